@@ -1,7 +1,8 @@
 """Run configurations as tasks of a sweep, each computed at most once.
 
-A result is filed under the digest of its configuration and of the sources that compute it: a
-stopped figure continues where it stopped, and a changed program never shows old values as its own.
+A result is filed under the digest of its configuration, of the sources that compute it and of the
+libraries' versions: a stopped figure continues where it stopped, and a changed program never shows
+old values as its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from reproductions.grid_quantities import Measures
 from reproductions.published_figure import Configuration
 from testbed.spec.document import find_file
-from testbed.sweeps.computing_sources import modules_digest, source
+from testbed.sweeps.computing_sources import modules_digest, source, versions
 from testbed.sweeps.result_store import Progress, Record, Report, ResultStore
 from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 
@@ -31,7 +32,7 @@ FOLDER = Path(__file__).parent
 @cache
 def sources_digest(module: str) -> str:
     """The digest of everything that computes a configuration of the class in ``module``."""
-    digest = hashlib.sha256(modules_digest().encode())
+    digest = hashlib.sha256(f"{modules_digest()}{versions()}".encode())
     for name in (*SHARED, module):
         digest.update(source(name).read_bytes())
     return digest.hexdigest()

@@ -16,13 +16,14 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
 from testbed.errors import BadInput
+from testbed.file_digests import file_digest
 
 Group: TypeAlias = Literal["policies", "embedders", "topologies", "workloads", "demands"]
 """A kind of plug-in; its entry points are in the group ``hosenet.KIND``."""
@@ -52,13 +53,14 @@ class Source:
     """Origin of a plug-in. ``written`` is how a file or a message names it.
 
     ``files`` are its own file and the modules beside it that it imports; an installed package has
-    a distribution and a version instead.
+    a distribution and a version instead. ``module`` is the one that was imported by its name.
     """
 
     written: str
     files: tuple[SourceFile, ...] = ()
     distribution: str | None = None
     version: str | None = None
+    module: str | None = None
 
     def __str__(self) -> str:
         return self.written
@@ -144,7 +146,8 @@ def shown(value: object) -> str:
 
 
 def from_file(path: Path, name: str, written: str, beside: FindFile | None = None) -> Loaded:
-    """The object ``name`` of a Python file, which is executed once for each of its contents.
+    """The object ``name`` of a Python file, which is executed once for each of its contents and
+    those of the modules beside it.
 
     ``beside`` finds the files of the modules that it imports, by their names relative to its own
     folder; None: there. Prints go to standard error. Raises PluginError, at the line of the file
@@ -152,16 +155,13 @@ def from_file(path: Path, name: str, written: str, beside: FindFile | None = Non
     """
     text, place = path.read_bytes(), path.resolve()
     module_name = f"{_PREFIX}{sha256(bytes(place) + text).hexdigest()[:24]}"
-    known = sys.modules.get(module_name)
+    module = sys.modules.get(module_name)
     finder = _ModulesBeside(beside or _found_in(path.parent))
-    module = known or _executed(path, text, module_name, finder)
+    if module is None or not finder.has(vars(module)["__beside__"]):
+        module = _executed(path, text, module_name, finder)
     kept = Path(kept_name(written.rpartition(":")[0]))
-    others: Mapping[str, Path] = vars(module)["__beside__"]
-    files = [
-        SourceFile(str(kept.parent / each), at, at.read_bytes()) for each, at in others.items()
-    ]
-    for each in others if known else ():
-        finder.find(each)  # whoever finds a file may keep account of it
+    others: Mapping[str, tuple[Path, bytes]] = vars(module)["__beside__"]
+    files = [SourceFile(str(kept.parent / each), *other) for each, other in others.items()]
     source = Source(written, (SourceFile(str(kept), place, text), *files))
     return Loaded(_named(module, name, path), source)
 
@@ -176,12 +176,18 @@ def _found_in(folder: Path) -> FindFile:
 
 
 class _ModulesBeside:
-    """An importer of modules that lie beside a file; ``files`` are those imported, by name."""
+    """An importer of modules beside a file; ``files`` are those imported: path and text by name."""
 
     def __init__(self, find: FindFile) -> None:
         self.find = find
-        self.files: dict[str, Path] = {}
+        self.files: dict[str, tuple[Path, bytes]] = {}
         self.packages: set[str] = set()
+
+    def has(self, files: Mapping[str, tuple[Path, bytes]]) -> bool:
+        """True while all of these are found where they were, with the same text."""
+        # All are looked for: whoever finds a file may keep account of it.
+        found = {name: self.find(name) for name in files}
+        return files == {n: at and (at.resolve(), at.read_bytes()) for n, at in found.items()}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """The module of that name, unless it belongs to a package that is not here."""
@@ -193,14 +199,26 @@ class _ModulesBeside:
         for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
             found = self.find(file)
             if found is not None:
-                self.files[file] = found.resolve()
+                text = found.read_bytes()
+                self.files[file] = found.resolve(), text
                 self.packages.add(top)
                 folders = [str(found.parent)] if is_package else None
-                loader = SourceFileLoader(name, str(found))
+                loader = _Executing(name, str(found))
+                loader.text = text
                 return spec_from_file_location(
                     name, found, loader=loader, submodule_search_locations=folders
                 )
         return None
+
+
+class _Executing(SourceFileLoader):
+    """A loader of a text that was read already; bytecode that lies there may be of another."""
+
+    text: bytes
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The text, compiled."""
+        return self.source_to_code(self.text, self.get_filename(fullname))
 
 
 def _executed(path: Path, text: bytes, name: str, finder: _ModulesBeside) -> ModuleType:
@@ -246,7 +264,36 @@ def from_module(name: str, attribute: str, written: str) -> Loaded:
         raise PluginError(f"cannot be imported: it {raised_anywhere(error)}") from error
     path = Path(getattr(module, "__file__", None) or "")
     files = (SourceFile(f"{name}.py", path, path.read_bytes()),) if path.is_file() else ()
-    return Loaded(_named(module, attribute, path), Source(written, files))
+    imported_digest(name)
+    return Loaded(_named(module, attribute, path), Source(written, files, module=name))
+
+
+def imported_digest(module: str) -> str:
+    """Digest of the Python sources of the package that a module belongs to.
+
+    Raises PluginError where they are others than when this was first asked after their import.
+    """
+    top = module.partition(".")[0]
+    digest = sha256()
+    for name, path in _sources(top):
+        digest.update(f"{name}\0{file_digest(path)}\n".encode())
+    found = digest.hexdigest()
+    if top in sys.modules and vars(sys.modules[top]).setdefault("__sources__", found) != found:
+        raise PluginError(f"{top} has changed since it was imported: start Python anew")
+    return found
+
+
+def _sources(top: str) -> Iterator[tuple[str, Path]]:
+    """The Python files of a package or module, by their names in it."""
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):  # __main__ has none
+        spec = None
+    if spec is not None and (path := Path(spec.origin or "")).is_file():
+        yield path.name, path
+    for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
+        found = (path for path in sorted(folder.rglob("*.py")) if path.is_file())
+        yield from ((str(path.relative_to(folder)), path) for path in found)
 
 
 def _named(module: ModuleType, name: str, file: Path) -> Any:
@@ -292,7 +339,8 @@ class Installed:
         """The distribution, its version and the entry point."""
         dist = self.entries[0].dist
         known = ("an unknown package", "") if dist is None else (dist.name, dist.version)
-        return Source(f"{' '.join(known)} (entry point {self.name})", (), *known)
+        written = f"{' '.join(known)} (entry point {self.name})"
+        return Source(written, (), *known, self.entries[0].value.partition(":")[0].strip())
 
     def load(self) -> Loaded:
         """The object. Raises PluginError, which names the package and what it raises."""
@@ -304,6 +352,7 @@ class Installed:
                 found = self.entries[0].load()
         except (Exception, SystemExit) as error:
             raise PluginError(f"{self.source} {raised_anywhere(error)}") from error
+        imported_digest(self.source.module or "")
         return Loaded(found, self.source)
 
 

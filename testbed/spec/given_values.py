@@ -23,7 +23,7 @@ _TAG = "tag:yaml.org,2002:"
 def yaml_of(values: object, source: str) -> tuple[str, list[Problem]]:
     """The text of an experiment file with these values; what can stand in none is null there."""
     problems: list[Problem] = []
-    plain = _plain(values, (), Place(source), problems)
+    plain = plain_value(values, (), Place(source), problems)
     return _dumped(plain, flow=False), problems
 
 
@@ -32,7 +32,7 @@ def yaml_value(value: object, key: str) -> tuple[str, list[Problem]]:
     if isinstance(value, str):
         return value, []
     problems: list[Problem] = []
-    plain = _plain(value, (key,), Place("overrides"), problems)
+    plain = plain_value(value, (key,), Place("overrides"), problems)
     return _dumped(plain, flow=True).removesuffix("...\n").rstrip("\n"), problems
 
 
@@ -42,7 +42,7 @@ def _dumped(value: object, *, flow: bool) -> str:
     return text
 
 
-def _plain(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
+def plain_value(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
     """The value as YAML has it; None, and a problem, where it cannot."""
     match value:
         case None | bool() | str():
@@ -62,11 +62,11 @@ def _plain(value: Any, path: Path, source: Place, problems: list[Problem]) -> An
 
 def _plain_inside(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
     if not isinstance(value, Mapping):
-        return [_plain(one, (*path, i), source, problems) for i, one in enumerate(value)]
+        return [plain_value(one, (*path, i), source, problems) for i, one in enumerate(value)]
     out = {}
     for key, one in value.items():
         if isinstance(key, str):
-            out[str(key)] = _plain(one, (*path, str(key)), source, problems)
+            out[str(key)] = plain_value(one, (*path, str(key)), source, problems)
         else:
             message = f"has the key {key!r}, which is no text"
             problems.append(Problem(source, dotted(path), message))

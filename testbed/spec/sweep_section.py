@@ -137,14 +137,9 @@ def _parts(here: Location) -> Iterator[tuple[Sequence[Any], Place]]:
     if here.value in ([], {}):
         here.report(f"needs a value, not {kind_of(here.value)}")
         return
-    seen: set[str] = set()
     for where in [here / index for index in range(len(here.value))] if many else [here]:
         values = _values(where) if where.is_readable else ()
-        text = as_yaml(values[0]) if len(values) == 1 else ""
-        if text in seen:
-            where.report(f"{text} is there twice")
-        elif values:
-            seen.update([text] if text else ())
+        if values:
             yield values, where.place
 
 
@@ -164,8 +159,8 @@ def _values(here: Location) -> Sequence[Any]:
 
 def as_yaml(value: Any) -> str:
     """A file's value as YAML that is read as the same value again."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, float):
         text = f"{Decimal(repr(value)):f}"
         return text if "." in text else f"{text}.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from testbed.results.metrics import Summary, Tally
 from testbed.results.tables import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
-from testbed.sweeps.sweep_plan import NOWHERE, plugin_refs
+from testbed.sweeps.sweep_plan import NOWHERE, used_files
 from testbed.sweeps.tasks import Context, FileRef
 
 COMPLAINTS = 10
@@ -66,7 +67,7 @@ class CellTask:
                 f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
                 "sweep one key that holds both values together",
             )
-        for name, ref in plugin_refs(experiment).items():
+        for name, ref in used_files(experiment).items():
             if name not in self.named or self.named[name].sha256 != ref.sha256:
                 raise RunFailed(
                     f"{ref.name} is another one here than where the sweep began",
@@ -136,12 +137,13 @@ def cell_result(
 
 
 def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Copies of files under their names, as far as these lead into the folder; their places."""
+    """Copies of files in the folder, to each other as their names say; their places."""
+    above = folder.joinpath(*["above"] * max(Path(name).parts.count("..") for name in files))
     laid = {}
     for name, path in files.items():
-        place = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            place = folder / "elsewhere" / Path(name).name
+        place = above / name
+        if Path(name).is_absolute():
+            place = folder / "absolute" / os.path.normpath(name).lstrip("/")
         if not place.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)

@@ -13,7 +13,7 @@ from typing import Any
 from testbed.spec.document import read_document
 from testbed.spec.experiment_file import key_path
 from testbed.spec.sweep_section import as_yaml
-from testbed.sweeps.computing_sources import code_digest
+from testbed.sweeps.computing_sources import code_digest, versions
 from testbed.sweeps.sweep_plan import POLICIES, SweepPlan, overrides
 from testbed.sweeps.tasks import FileRef
 
@@ -39,7 +39,7 @@ class Cells:
         named = "name" in plan.data or any(one.key == "name" for one in plan.over)
         # Without a name of its own an experiment has that of its file.
         self._base = [FORM, "" if named else plan.name, "live" if plan.live else "sim"]
-        self._base.append(code_digest(live=plan.live))
+        self._base += [code_digest(live=plan.live), versions()]
         self._paths = {one.key: key_path(one.key) for one in plan.over}
         self._section = lru_cache(4096)(self._section_digest)
         self._of_files = lru_cache(1024)(self._files_after)

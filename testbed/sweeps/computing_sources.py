@@ -1,4 +1,4 @@
-"""The sources that results are computed with, and their digest: part of every result's key."""
+"""Sources and versions that results are computed with: part of every result's key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 COMPUTING = ("topologies", "jobs", "testbed")
@@ -17,7 +18,16 @@ MEASURING = (*COMPUTING, "controller")
 NOT_LIVE = ("testbed.cli", "testbed.report", "testbed.sweeps", "testbed.labs")
 """Packages that no live run's measures depend on."""
 JUDGING = "testbed.results.audit"
+DECIDING = ("numpy", "numba", "pydantic")
+"""Packages that results may depend on: driver and workers have the same versions."""
 PLAYING = ("testbed.sweeps.cell_runs", "testbed.sweeps.live_cell")
+
+
+@cache
+def versions() -> str:
+    """Versions of Python (its minor one, as of workers) and of the deciding packages."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return " ".join((python, *map(metadata.version, DECIDING)))
 
 
 @cache

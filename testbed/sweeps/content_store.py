@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import RunFailed
+from testbed.file_digests import file_digest
 from testbed.spec.document import search_path
 
 PART_BYTES = 4 << 20
@@ -38,16 +39,16 @@ class ContentStore:
 
     def find(self, content: Content) -> Path | None:
         """Place of that content: the driver's path, the cache, the folders of data; or None."""
-        known = self._found.get(content.sha256)
-        if known is not None and known.is_file():
-            return known
         for path in self._candidates(content):
-            if _size(path) == content.size_bytes and _sha256(path) == content.sha256:
-                self._found[content.sha256] = path
-                return path
+            with suppress(OSError):
+                same_size = path.is_file() and path.stat().st_size == content.size_bytes
+                if same_size and file_digest(path) == content.sha256:
+                    self._found[content.sha256] = path
+                    return path
         return None
 
     def _candidates(self, content: Content) -> Iterator[Path]:
+        yield self._found.get(content.sha256, content.path)
         yield content.path
         yield self._folder / content.sha256
         for top in self._also:
@@ -66,7 +67,7 @@ class ContentStore:
             file.write(part)
         if offset + len(part) < content.size_bytes:
             return
-        if _sha256(partial) != content.sha256:
+        if file_digest(partial) != content.sha256:
             partial.unlink()
             raise RunFailed(
                 f"{content.path} has changed since the sweep began: its SHA-256 is no longer"
@@ -93,18 +94,3 @@ def standard_store() -> ContentStore:
     """The store of this machine: what is received goes below the user's cache folder."""
     *data, cache = search_path(Path())[1:]
     return ContentStore(cache / "sweeps" / "files", (*data, cache))
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size if path.is_file() else None
-    except OSError:
-        return None
-
-
-def _sha256(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None

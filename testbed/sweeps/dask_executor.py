@@ -151,6 +151,7 @@ class DaskExecutor:
         self._sent: dict[Seat, dict[int, Batch]] = {}
         self._on_machine: Counter[str] = Counter()
         self._quiet: set[str] = set()
+        self._unfit: set[str] = set()
         self._had_live = False
         self._left_out = ""
         self._task_s: float | None = None
@@ -220,7 +221,7 @@ class DaskExecutor:
         if head is None or machine in self._quiet:
             return ()
         if head.task.live:
-            free = seat.live and not self._on_machine[machine]
+            free = self._offers_live(seat) and not self._on_machine[machine]
             return supply.take(1) if free else ()
         if head.losses:  # alone on a worker: whether it is to blame is seen
             return () if self._sent[seat] else supply.take(1)
@@ -282,7 +283,11 @@ class DaskExecutor:
     def _wants(self, head: Order | None) -> bool:
         """True while nothing is computed, and no worker is there for the next task."""
         live = head is not None and head.task.live
-        return not self._busy and not any(seat.live or not live for seat in self._seats.values())
+        able = any(self._offers_live(seat) or not live for seat in self._seats.values())
+        return not self._busy and not able
+
+    def _offers_live(self, seat: Seat) -> bool:
+        return seat.live and seat.facts.boot_id not in self._unfit
 
     def _is_unable(self, head: Order | None) -> bool:
         """True if it is no use to wait for a live worker."""
@@ -408,8 +413,8 @@ class DaskExecutor:
     # -- what ends it
 
     def _leave_out(self, seat: Seat, why: str) -> None:
-        seat.live = False
-        self._left_out = f"{seat} is given no more live tasks: {why}"
+        self._unfit.add(seat.facts.boot_id)
+        self._left_out = f"the machine of {seat} is given no more live tasks: {why}"
         self._say(self._left_out)
 
     def _without_live_worker(self, supply: Supply) -> Iterator[Result]:

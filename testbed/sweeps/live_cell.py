@@ -5,22 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from testbed.backends.emu.cleanup_journal import IN_USE
 from testbed.errors import RunFailed
 from testbed.results.folder import EVENTS, PROVENANCE
 from testbed.results.reading import read_json
 from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out
-from testbed.sweeps.child_process import run_child
-from testbed.sweeps.tasks import Context, Failure
+from testbed.sweeps.child_process import END_S, run_child
+from testbed.sweeps.tasks import Context, Failure, FileRef, unchanged
 from testbed.sweeps.worker_side import examined
 
 LAST = 400
 """Characters of a failed command's last words that are passed on."""
+IN_USE_S = END_S + 30.0
+"""Time in which a run whose worker was killed has cleaned up and left the machine, in seconds."""
 
 
 def played_live(task: CellTask, context: Context) -> dict[str, Any]:
@@ -33,14 +37,32 @@ def played_live(task: CellTask, context: Context) -> dict[str, Any]:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
         out = folder / "runs" if task.keep is None else task.keep
-        spec = {task.name: context.path(task.spec)}
-        here = {n: context.path(ref) for n, ref in task.files.items() if n and n[0] != "/"}
-        laid_out(folder, {**here, **spec})
-        done = run_child([*_command(folder / task.name, out), *_settings(task)])
-        record = _printed(done.stdout)
+        task.experiment(context)
+        here = {name: context.path(ref) for name, ref in task.files.items() if name[:1] != "/"}
+        _check_absolute({n: ref for n, ref in task.files.items() if n not in here})
+        here[task.name] = here.pop("")
+        spec = laid_out(folder, here)[task.name]
+        command = [*_command(spec, out), *_settings(task)]
+        until_s = time.monotonic() + IN_USE_S
+        while _is_in_use(record := _printed((done := run_child(command)).stdout)):
+            # A program, so that the wait is interrupted as a run is.
+            if time.monotonic() > until_s or run_child(("sleep", "2")).returncode != 0:
+                break
         if done.returncode not in (0, 1) or record is None:
             raise _failure(record, done.returncode, done.stderr).error
         return _read(record)
+
+
+def _check_absolute(files: Mapping[str, FileRef]) -> None:
+    """Raises RunFailed where an absolute name stands for another content here than in the key."""
+    for name, ref in files.items():
+        try:
+            unchanged(ref, Path(name))
+        except RunFailed:
+            raise RunFailed(
+                f"{name} is not here, or another one than where the sweep began",
+                "have it there, or name it relative to the experiment file: then it is sent",
+            ) from None
 
 
 def _command(file: Path, out: Path) -> list[str]:
@@ -59,6 +81,10 @@ def _printed(text: str) -> Any:
     except ValueError:
         return None
     return value[0] if isinstance(value, list) and value else value
+
+
+def _is_in_use(record: Any) -> bool:
+    return isinstance(record, dict) and str(record.get("error")).startswith(IN_USE)
 
 
 def _failure(record: Any, code: int, words: str) -> Failure:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import BadInput
-from testbed.spec.document import Place, read_text
-from testbed.spec.sweep_section import LEAST, SweptKey, as_yaml, read_option
+from testbed.spec.document import Place, Problem, SpecErrors, read_text
+from testbed.spec.given_values import plain_value, yaml_of
+from testbed.spec.sweep_section import LEAST, SweptKey, read_option
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import Report
 from testbed.sweeps.sweep_folder import SweepDone, SweepOptions, run_sweep
@@ -94,25 +95,31 @@ def sweep(
 
 def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
     if isinstance(experiment, Mapping):
-        return UNNAMED, as_yaml(experiment)
+        text, problems = yaml_of(experiment, str(UNNAMED))
+        if problems:
+            raise SpecErrors(problems)
+        return UNNAMED, text
     return Path(experiment), read_text(Path(experiment))
 
 
 def _key(name: str, values: Any) -> SweptKey:
-    """A key's values. Raises BadInput for none."""
+    """A key's values. Raises BadInput for none, and for what no file can hold."""
     if isinstance(values, str):
         return read_option(f"{name}={values}")
     place = Place(f"over[{name!r}]")
-    parts = tuple((part, place) for part in _parts(values))
+    problems: list[Problem] = []
+    parts = tuple((part, place) for part in _parts(values, place, problems))
+    if problems:
+        raise SpecErrors(problems)
     if not parts:
         raise BadInput(f"over[{name!r}] has no values")
     return SweptKey(name, place, parts)
 
 
-def _parts(values: Any) -> Iterator[Sequence[Any]]:
+def _parts(values: Any, place: Place, problems: list[Problem]) -> Iterator[Sequence[Any]]:
     if isinstance(values, range):
         yield from (values,) if values else ()
-    elif isinstance(values, Mapping | int | float):
-        yield (values,)
-    else:
-        yield from ((value,) for value in values)
+        return
+    alone = isinstance(values, Mapping) or not isinstance(values, Iterable)
+    for value in (values,) if alone else values:
+        yield (plain_value(value, (), place, problems),)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput
-from testbed.plugins import Source
+from testbed.plugins import Source, imported_digest
 from testbed.results.metrics import Spread, Summary
 from testbed.spec.document import (
     Document,
@@ -43,6 +43,8 @@ NOWHERE = Path()
 SHOWN = ("acceptance_rate", "wait_mean_s", "response_mean_s", "vm_utilisation")
 """The metrics of a table that was asked for none."""
 SPREADS = ("estimate_ratio", "iperf3_ratio")
+NAMED = 10
+"""Values that a message names, of those that are there twice."""
 _NO_METRICS = ("name", "policy", "backend", "seed", "status", "classes", "fidelity", "wall_s")
 METRICS = tuple(
     name
@@ -141,7 +143,7 @@ def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
     _check_metrics(document, section, asked)
     if stop is not None and not (over and over[-1].key == SEED):
         _at_stop(document, asked).report("there are no seeds to stop at: add seed: 1..20 to over")
-    problems = [*document.problems, *_overlaps(over)]
+    problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
     if problems:
         raise SpecErrors(problems)
     found = _Values(path, text, over)
@@ -197,6 +199,22 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
         for before, other in zip(over, paths[:index], strict=False):
             if path[: len(other)] == other[: len(path)]:
                 yield Problem(place, name, f"overlaps with {before.key}: sweep one of them")
+
+
+def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
+    """Values that a key has twice: one seed would count as two."""
+    for one in over:
+        seen: set[str] = set()
+        twice: dict[str, Place] = {}
+        for values, place in one.parts if len(one.parts) > 1 else ():
+            for text in map(as_yaml, values):
+                if text in seen:
+                    twice.setdefault(text, place)
+                seen.add(text)
+        if twice:
+            more = f" and {len(twice) - NAMED:,} more" if len(twice) > NAMED else ""
+            names = f"{', '.join([*twice][:NAMED])}{more} {'is' if len(twice) == 1 else 'are'}"
+            yield Problem(next(iter(twice.values())), one.key, f"{names} there twice")
 
 
 def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
@@ -257,11 +275,10 @@ class _Values:
         self._path, self._text, self._over = path, text, over
         self._first = [next(one.samples()) for one in over]
         self._problems: list[Problem] = []
-        self._hashed: dict[str, FileRef] = {}
         self.changes: dict[tuple[str, str], FileChange] = {}
         self.labels: dict[str, str] = {}
         self.base = self._loaded_base()
-        self.files = self._refs(self.base)
+        self.files = used_files(self.base)
         for index, one in enumerate(over):
             for value, place in one.samples():
                 self._take(index, value, place)
@@ -287,7 +304,7 @@ class _Values:
             return
         if key == POLICIES:
             self.labels[as_yaml(value)] = found.policies[0].label
-        refs = self._refs(found)
+        refs = used_files(found)
         added = {name: ref for name, ref in refs.items() if self.files.get(name) != ref}
         removed = frozenset(self.files) - frozenset(refs)
         if added or removed:
@@ -323,35 +340,41 @@ class _Values:
         where = f"{problem.path}: " if problem.path else ""
         return Problem(place, varied, f"with {text}, {where}{problem.message}")
 
-    def _refs(self, experiment: Experiment) -> dict[str, FileRef]:
-        for name, path in experiment.files.items():
-            if name not in self._hashed or self._hashed[name].path != path.absolute():
-                self._hashed[name] = FileRef(name, sha256_of(path), path.absolute())
-        named = {name: self._hashed[name] for name in experiment.files}
-        found = {**named, **plugin_refs(experiment)}
-        return {name: found[name] for name in sorted(found)}
 
-
-def plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
-    """The rest of what plug-ins consist of, beside the files that the experiment names: modules by
-    their name from the experiment's folder; installed ones by distribution and version.
+def used_files(experiment: Experiment) -> dict[str, FileRef]:
+    """The files that a loaded experiment has read, by their names there: as they are now, those of
+    plug-ins as they were executed. Installed plug-ins are known by version and sources.
     """
+    named = {
+        name: FileRef(name, sha256_of(path), path.absolute())
+        for name, path in experiment.files.items()
+    }
+    found = {**named, **_plugin_refs(experiment)}
+    return {name: found[name] for name in sorted(found)}
+
+
+def _plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
     used = [use for policy in experiment.policies for use in experiment.plugins_of(policy)]
     found = {}
     for source in {use.source.written: use.source for use in used}.values():
-        own = experiment.files.get(source.written.rpartition(":")[0])
-        if own is None:
+        if source.module is not None:
             digest = hashlib.sha256(json.dumps(_identity(source)).encode()).hexdigest()
             found[f"{INSTALLED}{source.written}"] = FileRef(source.written, digest, NOWHERE)
             continue
-        folder = Path(source.written).parent
-        for beside in source.files[1:]:
-            name = str(folder / beside.path.relative_to(own.resolve().parent))
-            found[name] = FileRef(name, hashlib.sha256(beside.text).hexdigest(), beside.path)
+        written = source.written.rpartition(":")[0]
+        own = Path(source.files[0].name)
+        for file in source.files:
+            beside = Path(written).parent / Path(file.name).relative_to(own.parent)
+            name = written if file is source.files[0] else str(beside)
+            found[name] = FileRef(name, hashlib.sha256(file.text).hexdigest(), file.path)
     return found
 
 
 def _identity(source: Source) -> list[str | None]:
-    """A package's plug-in, the same on every machine where it is the same."""
+    """A package's plug-in, the same on every machine where it is the same.
+
+    Raises PluginError where this process has imported other sources of it.
+    """
     contents = [hashlib.sha256(each.text).hexdigest() for each in source.files]
-    return [source.distribution, source.version, *contents]
+    sources = imported_digest(source.module or "")
+    return [source.distribution, source.version, sources, *contents]

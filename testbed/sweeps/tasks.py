@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import socket
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
+from testbed.file_digests import file_digest
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,18 @@ class FileRef:
 def sha256_of(path: Path) -> str:
     """The digest of a file's content. Raises BadInput where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_digest(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+
+
+def unchanged(ref: FileRef, *places: Path) -> Path:
+    """The first of the places that has the file's content. Raises RunFailed where none has."""
+    for place in places:
+        with suppress(OSError):
+            if file_digest(place) == ref.sha256:
+                return place
+    raise RunFailed(f"{ref.path} has changed since the sweep began", "start the sweep again")
 
 
 class Context(Protocol):
@@ -151,20 +158,7 @@ class Here:
 
     def path(self, ref: FileRef) -> Path:
         """Raises RunFailed where the file has changed meanwhile."""
-        try:
-            status = ref.path.stat()
-        except OSError as error:
-            raise RunFailed(f"{ref.path}: {error.strerror}") from error
-        if _digest_of(ref.path, status.st_size, status.st_mtime_ns) != ref.sha256:
-            raise RunFailed(
-                f"{ref.path} has changed since the sweep began", "start the sweep again"
-            )
-        return ref.path
-
-
-@lru_cache(1024)
-def _digest_of(path: Path, _size: int, _changed_ns: int) -> str:
-    return sha256_of(path)
+        return unchanged(ref, ref.path)
 
 
 class InProcess:

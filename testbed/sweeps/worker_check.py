@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.sweeps import worker_side
+from testbed.sweeps.computing_sources import DECIDING
 
-PACKAGES = ("distributed", "numpy", "numba", "pydantic")
+PACKAGES = ("distributed", *DECIDING)
 """Those that a result may depend on, or that tasks are sent with."""
 
 

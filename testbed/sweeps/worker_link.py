@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Seat:
-    """A worker that has been checked; ``live`` while it may be given live tasks.
+    """A worker that has been checked; ``live`` where it offers the live network.
 
     ``batch_size`` is the number of tasks that it was given last.
     """

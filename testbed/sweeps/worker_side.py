@@ -21,7 +21,7 @@ from typing import Any
 from testbed.sweeps.child_process import interrupt
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.content_store import Content, ContentStore, standard_store
-from testbed.sweeps.tasks import FileRef, Outcome, Task, attempt
+from testbed.sweeps.tasks import FileRef, Outcome, Task, attempt, unchanged
 
 LIVE = "testbed"
 """The resource of workers that run live tasks: ``dask worker … --resources "testbed=1"``."""
@@ -99,8 +99,8 @@ class WorkerContext:
     scratch: Path
 
     def path(self, ref: FileRef) -> Path:
-        """Path of the file with that content on this machine."""
-        return _store()[ref.sha256]
+        """Path of the file with that content. Raises RunFailed where it has changed meanwhile."""
+        return unchanged(ref, _store()[ref.sha256], ref.path)
 
 
 def run_batch(batch: bytes, scratch: str, limit_s: float) -> bytes:

@@ -212,6 +212,7 @@ def journals(state: Path | None = None) -> list[CleanupJournal]:
 
 
 GRACE_S = 3.0
+IN_USE = "another testbed runs on this machine: "
 
 
 @contextmanager
@@ -241,7 +242,7 @@ def _lock(descriptor: int, path: Path) -> None:
         holder = _holder(path)
         if holder is not None or time.monotonic() > deadline:
             raise MachineCannot(
-                f"another testbed runs on this machine: {holder or 'one without a name'}",
+                f"{IN_USE}{holder or 'one without a name'}",
                 "wait until it is done, or end it: a run with Ctrl-C, a network that stays up with"
                 " sudo testbed down",
             )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import py_compile
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.cli.main import run as command
+from testbed.embedding.base import embedder
 from testbed.errors import BadInput
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
@@ -226,6 +230,27 @@ def test_modules_beside_a_file_are_its_own(folder: Path) -> None:
     ]
     assert not {"shared", "shared.deep"} & set(sys.modules)
     assert not list(folder.glob("**/__pycache__"))
+
+
+def test_an_edited_module_beside_a_file_is_executed_anew(folder: Path) -> None:
+    """In one process, and whatever bytecode lies there: what is recorded is what was executed."""
+    (folder / "mine.py").write_text(f"from shared import SHARE\n{PATIENT}    share = SHARE\n")
+    beside = folder / "shared.py"
+    for share, size in (("0.5", 12), ("0.25", 13), ("0.75", 13)):
+        before = beside.stat() if beside.exists() else None
+        beside.write_text(f"SHARE = {share}\n")
+        if before is not None and before.st_size == size:
+            os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
+        else:
+            py_compile.compile(str(beside))
+        (policy,) = loaded(folder, "{class: ./mine.py:Patient}").policies
+        source = policy.kind.source
+        assert source is not None
+        made: Any = policy.kind.make(embedder("greedy"), {})
+        assert (type(made).share, source.files[1].text.decode()) == (
+            float(share),
+            f"SHARE = {share}\n",
+        )
 
 
 def test_a_run_folder_has_what_a_repetition_needs(folder: Path, tmp_path: Path) -> None:

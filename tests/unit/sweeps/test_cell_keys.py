@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from testbed.spec.sweep_section import read_option
 from testbed.sweeps import cells
 from testbed.sweeps.cells import Cell, Cells, with_value
+from testbed.sweeps.computing_sources import DECIDING, versions
 from testbed.sweeps.sweep_plan import Asked, plan_sweep
+from testbed.sweeps.worker_check import own_versions
 
 FILE = """\
 name: made
@@ -121,11 +124,25 @@ def test_a_policy_alone_is_the_policy_swept() -> None:
     assert [one.key for one in of(several, over=over("seed=1"))] == [one.key for one in swept]
 
 
-def test_the_backend_and_the_code_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backend_the_code_and_the_versions_are_in_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = keys(FILE + SWEEP)
     assert not set(before.values()) & set(keys(FILE + SWEEP, live=True).values())
-    monkeypatch.setattr(cells, "code_digest", lambda **_: "other sources")
+    with monkeypatch.context() as changed:
+        changed.setattr(cells, "code_digest", lambda **_: "other sources")
+        assert not set(before.values()) & set(keys(FILE + SWEEP).values())
+    assert keys(FILE + SWEEP) == before
+    versions.cache_clear()
+    monkeypatch.setattr(metadata, "version", lambda name: "2.0" if name == "numba" else "1.0")
     assert not set(before.values()) & set(keys(FILE + SWEEP).values())
+    versions.cache_clear()
+
+
+def test_the_versions_in_the_key_are_those_that_workers_agree_on() -> None:
+    python, *packages = versions().split()
+    own = {"Python": python, **dict(zip(DECIDING, packages, strict=True))}
+    assert own.items() <= own_versions().items()
 
 
 def profile(folder: Path, text: str = "") -> Path:

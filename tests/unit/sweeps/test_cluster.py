@@ -305,10 +305,33 @@ def known_tasks(dask_scheduler: Any) -> int:
 LIVE = ("--resources", "testbed=1")
 
 
-def live_workers(dask: DaskProcesses, names: str, place: Path, *, able: bool = True) -> None:
-    """Workers that offer the live network, of machines on which the doctor says so or not."""
+APART = """
+from dataclasses import replace
+
+from testbed.sweeps import worker_side
+
+# Dask loads this twice.
+worker_side.own_facts = getattr(worker_side, "own_facts", worker_side.facts)
+
+
+async def facts(dask_worker):
+    return replace(await worker_side.own_facts(dask_worker), boot_id=str(dask_worker.name))
+
+
+worker_side.facts = facts
+"""
+
+
+def live_workers(
+    dask: DaskProcesses, names: str, place: Path, *, able: bool = True, apart: bool = False
+) -> None:
+    """Workers that offer the live network, of machines on which the doctor says so or not; each on
+    a machine of its own, if they are ``apart``.
+    """
+    (place / "apart.py").write_text(APART if apart else "", "utf-8")
     for name in names:
-        dask.worker(name, *LIVE, "--preload", doctor_says(place, able=able))
+        preload = "--preload", doctor_says(place, able=able), "--preload", str(place / "apart.py")
+        dask.worker(name, *LIVE, *preload)
     dask.wait_for_workers()
 
 
@@ -345,7 +368,7 @@ def test_a_machine_whose_run_is_invalid_is_left_out(
     dask: DaskProcesses, said: list[str], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    live_workers(dask, "ab", tmp_path)
+    live_workers(dask, "ab", tmp_path, apart=True)
     with executor(dask.address, 1, said.append) as there:
         tasks = [LiveRun(number, log=log, bad=("a",)) for number in range(5)]
         done = list(there.results(tasks))

@@ -220,6 +220,33 @@ def test_nothing_runs_beside_a_live_task(opened: Any) -> None:
     assert any({("m", True), ("n", True)} <= set(sent) for sent in on_machines)
 
 
+def test_a_machine_that_is_left_out_is_so_with_all_its_workers(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker of it, or the same one started again, is given no live task either."""
+    workers = [worker("a", live=True), worker("b", live=True), worker("c", "n", live=True)]
+    link, there = opened(*map(Joined, workers))
+    start, given = link.start, list[str]()
+
+    def answered(work: Any) -> Future[Any]:
+        found: Future[Any] = start(work)
+        given.append(work[0].facts.name)
+        if work[0].facts.boot_id == "m":
+            link.sent.pop()
+            found.set_exception(UnfitMachine("no Open vSwitch"))
+        else:
+            if given.count("c") == 1:
+                link.report(Lost("tcp://a", expected=False))
+                link.report(Joined(worker("a", live=True)))
+            link.answer()
+        return found
+
+    monkeypatch.setattr(link, "start", answered)
+    done = list(there.results(Square(number, live=True) for number in range(5)))
+    assert [outcome.failure for _, outcome in done] == [None] * 5
+    assert sorted(given) == ["a", *"ccccc"]
+
+
 def test_simulated_tasks_behind_live_ones_that_nobody_can_do(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,11 @@ import pytest
 
 from testbed.cli import main
 from testbed.sweeps import live_cell, sweep_folder
+from testbed.sweeps.cell_runs import CellTask
+from testbed.sweeps.cells import Cells
 from testbed.sweeps.result_store import ResultStore
+from testbed.sweeps.sweeping import stored_spec
+from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
 from tests.unit.sweeps.small_sweep import done, planned
 
 TEXT = """\
@@ -30,6 +34,7 @@ workload:
       profile: profiles/own.yaml
       command: ["./apps/go", "1"]
 """
+IN_USE = '{"error": "another testbed runs on this machine: x", "hint": "y", "exit_code": 3}'
 OWN = "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
 
 
@@ -41,18 +46,28 @@ class Runs:
         self.files: list[set[str]] = []
         self.verdicts = ["ok"]
         self.ends: tuple[int, str, str] | None = None
+        self.in_use = self.sleeps = self.interrupted = 0
+        self.wanted: tuple[str, ...] = ()
+        self.profiles: list[list[str]] = []
 
     def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "sleep":
+            self.sleeps += 1
+            return subprocess.CompletedProcess(argv, -2 if self.sleeps == self.interrupted else 0)
+        if self.sleeps < self.in_use:
+            return subprocess.CompletedProcess(argv, 3, IN_USE, "")
         command = list(argv)[3:]
         self.commands.append(command)
         folder = Path(command[1]).parent
         self.files.append({str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()})
+        texts = [Path(folder, name).read_text() for name in self.wanted]
+        self.profiles.append([text[text.index("time: ") + 6 : -2] for text in texts])
         if self.ends is not None:
             code, out, err = self.ends
             return subprocess.CompletedProcess(command, code, out, err)
         own = [part for part in command if part != "--json"]
         assert main.run(["simulate", *own[1:]]) in (0, 1)
-        (run,) = (folder / "runs").iterdir()
+        (run,) = Path(own[own.index("--out") + 1]).iterdir()
         record = json.loads((run / "summary.json").read_text())
         verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
         record |= {"backend": "live", "fidelity": {"verdict": verdict, "reasons": []}}
@@ -105,6 +120,62 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(runs: Runs, place: P
     assert where["doctor"] == {"can_run": True}
     assert where["run"]["machine"]
     assert live(place, "workload.jobs[0].vms=2,3", "seed=1").counts.kept == 2
+
+
+def test_files_above_the_experiments_folder_are_where_it_names_them(
+    runs: Runs, tmp_path: Path
+) -> None:
+    for folder, time in (("exp", "6 s"), ("one", "7 s"), ("two/more", "8 s")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "own.yaml").write_text(OWN.replace("6 s", time))
+    asked = "vms: 2, bandwidth: 400 Mbit/s, duration: 6 s, deadline: 60 s"
+    job = f"    - {{id: ID, {asked}, profile: NAME}}"
+    names = (
+        "../one/own.yaml",
+        "own.yaml",
+        "../two/more/../more/own.yaml",
+        f"{tmp_path}/one/own.yaml",
+    )
+    text = TEXT.partition("    - id")[0] + "\n".join(
+        job.replace("ID", f"j{number}").replace("NAME", name) for number, name in enumerate(names)
+    )
+    runs.wanted = names
+    found = live(tmp_path / "exp" / "pair.yaml", "seed=1", text=text)
+    assert [row["why"] for row in rows(found)] == [""]
+    assert runs.profiles[0] == ["7 s", "6 s", "8 s", "7 s"]
+
+
+def test_an_absolute_name_is_that_file_here_or_no_run(runs: Runs, place: Path) -> None:
+    profile = place.parent / "profiles" / "own.yaml"
+    text = TEXT.replace("profiles/own.yaml", str(profile))
+    plan = planned("seed=1", text=text, path=place, live=True)
+    (cell,) = (cell for one in Cells(plan).combinations() for cell in Cells(plan).of(one))
+    copy = FileRef(str(profile), sha256_of(profile), place.parent / "copy")
+    copy.path.write_text(OWN)
+    profile.write_text(OWN.replace("6 s", "17 s"))
+    spec = stored_spec(plan, place.parent)
+    named = {**cell.files, str(profile): copy}
+    task = CellTask(cell.key, True, "pair.yaml", spec, named, cell.overrides)  # noqa: FBT003
+    failure = attempt(task, Here(place.parent)).failure
+    assert failure is not None
+    assert failure.message == f"{profile} is not here, or another one than where the sweep began"
+    assert runs.commands == []
+
+
+def test_a_machine_that_another_run_leaves_is_waited_for(
+    runs: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose worker was killed cleans up, and has the machine meanwhile."""
+    runs.in_use = 3
+    found = live(place, "seed=1")
+    assert [row["outcome"] for row in rows(found)] == ["ok"]
+    assert (runs.sleeps, len(runs.commands)) == (3, 1)
+    runs.in_use, runs.interrupted = 10**6, 5
+    assert rows(live(place, "seed=2"))[0]["why"] == "another testbed runs on this machine: x"
+    assert runs.sleeps == 5
+    monkeypatch.setattr(live_cell, "IN_USE_S", 0.0)
+    assert rows(live(place, "seed=3"))[0]["why"] == "another testbed runs on this machine: x"
+    assert runs.sleeps == 5
 
 
 def rows(found: Any) -> list[dict[str, str]]:

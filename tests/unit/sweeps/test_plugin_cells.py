@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.sweeps import sweep_folder
+from testbed.errors import BadInput, RunFailed
+from testbed.plugins import look_again
+from testbed.sweeps import sweep_folder, worker_side
 from testbed.sweeps.cell_runs import CellTask
 from testbed.sweeps.cells import Cell, Cells
+from testbed.sweeps.content_store import Content, ContentStore
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
+from tests.support.plugin_package import installed_package
 from tests.unit.sweeps.small_sweep import done, planned
 
 MINE = """\
@@ -123,6 +129,20 @@ def test_the_same_bytes_here_and_from_files_by_digest(tmp_path: Path) -> None:
         assert json.loads(json.dumps(outcome.result)) == line["result"]
 
 
+def test_packages_above_the_experiments_folder_are_told_apart(tmp_path: Path) -> None:
+    for package, text in (("half", "SHARE = 0.5\n"), ("more", "MOST = 1\n")):
+        (tmp_path / "lib" / package).mkdir(parents=True)
+        (tmp_path / "lib" / package / "__init__.py").write_text(text)
+    own = MINE.replace("from shares import SHARE", "from half import SHARE\nfrom more import MOST")
+    (tmp_path / "lib" / "mine.py").write_text(own)
+    (tmp_path / "exp").mkdir()
+    plan = plan_in(tmp_path / "exp", "../lib/mine.py:Mine")
+    task = plugged_task(plan, tmp_path, cells_of(plan)[2].files)
+    assert len(task.named) == 3
+    (tmp_path / "scratch").mkdir()
+    assert attempt(task, Elsewhere(tmp_path / "scratch")).failure is None
+
+
 @pytest.mark.slow
 def test_the_same_bytes_in_two_processes(tmp_path: Path) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
@@ -132,22 +152,74 @@ def test_the_same_bytes_in_two_processes(tmp_path: Path) -> None:
     assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
-def test_another_plug_in_than_the_keys_is_not_run(tmp_path: Path) -> None:
-    plan = plan_in(folder_of(tmp_path / "a"))
+class Trusting(Here):
+    """The context of a machine that looks at no file before a cell reads it."""
+
+    def path(self, ref: FileRef) -> Path:
+        return ref.path
+
+
+def plugged_task(plan: SweepPlan, folder: Path, named: Mapping[str, FileRef]) -> CellTask:
     cell = cells_of(plan)[2]
-    (tmp_path / "spec").write_text(plan.text)
-    spec = FileRef("", sha256_of(tmp_path / "spec"), tmp_path / "spec")
-    stale = FileRef("shares.py", "0" * 64, cell.files["shares.py"].path)
-    named = {**cell.files, "shares.py": stale}
+    (folder / "spec").write_text(plan.text)
+    spec = FileRef("", sha256_of(folder / "spec"), folder / "spec")
+    return CellTask(cell.key, False, "plugged.yaml", spec, named, cell.overrides)  # noqa: FBT003
 
-    class Trusting(Here):
-        def path(self, ref: FileRef) -> Path:
-            return ref.path
 
-    task = CellTask(cell.key, False, "plugged.yaml", spec, named, cell.overrides)  # noqa: FBT003
+@pytest.mark.parametrize("name", ["shares.py", "./mine.py"])
+def test_another_plug_in_than_the_keys_is_not_run(name: str, tmp_path: Path) -> None:
+    plan = plan_in(folder_of(tmp_path / "a"))
+    files = cells_of(plan)[2].files
+    stale = FileRef(name, "0" * 64, files[name].path)
+    found = attempt(plugged_task(plan, tmp_path, {**files, name: stale}), Trusting(tmp_path))
+    assert found.failure is not None
+    assert found.failure.message == f"{name} is another one here than where the sweep began"
+
+
+def test_a_file_that_changes_before_a_cell_reads_it_ends_the_cell(tmp_path: Path) -> None:
+    profile = tmp_path / "own.yaml"
+    profile.write_text("application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n")
+    profiled = FILE.replace("duration: 6 s}", "duration: 6 s, profile: own.yaml}").replace(
+        ", {class: CLASS}", ", bl, dcloud"
+    )
+    plan = planned("seed=1", text=profiled, path=tmp_path / "plugged.yaml")
+    task = plugged_task(plan, tmp_path, cells_of(plan)[2].files)
+    profile.write_text(profile.read_text().replace("6 s", "17 s"))
     found = attempt(task, Trusting(tmp_path))
     assert found.failure is not None
-    assert found.failure.message == "shares.py is another one here than where the sweep began"
+    assert found.failure.message == "own.yaml is another one here than where the sweep began"
+
+
+def test_a_worker_looks_at_a_file_each_time_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ContentStore(tmp_path / "received")
+    monkeypatch.setattr(worker_side, "_store", lambda: store)
+    trace, other = tmp_path / "trace", tmp_path / "other"
+    trace.write_text("as it was")
+    other.write_text("as it was")
+    ref = FileRef("trace", sha256_of(trace), trace)
+    content = Content(ref.sha256, 9, trace)
+    context = worker_side.WorkerContext(tmp_path)
+    assert store.find(content) == context.path(ref) == trace
+    trace.write_text("edited meanwhile")
+    with pytest.raises(RunFailed, match=r"trace has changed since the sweep began"):
+        context.path(ref)
+    # A file of the same content that is where it was.
+    assert context.path(FileRef("other", ref.sha256, other)) == other
+    assert store.find(content) is None
+    store.receive(content, "driver", 0, b"as it was")
+    assert context.path(ref) == tmp_path / "received" / ref.sha256
+
+
+def test_a_module_beside_a_policy_may_be_a_link(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a")
+    (tmp_path / "lib").mkdir()
+    (folder / "shares.py").rename(tmp_path / "lib" / "common.py")
+    (folder / "shares.py").symlink_to(tmp_path / "lib" / "common.py")
+    plan = plan_in(folder)
+    assert list(cells_of(plan)[2].files) == ["./mine.py", "shares.py"]
+    assert done(plan, tmp_path / "out").counts.computed == 4
 
 
 def test_an_installed_plug_ins_content_is_in_the_key_and_not_sent(
@@ -168,3 +240,52 @@ def test_an_installed_plug_ins_content_is_in_the_key_and_not_sent(
     found = done(plan_in(tmp_path, "made_policies:Mine"), tmp_path / "out")
     assert found.exit_code == 0
     assert found.counts.computed == 4
+
+
+ENTRY = "[hosenet.policies]\nown-one = extra_own.policy:Mine\n"
+CHANGED = "extra_own has changed since it was imported: start Python anew"
+
+
+def forget() -> None:
+    """Has packages imported anew, as another process does."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "extra_own"]:
+        del sys.modules[name]
+    look_again()
+    invalidate_caches()
+
+
+def test_an_installed_packages_sources_are_in_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "extra_own"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "policy.py").write_text(MINE.replace("from shares", "from extra_own.shares"))
+    (package / "shares.py").write_text("SHARE = 0.5\n")
+    (tmp_path / "folder").mkdir()
+    text = FILE.replace("{class: CLASS}", "own-one")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    with installed_package(tmp_path / "folder", {}, ENTRY):
+        before = cells_of(planned("seed=1..2", text=text, path=tmp_path / "a.yaml"))
+        (tmp_path / "spec").write_text(text)
+        spec = FileRef("", sha256_of(tmp_path / "spec"), tmp_path / "spec")
+        own = before[2]
+        task = CellTask(own.key, False, "a.yaml", spec, own.files, own.overrides)  # noqa: FBT003
+        assert attempt(task, Here(tmp_path)).failure is None
+        (package / "shares.py").write_text("SHARE = 0.25\n")
+        # The old one is still imported here.
+        failure = attempt(task, Here(tmp_path)).failure
+        assert failure is not None
+        assert failure.message == CHANGED
+        with pytest.raises(BadInput, match=CHANGED):
+            planned("seed=1..2", text=text, path=tmp_path / "a.yaml")
+        forget()
+        after = cells_of(planned("seed=1..2", text=text, path=tmp_path / "a.yaml"))
+        assert [one.key for one in before[:2]] == [one.key for one in after[:2]]
+        assert not {one.key for one in before[2:]} & {one.key for one in after[2:]}
+        # As a worker that has imported the new one.
+        failure = attempt(task, Here(tmp_path)).failure
+        assert failure is not None
+        assert "is another one here than where the sweep began" in failure.message
+    forget()

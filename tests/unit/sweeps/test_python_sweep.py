@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from testbed.errors import BadInput
@@ -38,6 +39,17 @@ def test_a_mapping_and_a_file_are_the_same_sweep(tmp_path: Path) -> None:
     assert len(first.plot().axes) == 4
 
 
+def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
+    over = {"workload.load": np.linspace(0.4, 0.8, 2), "seed": np.arange(1, 3)}
+    workload = {**QUEUE["workload"], "jobs": np.int64(12)}
+    first = sweep({**QUEUE, "workload": workload}, over, out=tmp_path, processes=1)
+    assert first.counts == {"computed": 8, "kept": 0, "failed": 0}
+    plain = {"workload.load": [0.4, 0.8], "seed": [1, 2]}
+    assert sweep(QUEUE, plain, out=tmp_path, processes=1).counts["kept"] == 8
+    one = {"workload.load": np.float32(0.5), "seed": np.int64(2)}
+    assert sweep(QUEUE, one, out=tmp_path, processes=1).cells["seed"].tolist() == [2, 2]
+
+
 def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
     found = sweep(QUEUE, {"seed": range(1, 40)}, stop=0.2, stop_metric="response_mean_s",
                   out=tmp_path, processes=1)  # fmt: skip
@@ -53,6 +65,12 @@ def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
         ({"workload.lod": [0.4]}, "over['workload.lod']: workload.lod: is an unknown key"),
         ({"seed": "3..1"}, "ends before it begins"),
         ({}, "has no sweep: section"),
+        ({"seed": [1, 1, 1]}, "over['seed']: seed: 1 is there twice"),
+        ({"workload.load": [0.4, None]}, "over['workload.load']: workload.load: has no value"),
+        ({"workload.load": None}, "over['workload.load']: workload.load: has no value"),
+        ({"workload.load": [float("nan")]}, "must be a value as a file can hold it, not nan"),
+        ({"workload.load": object()}, "as a file can hold it, not an object of builtins.object"),
+        ({"workload.load": [object()]}, "as a file can hold it, not an object of builtins.object"),
     ],
 )
 def test_bad_values_are_one_sentence(over: Any, sentence: str, tmp_path: Path) -> None:
