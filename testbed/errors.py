@@ -37,6 +37,10 @@ class MachineCannot(TestbedError):
     exit_code = 3
 
 
+IN_USE = "another testbed runs on this machine: "
+"""The beginning of the MachineCannot that waiting may mend."""
+
+
 class RunFailed(TestbedError):
     """The run failed; the run folder shows its progress (exit 4)."""
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from testbed.backends.emu.cleanup_journal import IN_USE
-from testbed.errors import RunFailed
+from testbed.errors import IN_USE, RunFailed
 from testbed.results.folder import EVENTS, PROVENANCE
 from testbed.results.reading import read_json
 from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from testbed.errors import MachineCannot, RunFailed
+from testbed.errors import IN_USE, MachineCannot, RunFailed
 
 STATE_VARIABLE = "HOSENET_STATE_DIR"
 DEFAULT_STATE = Path("/var/lib/hosenet")
@@ -212,7 +212,6 @@ def journals(state: Path | None = None) -> list[CleanupJournal]:
 
 
 GRACE_S = 3.0
-IN_USE = "another testbed runs on this machine: "
 
 
 @contextmanager
