@@ -16,6 +16,7 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, Out
 from testbed.errors import BadInput, RunFailed
+from testbed.results.folder import RunFolder, caller
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.policy_section import policy_from
@@ -273,9 +274,8 @@ def _show(result: _Result, out: Path | None, *, as_json: bool) -> None:
         if finding.counterexample is None:
             continue
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            path = out / f"{finding.check.replace(' ', '-')}.yaml"
-            path.write_text(finding.counterexample, encoding="utf-8")
+            name = f"{finding.check.replace(' ', '-')}.yaml"
+            path = RunFolder(out, caller()).write_text(name, finding.counterexample)
             console.say(f"{finding.check}: testbed simulate {path}")
         elif not as_json:
             console.print_text(f"\n# {finding.check}: save it, and testbed simulate it")

@@ -1,7 +1,10 @@
-"""Embedders of installed packages: what they raise or answer wrongly ends a run in a sentence."""
+"""Embedders of installed packages: what they do or answer wrongly ends a run in a sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any
 
 from testbed.embedding.check import check_placement
@@ -14,11 +17,12 @@ from topologies.datacentre import DataCentre, IntArray
 if TYPE_CHECKING:
     from testbed.embedding.base import Embedder
 
+HINT = "an embedder answers from its arguments alone; it may read files when it is made"
 _METHOD = "embed(self, datacentre, residual, n_vms, rate_bps, *, largest_bps=0)"
 
 
 class EmbedderFailed(RunFailed):
-    """An embedder that is not ours raises, or its answer is none: not the policy's fault."""
+    """An embedder that is not ours is at fault, and not the policy that asks it."""
 
 
 def installed_embedder(plugin: Installed) -> Embedder:
@@ -32,15 +36,15 @@ def installed_embedder(plugin: Installed) -> Embedder:
             raise PluginError(f"{loaded.source} {raised_anywhere(error)}") from error
     if not callable(getattr(made, "embed", None)):
         raise PluginError(f"{loaded.source} is no embedder: it has no method {_METHOD}")
-    return CheckedEmbedder(plugin.name, made)
+    return CheckedEmbedder(plugin.name, made, plugin.entries[0].module)
 
 
 class CheckedEmbedder:
-    """An embedder that is not ours, under the name of its entry point."""
+    """An embedder that is not ours, of a module, by its entry point's name; ``ask`` calls it."""
 
-    def __init__(self, name: str, own: Embedder) -> None:
-        self.name = name
-        self._own = own
+    def __init__(self, name: str, own: Embedder, module: str) -> None:
+        self.name, self.module, self._own = name, module, own
+        self.ask: Callable[..., Placement | Refusal] = call
 
     def embed(
         self,
@@ -52,16 +56,19 @@ class CheckedEmbedder:
         largest_bps: int = 0,
     ) -> Placement | Refusal:
         """Its answer; RunFailed where that is neither a placement that fits nor a refusal."""
-        free, found = _read_only(residual), None
+        free, found, hint = _read_only(residual), None, None
+        embed = partial(self._own.embed, largest_bps=largest_bps)
         try:
-            found = self._own.embed(datacentre, free, n_vms, rate_bps, largest_bps=largest_bps)
+            found = self.ask(embed, datacentre, free, n_vms, rate_bps)
             wrong = _wrong(datacentre, free, found, n_vms, rate_bps)
+        except RunFailed as error:
+            wrong, hint = error.message, error.hint and HINT
         except Exception as error:  # noqa: BLE001 - somebody's code raises what it likes
             wrong = raised_anywhere(error)
         if wrong is None and found is not None:
             return found
         asked = f"{n_vms} VMs at {format_bandwidth(rate_bps)}"
-        raise EmbedderFailed(f"embedder {self.name}, asked to place {asked}, {wrong}")
+        raise EmbedderFailed(f"embedder {self.name}, asked to place {asked}, {wrong}", hint)
 
 
 def _wrong(

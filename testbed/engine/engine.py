@@ -15,6 +15,7 @@ from typing import Any
 
 from jobs.request import JobRequest
 from testbed import events
+from testbed.embedding.installed_embedder import EmbedderFailed
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.job_states import (
@@ -212,7 +213,12 @@ class Engine:
 
     def ask(self, event: act.PolicyEvent) -> None:
         does = self._does
-        for number, action in enumerate(self.policy.decide(self._view, event), 1):
+        try:
+            actions = self.policy.decide(self._view, event)
+        except EmbedderFailed as error:
+            sentence = refusal(self.policy.name, self.now_s, event, error.message)
+            raise EmbedderFailed(sentence, error.hint) from error
+        for number, action in enumerate(actions, 1):
             # Decided together with a start that the backend could not make.
             if self._unstarted and getattr(action, "job_id", None) in self._unstarted:
                 continue

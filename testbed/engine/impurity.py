@@ -3,9 +3,9 @@
 Two hooks of Python's own: the profile function of the thread, which is told of each call of a
 function written in C, and the audit events, which files, sockets and processes raise wherever they
 are opened. Both hear of the deciding thread alone. Draws from numpy's global generator are seen by
-its state. A call counts if the plug-in or a library called by it makes it, not if the testbed's own
-code does (its compiled loops read their files), nor if Python loads a module, warns, or collects
-garbage, which may be anybody's.
+its state, generators of Python's without a seed as they are made. A call counts if the plug-in or a
+library called by it makes it, not if the testbed's own code does (its compiled loops read their
+files), nor if Python loads a module, warns, or collects garbage, which may be anybody's.
 
 This finds mistakes; it confines nobody (that is :mod:`testbed.labs.sandbox`'s part).
 """
@@ -26,10 +26,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dis import opname
 from functools import cache
 from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakSet
 
 from numpy import random as numpy_random
 
@@ -48,7 +50,8 @@ HINTS = {
     THREAD: "a policy decides in the call that asks it",
 }
 
-_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime")
+_TIMES = {"localtime": 1, "gmtime": 1, "ctime": 1, "asctime": 1, "strftime": 2}
 _FILES = ("read", "write", "stat", "lstat", "access", "getcwd", "getloadavg", "times", "getpid")
 _AUDITED = (
     *("open", "os.", "socket.", "subprocess.", "shutil.", "sqlite3.", "urllib.", "http.", "glob."),
@@ -63,7 +66,7 @@ class Stopped(BaseException):
 @cache
 def _calls() -> dict[Any, tuple[str, str]]:
     """Functions written in C that no decision may call: what each does, and its name."""
-    clocks = [f"{name}{unit}" for name in (*_CLOCKS, "clock_gettime") for unit in ("", "_ns")]
+    clocks = [*_TIMES, *(f"{name}{unit}" for name in _CLOCKS for unit in ("", "_ns"))]
     found = {getattr(time, name): (CLOCK, f"time.{name}") for name in clocks}
     for kind, names in (
         (datetime.datetime, ("now", "utcnow", "today")),
@@ -85,6 +88,7 @@ def _calls() -> dict[Any, tuple[str, str]]:
 
 
 _FILES_OPEN = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_without_seed: WeakSet[random.Random] = WeakSet()
 _OPEN = frozenset((*_FILES_OPEN, socket.socket, random.Random))
 
 
@@ -93,7 +97,7 @@ class Purity:
 
     ``base`` is the code of the function of ours that calls the plug-in, ``module`` the plug-in's.
     ``fault`` is the first impurity, and what to do instead. ``expired`` holds what is to be called
-    with each caller once the decision's time is over.
+    with each caller once the decision's time is over. Of watches that nest, the inner one hears.
     """
 
     def __init__(self, module: str, base: CodeType) -> None:
@@ -105,21 +109,23 @@ class Purity:
         self._base = base
         self._seen = self._profile()
         self._generator: tuple[int, int] | None = None
+        self._around: Purity | None = None
         _listen()
 
     def start(self) -> None:
         """Begin to watch. Whoever profiles this thread sees the calls instead."""
         self._generator = _global_generator()
+        self._around = getattr(_deciding, "watched", None)
         _deciding.watched = self
-        if sys.getprofile() is None:
+        if sys.getprofile() in (None, getattr(self._around, "_seen", None)):
             sys.setprofile(self._seen)
 
     def stop(self) -> None:
         """Ends the watch; again, if need be."""
         if getattr(_deciding, "watched", None) is self:
-            _deciding.watched = None
+            _deciding.watched = self._around
         if sys.getprofile() is self._seen:
-            sys.setprofile(None)
+            sys.setprofile(getattr(self._around, "_seen", None))
         if self.fault is None and self._generator != _global_generator():
             self.fault = (f"{RANDOM} (numpy.random)", HINTS[RANDOM])
 
@@ -164,15 +170,43 @@ class Purity:
                 if expired and event == "call":
                     expired[0](frame.f_back)
                 return
-            if called in calls:
+            if called in calls and not _has_time(called, frame):
                 self.refuse(*calls[called], frame)
             elif type(called.__self__) in objects:
                 if type(called.__self__) is not random.Random:
                     self.refuse(IO, called.__qualname__, frame)
-                elif called.__name__ == "seed" and frame.f_locals.get("a") is None:
+                elif _unseeded(frame, event, called):
                     self.refuse(RANDOM, "random.Random() without a seed", frame)
 
         return seen
+
+
+def _has_time(called: Any, frame: FrameType) -> bool:
+    """True for a frame's call of one of ``_TIMES`` with as many arguments, so that it is pure."""
+    code, at, least = frame.f_code.co_code, frame.f_lasti, _TIMES.get(called.__name__, 0)
+    return least > 0 and (opname[code[at]] != "CALL" or code[at + 1] >= least)
+
+
+def _unseeded(frame: FrameType, event: str, called: Any) -> bool:
+    """True for a call that seeds a generator of Python's with nothing, or draws from such."""
+    if event != "c_call" or type(called.__self__) is not random.Random:
+        return False
+    generator, name = called.__self__, called.__name__
+    if name in ("seed", "setstate"):
+        none = name == "seed" and frame.f_locals.get("a") is None
+        (_without_seed.add if none else _without_seed.discard)(generator)
+    return name != "getstate" and generator in _without_seed
+
+
+def noting_generators(make: Callable[..., Any], *given: Any) -> Any:
+    """What is made; generators of Python's without a seed are noted, for those who draw later."""
+    if sys.getprofile() is None:
+        sys.setprofile(_unseeded)
+    try:
+        return make(*given)
+    finally:
+        if sys.getprofile() is _unseeded:
+            sys.setprofile(None)
 
 
 def _module(frame: FrameType) -> str:

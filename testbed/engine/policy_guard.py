@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from traceback import walk_tb
 from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.installed_embedder import EmbedderFailed
+from testbed.embedding.base import Embedder
+from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
 from testbed.engine.action_checks import Nonsense, checked, kind_of
 from testbed.engine.decision_limit import TimeLimit
 from testbed.engine.impurity import OURS, Purity, Stopped, place
@@ -42,19 +44,77 @@ def of_the_testbed(policy: Policy) -> bool:
     return type(policy).__module__.partition(".")[0] in OURS
 
 
-def guarded(policy: Policy, label: str, limit_s: float = LIMIT_S) -> Policy:
-    """The policy, guarded; messages call it ``label``. It charges if that one does."""
-    return (_GuardedCharging if isinstance(policy, Charging) else _Guarded)(policy, label, limit_s)
+def guarded(policy: Policy, label: str, limit_s: float = LIMIT_S, module: str = "") -> Policy:
+    """The policy, guarded, as ``label`` in messages; its code is of ``module``, or its class's."""
+    kind = _GuardedCharging if isinstance(policy, Charging) else _Guarded
+    return kind(policy, label, limit_s, module)
+
+
+def watched(found: Embedder, limit_s: float = LIMIT_S) -> Embedder:
+    """The embedder; one of a package is watched and limited in time as a policy is, from now on."""
+    if isinstance(found, CheckedEmbedder):
+        found.ask = partial(_Calls(found.module, limit_s).answer, str)
+    return found
+
+
+class _Calls:
+    """Calls of one plug-in, watched and limited in time; those of several plug-ins may nest."""
+
+    def __init__(self, module: str, limit_s: float) -> None:
+        self.purity = Purity(module, _Calls._ask.__code__)
+        self._limit = TimeLimit(limit_s, self.purity.culprit, self.purity.expired)
+
+    def answer(self, sentence: Callable[[str], str], call: Callable[..., Any], *given: Any) -> Any:
+        """The answer to a call. Raises RunFailed."""
+        answer: Any = None
+        raised: BaseException | None = None
+        try:
+            try:
+                answer = self._ask(call, given)
+            finally:
+                self.purity.stop()
+                self._limit.stop()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - sys.exit() and what a plug-in thinks of
+            raised = error
+            self.purity.stop()
+            self._limit.stop()
+        fault = self._fault(raised)
+        if isinstance(raised, EmbedderFailed) or (fault is None and raised is not None):
+            raise raised
+        if fault is not None:
+            cause = None if isinstance(raised, Stopped) else raised
+            raise RunFailed(sentence(fault[0]), fault[1]) from cause
+        return answer
+
+    def _ask(self, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        self._limit.start()
+        self.purity.start()
+        return call(*given)  # what is below this function's frame is the plug-in's
+
+    def _fault(self, raised: BaseException | None) -> tuple[str, str | None] | None:
+        """The fault of a decision and its hint; None for a sound one."""
+        if self.purity.fault is None and self._limit.late is not None:
+            return f"has not answered within {self._limit.limit_s:g} s ({self._limit.late})", None
+        if self.purity.fault or raised is None or isinstance(raised, Stopped):  # by an outer watch
+            return self.purity.fault
+        return f"raised {_in_words(raised)}{self._last_place(raised)}", None
+
+    def _last_place(self, raised: BaseException) -> str:
+        """The plug-in's last line before an exception: `` (mine.py:14)``."""
+        frames = [*walk_tb(raised.__traceback__)]
+        own = [each for each in frames if self.purity.is_own(each[0])] or frames[-1:]
+        return f" ({place(*own[-1])})" if own else ""
 
 
 class _Guarded:
     """A guarded policy: decides as the policy in it does, or ends the run."""
 
-    def __init__(self, policy: Policy, label: str, limit_s: float) -> None:
+    def __init__(self, policy: Policy, label: str, limit_s: float, module: str) -> None:
         self.name = label
         self._policy = policy
-        self._purity = Purity(type(policy).__module__, _Guarded._ask.__code__)
-        self._limit = TimeLimit(limit_s, self._purity.culprit, self._purity.expired)
+        self._calls = _Calls(module or type(policy).__module__, limit_s)
         self._view: PlugInView | None = None
         self._of: View | None = None
         self._shown: dict[str, int] = {}
@@ -69,7 +129,7 @@ class _Guarded:
         job_id = getattr(event, "job_id", "")
         if type(event) is act.Arrived:
             self._shown.setdefault(job_id, _digest(view, job_id))
-        answer = self._answer(sentence, self._policy.decide, self._seen(view), event)
+        answer = self._calls.answer(sentence, self._policy.decide, self._seen(view), event)
         try:
             actions = checked(answer, view.now_s)
             self._intact(view, {job_id, *(getattr(each, "job_id", "") for each in actions)})
@@ -79,56 +139,6 @@ class _Guarded:
         if type(event) is act.Ended:
             self._shown.pop(job_id, None)
         return actions
-
-    # -- asking -----------------------------------------------------------------------------
-
-    def _answer(self, sentence: Callable[[str], str], call: Callable[..., Any], *given: Any) -> Any:
-        """The answer to a call. Raises RunFailed."""
-        answer: Any = None
-        raised: BaseException | None = None
-        try:
-            try:
-                answer = self._ask(call, given)
-            finally:
-                self._purity.stop()
-                self._limit.stop()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - sys.exit() and what a plug-in thinks of
-            raised = error
-            self._purity.stop()
-            self._limit.stop()
-        if isinstance(raised, EmbedderFailed) and self._purity.fault is None:
-            raise raised
-        fault = self._fault(raised)
-        if fault is not None:
-            why, hint = fault
-            raise RunFailed(sentence(why), hint) from (
-                None if isinstance(raised, Stopped) else raised
-            )
-        return answer
-
-    def _ask(self, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        # What is below this function's frame is the plug-in's.
-        self._limit.start()
-        self._purity.start()
-        return call(*given)
-
-    def _fault(self, raised: BaseException | None) -> tuple[str, str | None] | None:
-        """The fault of a decision and its hint; None for a sound one."""
-        if self._purity.fault is not None:
-            return self._purity.fault
-        if self._limit.late is not None:
-            return f"has not answered within {self._limit.limit_s:g} s ({self._limit.late})", None
-        if raised is None:
-            return None
-        return f"raised {_in_words(raised)}{self._last_place(raised)}", None
-
-    def _last_place(self, raised: BaseException) -> str:
-        """The plug-in's last line before an exception: `` (mine.py:14)``."""
-        frames = [*walk_tb(raised.__traceback__)]
-        own = [each for each in frames if self._purity.is_own(each[0])] or frames[-1:]
-        return f" ({place(*own[-1])})" if own else ""
 
     # -- before and after ---------------------------------------------------------------------
 
@@ -140,7 +150,7 @@ class _Guarded:
         return cast("View", self._view)
 
     def _refuse(self, why: str) -> NoReturn:
-        self._purity.fault = self._purity.fault or (why, CHANGE_HINT)
+        self._calls.purity.fault = self._calls.purity.fault or (why, CHANGE_HINT)
         raise Stopped
 
     def _intact(self, view: View, job_ids: set[str]) -> None:
@@ -169,7 +179,7 @@ class _GuardedCharging(_Guarded):
         def sentence(why: str) -> str:
             return f"policy {self.name}, on the price of job {job.id}: {why}"
 
-        price = self._answer(sentence, cast("Charging", self._policy).price, job, ran_s)
+        price = self._calls.answer(sentence, cast("Charging", self._policy).price, job, ran_s)
         known = isinstance(price, int | float | np.integer | np.floating)
         if not known or not math.isfinite(price):
             what = str(price) if known else kind_of(price)

@@ -14,7 +14,8 @@ from testbed.backends.sim.simulator import Meter, SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
-from testbed.engine.policy_guard import guarded, of_the_testbed
+from testbed.engine.impurity import noting_generators
+from testbed.engine.policy_guard import guarded, of_the_testbed, watched
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.events import Event
 from testbed.plugins import SourceFile, raised_anywhere
@@ -116,16 +117,21 @@ def play(
 
 def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
     """The policy, guarded where it is not ours. Raises RunFailed where its constructor does."""
-    chosen = embedder(experiment.embedder)
+    given = dict(policy.parameters)
+    own = given.pop("embedder", None) if policy.kind.embeds else None
+    chosen = watched(embedder(str(own or experiment.embedder)))
     try:
-        built = policy.kind.make(chosen, dict(policy.parameters))
+        built: Policy = noting_generators(policy.kind.make, chosen, given)
     except TestbedError:
         raise
     except Exception as error:
         if policy.kind.source is None:
             raise
         raise RunFailed(f"policy {policy.label}: it {raised_anywhere(error)}") from error
-    return built if of_the_testbed(built) else guarded(built, policy.label)
+    if not of_the_testbed(built):
+        return guarded(built, policy.label)
+    module = getattr(policy.kind.build, "__module__", None) or ""
+    return guarded(built, policy.label, module=module) if policy.kind.source else built
 
 
 def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:

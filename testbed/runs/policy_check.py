@@ -122,13 +122,10 @@ def _replayed(subject: Subject, case: Case) -> str | None:
         return TracingBackend(backend, lambda answer: trace.append(json.loads(json.dumps(answer))))
 
     live = decisions(subject.play(case, jittered))
-    kept = len(subject.refused)
     try:
         again = decisions(subject.play(case, lambda _: ReplayBackend(iter(enumerate(trace, 1)))))
-    except NoEvidence:
-        if len(subject.refused) == kept:
-            raise
-        return subject.refused.pop().how
+    except NoEvidence as none:
+        return none.refused and subject.refused.pop().how
     found = first_difference(live, again)
     if found is None:
         return None
@@ -164,13 +161,10 @@ def capacity(subject: Subject) -> Finding:
     says = "every placement is within capacity, and the audit passes"
 
     def problem(subject: Subject, case: Case) -> str | None:
-        kept = len(subject.refused)
         try:
             return _first(_faults(subject, case), but=CLAIMS)
-        except NoEvidence:
-            if len(subject.refused) == kept:
-                raise
-            return subject.refused[-1].how
+        except NoEvidence as none:
+            return none.refused
 
     found = _searched(subject, subject.families, problem, subject.effort.audited)
     found = found or next(iter(subject.refused), None)
@@ -293,8 +287,8 @@ def failures(subject: Subject) -> Finding:
         def problem(case: Case, other: Subject = other) -> str | None:
             try:
                 return _first(_faults(other, case))
-            except NoEvidence:
-                return other.refused[-1].how if other.refused else None
+            except NoEvidence as none:
+                return none.refused
 
         found = search(failing_cases(), problem, number=number, seed=subject.seed)
         if found is not None:

@@ -70,6 +70,9 @@ MOST_BROKEN = 5
 class NoEvidence(Exception):
     """A run that says nothing about the check: the policy broke it, or the engine refused it."""
 
+    def __init__(self, refused: str | None = None) -> None:
+        self.refused = refused
+
 
 @dataclass
 class Subject:
@@ -133,9 +136,9 @@ class Subject:
         except BadInput:
             raise
         except Exception as error:
-            of = self.refused if _is_refusal(error) else self.broken
-            of.append(Failed(case, str(error)))
-            raise NoEvidence from error
+            refused = str(error) if _is_refusal(error) else None
+            (self.broken if refused is None else self.refused).append(Failed(case, str(error)))
+            raise NoEvidence(refused) from error
         self.count(1, len(experiment.jobs))
         return history
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.cli import main
+from testbed.cli import main, policies
 from testbed.runs.policy_check import CHECKS
+from testbed.runs.policy_subject import QUICK, Finding, Subject
 from testbed.schedulers.policy import CLAIMS
 from testbed.schedulers.registry import own_policies
 
@@ -135,6 +136,30 @@ def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
     # The audit of that very run fails by the claim.
     assert main.run(["simulate", str(path), "--out", str(mine / "runs")]) == 1
     assert "audit: no-starvation FAILED" in capsys.readouterr().out
+
+
+def test_a_counterexample_replaces_a_link_and_is_the_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, out, given = tmp_path / "other", tmp_path / "found", list[tuple[int, int]]()
+    other.write_text("kept")
+    out.mkdir()
+    (out / "failures.yaml").symlink_to(other)
+    monkeypatch.setenv("SUDO_UID", "4321")
+    monkeypatch.setenv("SUDO_GID", "4322")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("os.fchown", lambda _, *ids: given.append(ids))
+    monkeypatch.setattr("os.chown", lambda _, *ids, **__: given.append(ids))
+    subject = Subject.of({"name": "vc"}, 1, QUICK)
+    finding = Finding("failures", "says", "failed", "how", "name: found\n")
+    result = policies._Result(subject, [finding], [])
+    for folder in (out, tmp_path / "made" / "found"):
+        policies._show(result, folder, as_json=False)
+        assert (folder / "failures.yaml").read_text() == "name: found\n"
+        assert not (folder / "failures.yaml").is_symlink()
+    assert other.read_text() == "kept"
+    # Two files and two folders: what was there before stays its owner's.
+    assert given == [(4321, 4322)] * 4
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,49 @@ class Mine:
 {body}
 """
 """A policy that starts the first two jobs and misbehaves on the third, from line 12 on."""
+
+
+DRAWING = """import random
+from testbed.schedulers.actions import *
+
+
+def seeded(generator, seed):
+    generator.seed(seed)
+    return generator
+
+
+class Mine:
+    name = "mine"
+
+    def __init__(self, embedder):
+        self.embedder = embedder
+        self.generator = {made}
+
+    def decide(self, view, event):
+        if not isinstance(event, Arrived):
+            return []
+        found = self.embedder.embed(view.datacentre, view.residual(view.now_s, None), 2, 10**8)
+        choices = [found, found]
+        self.generator.shuffle(choices)
+        return [Start(event.job_id, choices[0], 10**8)]
+"""
+DECLARED = """import time
+from testbed.schedulers.policy import PolicyKind
+from testbed.schedulers.vc import VirtualCluster
+
+
+class Slow:
+    def embed(self, *_, **__): return time.time()
+
+
+KIND = PolicyKind("mine", "as vc", lambda _, __: VirtualCluster(Slow()), embeds=True)
+"""
+
+
+def written(folder: Path, policy: str) -> Path:
+    path = folder / "own.yaml"
+    path.write_text(FILE.replace("[vc]", f"[{policy}]"))
+    return path
 
 
 @dataclass
@@ -180,6 +224,11 @@ IMPURE = {
     "from time import monotonic as now\nnow()": "reads the clock (time.monotonic, mine.py:13)",
     "import datetime\ndatetime.datetime.now()": "reads the clock (datetime.now, mine.py:13)",
     "import datetime\ndatetime.date.today()": "reads the clock (date.today, mine.py:13)",
+    "import time\ntime.localtime()": "reads the clock (time.localtime, mine.py:13)",
+    "from time import gmtime\ngmtime()": "reads the clock (time.gmtime, mine.py:13)",
+    "import time\ntime.ctime()": "reads the clock (time.ctime, mine.py:13)",
+    "import time\ntime.asctime()": "reads the clock (time.asctime, mine.py:13)",
+    "import time\ntime.strftime('%H')": "reads the clock (time.strftime, mine.py:13)",
     "import time\ntime.sleep(1000)": "waits (time.sleep, mine.py:13)",
     "import random\nrandom.shuffle([1, 2])": (
         "draws random numbers (random.getrandbits, mine.py:13)"
@@ -236,10 +285,45 @@ def test_a_file_that_was_opened_before_is_output_too(plugs: Plugs, tmp_path: Pat
     assert (tmp_path / "log").read_text() == ""
 
 
+GENERATORS = {
+    "random.Random()": "draws random numbers (random.Random() without a seed, mine.py:22)",
+    "random.Random(3)": None,
+    "seeded(random.Random(), 3)": None,
+    "random.SystemRandom()": "draws random numbers (os.urandom, mine.py:22)",
+}
+
+
+@pytest.mark.parametrize(("made", "told"), GENERATORS.items(), ids=list(GENERATORS))
+def test_a_generator_of_the_constructor_has_a_seed(
+    plugs: Plugs, tmp_path: Path, made: str, told: str | None
+) -> None:
+    (tmp_path / "mine.py").write_text(DRAWING.format(made=made))
+    experiment = load_experiment(written(tmp_path, "{class: './mine.py:Mine'}"))
+    [policy] = experiment.policies
+    history: list[Any] = []
+    plays = nullcontext() if told is None else pytest.raises(RunFailed)
+    with plays as failed:
+        play(experiment, policy, simulated(experiment, policy), history.append)
+    assert sys.getprofile() is None
+    if failed is not None:
+        assert failed.value.message == f"policy mine, at 0 s, on the arrival of job first: {told}"
+
+
+def test_a_policy_of_ours_that_a_package_declares_is_guarded(plugs: Plugs, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(DECLARED)
+    experiment = load_experiment(written(tmp_path, "{class: './mine.py:KIND'}"))
+    [policy] = experiment.policies
+    with pytest.raises(RunFailed) as failed:
+        play(experiment, policy, simulated(experiment, policy), lambda _: None)
+    told = "reads the clock (time.time, mine.py:7)"
+    assert failed.value.message == f"policy mine, at 0 s, on the arrival of job first: {told}"
+
+
 PURE = (
     "import random\nrandom.Random(3).random()",
     "import numpy as np\nnp.random.default_rng(3).random()",
     "import colorsys, tabnanny",
+    "import time\ntime.strftime('%H', time.gmtime(view.now_s)) + time.asctime(time.gmtime(0))",
     "import datetime\ndatetime.datetime(2026, 1, 1).isoformat()",
     "view.ledger.residual(view.now_s, None).free_slots[:] = 0",
     "view.ledger.timeline.free[:] = 0\nview.ledger.timeline.record().time[:] = 0",

@@ -81,6 +81,23 @@ class Mine(Base):
                 return [Start(job.id, placement, job.bandwidth_bps)]
         return [Reject(job.id, "no server has room")]
 """
+REFUSED_THEN_BROKEN = """
+class Mine(Base):
+    on_failure = ("kill",)
+    seen = 0
+    def decide(self, view, event):
+        if isinstance(event, Ended) and self.seen == 1:
+            raise ValueError
+        if not isinstance(event, Arrived):
+            return []
+        self.seen += 1
+        job, free = view.job(event.job_id), view.residual(view.now_s, None)
+        if self.seen > 1:
+            root = view.datacentre.trees[0].root
+            return [Start(job.id, Placement(root, ((0, 99),)), job.bandwidth_bps)]
+        found = self.embedder.embed(view.datacentre, free, job.n_vms, job.bandwidth_bps)
+        return [] if isinstance(found, Refusal) else [Start(job.id, found, job.bandwidth_bps)]
+"""
 CLOCK = """
 class Mine(Base):
     def order(self, view):
@@ -149,6 +166,16 @@ def test_a_counterexample_is_small(tmp_path: Path) -> None:
     assert found.counterexample is not None
     # One runs, one does not fit beside it, a third does.
     assert len(parse_experiment(found.counterexample, Path("small.yaml")).jobs) <= 3
+
+
+def test_a_counterexample_of_failures_fails_by_itself(tmp_path: Path) -> None:
+    found = found_by("failures", subject_of(REFUSED_THEN_BROKEN, tmp_path))
+    assert found.counterexample is not None
+    jobs = parse_experiment(found.counterexample, Path("small.yaml")).jobs
+    # One alone breaks the run otherwise; the second is refused.
+    assert len(jobs) == 2
+    last = max(jobs, key=lambda job: job.submit_s)
+    assert f"on the arrival of job {last.id}" in found.evidence
 
 
 @pytest.mark.slow
