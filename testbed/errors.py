@@ -38,7 +38,7 @@ class MachineCannot(TestbedError):
 
 
 IN_USE = "another testbed runs on this machine: "
-"""The beginning of the MachineCannot that waiting may mend."""
+"""The beginning of the MachineCannot that may pass if one waits."""
 
 
 class RunFailed(TestbedError):

@@ -199,7 +199,7 @@ def _unseeded(frame: FrameType, event: str, called: Any) -> bool:
 
 
 def noting_generators(make: Callable[..., Any], *given: Any) -> Any:
-    """What is made; generators of Python's without a seed are noted, for those who draw later."""
+    """The result of a call; notes generators of Python without a seed, for those who draw later."""
     if sys.getprofile() is None:
         sys.setprofile(_unseeded)
     try:
