@@ -130,9 +130,8 @@ CHUNK_LIMIT_BYTES = 65536
 BUFFER_S = 0.020
 BUFFER_LIMIT_BYTES = 131_072
 
-# An agent that the machine woke up late may catch up this much, as late as a run's fidelity still
-# calls ok; more is a pause, not a delay.
-LATENESS_LIMIT_NS = 50_000_000
+# An agent that the machine woke up late may catch up this much; more is a pause, not a delay.
+LATENESS_LIMIT_NS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,6 @@ class Production:
         self.cpu_due_ns = 0  # CPU time at which its burning is over
         self._chunks = chunks(total_bytes, steps)
         self._cpu_share = cpu_share
-        self._behind_ns = 0  # of a late wake-up, when the buffer was full: still to be caught up
         self._chunk: Chunk | None = next(self._chunks)
 
     @property
@@ -223,15 +221,14 @@ class Production:
             if self.due_ns is None:
                 if not self._room(self._chunk, sent_bytes):
                     return
-                self._begin(self._chunk, now_ns - self._behind_ns, cpu_ns)
+                self._begin(self._chunk, now_ns, cpu_ns)
             if self.due_ns is None or now_ns < self.due_ns or cpu_ns < self.cpu_due_ns:
                 return
             due_ns, cpu_due_ns = self.due_ns, self.cpu_due_ns
             self.produced_bytes += self._chunk.size_bytes
             self._chunk, self.due_ns = next(self._chunks, None), None
-            late = now_ns - due_ns > LATENESS_LIMIT_NS
-            self._behind_ns = 0 if late else now_ns - due_ns
             if self._chunk is not None and self._room(self._chunk, sent_bytes):
+                late = now_ns - due_ns > LATENESS_LIMIT_NS
                 self._begin(self._chunk, now_ns if late else due_ns, cpu_ns if late else cpu_due_ns)
 
     def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
