@@ -71,7 +71,7 @@ class HostLoad:
         return (
             f"host was busy: others used {self.others_when_busy:.0%} of its processors for "
             f"{self.busy_s:.0f} s (steal {self.steal_share:.1%}); what was measured is not to be "
-            f"believed (over {OTHERS_MAX:.0%} for at most {BUSY_MAX_S:.0f} s would be)"
+            f"believed (allowed: over {OTHERS_MAX:.0%} for {BUSY_MAX_S:.0f} s in all)"
         )
 
     def record(self) -> dict[str, float | bool]:
