@@ -130,7 +130,7 @@ CHUNK_LIMIT_BYTES = 65536
 BUFFER_S = 0.020
 BUFFER_LIMIT_BYTES = 131_072
 
-# An agent that the machine woke up late may catch up this much; more is a pause, not a delay.
+# An agent that the machine woke up late may catch up this much; what is beyond it is a pause.
 LATENESS_LIMIT_NS = 20_000_000
 
 
@@ -228,8 +228,8 @@ class Production:
             self.produced_bytes += self._chunk.size_bytes
             self._chunk, self.due_ns = next(self._chunks, None), None
             if self._chunk is not None and self._room(self._chunk, sent_bytes):
-                late = now_ns - due_ns > LATENESS_LIMIT_NS
-                self._begin(self._chunk, now_ns if late else due_ns, cpu_ns if late else cpu_due_ns)
+                begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
+                self._begin(self._chunk, begun_ns, max(cpu_due_ns, cpu_ns - LATENESS_LIMIT_NS))
 
     def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
         waiting_bytes = self.produced_bytes - sent_bytes

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.live.transfer_plan import CHUNK_S, Production, chunks, phases
+from jobs.live.transfer_plan import CHUNK_S, LATENESS_LIMIT_NS, Production, chunks, phases
 
 MS = 1_000_000
+FULL_BUFFER_BYTES = 20_000  # of 8 Mbit/s, BUFFER_S
 Steps = tuple[tuple[float, int], ...]
 
 
@@ -133,12 +134,36 @@ def test_a_vm_with_too_little_cpu_produces_more_slowly() -> None:
     assert throttled_s == pytest.approx(2.0, rel=0.05)
 
 
-def test_a_late_wake_up_is_caught_up_but_a_pause_is_not() -> None:
+def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> None:
     production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
     production.advance(0, 0, 0)
     production.advance(13 * MS, 0, 0)  # 8 ms late for the first chunk of 5 ms
     assert production.produced_bytes == 10_000
     assert production.due_ns == 15 * MS
-    production.advance(1000 * MS, 0, 10_000)  # a pause of nearly a second
-    assert production.produced_bytes == 15_000
-    assert production.due_ns == 1005 * MS
+    production.advance(50 * MS, 0, 10_000)  # 35 ms late: 15 too many
+    assert production.produced_bytes == 10_000 + FULL_BUFFER_BYTES
+    production.advance(50 * MS, 0, production.produced_bytes)
+    assert production.due_ns == 55 * MS
+    production.advance(1000 * MS, 0, production.produced_bytes)  # a pause of nearly a second
+    assert production.produced_bytes == 10_000 + 2 * FULL_BUFFER_BYTES
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=30))
+def test_late_wake_ups_cost_what_is_beyond_the_limit(late_ms: list[int]) -> None:
+    """On a network that carries all at once, an agent that is woken up so late again and again."""
+    production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
+    production.advance(0, 0, 0)
+    now_ns, lost_ns = 0, 0
+    for late in late_ms:
+        assert production.due_ns is not None
+        now_ns = production.due_ns + late * MS
+        lost_ns += max(0, late * MS - LATENESS_LIMIT_NS)
+        before = production.produced_bytes
+        production.advance(now_ns, 0, before)
+        burst = production.produced_bytes - before
+        # A full buffer: production goes on with what the network takes, at once here.
+        assert (production.due_ns is None) == (burst == FULL_BUFFER_BYTES)
+        if production.due_ns is None:
+            lost_ns += min(late * MS, LATENESS_LIMIT_NS) - (burst - 5_000) // 5_000 * 5 * MS
+            production.advance(now_ns, 0, production.produced_bytes)
+    assert production.produced_bytes == (now_ns - lost_ns) // (5 * MS) * 5_000
