@@ -42,6 +42,10 @@ from testbed.plan.network_plan import Bridge, NetworkPlan, Port
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
 CONTROLLER_MAX_BACKOFF_MS = 1000
+# After this long without a message a switch asks for an echo, and all do at once, as all were made
+# at once. By default it is 5 s, and agents on a slow machine waited 30 ms each time. A controller
+# that ends is seen without it, by its connections.
+CONTROLLER_PROBE_MS = 60_000
 OVS_TIMEOUT_S = 120
 NUMBERS_TIMEOUT_S = 60
 NO_VALUE: object = ["set", []]  # an empty column, as OVSDB writes it in JSON
@@ -94,7 +98,7 @@ def _bridge_rows(
     controller = [
         f"--id=@c{bridge.node}", "create", "Controller",
         f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
-        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}",
+        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}", f"inactivity_probe={CONTROLLER_PROBE_MS}",
     ]  # fmt: skip
     # fail_mode=secure: rules stay, and traffic flows, while the controller is away.
     row = [

@@ -89,6 +89,8 @@ def test_bridges_are_secure_marked_and_connected() -> None:
     dpid_of = {bridge.name: bridge.dpid for bridge in network.bridges}
     for row in bridges.values():
         assert row["fail_mode"] == "secure"
+        # Probed less often than by default: all switches ask at the same moment.
+        assert int(controllers[row["controller"]]["inactivity_probe"]) == 60_000
         assert row["protocols"] == "OpenFlow13"
         assert row["datapath_type"] == "system"
         assert row["external_ids:hosenet-run"] == "0000beef"
