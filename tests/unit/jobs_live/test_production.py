@@ -161,7 +161,7 @@ def test_late_wake_ups_cost_what_is_beyond_the_limit(late_ms: list[int]) -> None
         before = production.produced_bytes
         production.advance(now_ns, 0, before)
         burst = production.produced_bytes - before
-        # A full buffer: production goes on with what the network takes, at once here.
+        # A full buffer: production resumes when the network has taken some, at once here.
         assert (production.due_ns is None) == (burst == FULL_BUFFER_BYTES)
         if production.due_ns is None:
             lost_ns += min(late * MS, LATENESS_LIMIT_NS) - (burst - 5_000) // 5_000 * 5 * MS
