@@ -124,13 +124,15 @@ as_owner() {
         "$@"
         return
     fi
-    local group home=/nonexistent groups=--clear-groups
+    local group name=$OWNER home=/nonexistent groups=--clear-groups
     group=$(stat -c %g "$ROOT")
     if getent passwd "$OWNER" >/dev/null; then
-        home=$(getent passwd "$OWNER" | cut -d: -f6)
+        IFS=: read -r name _ _ _ _ home _ < <(getent passwd "$OWNER")
         groups=--init-groups
     fi
-    setpriv --reuid="$OWNER" --regid="$group" "$groups" env HOME="$home" "$@"
+    # By these names pytest calls its folder in /tmp: root's own would be refused to root afterwards.
+    setpriv --reuid="$OWNER" --regid="$group" "$groups" \
+        env HOME="$home" USER="$name" LOGNAME="$name" "$@"
 }
 
 # --------------------------------------------------------------------- before the first change

@@ -7,6 +7,7 @@ same failures there for real.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -52,7 +53,7 @@ def with_provision(
     prelude = f"""
         . {checkout}/provision.sh
         STATE={checkout}/state LOG={checkout}/log LOCK={checkout}/lock PYTHON={sys.executable}
-        MODULES={checkout}/modules
+        MODULES={checkout}/modules OVS_LOG={checkout}
         mkdir -p "$STATE"; : >>"$LOG"
     """
     return subprocess.run(
@@ -120,8 +121,20 @@ def test_an_earlier_failures_text_is_not_this_ones(checkout: Path) -> None:
     assert "exit code 1, no output" in told.stderr
 
 
+@pytest.mark.needs("root")
+def test_what_the_owner_runs_bears_the_owners_names(checkout: Path) -> None:
+    """By root's, pytest made a folder in /tmp that root then refused."""
+    nobody = pwd.getpwnam("nobody")
+    script = "as_owner sh -c 'echo \"$(id -u) $USER $LOGNAME $HOME\"'"
+    told = with_provision(checkout, f"OWNER={nobody.pw_uid}; {script}")
+    assert told.stdout == f"{nobody.pw_uid} nobody nobody {nobody.pw_dir}\n"
+    told = with_provision(checkout, f"OWNER=64321; {script}")
+    assert told.stdout == "64321 64321 64321 /nonexistent\n"
+
+
 def test_a_failed_step_is_told_in_words_and_with_its_log(checkout: Path) -> None:
     command(checkout, "start", "echo it does not start; exit 7")
+    (checkout / "ovs-vswitchd.log").touch()
     told = with_provision(checkout, 'quietly switch "starting it" logged_by_ovs start')
     assert told.returncode == 3
     todo = f"correct what the output names (all of it: {checkout}/log), then call this again"
