@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from controller import openflow13
@@ -226,9 +228,20 @@ LIMITS = "import resource as r; print('limits', *(r.getrlimit(each)[1] for each 
 @pytest.mark.needs("ryu")
 def test_it_cannot_fork_without_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
+    # Without root it shares its limit with whatever else this user runs, and what ends meanwhile
+    # makes room; as root it is nobody's.
+    others = 0 if os.geteuid() == 0 else sum(map(threads, psutil.process_iter()))
     with started(written(tmp_path, "ryu", before=FORKS), "ryu", log):
         (refused,) = re.findall(r"^refused after (\d+)$", log.read_text(), re.MULTILINE)
-    assert 0 < int(refused) <= THREADS_MAX["ryu"]
+    assert 0 < int(refused) <= THREADS_MAX["ryu"] + others
+
+
+def threads(process: psutil.Process) -> int:
+    """Those of a process of this user's, else none."""
+    try:
+        return process.num_threads() if process.uids().real == os.getuid() else 0
+    except psutil.Error:
+        return 0
 
 
 @pytest.mark.slow
