@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -26,6 +27,10 @@ from hypothesis import HealthCheck, settings
 # A shell's background jobs ignore Ctrl-C, and so would everything that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A login's usual 1,024 open files are too few for both ends of a thousand connections.
+_most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 
 # How long an example takes says nothing about the code: tests never depend on the clock.
 settings.register_profile("hosenet", deadline=None, suppress_health_check=[HealthCheck.too_slow])

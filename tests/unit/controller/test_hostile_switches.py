@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 import struct
 import tempfile
@@ -190,16 +189,6 @@ def test_who_does_not_come_to_an_end_is_cut_off(running: Running) -> None:
     until(lambda: running.log().count("more than 10 s for a handshake or a message") == 6)
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """As many open files as may be: of a login's usual 1,024 each connection takes one."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@pytest.mark.usefixtures("many_files")
 def test_a_true_switch_gets_in_beside_two_thousand_silent_ones(running: Running) -> None:
     with ExitStack() as stack, WatchingClient.of(running.process) as client:
         client.put_network(NETWORK)

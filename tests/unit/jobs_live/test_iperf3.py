@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from jobs.live.agent_protocol import AgentExited, AgentReport, Plan
-from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
+from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan, _sent
 from tests.support.agent_watch import Watch, loopback_ips
 
 pytestmark = pytest.mark.skipif(shutil.which("iperf3") is None, reason="there is no iperf3")
@@ -70,6 +71,16 @@ def test_the_first_second_does_not_count_unless_it_is_the_only_one(
     options = agent._client("10.0.4.1")
     given = {name: options[options.index(name) + 1] for name in ("--time", "--omit", "--port")}
     assert given == {"--time": str(counted), "--omit": str(omitted), "--port": "5002"}
+
+
+@pytest.mark.parametrize(("told", "size"), [(1_147_019_264, 1_147_027_456), (2 << 30, 2 << 30)])
+def test_no_less_is_sent_than_arrived(told: int, size: int) -> None:
+    """iperf3 3.18's own words: 1,147,019,264 sent, and 1,147,027,456 received."""
+    client = SimpleNamespace(peer=1, end_ns=5)
+    received = {"bytes": 1_147_027_456}
+    client.result = {"end": {"sum_sent": {"bytes": told}, "sum_received": received}}
+    sent = _sent(cast(Any, client))
+    assert (sent.size_bytes, sent.acknowledged_bytes) == (size, 1_147_027_456)
 
 
 def test_a_plan_moves_and_is_divided_by_time() -> None:
