@@ -192,7 +192,7 @@ def _sent(process: _Process) -> Sent:
     sent, received = end["sum_sent"], end["sum_received"]
     retransmits = int(sent.get("retransmits", 0))
     counted = int(received["bytes"])
-    # Of threads, which iperf3 has from 3.16 on, the sender's sum can lack a block that arrived.
+    # A sender's sum was seen (iperf3 3.18) to lack 8 KiB that had arrived.
     size_bytes = max(int(sent["bytes"]), counted)
     return Sent(process.peer, size_bytes, counted, process.end_ns, retransmits)
 
