@@ -18,6 +18,7 @@ BENCHMARKS = {
     "jsa-draws": ("bench.jsa_draws", "JSA's Figure 5 simulated from sixty draws"),
     "vmplace": ("bench.vmplace_states", "vmplace for 100 VMs, 1,600 and 8,000 machines"),
     "transfer-accuracy": ("bench.transfer_accuracy", "measured over ideal time, five switches"),
+    "all-to-all": ("bench.all_to_all", "measured over estimated time of a job's shuffle"),
     "aggregate-load": ("bench.aggregate_load", "the largest reserved load that stays exact"),
     "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),
     "enforcement": ("bench.enforcement", "bandwidth lent, given back and kept, in each mode"),

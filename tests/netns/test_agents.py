@@ -160,6 +160,22 @@ def test_the_time_is_that_of_the_limit(star: Star, watch: Watch, spawn_all: Spaw
     assert taken_s > 8 * (wire_bytes - 16 * 1024) / 8e6
 
 
+def test_the_next_receivers_turn_comes_when_the_kernel_has_sent_the_bytes_of_the_one_before(
+    star: Star, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    """300 kB to each of two at 2 Mbit/s: side by side, both would arrive until the very end."""
+    star.limit(0, "root", "tbf", "rate", "2mbit", "burst", "16kb", "limit", "200kb")
+    flows = [Transfer(0, 1, 300_000), Transfer(0, 2, 300_000)]
+    sender, *receivers = watch.run_together(spawn_all(cubic(transfer_plans(flows, star.ips))))
+    assert sender.report.error is None
+    (first,), (second,) = (each.report.received for each in receivers)
+    assert first.last_ns is not None
+    assert second.first_ns is not None
+    assert second.last_ns is not None
+    overlap_ns = first.last_ns - second.first_ns
+    assert overlap_ns < 0.2 * (second.last_ns - second.first_ns)
+
+
 def test_an_agent_has_the_user_and_namespace_it_was_given(
     star: Star, pool: AgentPool, watch: Watch
 ) -> None:
