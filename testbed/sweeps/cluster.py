@@ -126,6 +126,8 @@ class Processors:
         if self._many is None:
             opened = partial(_client_of, _processes(self.width))
             self._many = self._stack.enter_context(DaskExecutor(HERE, opened, self._say))
+            if (here := self._many.width) < self.width:
+                self._say(f"{here} of {self.width} worker processes have started; they do all")
         return self._many
 
 

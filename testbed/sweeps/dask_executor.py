@@ -37,7 +37,6 @@ STOP_S = 10.0
 LOOK_S = 0.5
 """Interval at which the connection is looked at while nothing happens, in seconds."""
 
-AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
 RESUME = "start workers (dask worker ADDRESS --nthreads 1), and the sweep again: it continues"
 
 Say = Callable[[str], None]
@@ -325,18 +324,19 @@ class DaskExecutor:
 
     def _meet(self) -> None:
         """Take in the workers that were there at the beginning. Raises BadInput if none will do."""
-        sentences = []
+        refused = []
         while not self._inbox.empty():
             match self._inbox.get():
                 case Joined(seat):
                     self._join(seat)
-                case Refused(sentence):
-                    sentences.append(sentence)
-        if sentences and not self._seats:
-            others = f" (and {len(sentences) - 1} more)" if sentences[1:] else ""
-            raise BadInput(f"no worker of {self._name} can be used: {sentences[0]}{others}", AGREE)
-        for sentence in sentences:
-            self._say(sentence)
+                case Refused() as one:
+                    refused.append(one)
+        if refused and not self._seats:
+            others = f" (and {len(refused) - 1} more)" if refused[1:] else ""
+            first = f"{refused[0].sentence}{others}"
+            raise BadInput(f"no worker of {self._name} can be used: {first}", refused[0].hint)
+        for one in refused:
+            self._say(one.sentence)
         if not self._seats:
             self._say(f"no worker has joined {self._name} yet: waiting for the first")
 
@@ -357,10 +357,11 @@ class DaskExecutor:
             self._back(batch)
         del self._sent[seat]
         orders = [order for batch in batches for order in batch.orders]
-        if orders and not expected:
+        if not expected:
             live = "; what a live run left there, the next one there removes first"
-            more = live if orders[0].task.live else ""
-            self._say(f"{seat} is lost: its {len(orders)} tasks are done again{more}")
+            more = live if orders and orders[0].task.live else ""
+            had = f": its {len(orders)} tasks are done again{more}" if orders else ""
+            self._say(f"{seat} is lost{had}")
         yield from self._again(orders, f"{seat} was lost", supply, blame=not expected)
 
     def _again(

@@ -19,6 +19,11 @@ from testbed.sweeps.worker_check import Differs, checked
 
 T = TypeVar("T")
 
+AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
+REACH = "its own log tells why; other workers may join at any time"
+PAUSES_S = (0.0, 0.1, 0.5, 2.0)
+"""Pauses before a worker that joined is asked, while it cannot be reached, in seconds."""
+
 
 @dataclass(eq=False)
 class Seat:
@@ -50,6 +55,7 @@ class Refused:
     """A worker has joined and cannot be used."""
 
     sentence: str
+    hint: str = AGREE
 
 
 @dataclass(frozen=True)
@@ -110,10 +116,20 @@ class WorkerLink:
         if address in self._known:
             return
         self._known.add(address)
-        found = await checked(self._client, address)
-        if isinstance(found, Differs):
+        found = None
+        for pause_s in PAUSES_S:
+            await asyncio.sleep(pause_s)
+            found = await checked(self._client, address)
+            if address not in self._known:
+                return
+            if found is not None:
+                break
+        if found is None:
+            sentence = f"worker {address} is not used: its scheduler does not reach it"
+            self._report(Refused(sentence, REACH))
+        elif isinstance(found, Differs):
             self._report(Refused(found.sentence))
-        elif found is not None and address in self._known:
+        else:
             self._report(Joined(Seat(address, found, found.live)))
 
     # -- tasks

@@ -187,6 +187,23 @@ def test_a_task_of_a_lost_worker_is_alone_on_the_next(opened: Any) -> None:
     assert link.keys("a") == [[suspects[1]]]
 
 
+def test_a_worker_that_is_lost_before_it_had_a_task_is_named(opened: Any) -> None:
+    said: list[str] = []
+    link, there = opened(Joined(worker("a")), Joined(worker("b")), said=said)
+    link.report(Lost("tcp://b", expected=False))
+    link.report(Lost("tcp://never-checked", expected=False))
+    run = begin(link, there, iter([Square(0)]), None)
+    link.sent.clear()
+    assert list(run.results) == []
+    assert said == ["worker tcp://b on host host-m is lost"]
+
+
+def test_the_hint_is_that_of_the_first_worker_that_cannot_be_used(opened: Any) -> None:
+    with pytest.raises(BadInput, match="unreached") as caught:
+        opened(Refused("unreached", "look there"), Refused("another"))
+    assert caught.value.hint == "look there"
+
+
 def test_a_worker_that_was_retired_is_not_held_against_its_tasks(opened: Any) -> None:
     said: list[str] = []
     link, there = opened(Joined(worker("a")), Joined(worker("b")), said=said)
