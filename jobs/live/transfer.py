@@ -3,13 +3,11 @@
 All senders start at the same instant on connections that stand already. A VM with several
 receivers serves them one after the other, in the plan's order: an all-to-all is then a sequence of
 permutations. All at once would mean that several senders meet at each receiver's cap, fill its
-queue and lose packets there, which cost 5 % of the time. The next receiver's turn comes when the
-kernel has sent all of the one before, not when it has taken it: what it keeps is up to 256 kB, at
-5 Mbit/s 0.4 s in which two receivers' flows would share the sender's cap, by chance unevenly.
-
-The clock of a flow stops at the receiver's last byte. The receiver then answers with its own count
-and stamps on the same connection, and the sender compares: what a report calls acknowledged has
-arrived.
+queue and lose packets there, which cost 5 % of the time. The next one's turn comes when the kernel
+has sent all for the one before, not when it has taken it: what it keeps, up to 256 kB, would share
+the sender's cap with the next receiver's bytes for a while, by chance unevenly. The clock of a flow
+stops at the receiver's last byte. The receiver then answers with its own count and stamps on the
+same connection, and the sender compares: what a report calls acknowledged has arrived.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
@@ -124,7 +125,7 @@ class Processors:
 
     def _workers(self) -> DaskExecutor:
         if self._many is None:
-            opened = partial(_client_of, _processes(self.width))
+            opened = partial(_client_here, self.width)
             self._many = self._stack.enter_context(DaskExecutor(HERE, opened, self._say))
             if (here := self._many.width) < self.width:
                 self._say(f"{here} of {self.width} worker processes have started; they do all")
@@ -156,6 +157,18 @@ def client(cluster: Any) -> Iterator[Any]:
 def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
     """A client of a cluster that is started for it, and closed with it."""
     with opened as cluster, client(cluster) as found:
+        yield found
+
+
+@contextmanager
+def _client_here(number: int) -> Iterator[Any]:
+    with _processes(number) as cluster, client(cluster) as found:
+        # On Debian 13 one start in eight breaks a worker's connection; Dask starts no other then.
+        if (missing := number - len(cluster.scheduler.workers)) > 0:
+            cluster.scale(number + missing)
+            until_s = time.monotonic() + PATIENCE_S
+            while len(cluster.scheduler.workers) < number and time.monotonic() < until_s:
+                time.sleep(0.02)
         yield found
 
 

@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
 REACH = "its own log tells why; other workers may join at any time"
-PAUSES_S = (0.0, 0.1, 0.5, 2.0)
-"""Pauses before a worker that joined is asked, while it cannot be reached, in seconds."""
 
 
 @dataclass(eq=False)
@@ -116,14 +114,9 @@ class WorkerLink:
         if address in self._known:
             return
         self._known.add(address)
-        found = None
-        for pause_s in PAUSES_S:
-            await asyncio.sleep(pause_s)
-            found = await checked(self._client, address)
-            if address not in self._known:
-                return
-            if found is not None:
-                break
+        found = await checked(self._client, address)
+        if address not in self._known:
+            return
         if found is None:
             sentence = f"worker {address} is not used: its scheduler does not reach it"
             self._report(Refused(sentence, REACH))

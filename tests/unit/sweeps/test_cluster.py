@@ -11,8 +11,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy
 import pytest
 
 from testbed.errors import BadInput, MachineCannot, RunFailed
-from testbed.sweeps import worker_link
+from testbed.sweeps import cluster, worker_link
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.tasks import FileRef, Outcome, Task
 from tests.support.dask_processes import ROOT, DaskProcesses
@@ -80,33 +80,45 @@ def test_the_processors_here_compute_every_task_once(said: list[str]) -> None:
     assert os.getpid() not in {outcome.provenance["pid"] for _, outcome in done}
 
 
-@pytest.mark.parametrize("times", [1, 100])
-def test_a_worker_that_cannot_be_reached_is_asked_again_and_then_named(
-    said: list[str], monkeypatch: pytest.MonkeyPatch, times: int
+def test_a_worker_that_cannot_be_reached_is_named(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked, unreached = worker_link.checked, Counter[str]()
+    checked, unreached = worker_link.checked, list[str]()
 
-    async def sometimes(client: Any, address: str) -> Any:
-        if address in (unreached or {address}) and unreached[address] < times:
-            unreached[address] += 1
+    async def but_one(client: Any, address: str) -> Any:
+        if address in (unreached or [address]):
+            unreached[:] = [address]
             return None
         return await checked(client, address)
 
-    monkeypatch.setattr(worker_link, "checked", sometimes)
-    monkeypatch.setattr(worker_link, "PAUSES_S", (0.0, 0.01))
+    monkeypatch.setattr(worker_link, "checked", but_one)
     with executor(None, 2, said.append) as here:
         done = list(here.results(Square(number) for number in range(300)))
     assert squares(done) == wanted(300)
-    reached = len({outcome.provenance["pid"] for _, outcome in done})
-    if times == 1:
-        assert (reached, said) == (2, [])
-    else:
-        [address] = unreached
-        assert reached == 1
-        assert said == [
-            f"worker {address} is not used: its scheduler does not reach it",
-            "1 of 2 worker processes have started; they do all",
-        ]
+    assert len({outcome.provenance["pid"] for _, outcome in done}) == 1
+    assert said == [
+        f"worker {unreached[0]} is not used: its scheduler does not reach it",
+        "1 of 2 worker processes have started; they do all",
+    ]
+
+
+def test_another_worker_is_started_for_one_that_left_at_its_start(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cluster.client
+
+    @contextmanager
+    def leaving(there: Any) -> Iterator[Any]:
+        with client(there) as found:
+            found.retire_workers(names=[1])
+            yield found
+
+    monkeypatch.setattr(cluster, "client", leaving)
+    with executor(None, 2, said.append) as here:
+        done = list(here.results(Square(number) for number in range(300)))
+    assert squares(done) == wanted(300)
+    assert len({outcome.provenance["pid"] for _, outcome in done}) == 2
+    assert said == []
 
 
 def test_one_task_needs_no_other_process(said: list[str]) -> None:
