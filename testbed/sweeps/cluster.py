@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -164,11 +164,13 @@ def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 def _client_here(number: int) -> Iterator[Any]:
     with _processes(number) as cluster, client(cluster) as found:
         # On Debian 13 one start in eight breaks a worker's connection; Dask starts no other then.
-        if (missing := number - len(cluster.scheduler.workers)) > 0:
-            cluster.scale(number + missing)
-            until_s = time.monotonic() + PATIENCE_S
-            while len(cluster.scheduler.workers) < number and time.monotonic() < until_s:
-                time.sleep(0.02)
+        for _ in range(5):
+            if (missing := number - len(cluster.scheduler.workers)) <= 0:
+                break
+            cluster.scale(len(cluster.worker_spec) + missing)
+            with suppress(TimeoutError):
+                found.wait_for_workers(number, timeout=5)
+            time.sleep(0.2)  # one that breaks does so at once
         yield found
 
 
