@@ -4,10 +4,9 @@ All senders start at the same instant on connections that stand already. A VM wi
 receivers serves them one after the other, in the plan's order: an all-to-all is then a sequence of
 permutations. All at once, several senders would meet at each receiver's cap and lose packets there,
 which cost 5 % of the time. The next one's turn comes when the kernel has sent all for the one
-before: what it only keeps, up to 256 kB, would share the sender's cap with the next one's bytes, by
-chance unevenly. The clock of a flow stops at the receiver's last byte. The receiver then answers
-with its own count and stamps on the same connection, and the sender compares: what a report calls
-acknowledged has arrived.
+before: what it only keeps, up to 256 kB, would share the sender's cap with the next one's bytes.
+The clock of a flow stops at the receiver's last byte. The receiver answers with its own count and
+stamps on the same connection; the sender compares: what a report calls acknowledged has arrived.
 """
 
 from __future__ import annotations
