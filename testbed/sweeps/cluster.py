@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -126,7 +126,8 @@ class Processors:
     def _workers(self) -> DaskExecutor:
         if self._many is None:
             opened = partial(_client_here, self.width)
-            self._many = self._stack.enter_context(DaskExecutor(HERE, opened, self._say))
+            many = DaskExecutor(HERE, opened, self._say, patience_s=PATIENCE_S)
+            self._many = self._stack.enter_context(many)
             if (here := self._many.width) < self.width:
                 self._say(f"{here} of {self.width} worker processes have started; they do all")
         return self._many
@@ -168,8 +169,9 @@ def _client_here(number: int) -> Iterator[Any]:
             if (missing := number - len(cluster.scheduler.workers)) <= 0:
                 break
             cluster.scale(len(cluster.worker_spec) + missing)
-            with suppress(TimeoutError):
-                found.wait_for_workers(number, timeout=5)
+            until_s = time.monotonic() + 5.0
+            while len(cluster.scheduler.workers) < number and time.monotonic() < until_s:
+                time.sleep(0.02)
             time.sleep(0.2)  # one that breaks does so at once
         yield found
 

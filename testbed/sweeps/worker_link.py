@@ -115,14 +115,12 @@ class WorkerLink:
             return
         self._known.add(address)
         found = await checked(self._client, address)
-        if address not in self._known:
-            return
-        if found is None:
+        if found is None and address in self._known:
             sentence = f"worker {address} is not used: its scheduler does not reach it"
             self._report(Refused(sentence, REACH))
         elif isinstance(found, Differs):
             self._report(Refused(found.sentence))
-        else:
+        elif found is not None and address in self._known:
             self._report(Joined(Seat(address, found, found.live)))
 
     # -- tasks
