@@ -7,7 +7,6 @@ import importlib
 import itertools
 import logging
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
@@ -125,7 +124,7 @@ class Processors:
 
     def _workers(self) -> DaskExecutor:
         if self._many is None:
-            opened = partial(_client_here, self.width)
+            opened = partial(_client_of, _processes(self.width))
             many = DaskExecutor(HERE, opened, self._say, patience_s=PATIENCE_S)
             self._many = self._stack.enter_context(many)
             if (here := self._many.width) < self.width:
@@ -158,21 +157,6 @@ def client(cluster: Any) -> Iterator[Any]:
 def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
     """A client of a cluster that is started for it, and closed with it."""
     with opened as cluster, client(cluster) as found:
-        yield found
-
-
-@contextmanager
-def _client_here(number: int) -> Iterator[Any]:
-    with _processes(number) as cluster, client(cluster) as found:
-        # On Debian 13 one start in eight breaks a worker's connection; Dask starts no other then.
-        for _ in range(5):
-            if (missing := number - len(cluster.scheduler.workers)) <= 0:
-                break
-            cluster.scale(len(cluster.worker_spec) + missing)
-            until_s = time.monotonic() + 5.0
-            while len(cluster.scheduler.workers) < number and time.monotonic() < until_s:
-                time.sleep(0.02)
-            time.sleep(0.2)  # one that breaks does so at once
         yield found
 
 

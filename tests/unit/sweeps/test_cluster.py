@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy
 import pytest
 
 from testbed.errors import BadInput, MachineCannot, RunFailed
-from testbed.sweeps import cluster, worker_link
+from testbed.sweeps import worker_link
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.tasks import FileRef, Outcome, Task
 from tests.support.dask_processes import ROOT, DaskProcesses
@@ -100,25 +99,6 @@ def test_a_worker_that_cannot_be_reached_is_named(
         f"worker {unreached[0]} is not used: its scheduler does not reach it",
         "1 of 2 worker processes have started; they do all",
     ]
-
-
-def test_another_worker_is_started_for_one_that_left_at_its_start(
-    said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = cluster.client
-
-    @contextmanager
-    def leaving(there: Any) -> Iterator[Any]:
-        with client(there) as found:
-            found.retire_workers(names=[1])
-            yield found
-
-    monkeypatch.setattr(cluster, "client", leaving)
-    with executor(None, 2, said.append) as here:
-        done = list(here.results(Square(number) for number in range(300)))
-    assert squares(done) == wanted(300)
-    assert len({outcome.provenance["pid"] for _, outcome in done}) == 2
-    assert said == []
 
 
 def test_one_task_needs_no_other_process(said: list[str]) -> None:
