@@ -127,8 +127,8 @@ class Processors:
             opened = partial(_client_of, _processes(self.width))
             many = DaskExecutor(HERE, opened, self._say, patience_s=PATIENCE_S)
             self._many = self._stack.enter_context(many)
-            if (here := self._many.width) < self.width:
-                self._say(f"{here} of {self.width} worker processes have started; they do all")
+            if many.width < self.width:
+                self._say(f"fewer than {self.width} worker processes have started; they do all")
         return self._many
 
 
