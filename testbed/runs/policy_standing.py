@@ -41,88 +41,52 @@ class Workload:
     case: Case
 
 
-def _case(name: str, topology: Mapping[str, Any], workload: Mapping[str, Any]) -> Case:
-    return Case(name, topology, workload)
-
-
-_TREE = {
-    "kind": "tree",
-    "fanout": [3, 4, 4],
-    "links": ["4 Gbit/s", "2 Gbit/s", "1 Gbit/s"],
-    "slots_per_server": 4,
-}
+_LINKS = ["4 Gbit/s", "2 Gbit/s", "1 Gbit/s"]
+_TREE = {"kind": "tree", "fanout": [3, 4, 4], "links": _LINKS, "slots_per_server": 4}
 _HOSES = {
     "vms": {"mean": 12, "sigma": 6},
     "bandwidth": {"mean": "200 Mbit/s", "sigma": "80 Mbit/s"},
 }
-_CLUSTER = {
-    "kind": "flat",
-    "nodes": 10,
-    "slots_per_server": 6,
-    "memory_per_server": "11520 MiB",
-}
+_FAT_TREE = {"kind": "fat-tree", "k": 4, "links": "1 Gbit/s", "slots_per_server": 4}
+_CLUSTER = {"kind": "flat", "nodes": 10, "slots_per_server": 6, "memory_per_server": "11520 MiB"}
+
+
+def _on_nodes(says: str, nodes: int, kind: str, **workload: Any) -> Workload:
+    flat = {"kind": "flat", "nodes": nodes}
+    return Workload(says, Case(kind, flat, {"kind": kind, "jobs": 300, **workload}))
+
+
+def _leases(says: str, name: str, **workload: Any) -> Workload:
+    return Workload(says, Case(name, _CLUSTER, {"kind": "leases", "jobs": 200, **workload}))
+
 
 HOSES = (
     Workload(
         "tenants with deadlines on a tree, as in DCloud",
-        _case("tenants", _TREE, {"kind": "poisson", "per_hour": 20, "hours": "8 h", **_HOSES}),
+        Case("tenants", _TREE, {"kind": "poisson", "per_hour": 20, "hours": "8 h", **_HOSES}),
     ),
     Workload(
         "parallel jobs of Feitelson's model on a fat-tree",
-        _case(
-            "parallel",
-            {"kind": "fat-tree", "k": 4, "links": "1 Gbit/s", "slots_per_server": 4},
-            {"kind": "feitelson", "jobs": 150, "largest": 32, "load": 1.6},
-        ),
+        Case("parallel", _FAT_TREE, {"kind": "feitelson", "jobs": 150, "largest": 32, "load": 1.6}),
     ),
     Workload(
         "a batch with deadlines on a tree",
-        _case("batch", _TREE, {"kind": "batch", "jobs": 60, **_HOSES}),
+        Case("batch", _TREE, {"kind": "batch", "jobs": 60, **_HOSES}),
     ),
 )
 NODES = (
-    Workload(
-        "parallel jobs of Feitelson's model on nodes",
-        _case(
-            "feitelson",
-            {"kind": "flat", "nodes": 64},
-            {"kind": "feitelson", "jobs": 300, "largest": 64, "load": 0.8},
-        ),
-    ),
-    Workload(
-        "parallel jobs of Jann's model on nodes",
-        _case(
-            "jann",
-            {"kind": "flat", "nodes": 64},
-            {"kind": "jann", "jobs": 300, "largest": 64, "load": 0.8},
-        ),
-    ),
-    Workload(
-        "short and long jobs of uniform sizes on nodes",
-        _case(
-            "exponential",
-            {"kind": "flat", "nodes": 32},
-            {"kind": "exponential", "jobs": 300, "mean_vms": 8, "load": 0.9},
-        ),
+    _on_nodes("parallel jobs of Feitelson's model on nodes", 64, "feitelson", largest=64, load=0.8),
+    _on_nodes("parallel jobs of Jann's model on nodes", 64, "jann", largest=64, load=0.8),
+    _on_nodes(
+        "short and long jobs of uniform sizes on nodes", 32, "exponential", mean_vms=8, load=0.9
     ),
 )
 LEASES = (
-    Workload(
-        "leases of the main mix",
-        _case("main", _CLUSTER, {"kind": "leases", "jobs": 200, "mix": "main", "load": 0.8}),
+    _leases("leases of the main mix", "main", mix="main", load=0.8),
+    _leases(
+        "as many leases of each type, more than there is room for", "equal", mix="equal", load=1.2
     ),
-    Workload(
-        "as many leases of each type, more than there is room for",
-        _case("equal", _CLUSTER, {"kind": "leases", "jobs": 200, "mix": "equal", "load": 1.2}),
-    ),
-    Workload(
-        "best-effort leases alone",
-        _case(
-            "best-effort",
-            _CLUSTER,
-            {"kind": "leases", "jobs": 200, "advance": "0 %", "immediate": "0 %", "load": 1.0},
-        ),
-    ),
+    _leases("best-effort leases alone", "best-effort", advance="0 %", immediate="0 %", load=1.0),
 )
 
 
