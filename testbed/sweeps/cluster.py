@@ -163,12 +163,14 @@ def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 @contextmanager
 def _processes(number: int) -> Iterator[Any]:
     """Worker processes here, on the loopback device, with keys that only they have."""
+    from testbed.sweeps.local_tls import LocalSecurity
+
     started = partial(
         _distributed().LocalCluster,
         n_workers=number,
         threads_per_worker=1,
         host="127.0.0.1",
-        security=True,
+        security=LocalSecurity.temporary(),  # type: ignore[no-untyped-call]
         preload="testbed.sweeps.worker_side",
         # The page of bokeh, or a few lines of state: there is no way to have neither.
         dashboard_address="127.0.0.1:0",
