@@ -37,7 +37,7 @@ STOP_S = 10.0
 LOOK_S = 0.5
 """Interval at which the connection is looked at while nothing happens, in seconds."""
 
-RESUME = "start workers (dask worker ADDRESS --nthreads 1), and the sweep again: it continues"
+RESUME = "the same sweep again continues (a cluster of yours needs workers: dask worker ADDRESS)"
 
 Say = Callable[[str], None]
 Result = tuple[Task, Outcome]
