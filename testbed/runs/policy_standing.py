@@ -43,11 +43,11 @@ class Workload:
 
 _LINKS = ["4 Gbit/s", "2 Gbit/s", "1 Gbit/s"]
 _TREE = {"kind": "tree", "fanout": [3, 4, 4], "links": _LINKS, "slots_per_server": 4}
+_FAT_TREE = {"kind": "fat-tree", "k": 4, "links": "1 Gbit/s", "slots_per_server": 4}
 _HOSES = {
     "vms": {"mean": 12, "sigma": 6},
     "bandwidth": {"mean": "200 Mbit/s", "sigma": "80 Mbit/s"},
 }
-_FAT_TREE = {"kind": "fat-tree", "k": 4, "links": "1 Gbit/s", "slots_per_server": 4}
 _CLUSTER = {"kind": "flat", "nodes": 10, "slots_per_server": 6, "memory_per_server": "11520 MiB"}
 
 

@@ -24,7 +24,7 @@ from testbed.sweeps.tasks import Executor, InProcess, Task
 ANSWER_S = 5.0
 """Time in which a scheduler must answer, in seconds."""
 PATIENCE_S = 60.0
-"""Time that a cluster somebody else keeps may be without a worker, in seconds."""
+"""Time without a worker after which a sweep ends, in seconds; launched clusters have no limit."""
 HERE = "this machine"
 KINDS = ("tcp://HOST:PORT", "tls://HOST:PORT", "slurm", "kubernetes", "ssh:HOST1,HOST2")
 

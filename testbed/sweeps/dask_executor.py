@@ -37,7 +37,9 @@ STOP_S = 10.0
 LOOK_S = 0.5
 """Interval at which the connection is looked at while nothing happens, in seconds."""
 
-RESUME = "the same sweep again continues (a cluster of yours needs workers: dask worker ADDRESS)"
+RESUME = (
+    "repeat the sweep: it continues (your own cluster needs workers first: dask worker ADDRESS)"
+)
 
 Say = Callable[[str], None]
 Result = tuple[Task, Outcome]

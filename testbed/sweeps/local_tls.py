@@ -1,8 +1,8 @@
 """TLS between Dask's processes on this machine: a connection that fails breaks no other one.
 
-OpenSSL has one queue of errors per thread. Python since 3.12.9 and 3.13.2, with OpenSSL since 3.2,
-leaves a failed system call there, and the next reads of every other connection in that thread raise
-it (https://github.com/python/cpython/issues/148594).
+OpenSSL has one queue of errors per thread. Python's releases since 2025, with OpenSSL since 3.2,
+leave a failed system call there, and the next read of any other connection in that thread raises it
+(https://github.com/python/cpython/issues/148594; seen with 3.13.5 and OpenSSL 3.5).
 """
 
 from __future__ import annotations

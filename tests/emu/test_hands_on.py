@@ -154,7 +154,7 @@ def test_at_a_terminal_interrupts_and_the_end_leave_the_network(
 
     try:
         until(b"mininet> ")
-        # Python answers a signal between its prompt and its wait for a key at the next one only.
+        # Between Python's prompt and its wait for a key a signal is answered at the next key only.
         for _ in range(30):
             os.write(terminal, b"\x03")
             if seen(b"Interrupt", 2):
