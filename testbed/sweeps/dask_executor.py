@@ -37,9 +37,7 @@ STOP_S = 10.0
 LOOK_S = 0.5
 """Interval at which the connection is looked at while nothing happens, in seconds."""
 
-RESUME = (
-    "repeat the sweep: it continues (your own cluster needs workers first: dask worker ADDRESS)"
-)
+RESUME = "repeat the sweep: it continues (your own cluster needs workers: dask worker ADDRESS)"
 
 Say = Callable[[str], None]
 Result = tuple[Task, Outcome]
