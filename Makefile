@@ -1,4 +1,4 @@
-# `make check` before every commit (a minute and a half, no root); `make test` is everything.
+# `make check` before every commit (two minutes, no root); `make test` is everything.
 PYTHON ?= .venv/bin/python
 PACKAGES = topologies jobs controller testbed reproductions bench
 WORKERS ?= auto
@@ -19,9 +19,10 @@ format:  ## let ruff format, and correct what it can
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
-lint:  ## formatting and lint, without changing anything
+lint:  ## formatting, lint and words, without changing anything
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
+	$(PYTHON) -m tests.support.words
 
 types:  ## mypy --strict
 	$(PYTHON) -m mypy
@@ -30,8 +31,9 @@ types:  ## mypy --strict
 layers:  ## who may import whom (pyproject.toml, tool.importlinter)
 	$(dir $(PYTHON))lint-imports --no-cache
 
-unit:  ## tests that need neither root nor a network, without the slow ones
-	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
+unit:  ## tests that need neither root nor a network, without slow and long ones, fewer examples
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=quick \
+	    -m "not slow and not long" tests/unit
 
 test:  ## everything, on this machine: installs what is missing, needs sudo
 	sudo -n true 2>/dev/null || echo 'sudo will ask for your password'

@@ -13,8 +13,6 @@ SHOWN_VENV=$SHOWN_ROOT/.venv
 STATE=/var/lib/hosenet/provision     # what was put on this machine, so that uninstall finds it
 LOG=/var/log/hosenet-provision.log
 LOCK=/run/lock/hosenet-provision.lock
-MODULES=/lib/modules
-MODPROBE_SETTINGS=(/etc/modprobe.d /run/modprobe.d /usr/local/lib/modprobe.d /usr/lib/modprobe.d)
 COMMAND=/usr/local/bin/testbed
 COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
 PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to, not pyenv's or conda's
@@ -35,8 +33,6 @@ OVS_LOG=/var/log/openvswitch
 SEND_BUFFER_BYTES=33554432           # of ovs-vswitchd's one send socket; see docs/live-network.md
 WMEM_DEFAULT=/proc/sys/net/core/wmem_default
 
-CONTAINER_MARKS=(/run/systemd/container /run/.containerenv /.dockerenv)
-
 EXIT_MACHINE=3
 CHANGED=0                            # whether this call changed anything
 
@@ -50,7 +46,8 @@ Usage: sudo ./provision.sh VERB
              Open vSwitch with the settings the testbed needs, `testbed` on the PATH
              (--with-tests: the test tools too)
   run        install, then `testbed run examples/bandwidth-scaling.yaml`
-  test       install with the test tools, then run all checks and tests
+  test       install with the test tools, then run the checks and tests
+             (--all: also the long ones: repetitions, chaos, whole pages)
   doctor     what this machine can and cannot do, and the command for what is missing
   uninstall  remove what install put on this machine outside the checkout, and .venv
   help       this text
@@ -65,8 +62,8 @@ TEXT
 say()  { printf '%s\n' "provision: $*" >&2; }
 fail() { say "$1"; [ $# -lt 2 ] || say "what to do: $2"; exit "$EXIT_MACHINE"; }
 
-# quietly STEP WHAT COMMAND...: one line that says what is done; a failure shows the output's tail,
-# its cause and the remedy.
+# quietly STEP WHAT COMMAND...: one line that says what is done; a failure shows the output's tail
+# and the step's hint.
 quietly() {
     local step=$1 what=$2
     shift 2
@@ -83,7 +80,7 @@ quietly() {
     set -e
     if [ "$code" -ne 0 ]; then
         say "this failed; the end of its output (all of it: $LOG):"
-        give_up "$step" "$what" "$(tail -n "+$((before + 1))" "$LOG" | tail -n 500)" "$code"
+        give_up "$step" "$what" "$(tail -n "+$((before + 1))" "$LOG")" "$code"
     fi
 }
 
@@ -97,12 +94,10 @@ must() {
     give_up change "$what" "$output" "$code"
 }
 
-# give_up STEP WHAT OUTPUT CODE: the end of the failure's output, its cause and the remedy; exit 3.
+# give_up STEP WHAT OUTPUT CODE: the end of the failure's output, the step and its hint; exit 3.
 give_up() {
     [ -z "$3" ] || tail -n 25 <<<"$3" | sed 's/^/    | /' >&2
-    explain "$1" "$3" "$4"
-    say "could not finish: $2"
-    fail "why: $WHY" "$TODO"
+    fail "could not finish (exit code $4): $2" "$(hint "$1")"
 }
 
 need_root() { [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $SHOWN_ROOT/provision.sh $1"; }
@@ -224,199 +219,30 @@ prepare() {
     open_log
 }
 
-# ------------------------------------------------------------------------------------- causes
+# -------------------------------------------------------------------------------------- hints
 
-# cause PATTERN WHY TODO: taken if the failed step's output has the pattern and no earlier one was
-# taken. %s in the texts is what the pattern's group matched.
-cause() {
-    if [ -z "$WHY" ] && [[ $OUTPUT =~ $1 ]]; then
-        local part=${BASH_REMATCH[2]:-${BASH_REMATCH[1]:-}}
-        WHY=${2//%s/"$part"}
-        TODO=${3//%s/"$part"}
-    fi
-}
-
-# explain STEP OUTPUT CODE: sets WHY the step failed and what TODO, by its output, its exit code and the
-# machine's state.
-explain() {
-    local again="then call this again" space least last
-    local denied='(Read-only file system|Permission denied|Operation not permitted|No such file or directory)'
-    OUTPUT=$2 WHY='' least=$(least_space)
-    explain_kill "${3:-1}"
-    space="free some (apt-get clean$(pip_purge); old folders below runs/; df -h and df -i show where), $again"
-    # dpkg and pip remove what they had written: by now there may be plenty again.
-    cause 'No space left on device|have enough free space' \
-        "no space: a file system had too little left${least:+; by now, of those written to, $least}" "$space"
-    cause "/proc/sys/[^ ]+: $denied|$denied: '/proc/sys/" \
-        "the kernel's settings below /proc/sys cannot be written, as in a container without that right" \
-        "give the container the right (docker run --privileged --network=host), or: vagrant up"
-    cause 'Read-only file system' "a file system that is written to is mounted read-only" \
-        "sudo mount -o remount,rw FOLDER (findmnt names those with ro; dmesg says why), $again"
+# hint STEP: where to look first when a step has failed. The output above it names the cause.
+hint() {
+    local again="then call this again"
     case $1 in
-        packages) explain_apt ;;
-        environment | python) explain_python ;;
-        switch) explain_switch ;;
+        packages) echo "check the network, the mirror in /etc/apt/sources.list* and the space (df -h);" \
+            "if packages are installed in part: sudo apt-get --fix-broken install; $again" ;;
+        environment) echo "check the space (df -h), and:" \
+            "sudo apt-get install --reinstall python3-venv mininet; $again" ;;
+        python) echo "check the network, https_proxy, pip's settings ($SHOWN_VENV/bin/pip config list)" \
+            "and the space (df -h); $again" ;;
+        switch) echo "read $OVS_LOG/ovs-vswitchd.log; a container needs CAP_NET_ADMIN and /dev/net/tun," \
+            "or: vagrant up; $again" ;;
+        *) echo "check that there is space (df -h) and that nothing is mounted read-only (findmnt);" \
+            "$again" ;;
     esac
-    # venv hides what ensurepip says.
-    [[ ! $least =~ \ [0-9]\ MiB|inodes ]] || cause '^' "most likely no space: $least" "$space"
-    last=$(grep '[^[:space:]]' <<<"$OUTPUT" | tail -n 1) && last="last line: $last" || last="no output"
-    cause '^' "the cause is not known; exit code ${3:-1}, $last" \
-        "correct what the output names (all of it: $LOG), $again; if it stays, report it with that file"
 }
 
-# Of the file systems that the steps write to, the one with the least space left, or one without
-# inodes. df fails where one is not there, and tells the others; where it has no figure, "-" or no
-# inodes in total (btrfs), that one is left out.
-least_space() {
-    df --output=avail,iavail,itotal,target -BM "$ROOT" "${TMPDIR:-/tmp}" /var/cache/apt/archives /var/lib \
-        /var/log /usr 2>/dev/null | awk '
-            $1 !~ /^[0-9]+M$/ { next }
-            { mount = $0; sub(/^ *[^ ]+ +[^ ]+ +[^ ]+ +/, "", mount) }
-            $3 > 0 && $2 < 100 && !inodes { inodes = mount " has " $2 " inodes left" }
-            least == "" || $1 + 0 < space { space = $1 + 0; least = mount " has " space " MiB left" }
-            END { print inodes ? inodes : least }' || true
-}
-
-# pip is the environment's: Debian's may not be there.
-pip_purge() { [ ! -x "$VENV/bin/pip" ] || printf '; %s cache purge' "$SHOWN_VENV/bin/pip"; }
-
-# Exit code 137 is signal 9 (SIGKILL); of a process below it, its parent tells in words of its own.
-explain_kill() {
-    local killed='(^|[^[:alpha:]])Killed([^[:alpha:]]|$)|<Signals\.SIGKILL|(exit code: -|received signal )9([^0-9]|$)'
-    local swap="as root: fallocate -l 2G /swap && chmod 600 /swap && mkswap /swap && swapon /swap"
-    [ "$1" -ne 137 ] || killed='^'
-    cause "$killed" "the kernel ended it, most likely for want of memory" \
-        "free -m shows the memory; end other programs, or add swap ($swap), $again"
-}
-
-explain_apt() {
-    local mirror="the network and the mirror in /etc/apt/sources.list*" proxy
-    local renewed="sudo rm -r /var/lib/apt/lists/*, wait some minutes (a mirror being updated)"
-    renewed="$renewed or take another mirror, $again"
-    local partly="packages are installed in part or contradict each other"
-    local fixed="sudo apt-get --fix-broken install, $again" whole=$OUTPUT
-    local held='held by process ([0-9]+ \([^)]*\)).*E: Unable to'
-    proxy="a proxy is set by 'Acquire::http::Proxy \"http://HOST:PORT\";' in /etc/apt/apt.conf.d/90proxy"
-    # It waited in vain: where the wait ended well, something later failed.
-    cause "$held acquire|$held lock " \
-        "process %s holds the lock of apt or dpkg" \
-        "wait until it ends (ps says what it is), $again (behind sudo, HOSENET_APT_TIMEOUT_S=900 waits longer)"
-    cause 'E: (Unable to acquire the dpkg|Unable to lock|Could not get lock)' \
-        "another apt or dpkg is at work" "wait until it ends, $again"
-    cause 'dpkg was interrupted' "an earlier installation was interrupted" \
-        "sudo dpkg --configure -a, $again"
-    # dpkg runs once all archives are here: no source is to blame then.
-    cause 'E: Unmet dependencies|/usr/bin/dpkg returned an error code' "$partly" "$fixed"
-    # update warns of a source that fails and succeeds: what install says, after the last lists that
-    # are read, counts first.
-    OUTPUT=${whole##*Reading package lists...}
-    explain_sources
-    OUTPUT=$whole
-    explain_sources
-    cause "Unable to locate package ([^ ]+)|Package '?([^ ']+)'? has no installation candidate" \
-        "the package sources have no %s" \
-        "Debian: 'main' in /etc/apt/sources.list*; Ubuntu: sudo add-apt-repository universe; $again"
-    cause 'NO_PUBKEY|is not signed|does not have a Release file|404 +Not Found' \
-        "a package source is not as apt expects it (its line is above)" \
-        "correct or remove it in /etc/apt/sources.list*, $again"
-    cause 'unmet dependencies|returned an error code' "$partly" "$fixed"
-}
-
-explain_sources() {
-    cause "(Could not resolve|Temporary failure resolving) '([^']+)'" "apt cannot resolve the name %s" \
-        "check /etc/resolv.conf, $mirror; $proxy; $again"
-    cause '407 +Proxy Auth' "the proxy wants a password" "$proxy, as http://USER:PASSWORD@HOST:PORT; $again"
-    cause '(Could not connect|Unable to connect|Cannot initiate the connection) to ([^ ]+[^ :])' \
-        "apt gets no connection to %s" \
-        "check $mirror, and http_proxy; $proxy; $again"
-    cause '[Cc]ertificate verification failed' "the mirror's certificate is not known here" \
-        "copy your proxy's certificate to /usr/local/share/ca-certificates, sudo update-ca-certificates, $again"
-    cause 'is not valid yet|Release file .* is expired' "this machine's clock and the mirror's differ" \
-        "set the clock (date: $(date -u +%FT%TZ)), $again"
-    cause 'Hash Sum mismatch|unexpected size' "the mirror sent a file that its index does not name" \
-        "$renewed"
-    cause '\.deb +404 +Not Found' "the mirror lacks a file that its index names" "$renewed"
-}
-
-explain_python() {
-    local version index="check the network and pip's settings ($SHOWN_VENV/bin/pip config list)" proxy package
-    local update="update the checkout (git pull), $again; if it stays, report it with $LOG"
-    version=$("$PYTHON" --version 2>&1)
-    package=$(basename "$(readlink -f "$PYTHON")")-venv
-    proxy="behind a proxy: sudo --preserve-env=https_proxy,PIP_INDEX_URL $SHOWN_ROOT/provision.sh install"
-    cause 'ensurepip is not.available|No module named .?ensurepip' "$version has no ensurepip" \
-        "sudo apt-get install --reinstall python3-venv $package, $again"
-    cause "No module named '?mininet" "$PYTHON has no Mininet" "sudo apt-get install --reinstall mininet, $again"
-    cause $'DO NOT MATCH THE HASHES[^\n]*\n +([^ =]+)[^ ]* from ' \
-        "the file of %s is not the lock's: a truncated download, or an index that builds its own" \
-        "$SHOWN_VENV/bin/pip cache remove %s, $again; if it stays, another index (PIP_INDEX_URL)"
-    cause $'(versions pinned with ==|missing from some requirements)[^\n]*\n' "$(unlocked)" "$update"
-    cause $'Failed building wheel for ([^ \n]+)|(metadata)-generation-failed' "pip could not build: %s" \
-        "the compiler's or setuptools' message is above; rm -r $SHOWN_VENV, $again"
-    cause '407 +Proxy Auth' "the proxy wants a password" \
-        "https_proxy=http://USER:PASSWORD@HOST:PORT; $proxy; $again"
-    cause '(Cannot|Unable to) connect to proxy' "pip gets no connection to the proxy" \
-        "correct or unset https_proxy (or proxy in $SHOWN_VENV/bin/pip config list), $again"
-    cause 'name resolution|Name or service not known|Failed to resolve' \
-        "pip cannot resolve the index's name" "check /etc/resolv.conf; $index; $proxy; $again"
-    cause 'CERTIFICATE_VERIFY_FAILED' "the index's certificate is not known here" \
-        "$SHOWN_VENV/bin/pip config set global.cert FILE (your proxy's certificate), $again"
-    cause 'Connection refused|Network is unreachable|timed out|Connection reset|Max retries exceeded' \
-        "pip gets no connection to its index" "$index; $proxy; $again"
-    cause 'IncompleteRead|not enough bytes were received' "a download ended early" "$index, $again"
-    cause 'HTTP error (4[0-9]+)' "the index refuses pip a file (HTTP %s)" "$index, $again"
-    cause 'requirement ([^ ]+) \(from versions: none\)' \
-        "pip's index has nothing of %s, or does not answer" "$index; $proxy; $again"
-    cause 'No matching distribution found for ([^ ]+)' "the index has no %s for $version" \
-        "take another index (PIP_INDEX_URL), or $update"
-    cause 'failed to map segment' "$ROOT is mounted noexec" "move the checkout elsewhere, $again"
-}
-
-# What pip found no lock for, from its output.
-unlocked() {
-    local lacking
-    lacking=$(sed -nE '/versions pinned with ==|missing from some/,$ s/^ +([^ ]+).*/\1/p' <<<"$OUTPUT" |
-        tr '\n' ' ')
-    printf 'the lock has no %sfor %s' "$lacking" "$("$PYTHON" --version 2>&1)"
-}
-
-explain_switch() {
-    cause '([a-z-]+\.service) is masked' "systemd's unit %s is masked" \
-        "sudo systemctl unmask %s, $again"
-    cause 'already (locked by|running as) pid ([0-9]+)' "another process has Open vSwitch's database" \
-        "ps %s says which; end it, $again"
-    cause 'unexpected file format' "Open vSwitch's database is damaged" \
-        "sudo mv /etc/openvswitch/conf.db /etc/openvswitch/conf.db.damaged, $again"
-    cause 'Operation not permitted' "this machine (a container?) may not change its network" \
-        "give the container CAP_NET_ADMIN and /dev/net/tun, or: vagrant up"
-}
-
-in_container() {
-    local mark
-    for mark in "${CONTAINER_MARKS[@]}"; do [ ! -e "$mark" ] || return 0; done
-    systemd-detect-virt --quiet --container 2>/dev/null
-}
-
-# Why the kernel does not load Open vSwitch's module, from modprobe's answer.
+# The last line of modprobe's answer: why the kernel does not load Open vSwitch's module.
 module_fault() {
-    local kernel files
-    kernel=$(uname -r)
-    files=$(grep -RlsE --include='*.conf' '^[[:space:]]*install[[:space:]]+openvswitch[[:space:]]' \
-        "${MODPROBE_SETTINGS[@]}" | tr '\n' ' ') || true
-    [ -n "$files" ] || files="an install line (modprobe --showconfig prints it)"
-    WHY=''
-    OUTPUT=$(modprobe openvswitch 2>&1) || true
-    cause 'install command' "modprobe is told not to load openvswitch, by ${files% }" ''
-    cause 'Key was rejected|Required key' "Secure Boot refuses the module's signature" ''
-    cause 'Operation not permitted' "the kernel is locked down, or this is a container" ''
-    # A container sees no modules, or those of the image: they tell nothing of the kernel, the host's.
-    ! in_container || cause 'not found in directory' \
-        "this is a container, without the modules of kernel $kernel (on its host: sudo modprobe openvswitch)" ''
-    [ -e "$MODULES/$kernel" ] || ! compgen -G "$MODULES/*" >/dev/null ||
-        cause 'not found in directory' "the running kernel $kernel was replaced: reboot" ''
-    cause 'not found in directory' "kernel $kernel has no openvswitch module" ''
-    cause '^' "openvswitch does not load: ${OUTPUT:-no message}" ''
-    printf '%s\n' "$WHY"
+    local answer
+    answer=$(modprobe openvswitch 2>&1 | tail -n 1) || true
+    printf '%s\n' "openvswitch does not load: ${answer:-no message}"
 }
 
 # ---------------------------------------------------------------------------------- packages
@@ -435,7 +261,7 @@ installed_packages() {
 }
 
 # Lists and packages in one step: update succeeds where no list could be had, and only then
-# install fails, for a cause that update has named.
+# install fails.
 apt_install() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o "DPkg::Lock::Timeout=$APT_TIMEOUT_S")
     "${apt[@]}" update
@@ -527,7 +353,7 @@ compile_loops() {
         xargs stat -c '%n %s %Y' | cat - "$ROOT/requirements/run.txt" | sha256sum)
     compgen -G "$ROOT/testbed/*/__pycache__/*.nbi" >/dev/null && stamped .loops "$kept" && return
     quietly python "compiling the simulator's inner loops, once (half a minute)" \
-        as_owner env -C "$ROOT" "$VENV/bin/python" -m testbed.runs.precompile
+        as_owner env -C "$ROOT" "$VENV/bin/python" -m testbed.play.precompile
     set_stamp .loops "$kept"
 }
 
@@ -756,7 +582,14 @@ check() {
     "$@" || { say "failed: $what"; FAILED=1; }
 }
 
+# Tests marked long are left out but for --all: docs/testing.md says which they are.
 verb_test() {
+    local selection="not long"
+    case ${1:-} in
+        '') ;;
+        --all) selection="" ;;
+        *) say "unknown option of test: $1"; usage >&2; exit 2 ;;
+    esac
     install_packages "${PACKAGES[@]}" "${TEST_PACKAGES[@]}"
     install_python
     install_test_python
@@ -769,14 +602,15 @@ verb_test() {
     check "types of the labs' checks" as_owner "$bin/mypy" labs/*/*_checks.py
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
     check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
-    check "tests that need no root" as_owner "$bin/python" -m pytest -n auto tests/unit
+    check "tests that need no root" as_owner "$bin/python" -m pytest -n auto -m "$selection" \
+        tests/unit
     if [ -d tests/netns ]; then
         root_files=$(mktemp -d)
         # A feature that install has just provided must be there: a skip would hide its absence.
         check "tests in network namespaces and on Open vSwitch" \
             env HOSENET_TEST_REQUIRE="root namespaces ovs mininet ryu os-ken" \
             HYPOTHESIS_STORAGE_DIRECTORY="$root_files" PYTHONPYCACHEPREFIX="$root_files" \
-            "$bin/python" -m pytest -p no:cacheprovider tests/netns tests/emu
+            "$bin/python" -m pytest -p no:cacheprovider -m "$selection" tests/netns tests/emu
         rm -rf "$root_files"
     fi
     finish_with_doctor "$FAILED"
@@ -833,7 +667,7 @@ main() {
     case $verb in
         install) prepare install; verb_install "$@" ;;
         run) prepare run; verb_run ;;
-        test) prepare test; verb_test ;;
+        test) prepare test; verb_test "$@" ;;
         doctor) doctor ;;
         uninstall) need_root uninstall; open_log; verb_uninstall ;;
         help | -h | --help) usage ;;

@@ -1,1 +1,3 @@
-"""Benchmarks that a person can run: ``python -m bench --list``, ``python -m bench NAME --json``."""
+"""Benchmarks that a person can run: ``python -m bench --list``, ``python -m
+bench NAME --json``.
+"""

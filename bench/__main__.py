@@ -14,45 +14,133 @@ from types import ModuleType
 from bench.samples import Result, machine
 
 BENCHMARKS = {
-    "jsa-run": ("bench.jsa_run", "simulating JSA: 2,500 jobs on 1,600 machines"),
-    "jsa-draws": ("bench.jsa_draws", "JSA's Figure 5 simulated from sixty draws"),
-    "vmplace": ("bench.vmplace_states", "vmplace for 100 VMs, 1,600 and 8,000 machines"),
-    "transfer-accuracy": ("bench.transfer_accuracy", "measured over ideal time, five switches"),
-    "all-to-all": ("bench.all_to_all", "measured over estimated time of a job's shuffle"),
-    "aggregate-load": ("bench.aggregate_load", "the largest reserved load that stays exact"),
-    "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),
-    "enforcement": ("bench.enforcement", "bandwidth lent, given back and kept, in each mode"),
-    "link-loss": ("bench.link_loss", "from a link's loss to the guarantee, k=4 and k=6"),
-    "live-scale": ("bench.live_scale", "live networks of 96 to 448 VMs: exactness, cost, limits"),
-    "switch-pass": ("bench.switch_pass", "a pass of ovs-vswitchd, by its bridges and ports"),
-    "network-up": ("bench.network_up", "fat-tree k=4 and k=8 up and down, beside plain Mininet"),
+    "jsa-run": (
+        "bench.jsa_run",
+        "simulating JSA: 2,500 jobs on 1,600 machines",
+    ),
+    "jsa-draws": (
+        "bench.jsa_draws",
+        "JSA's Figure 5 simulated from sixty draws",
+    ),
+    "vmplace": (
+        "bench.vmplace_states",
+        "vmplace for 100 VMs, 1,600 and 8,000 machines",
+    ),
+    "transfer-accuracy": (
+        "bench.transfer_accuracy",
+        "measured over ideal time, five switches",
+    ),
+    "all-to-all": (
+        "bench.all_to_all",
+        "measured over estimated time of a job's shuffle",
+    ),
+    "aggregate-load": (
+        "bench.aggregate_load",
+        "the largest reserved load that stays exact",
+    ),
+    "hostile-tenant": (
+        "bench.hostile_tenant",
+        "a guarantee beside 16 TCP flows and a UDP flood",
+    ),
+    "enforcement": (
+        "bench.enforcement",
+        "bandwidth lent, given back and kept, in each mode",
+    ),
+    "link-loss": (
+        "bench.link_loss",
+        "from a link's loss to the guarantee, k=4 and k=6",
+    ),
+    "live-scale": (
+        "bench.live_scale",
+        "live networks of 96 to 448 VMs: exactness, cost, limits",
+    ),
+    "switch-pass": (
+        "bench.switch_pass",
+        "a pass of ovs-vswitchd, by its bridges and ports",
+    ),
+    "network-up": (
+        "bench.network_up",
+        "fat-tree k=4 and k=8 up and down, beside plain Mininet",
+    ),
     "tenant-in": ("bench.tenant_in", "a 32-VM tenant in, and re-rated"),
     "controller-state": (
         "bench.controller_state",
         "1,000 tenants on a k=8 fat-tree of fake switches, after the controller's end",
     ),
-    "job-start": ("bench.job_start", "a live job of 8 VMs from its placement to its first byte"),
-    "job-hour": ("bench.job_hour", "200 of them in an hour: what there is more of afterwards"),
-    "chaos": ("bench.chaos", "an hour of jobs and failures in ten minutes: all still agrees"),
-    "sigkills": ("bench.sigkills", "the run killed 100 times: nothing left, no one's touched"),
-    "lab-marks": ("bench.lab_marks", "the labs' live checks, repeated on a busy machine: margins"),
-    "fidelity-cases": ("bench.fidelity_cases", "runs good and spoilt on purpose: the verdict"),
-    "dcloud-allocation": ("bench.dcloud_allocation", "one DCloud allocation, 8,000 servers"),
-    "dcloud-day": ("bench.dcloud_day", "simulating DCloud's default day: time and memory"),
-    "sweep-cells": ("bench.sweep_cells", "1,000 and 10,000 tiny cells: cost beside them, memory"),
-    "first-run": ("bench.first_run", "the first DCloud simulation of an installation"),
-    "dcloud-growth": ("bench.dcloud_growth", "allocation time by servers and by load, and a plot"),
+    "job-start": (
+        "bench.job_start",
+        "a live job of 8 VMs from its placement to its first byte",
+    ),
+    "job-hour": (
+        "bench.job_hour",
+        "200 of them in an hour: what there is more of afterwards",
+    ),
+    "chaos": (
+        "bench.chaos",
+        "an hour of jobs and failures in ten minutes: all still agrees",
+    ),
+    "sigkills": (
+        "bench.sigkills",
+        "the run killed 100 times: nothing left, no one's touched",
+    ),
+    "lab-marks": (
+        "bench.lab_marks",
+        "the labs' live checks, repeated on a busy machine: margins",
+    ),
+    "fidelity-cases": (
+        "bench.fidelity_cases",
+        "runs good and spoilt on purpose: the verdict",
+    ),
+    "dcloud-allocation": (
+        "bench.dcloud_allocation",
+        "one DCloud allocation, 8,000 servers",
+    ),
+    "dcloud-day": (
+        "bench.dcloud_day",
+        "simulating DCloud's default day: time and memory",
+    ),
+    "sweep-cells": (
+        "bench.sweep_cells",
+        "1,000 and 10,000 tiny cells: cost beside them, memory",
+    ),
+    "first-run": (
+        "bench.first_run",
+        "the first DCloud simulation of an installation",
+    ),
+    "dcloud-growth": (
+        "bench.dcloud_growth",
+        "allocation time by servers and by load, and a plot",
+    ),
     "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
     "embed-oktopus": ("bench.embed_oktopus", "oktopus in loaded data centres"),
-    "fcfs-adaba": ("bench.fcfs_adaba", "1,000 jobs, FCFS + AdaBa on the k=6 fat-tree"),
+    "fcfs-adaba": (
+        "bench.fcfs_adaba",
+        "1,000 jobs, FCFS + AdaBa on the k=6 fat-tree",
+    ),
     "mbfcbs-100k": (
         "bench.mbfcbs_100k",
         "100,000 leases on 1,000 hosts; cost by hosts, and a plot",
     ),
-    "easy-kth": ("bench.easy_kth", "EASY over all jobs of the KTH log, decisions and whole runs"),
-    "easy-million": ("bench.easy_million", "peak memory of a million jobs under EASY"),
-    "cluster-tasks": ("bench.cluster_tasks", "tasks of a sweep on Dask: cost, memory, start"),
-    "amcbf-20k": ("bench.amcbf_20k", "CMCBF and AMCBF, 20,000 jobs on 320 nodes"),
+    "easy-kth": (
+        "bench.easy_kth",
+        "EASY over all jobs of the KTH log, decisions and whole runs",
+    ),
+    "whole-run": (
+        "bench.whole_run",
+        "a simulation of the KTH log: engine, tables, audit, report",
+    ),
+    "easy-million": (
+        "bench.easy_million",
+        "peak memory of a million jobs under EASY",
+    ),
+    "cluster-tasks": (
+        "bench.cluster_tasks",
+        "tasks of a sweep on Dask: cost, memory, start",
+    ),
+    "amcbf-20k": (
+        "bench.amcbf_20k",
+        "CMCBF and AMCBF, 20,000 jobs on 320 nodes",
+    ),
 }
 
 FIGURES = ("median", "mean", "p99", "min", "max")
@@ -61,14 +149,24 @@ FIGURES = ("median", "mean", "p99", "min", "max")
 def main(argv: list[str] | None = None) -> int:
     """Run one benchmark; exit 1 where a stated target was missed."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME")
-    common.add_argument("--list", action="store_true", help="the benchmarks' names")
-    common.add_argument("--quick", action="store_true", help="fewer repetitions")
-    common.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    common.add_argument(
+        "name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME"
+    )
+    common.add_argument(
+        "--list", action="store_true", help="the benchmarks' names"
+    )
+    common.add_argument(
+        "--quick", action="store_true", help="fewer repetitions"
+    )
+    common.add_argument(
+        "--json", action="store_true", help="one JSON object on standard output"
+    )
     name = common.parse_known_args(argv)[0].name
     module = importlib.import_module(BENCHMARKS[name][0]) if name else None
     about = __doc__ if module is None else module.__doc__
-    parser = argparse.ArgumentParser(prog="python -m bench", description=about, parents=[common])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=about, parents=[common]
+    )
     if module is not None and hasattr(module, "add_options"):
         module.add_options(parser)
     args = parser.parse_args(argv)
@@ -97,7 +195,11 @@ def _results(module: ModuleType, args: argparse.Namespace) -> list[Result]:
 
 def _show(name: str, where: dict[str, object], results: list[Result]) -> None:
     lines = [name, *(f"  {key}: {value}" for key, value in where.items()), ""]
-    lines.append(f"{'':44} {'n':>5}" + "".join(f" {key:>9}" for key in FIGURES) + "  unit   target")
+    lines.append(
+        f"{'':44} {'n':>5}"
+        + "".join(f" {key:>9}" for key in FIGURES)
+        + "  unit   target"
+    )
     for result in results:
         row = result.to_json()
         verdict = {None: "", True: "  met", False: "  MISSED"}[result.meets]

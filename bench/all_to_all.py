@@ -1,6 +1,8 @@
-"""Measured over estimated time of a shuffle: each VM of a job sends to each other, one by one.
+"""Measured over estimated time of a shuffle: each VM of a job sends to each
+other, one by one.
 
-Jobs of 3 to 6 VMs with 5 to 40 Mbit/s, one after another, on servers below four racks.
+Jobs of 3 to 6 VMs with 5 to 40 Mbit/s, one after another, on servers below four
+racks.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ REPEATS = 10
 
 
 def run(quick: bool) -> list[Result]:
-    """All sizes in turn, as often as asked; the worst is what a person sees once."""
+    """All sizes in turn, as often as asked; the worst is what a person sees
+    once.
+    """
     demand = replace(TRANSFER, pattern="all-to-all")
-    ratios: dict[tuple[int, int], list[float]] = {size: [] for size in VMS_AND_MBPS}
+    ratios: dict[tuple[int, int], list[float]] = {
+        size: [] for size in VMS_AND_MBPS
+    }
     again = dict.fromkeys(VMS_AND_MBPS, 0)
     with network(tree([4, 2], [1_000_000_000] * 2, 1)) as emulation:
         backend = LiveBackend(emulation, Scale(), 1, lambda _: None)
@@ -34,8 +40,12 @@ def run(quick: bool) -> list[Result]:
         for repeat in range(3 if quick else REPEATS):
             for vms, mbps in VMS_AND_MBPS:
                 name, rate_bps = f"j{repeat}-{vms}-{mbps}", mbps * 1_000_000
-                job = JobRequest(name, 0.0, vms, rate_bps, DURATION_S, demand=demand)
-                placement = Placement(root, tuple((server, 1) for server in range(vms)))
+                job = JobRequest(
+                    name, 0.0, vms, rate_bps, DURATION_S, demand=demand
+                )
+                placement = Placement(
+                    root, tuple((server, 1) for server in range(vms))
+                )
                 backend.start(job, placement, rate_bps, "foreground")
                 (done,) = backend.wait(None)
                 if done.outcome != "finished" or done.measured_s is None:

@@ -1,4 +1,6 @@
-"""CMCBF and AMCBF over 20,000 Feitelson-style jobs on 320 nodes: engine, books, simulator."""
+"""CMCBF and AMCBF over 20,000 Feitelson-style jobs on 320 nodes: engine, books,
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from bench.samples import Result
 from jobs.workload.parallel_jobs import ParallelJobs, Requests
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
-from testbed.results.metrics import Tally
+from testbed.record.metrics import Tally
 from testbed.schedulers.cmbf import Cmbf
 from testbed.spec.workload_models import FeitelsonWorkload
 from topologies.flat import flat
@@ -19,7 +21,9 @@ TARGET_S = 30.0
 
 
 def run(quick: bool) -> list[Result]:
-    """Seconds of processor time from the first request made to the last job's end."""
+    """Seconds of processor time from the first request made to the last job's
+    end.
+    """
     count, repeats = (QUICK_JOBS, 1) if quick else (JOBS, 3)
     rows = []
     for load in LOADS:
@@ -45,7 +49,9 @@ def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
         samples.append(time.process_time() - began_s)
     summary = tally.summary()
     if summary.finished != len(jobs):
-        raise AssertionError(f"{len(jobs) - summary.finished} jobs never finished")
+        raise AssertionError(
+            f"{len(jobs) - summary.finished} jobs never finished"
+        )
     extra = {
         "jobs": len(jobs),
         "migrations": summary.migrations,
@@ -53,4 +59,6 @@ def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
     }
     meets = max(samples) <= TARGET_S if len(jobs) == JOBS else None
     target = f"at most {TARGET_S:g} s for {JOBS:,} jobs"
-    return Result(f"{name} at load {load:g}", "s", tuple(samples), target, meets, extra)
+    return Result(
+        f"{name} at load {load:g}", "s", tuple(samples), target, meets, extra
+    )

@@ -1,12 +1,14 @@
-"""Everything at once on a live fat-tree: jobs in and out, re-rates, preemptions, and failures.
+"""Everything at once on a live fat-tree: jobs in and out, re-rates,
+preemptions, and failures.
 
-Rounds of a minute of wall time, six times as long in the experiment, each a run of its own on one
-network. A policy starts jobs as they fit, and preempts, re-rates and kills some; links, servers,
-switches and the controller fail by the file; agents are killed, processes stopped for a second, and
-in every fifth round the disk of the run folder gets full. Between steps of the engine, half a
-second apart at the least, what ``ip``, ``tc``, ``ovs-ofctl`` and the control groups' files show is
-compared with what the plan, the ledger and the events say. A round's seed decides all of it but the
-timing of the machine.
+Rounds of a minute of wall time, six times as long in the experiment, each a run
+of its own on one network. A policy starts jobs as they fit, and preempts,
+re-rates and kills some; links, servers, switches and the controller fail by the
+file; agents are killed, processes stopped for a second, and in every fifth
+round the disk of the run folder gets full. Between steps of the engine, half a
+second apart at the least, what ``ip``, ``tc``, ``ovs-ofctl`` and the control
+groups' files show is compared with what the plan, the ledger and the events
+say. A round's seed decides all of it but the timing of the machine.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ from testbed.embedding.placement import hose_bps, tree_of
 from testbed.engine.backend import Completion
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan
-from testbed.results.folder import RESOLVED, DiskReserve, RunFolder
-from testbed.runs.network_layout import NetworkLayout, TenantPlans
-from testbed.runs.playing import begin_folder, conclude_run, play, tee
-from testbed.runs.verification import checks
+from testbed.play.playing import begin_folder, conclude_run, play, tee
+from testbed.record.folder import RESOLVED, DiskReserve, RunFolder
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Policy, View
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
+from testbed.standing.network_layout import NetworkLayout, TenantPlans
+from testbed.standing.verification import checks
 from topologies.fat_tree import fat_tree
 
 ROUNDS, ROUND_S, TIME_SCALE = 10, 60.0, 6.0
@@ -58,7 +60,9 @@ OP_EVERY_S = 5.0
 """Of the experiment: between two of the policy's own interventions."""
 CHECK_EVERY_S = 0.5
 AGREE_S = 5.0
-"""Wall time in which what was stopped, or died, may bring things in order again."""
+"""Wall time in which what was stopped, or died, may bring things in order
+again.
+"""
 SHARE_KILLED, SHARE_STOPPED = 0.02, 0.06
 """Steps at which an agent is killed, or a process stopped for a second."""
 FULL_EVERY = 5
@@ -68,17 +72,28 @@ GROWTH_MIB = 32.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=1, help="of the first round (default 1)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="where run folders of a disagreement are kept"
+        "--seed", type=int, default=1, help="of the first round (default 1)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="where run folders of a disagreement are kept",
     )
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """All rounds; with ``--quick`` one. A round that fails is played again by its seed alone."""
+    """All rounds; with ``--quick`` one. A round that fails is played again by
+    its seed alone.
+    """
     n = 1 if quick else args.rounds
-    progress = Progress([Step(f"seed {args.seed + k}", ROUND_S * 1.2) for k in range(n)])
+    progress = Progress(
+        [Step(f"seed {args.seed + k}", ROUND_S * 1.2) for k in range(n)]
+    )
     tallies: list[Tally] = []
     with _small_disk() as disk:
         first = _experiment(args.seed)
@@ -86,7 +101,13 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
         logs.mkdir()
         room = [8] * first.datacentre.n_servers
         with emulate(
-            first.datacentre, first.scale, options, logs, "chaos", lambda _: None, room
+            first.datacentre,
+            first.scale,
+            options,
+            logs,
+            "chaos",
+            lambda _: None,
+            room,
         ) as emulation:
             for k in range(n):
                 with progress.step():
@@ -94,11 +115,13 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                     progress.say(tallies[-1].text())
                     if args.keep is not None and tallies[-1].problems:
                         shutil.copytree(disk, args.keep, dirs_exist_ok=True)
-    left = [f"{thing.what} {thing.name}" for thing in clean_leftovers()] + _devices("hc-")
+    left = [
+        f"{thing.what} {thing.name}" for thing in clean_leftovers()
+    ] + _devices("hc-")
     return _results(tallies, left)
 
 
-# -- one round ------------------------------------------------------------------------------------
+# -- one round -----------------------------------------------------------------
 
 
 @dataclass
@@ -118,7 +141,10 @@ class Tally:
         lines = [f"seed {self.seed}: {self.comparisons} comparisons; {done}"]
         if self.problems:
             again = f"python -m bench chaos --seed {self.seed} --rounds 1"
-            lines += [*(f"  DISAGREES {text}" for text in self.problems[:10]), f"  again: {again}"]
+            lines += [
+                *(f"  DISAGREES {text}" for text in self.problems[:10]),
+                f"  again: {again}",
+            ]
         return "\n".join(lines)
 
 
@@ -149,7 +175,9 @@ def _failures(rng: Random) -> Iterator[str]:
     names, lost = _parts(), set[str]()
     for _ in range(FAILURES):
         at_s, lasts_s = rng.uniform(5, LAST_FAILURE_S), rng.uniform(10, 60)
-        kind = rng.choices(("link", "server", "switch", "controller"), (9, 3, 3, 3))[0]
+        kind = rng.choices(
+            ("link", "server", "switch", "controller"), (9, 3, 3, 3)
+        )[0]
         if kind == "controller":
             yield f"at: {at_s:.3f} s, controller: killed"
             continue
@@ -164,20 +192,28 @@ def _failures(rng: Random) -> Iterator[str]:
 def _parts() -> dict[str, list[str]]:
     """Links, servers and switches by their names in a file."""
     centre = fat_tree(4, 10**9, 4)
-    ends = zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
+    ends = zip(
+        centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
+    )
     return {
-        "link": [f"{centre.names[low]} - {centre.names[high]}" for low, high in ends],
+        "link": [
+            f"{centre.names[low]} - {centre.names[high]}" for low, high in ends
+        ],
         "server": list(centre.names[: centre.n_servers]),
         "switch": list(centre.names[centre.n_servers :]),
     }
 
 
 def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
-    """A run in a folder of its own. Its last act in every fifth: the disk is full."""
+    """A run in a folder of its own. Its last act in every fifth: the disk is
+    full.
+    """
     experiment, tally = _experiment(seed), Tally(seed)
     policy, rng = experiment.policies[0], Random(f"chaos/{seed}")  # noqa: S311
     folder = RunFolder.create(disk, "chaos", seed)
-    full_s = rng.uniform(0.3, 0.9) * HORIZON_S if seed % FULL_EVERY == 0 else None
+    full_s = (
+        rng.uniform(0.3, 0.9) * HORIZON_S if seed % FULL_EVERY == 0 else None
+    )
     began = time.monotonic()
     begin_folder(folder, experiment, policy, "live", ["bench", "chaos"], {})
     # The policy's claims are not those of one that is meddled with.
@@ -188,7 +224,9 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     stopped = ""
     try:
         with DiskReserve(folder.path) as reserve, folder.open_events() as log:
-            sink = reserve.guarded(tee(log, lambda event: tally.done.update([event.name])))
+            sink = reserve.guarded(
+                tee(log, lambda event: tally.done.update([event.name]))
+            )
             live = LiveBackend(emulation, experiment.scale, seed, sink)
             watched = Shaken(live, emulation, tally, rng, folder.path, full_s)
             live.begin()
@@ -201,24 +239,31 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
                     around=watched.policy,
                 )
             finally:
-                # A run that stops takes its network down; this one stays for the next round.
+                # A run that stops takes its network down; this one stays for
+                # the next round.
                 for job_id in list(live._jobs):  # noqa: SLF001
                     live.kill(job_id)
     except RunFailed as error:
         stopped = error.message
     finally:
         (folder.path / "filled").unlink(missing_ok=True)
-    checked = conclude_run(folder, experiment, policy, time.monotonic() - began).audit
+    checked = conclude_run(
+        folder, experiment, policy, time.monotonic() - began
+    ).audit
     if stopped and (full_s is None or "disk" not in stopped):
         tally.problems.append(f"the run stopped: {stopped}")
     failed = [one for one in checked.results if one.status == "failed"]
-    tally.problems += [f"audit: {one.name}: {one.findings[0]}" for one in failed]
+    tally.problems += [
+        f"audit: {one.name}: {one.findings[0]}" for one in failed
+    ]
     tally.memory_mib = _memory(emulation)
     return tally
 
 
 class Meddling:
-    """``inner`` as the policy, and interventions every few seconds: preempts, re-rates, kills."""
+    """``inner`` as the policy, and interventions every few seconds: preempts,
+    re-rates, kills.
+    """
 
     def __init__(self, inner: Policy, rng: Random, owner: Shaken) -> None:
         self.name = inner.name
@@ -244,15 +289,25 @@ class Meddling:
         """The round is over: everybody out."""
         if isinstance(event, act.Ended) and event.more_at_this_time:
             return []
-        waiting = [act.Kill(job_id, "the round is over") for job_id in view.waiting()]
-        return [*(act.Kill(job_id, "the round is over") for job_id in view.running()), *waiting]
+        waiting = [
+            act.Kill(job_id, "the round is over") for job_id in view.waiting()
+        ]
+        return [
+            *(
+                act.Kill(job_id, "the round is over")
+                for job_id in view.running()
+            ),
+            *waiting,
+        ]
 
     def _meddle(self, view: View) -> list[act.Action]:
         running = view.running()
         if not running:
             return []
         job_id = self._rng.choice(running)
-        match self._rng.choices(("preempt", "rerate", "kill", "nothing"), (3, 4, 1, 2))[0]:
+        match self._rng.choices(
+            ("preempt", "rerate", "kill", "nothing"), (3, 4, 1, 2)
+        )[0]:
             case "preempt":
                 return [act.Preempt(job_id, "chaos")]
             case "rerate":
@@ -269,13 +324,23 @@ class Meddling:
         if held.rate_bps == full_bps:
             return full_bps // 2
         more_bps = full_bps - held.rate_bps
-        need = hose_bps(tree_of(view.datacentre, held.placement.root), held.placement, more_bps)
+        need = hose_bps(
+            tree_of(view.datacentre, held.placement.root),
+            held.placement,
+            more_bps,
+        )
         free_bps = view.residual(view.now_s, None).free_bps
-        return full_bps if all(free_bps[link] >= bps for link, bps in need.items()) else 0
+        return (
+            full_bps
+            if all(free_bps[link] >= bps for link, bps in need.items())
+            else 0
+        )
 
 
 class Shaken:
-    """The live backend, whose every wait begins with a comparison and now and then a blow."""
+    """The live backend, whose every wait begins with a comparison and now and
+    then a blow.
+    """
 
     name = "live"
 
@@ -317,7 +382,10 @@ class Shaken:
                 self._lost.discard(("server", part))
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        if time.monotonic() - self._compared_at >= CHECK_EVERY_S and self.view is not None:
+        if (
+            time.monotonic() - self._compared_at >= CHECK_EVERY_S
+            and self.view is not None
+        ):
             self._compare()
             self._compared_at = time.monotonic()
         self._strike()
@@ -333,18 +401,29 @@ class Shaken:
         agents = sorted(self._live._alive)  # noqa: SLF001 - a blow asks nobody
         draw = self._rng.random()
         if draw < SHARE_KILLED and agents:
-            self._emulation.agents.signal(self._rng.choice(agents), signal.SIGKILL)
+            self._emulation.agents.signal(
+                self._rng.choice(agents), signal.SIGKILL
+            )
             self._tally.done["agents killed"] += 1
         elif draw < SHARE_KILLED + SHARE_STOPPED:
             self._stop_for_a_second()
 
     def _stop_for_a_second(self) -> None:
-        """SIGSTOP to any process of the run, its own among them; another wakes it."""
+        """SIGSTOP to any process of the run, its own among them; another wakes
+        it.
+        """
         own = psutil.Process()
         name, pid = self._rng.choice(
             [
-                *((each.name(), each.pid) for each in own.children(recursive=True)),
-                *(("ovs-vswitchd", pid) for pid in self._emulation.network.switch_pids if pid),
+                *(
+                    (each.name(), each.pid)
+                    for each in own.children(recursive=True)
+                ),
+                *(
+                    ("ovs-vswitchd", pid)
+                    for pid in self._emulation.network.switch_pids
+                    if pid
+                ),
                 *[("the run", own.pid)] * 3,
             ]
         )
@@ -369,12 +448,16 @@ class Shaken:
     # -- comparison -------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """All of it; what disagrees has a moment to come right, as after a blow."""
+        """All of it; what disagrees has a moment to come right, as after a
+        blow.
+        """
         began = time.monotonic()
         while problems := self._problems():
             if time.monotonic() - began > AGREE_S:
                 at_s = self._live.now_s()
-                self._tally.problems += [f"at {at_s:.1f} s: {text}" for text in problems]
+                self._tally.problems += [
+                    f"at {at_s:.1f} s: {text}" for text in problems
+                ]
                 break
             time.sleep(0.1)
         self._tally.comparisons += 1
@@ -382,7 +465,11 @@ class Shaken:
 
     def _problems(self) -> list[str]:
         jobs = self._live._jobs  # noqa: SLF001 - what it believes is what is compared
-        tenants = {job_id: job.tenant for job_id, job in jobs.items() if job.tenant is not None}
+        tenants = {
+            job_id: job.tenant
+            for job_id, job in jobs.items()
+            if job.tenant is not None
+        }
         return [
             *self._network(tuple(tenants.values())),
             *self._groups(),
@@ -397,10 +484,17 @@ class Shaken:
             for name, switch in network.switch_of_bridge.items()
         }
         layout = NetworkLayout(
-            plan, switches, self._emulation.controller.openflow_port, os.getpid()
+            plan,
+            switches,
+            self._emulation.controller.openflow_port,
+            os.getpid(),
         )
         names = {bridge.name: bridge.name for bridge in plan.bridges}
-        names |= {vm.slot.port.name: f"{t.job_id}.{vm.index}" for t in tenants for vm in t.vms}
+        names |= {
+            vm.slot.port.name: f"{t.job_id}.{vm.index}"
+            for t in tenants
+            for vm in t.vms
+        }
         given = TenantPlans(tenants, names, network.borrowing)
         lost = {
             link.lower.name
@@ -416,27 +510,45 @@ class Shaken:
             self._tally.compared += check.compared
             if check.name == "links":
                 down = {text.split()[0] for text in check.problems}
-                yield from (f"links: {name} is down" for name in sorted(down - lost))
-                yield from (f"links: {name} carries, and is lost" for name in sorted(lost - down))
+                yield from (
+                    f"links: {name} is down" for name in sorted(down - lost)
+                )
+                yield from (
+                    f"links: {name} carries, and is lost"
+                    for name in sorted(lost - down)
+                )
             else:
                 yield from (f"{check.name}: {text}" for text in check.problems)
 
     def _groups(self) -> Iterator[str]:
-        """Each VM's agent is in the VM's own group, which is frozen if its job is."""
+        """Each VM's agent is in the VM's own group, which is frozen if its job
+        is.
+        """
         cgroup = self._emulation.cgroup
         for job_id, job in self._live._jobs.items():  # noqa: SLF001
-            for vm in job.tenant.vms if job.tenant is not None and not job.over else ():
+            for vm in (
+                job.tenant.vms
+                if job.tenant is not None and not job.over
+                else ()
+            ):
                 self._tally.compared += 1
-                if cgroup.is_frozen(vm.slot.server, vm.slot.index) is not job.frozen:
+                if (
+                    cgroup.is_frozen(vm.slot.server, vm.slot.index)
+                    is not job.frozen
+                ):
                     yield f"cgroups: {job_id}.{vm.index} is {'not ' * job.frozen}frozen"
 
     def _ledger(self) -> Iterator[str]:
-        """Each running job has on the network what the ledger has of it; nobody else has."""
+        """Each running job has on the network what the ledger has of it; nobody
+        else has.
+        """
         if self.view is None:
             return
         holdings, jobs = self.view.ledger.holdings(), self._live._jobs  # noqa: SLF001
         self.view.ledger.check()
-        running = {name for name, job in jobs.items() if job.since_ns is not None}
+        running = {
+            name for name, job in jobs.items() if job.since_ns is not None
+        }
         for job_id in sorted(running ^ holdings.keys()):
             yield f"ledger: {job_id} {'runs' if job_id in running else 'is held'} alone"
         rate = self._live._scale.rate  # noqa: SLF001
@@ -445,7 +557,9 @@ class Shaken:
             self._tally.compared += 1
             if (job.placement, job.rate_bps) != (held.placement, held.rate_bps):
                 yield f"ledger: {job_id} is elsewhere, or at another rate, than on the network"
-            if job.tenant is not None and job.tenant.rate_bps != round(held.rate_bps * rate):
+            if job.tenant is not None and job.tenant.rate_bps != round(
+                held.rate_bps * rate
+            ):
                 yield f"ledger: {job_id} has {job.tenant.rate_bps} bit/s on the wire"
 
 
@@ -462,24 +576,38 @@ def _memory(emulation: Emulation) -> dict[str, float]:
         "testbed": os.getpid(),
         "controller": emulation.controller.process.pid,
         "agents' server": emulation.agents.pid,
-        **{f"switch {k}": pid for k, pid in enumerate(emulation.network.switch_pids) if pid},
+        **{
+            f"switch {k}": pid
+            for k, pid in enumerate(emulation.network.switch_pids)
+            if pid
+        },
     }
-    return {name: psutil.Process(pid).memory_info().rss / 2**20 for name, pid in pids.items()}
+    return {
+        name: psutil.Process(pid).memory_info().rss / 2**20
+        for name, pid in pids.items()
+    }
 
 
 @contextmanager
 def _small_disk() -> Iterator[Path]:
     """A file system of its own for run folders, small enough to be filled."""
-    with TemporaryDirectory(prefix="hosenet-chaos-") as path, ExitStack() as stack:
+    with (
+        TemporaryDirectory(prefix="hosenet-chaos-") as path,
+        ExitStack() as stack,
+    ):
         size = f"size={DISK_BYTES}"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", path], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", size, "tmpfs", path], check=True
+        )
         stack.callback(subprocess.run, ["umount", "-l", path], check=True)
         yield Path(path)
 
 
 def _devices(prefix: str) -> list[str]:
     """Network devices and namespaces that are still there."""
-    shown = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["ip", "-o", "link"], capture_output=True, text=True, check=True
+    ).stdout
     devices = [line.split(": ")[1] for line in shown.splitlines()]
     spaces = [path.name for path in Path("/run/netns").glob(f"{prefix}*")]
     return [name for name in devices if name.startswith(prefix)] + spaces
@@ -489,10 +617,19 @@ def _results(tallies: list[Tally], left: list[str]) -> list[Result]:
     done: Counter[str] = Counter()
     for tally in tallies:
         done.update(tally.done)
-    problems = [f"seed {tally.seed}: {text}" for tally in tallies for text in tally.problems]
+    problems = [
+        f"seed {tally.seed}: {text}"
+        for tally in tallies
+        for text in tally.problems
+    ]
     waited = tuple(s for tally in tallies for s in tally.agreed_after_s)
-    first, last = tallies[min(1, len(tallies) - 1)].memory_mib, tallies[-1].memory_mib
-    grown = {name: last[name] - first[name] for name in first.keys() & last.keys()}
+    first, last = (
+        tallies[min(1, len(tallies) - 1)].memory_mib,
+        tallies[-1].memory_mib,
+    )
+    grown = {
+        name: last[name] - first[name] for name in first.keys() & last.keys()
+    }
     counts = tuple(float(len(tally.problems)) for tally in tallies)
     things = sum(tally.compared for tally in tallies)
     return [

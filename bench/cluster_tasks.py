@@ -1,6 +1,8 @@
-"""A sweep's cost on Dask: per task, per message, of the driver's memory, and of starting workers.
+"""A sweep's cost on Dask: per task, per message, of the driver's memory, and of
+starting workers.
 
-Tasks that compute nothing, on two worker processes here; each measurement in a process of its own.
+Tasks that compute nothing, on two worker processes here; each measurement in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +41,12 @@ class Nothing:
         return {}
 
     def run(self, _context: Context) -> Mapping[str, Any]:
-        return {"result": {"number": self.number, "summary": {str(n): 0.5 for n in range(20)}}}
+        return {
+            "result": {
+                "number": self.number,
+                "summary": {str(n): 0.5 for n in range(20)},
+            }
+        }
 
 
 def drawn(count: int) -> Iterator[Nothing]:
@@ -49,7 +56,9 @@ def drawn(count: int) -> Iterator[Nothing]:
 
 
 def spread(count: int, most_in_batch: int) -> dict[str, float]:
-    """Seconds that workers took to be there, and that tasks took from then on, all of them."""
+    """Seconds that workers took to be there, and that tasks took from then on,
+    all of them.
+    """
     began_s = time.perf_counter()
     with (
         patch.object(dask_executor, "MOST_IN_BATCH", most_in_batch),
@@ -63,14 +72,23 @@ def spread(count: int, most_in_batch: int) -> dict[str, float]:
     if found != count + 2:
         raise AssertionError(f"{found - 2} of {count} tasks came back")
     ended_s = time.perf_counter()
-    return {"start_s": ready_s - began_s, "tasks_s": done_s - ready_s, "end_s": ended_s - done_s}
+    return {
+        "start_s": ready_s - began_s,
+        "tasks_s": done_s - ready_s,
+        "end_s": ended_s - done_s,
+    }
 
 
 def run(quick: bool) -> list[Result]:
-    """Per task in batches, at both counts with the driver's peak memory; per batch; the start."""
+    """Per task in batches, at both counts with the driver's peak memory; per
+    batch; the start.
+    """
     results = []
     for count in COUNTS[: 1 if quick else 2]:
-        one = measured(spread, {"count": count, "most_in_batch": dask_executor.MOST_IN_BATCH})
+        one = measured(
+            spread,
+            {"count": count, "most_in_batch": dask_executor.MOST_IN_BATCH},
+        )
         per_task_ms = one.returned["tasks_s"] / count * 1e3
         extra = {"tasks": count, "driver's peak [MiB]": round(one.peak_mib, 1)}
         target = f"at most {TARGET_MS:g} ms"
@@ -80,12 +98,19 @@ def run(quick: bool) -> list[Result]:
         )  # fmt: skip
     single = measured(spread, {"count": MESSAGES, "most_in_batch": 1})
     results.append(
-        Result("per batch of one task", "ms", (single.returned["tasks_s"] / MESSAGES * 1e3,))
+        Result(
+            "per batch of one task",
+            "ms",
+            (single.returned["tasks_s"] / MESSAGES * 1e3,),
+        )
     )
     starts = [
         measured(spread, {"count": 1, "most_in_batch": 1}).returned
         for _ in range(QUICK_STARTS if quick else STARTS)
     ]
-    for name, key in (("start of two workers", "start_s"), ("their end", "end_s")):
+    for name, key in (
+        ("start of two workers", "start_s"),
+        ("their end", "end_s"),
+    ):
         results.append(Result(name, "s", tuple(one[key] for one in starts)))
     return results

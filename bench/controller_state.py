@@ -1,9 +1,11 @@
-"""The controller alone, on a fat-tree k=8 of fake switches: 1,000 tenants' rules after its end.
+"""The controller alone, on a fat-tree k=8 of fake switches: 1,000 tenants'
+rules after its end.
 
-It is killed and started again with what it had saved; its 208 switches come back with the rules
-they had, or some of them with none. From the first hello to the last switch that has exactly what
-is wanted of it. Then one core is lost, and the tenants below it move to the others, as many at
-once as the testbed moves: from the first request to the last answer, when the old tree is empty.
+It is killed and started again with what it had saved; its 208 switches come
+back with the rules they had, or some of them with none. From the first hello to
+the last switch that has exactly what is wanted of it. Then one core is lost,
+and the tenants below it move to the others, as many at once as the testbed
+moves: from the first request to the last answer, when the old tree is empty.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def run(quick: bool) -> list[Result]:
     return rows
 
 
-def _reconciling(place: Path, state: DesiredState, repeats: int) -> list[Result]:
+def _reconciling(
+    place: Path, state: DesiredState, repeats: int
+) -> list[Result]:
     switches = FakeSwitches(desired_flows(state))
     wanted = switches.rules
     cases: dict[str, list[int]] = {
@@ -89,8 +93,13 @@ def _reconciling(place: Path, state: DesiredState, repeats: int) -> list[Result]
                 switches.disconnect()
             sent = switches.settle()
             if switches.rules != wanted or sent != due:
-                raise RuntimeError(f"{name}: {sent} changes were sent, not {due}")
-        extra = {"rules_sent": due, "started_median_s": round(median(ready_s), 3)}
+                raise RuntimeError(
+                    f"{name}: {sent} changes were sent, not {due}"
+                )
+        extra = {
+            "rules_sent": due,
+            "started_median_s": round(median(ready_s), 3),
+        }
         rows.append(_row(name, took_s, RECONCILE_TARGET_S, extra))
     return rows
 
@@ -100,9 +109,14 @@ def _moving(
 ) -> list[Result]:
     after = {tenant.id: tenant for tenant in (*state.tenants, *moved)}
     wanted = desired_flows(DesiredState(state.switches, tuple(after.values())))
-    core = next(switch.dpid for switch in state.switches if switch.role == "core")
+    core = next(
+        switch.dpid for switch in state.switches if switch.role == "core"
+    )
     rows = []
-    for name, gone in (("its links are lost", []), ("it is lost itself", [core])):
+    for name, gone in (
+        ("its links are lost", []),
+        ("it is lost itself", [core]),
+    ):
         took_s = []
         for number in range(repeats):
             sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
@@ -121,7 +135,9 @@ def _moving(
             switches.settle()
             for dpid, own in switches.rules.items():
                 if dpid not in gone and own != frozenset(wanted[dpid]):
-                    raise RuntimeError(f"{name}: switch {dpid} has not what it is to have")
+                    raise RuntimeError(
+                        f"{name}: switch {dpid} has not what it is to have"
+                    )
         extra = {"moved": len(moved), "at_once": MOVES_AT_ONCE}
         rows.append(_row(f"core: {name}", took_s, MOVE_TARGET_S, extra))
     return rows
@@ -135,11 +151,13 @@ def _move(process: ControllerProcess, tenant: Tenant) -> None:
 def spread_tenants(
     datacentre: DataCentre, network: NetworkPlan
 ) -> tuple[tuple[Tenant, ...], tuple[Tenant, ...]]:
-    """Tenants of a VM on each of four servers; a tenth below the first core, and those moved to
-    the others in turn.
+    """Tenants of a VM on each of four servers; a tenth below the first core,
+    and those moved to the others in turn.
     """
     draw = random.Random(1)  # noqa: S311 - which servers, not a secret
-    free = {server: list(slots) for server, slots in network.slots_of_server.items()}
+    free = {
+        server: list(slots) for server, slots in network.slots_of_server.items()
+    }
     first, *others = (tree.root for tree in datacentre.trees)
     tenants, moved = [], []
     for number in range(1, TENANTS + 1):
@@ -153,9 +171,17 @@ def spread_tenants(
             servers: Sequence[int] = servers,
             slots: tuple[Slot, ...] = slots,
         ) -> Tenant:
-            placement = Placement(root, tuple((server, 1) for server in servers))
+            placement = Placement(
+                root, tuple((server, 1) for server in servers)
+            )
             plan = tenant_plan(
-                datacentre, network, placement, slots, number, f"t{number}", RATE_BPS
+                datacentre,
+                network,
+                placement,
+                slots,
+                number,
+                f"t{number}",
+                RATE_BPS,
             )
             return controller_tenant(network, plan)
 
@@ -170,7 +196,14 @@ def spread_tenants(
 def controller(place: Path) -> Iterator[ControllerProcess]:
     """A controller with the state saved in ``place``."""
     with tempfile.TemporaryFile() as log:
-        options = ("--openflow-port", "0", "--api-port", "0", "--state-dir", str(place))
+        options = (
+            "--openflow-port",
+            "0",
+            "--api-port",
+            "0",
+            "--state-dir",
+            str(place),
+        )
         with start_controller(log, *options) as process:
             yield process
 
@@ -186,9 +219,13 @@ def saved_by_the_api(place: Path, state: DesiredState) -> None:
 
 
 def reconciled(
-    process: ControllerProcess, switches: FakeSwitches, without: Sequence[int] = ()
+    process: ControllerProcess,
+    switches: FakeSwitches,
+    without: Sequence[int] = (),
 ) -> float:
-    """Seconds from the first hello until all switches, ``without`` some, have confirmed."""
+    """Seconds from the first hello until all switches, ``without`` some, have
+    confirmed.
+    """
     there = [dpid for dpid in switches.rules if dpid not in without]
     with ControllerClient(process.api_port, process.token) as client:
         begin_s = time.perf_counter()
@@ -197,6 +234,13 @@ def reconciled(
         return time.perf_counter() - begin_s
 
 
-def _row(name: str, took_s: list[float], target_s: float, extra: Mapping[str, object]) -> Result:
-    target, facts = f"median at most {target_s:g} s", {"tenants": TENANTS, **extra}
-    return Result(name, "s", tuple(took_s), target, median(took_s) <= target_s, facts)
+def _row(
+    name: str, took_s: list[float], target_s: float, extra: Mapping[str, object]
+) -> Result:
+    target, facts = (
+        f"median at most {target_s:g} s",
+        {"tenants": TENANTS, **extra},
+    )
+    return Result(
+        name, "s", tuple(took_s), target, median(took_s) <= target_s, facts
+    )

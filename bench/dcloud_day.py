@@ -1,6 +1,8 @@
-"""``testbed simulate`` of DCloud's default day, once per policy: time and memory.
+"""``testbed simulate`` of DCloud's default day, once per policy: time and
+memory.
 
-The whole command is timed: drawing the jobs, the simulation, the run folder, audit and report.
+The whole command is timed: drawing the jobs, the simulation, the run folder,
+audit and report.
 """
 
 from __future__ import annotations
@@ -32,8 +34,18 @@ def measure(policy: str, hours: float) -> tuple[float, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "default-day.yaml")
-        path.write_text(EXPERIMENT.replace("POLICY", policy).replace("HOURS", f"{hours:g}"))
-        code = main.run(["simulate", str(path), "--out", str(Path(folder, "runs")), "--json"])
+        path.write_text(
+            EXPERIMENT.replace("POLICY", policy).replace("HOURS", f"{hours:g}")
+        )
+        code = main.run(
+            [
+                "simulate",
+                str(path),
+                "--out",
+                str(Path(folder, "runs")),
+                "--json",
+            ]
+        )
     if code:
         raise RuntimeError(f"testbed simulate ended with exit code {code}")
     return time.perf_counter() - began, time.process_time() - cpu_began
@@ -46,7 +58,8 @@ def run(quick: bool) -> list[Result]:
     for policy, limit_s in LIMITS_S.items():
         found = measured(measure, {"policy": policy, "hours": hours})
         took_s, cpu_s = found.returned
-        # The limit is for the processor's time: the clock of a shared machine counts others too.
+        # The limit is for the processor's time: the clock of a shared machine
+        # counts others too.
         rows += [
             Result(
                 policy, "s", (cpu_s,), f"at most {limit_s:g} s", cpu_s <= limit_s,

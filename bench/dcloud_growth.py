@@ -1,8 +1,10 @@
-"""Growth of DCloud's allocation time with the data centre and with the load: table and plot.
+"""Growth of DCloud's allocation time with the data centre and with the load:
+table and plot.
 
-Both with Numba where it is installed. Every size is loaded alike (the default's 160 arrivals an
-hour per 8,000 servers) for ``SIZE_HOURS``; the other series varies the arrivals at 8,000 servers,
-for ``LOAD_HOURS``. The last hour is measured. Without ``--quick`` the plot goes to ``FIGURE``.
+Both with Numba where it is installed. Every size is loaded alike (the default's
+160 arrivals an hour per 8,000 servers) for ``SIZE_HOURS``; the other series
+varies the arrivals at 8,000 servers, for ``LOAD_HOURS``. The last hour is
+measured. Without ``--quick`` the plot goes to ``FIGURE``.
 """
 
 from __future__ import annotations
@@ -31,12 +33,18 @@ def measure(servers: int, per_hour: float, hours: float) -> list[float]:
 
 
 def run(quick: bool) -> list[Result]:
-    """One row a size, one a load; ``quick`` leaves out the large sizes and most of the time."""
+    """One row a size, one a load; ``quick`` leaves out the large sizes and most
+    of the time.
+    """
     sizes = [n for n in CENTRES if not quick or n <= 8_000]
     loads = LOADS_PER_HOUR[::3] if quick else LOADS_PER_HOUR
     size_hours, load_hours = (1.5, 1.5) if quick else (SIZE_HOURS, LOAD_HOURS)
-    by_size = {n: _row(f"{n:,} servers", n, PER_HOUR, size_hours) for n in sizes}
-    by_load = {n: _row(f"{n:g} jobs an hour", 8_000, n, load_hours) for n in loads}
+    by_size = {
+        n: _row(f"{n:,} servers", n, PER_HOUR, size_hours) for n in sizes
+    }
+    by_load = {
+        n: _row(f"{n:g} jobs an hour", 8_000, n, load_hours) for n in loads
+    }
     if not quick:
         _plot(
             {n: summary(row.samples) for n, row in by_size.items()},
@@ -60,7 +68,13 @@ def _plot(by_size: dict[int, Figures], by_load: dict[float, Figures]) -> None:
     left, right = drawn.subplots(1, 2)
     for axes, rows in ((left, by_size), (right, by_load)):
         for key, marker in (("p99", "^"), ("mean", "o"), ("median", "s")):
-            axes.plot(list(rows), [f[key] for f in rows.values()], marker=marker, label=key, lw=1.4)
+            axes.plot(
+                list(rows),
+                [f[key] for f in rows.values()],
+                marker=marker,
+                label=key,
+                lw=1.4,
+            )
         axes.set_ylabel("one allocation [ms]")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -68,7 +82,9 @@ def _plot(by_size: dict[int, Figures], by_load: dict[float, Figures]) -> None:
     left.set_yscale("log")
     ticks = [n for n in by_size if n != 64_000]
     left.set_xticks(ticks, [f"{n:,}" for n in ticks])
-    left.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
+    left.set_yticks(
+        [1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"]
+    )
     left.minorticks_off()
     left.set_xlabel("servers, equally loaded")
     right.set_xlabel("jobs per hour at 8,000 servers")

@@ -1,4 +1,6 @@
-"""DCloud's default simulation (Section IV.A): the setting that its benchmarks measure in."""
+"""DCloud's default simulation (Section IV.A): the setting that its benchmarks
+measure in.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,11 @@ CENTRES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A data centre of so many servers, and the first ``hours`` of a day of arrivals there.
+    """A data centre of so many servers, and the first ``hours`` of a day of
+    arrivals there.
 
-    Per 8,000 servers ``per_hour`` jobs arrive, so that every size is equally loaded.
+    Per 8,000 servers ``per_hour`` jobs arrive, so that every size is equally
+    loaded.
     """
 
     servers: int = 8_000
@@ -43,10 +47,16 @@ class Setting:
     seed: int = SEED
 
     def datacentre(self) -> DataCentre:
-        """4:1 at the ToR and 2:1 at the aggregation switches, as in the paper's 20 × 20 × 20."""
+        """4:1 at the ToR and 2:1 at the aggregation switches, as in the paper's
+        20 × 20 × 20.
+        """
         aggregation, racks, servers = CENTRES[self.servers]
         tor_bps = servers * GIGA // 4
-        return tree([aggregation, racks, servers], [racks * tor_bps // 2, tor_bps, GIGA], SLOTS)
+        return tree(
+            [aggregation, racks, servers],
+            [racks * tor_bps // 2, tor_bps, GIGA],
+            SLOTS,
+        )
 
     def jobs(self) -> tuple[JobRequest, ...]:
         """Reading G of the paper's workload."""
@@ -56,10 +66,12 @@ class Setting:
 
 
 class Watched:
-    """A policy whose answers to arrivals are timed, what the engine does with them included.
+    """A policy whose answers to arrivals are timed, what the engine does with
+    them included.
 
-    ``took_s`` holds, per arrival, its time and the seconds from the question until the engine has
-    checked the placement, booked it in the ledger and notified the backend.
+    ``took_s`` holds, per arrival, its time and the seconds from the question
+    until the engine has checked the placement, booked it in the ledger and
+    notified the backend.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -71,23 +83,47 @@ class Watched:
         if not isinstance(event, Arrived):
             return self._policy.decide(view, event)
         began = time.perf_counter()
-        return _UntilDone(self._policy.decide(view, event), self, view.now_s, began)
+        return _UntilDone(
+            self._policy.decide(view, event), self, view.now_s, began
+        )
 
 
 class _UntilDone(list[Action]):
     """Actions; carrying out the last one stops the clock."""
 
-    def __init__(self, actions: list[Action], watched: Watched, now_s: float, began: float) -> None:
+    def __init__(
+        self,
+        actions: list[Action],
+        watched: Watched,
+        now_s: float,
+        began: float,
+    ) -> None:
         super().__init__(actions)
         self._watched, self._now_s, self._began = watched, now_s, began
 
     def __iter__(self) -> Iterator[Action]:
         yield from super().__iter__()
-        self._watched.took_s.append((self._now_s, time.perf_counter() - self._began))
+        self._watched.took_s.append(
+            (self._now_s, time.perf_counter() - self._began)
+        )
 
 
-def allocation_times(setting: Setting, policy: Policy, since_hours: float = 0.0) -> list[float]:
-    """Seconds that each arrival from ``since_hours`` on took, over the whole run."""
+def allocation_times(
+    setting: Setting, policy: Policy, since_hours: float = 0.0
+) -> list[float]:
+    """Seconds that each arrival from ``since_hours`` on took, over the whole
+    run.
+    """
     watched = Watched(policy)
-    Engine(setting.datacentre(), setting.jobs(), watched, SimulatedBackend(), lambda _: None).run()
-    return [took_s for at_s, took_s in watched.took_s if at_s >= 3600.0 * since_hours]
+    Engine(
+        setting.datacentre(),
+        setting.jobs(),
+        watched,
+        SimulatedBackend(),
+        lambda _: None,
+    ).run()
+    return [
+        took_s
+        for at_s, took_s in watched.took_s
+        if at_s >= 3600.0 * since_hours
+    ]

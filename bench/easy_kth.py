@@ -1,4 +1,6 @@
-"""EASY over all jobs of the KTH log: its decisions alone, and the whole run around them."""
+"""EASY over all jobs of the KTH log: its decisions alone, and the whole run
+around them.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ TARGET = 100_000.0
 
 
 def run(quick: bool) -> list[Result]:
-    """Jobs a second of processor time; the log is read and its requests are made beforehand."""
+    """Jobs a second of processor time; the log is read and its requests are
+    made beforehand.
+    """
     jobs, machine = kth(), flat(NODES, 1)
     repeats = 3 if quick else 11
 
     def whole(sink: Sink | None) -> Callable[[], None]:
-        return lambda: Engine(machine, jobs, Easy(), SimulatedBackend(machine), sink).run()
+        return lambda: Engine(
+            machine, jobs, Easy(), SimulatedBackend(machine), sink
+        ).run()
 
     def counting() -> Sink:
         seen: dict[str, int] = {}
@@ -71,15 +77,24 @@ def run(quick: bool) -> list[Result]:
 
 
 def kth() -> list[JobRequest]:
-    """The log's jobs from 0 s on. Raises MachineCannot where the log is not here."""
+    """The log's jobs from 0 s on. Raises MachineCannot where the log is not
+    here.
+    """
     path = find_file(LOG, Path.cwd())
     if path is None:
-        raise MachineCannot(f"there is no {LOG}", "testbed data list says where it comes from")
+        raise MachineCannot(
+            f"there is no {LOG}", "testbed data list says where it comes from"
+        )
     return list(Requests(jobs_of(read_swf(path)).jobs.from_zero()))
 
 
 def _row(
-    name: str, run_once: Callable[[], None], n: int, repeats: int, what: str, target: float | None
+    name: str,
+    run_once: Callable[[], None],
+    n: int,
+    repeats: int,
+    what: str,
+    target: float | None,
 ) -> Result:
     samples = []
     for _ in range(repeats):
@@ -108,7 +123,9 @@ class _Now:
 
 
 def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
-    """The event loop in a screenful: ends before arrivals, one decision about all of an instant."""
+    """The event loop in a screenful: ends before arrivals, one decision about
+    all of an instant.
+    """
     easy, view = Easy(), _Now(datacentre)
     decide, here = easy.decide, view.here
     ends: list[tuple[float, str]] = []
@@ -121,7 +138,9 @@ def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
             while ends and ends[0][0] <= now_s:
                 over.append(heapq.heappop(ends)[1])
             actions = []
-            for left, job_id in zip(range(len(over) - 1, -1, -1), over, strict=True):
+            for left, job_id in zip(
+                range(len(over) - 1, -1, -1), over, strict=True
+            ):
                 del here[job_id]
                 actions += decide(view, Ended(job_id, "finished", left > 0))  # type: ignore[arg-type]
         elif arrival is not None:
@@ -133,6 +152,9 @@ def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
             break
         for action in actions:
             if isinstance(action, Start):
-                heapq.heappush(ends, (now_s + here[action.job_id].duration_s, action.job_id))
+                heapq.heappush(
+                    ends,
+                    (now_s + here[action.job_id].duration_s, action.job_id),
+                )
     if here:
         raise AssertionError(f"{len(here)} jobs never ran")

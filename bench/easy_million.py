@@ -1,4 +1,6 @@
-"""A million Feitelson-style jobs under EASY, drawn, run and forgotten: peak memory and time."""
+"""A million Feitelson-style jobs under EASY, drawn, run and forgotten: peak
+memory and time.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ print(json.dumps({"ended": ended, "s": took_s, "drawn_mb": drawn_mb, "peak_mb": 
 
 
 def run(quick: bool) -> list[Result]:
-    """In a process of its own, whose peak memory is what it says; every event goes to a counter."""
+    """In a process of its own, whose peak memory is what it says; every event
+    goes to a counter.
+    """
     count = QUICK_JOBS if quick else JOBS
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, str(count)],

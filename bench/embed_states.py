@@ -1,8 +1,9 @@
-"""Loaded data centres to embed in: what was free when jobs arrived in default runs.
+"""Loaded data centres to embed in: what was free when jobs arrived in default
+runs.
 
-Every state is one that a run came to: the residual in which an arriving job was to be placed, and
-that job's ⟨n, b⟩. Under VC that is what is free for good, under DCloud what is free as long as the
-job would run if it started at once.
+Every state is one that a run came to: the residual in which an arriving job was
+to be placed, and that job's ⟨n, b⟩. Under VC that is what is free for good,
+under DCloud what is free as long as the job would run if it started at once.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ RUNS = {
     "8,000 servers, DCloud's states": ("dcloud", 8_000, 6.0, 4.0),
     "100,000 servers, VC's states": ("vc", 100_000, 4.0, 3.9),
 }
-"""Policy, servers, hours to play, and the hour from which on states are taken."""
+"""Policy, servers, hours to play, and the hour from which on states are taken.
+"""
 
 MOST_STATES = 200
 
 
 class States(NamedTuple):
-    """Per state what is free, shapes (states, servers) and (states, links), and ⟨n, b⟩."""
+    """Per state what is free, shapes (states, servers) and (states, links), and
+    ⟨n, b⟩.
+    """
 
     slots: IntArray
     bps: IntArray
@@ -62,21 +66,43 @@ class _Noted:
         return self._policy.decide(view, event)
 
     def _note(self, view: View, job: JobRequest) -> None:
-        end_s = view.now_s + 1.12 * job.duration_s if self.name == "dcloud" else None
+        end_s = (
+            view.now_s + 1.12 * job.duration_s
+            if self.name == "dcloud"
+            else None
+        )
         free = view.residual(view.now_s, end_s)
         links = free.free_bps[::2].copy()
-        self.seen.append((free.free_slots.copy(), links, job.n_vms, job.bandwidth_bps))
+        self.seen.append(
+            (free.free_slots.copy(), links, job.n_vms, job.bandwidth_bps)
+        )
 
 
-def take(policy: str, servers: int, hours: float, since_hours: float, path: str) -> int:
+def take(
+    policy: str, servers: int, hours: float, since_hours: float, path: str
+) -> int:
     """Play a default run and save the states it met; how many."""
-    chosen = {"vc": VirtualCluster, "dcloud": DCloud}[policy](embedder("oktopus"))
+    chosen = {"vc": VirtualCluster, "dcloud": DCloud}[policy](
+        embedder("oktopus")
+    )
     noted = _Noted(chosen, 3600.0 * since_hours)
     setting = Setting(servers, hours)
-    Engine(setting.datacentre(), setting.jobs(), noted, SimulatedBackend(), lambda _: None).run()
+    Engine(
+        setting.datacentre(),
+        setting.jobs(),
+        noted,
+        SimulatedBackend(),
+        lambda _: None,
+    ).run()
     step = -(-len(noted.seen) // MOST_STATES)
     slots, bps, n_vms, rate = zip(*noted.seen[::step], strict=True)
-    np.savez(path, slots=np.stack(slots), bps=np.stack(bps), n_vms=n_vms, rate_bps=rate)
+    np.savez(
+        path,
+        slots=np.stack(slots),
+        bps=np.stack(bps),
+        n_vms=n_vms,
+        rate_bps=rate,
+    )
     return len(slots)
 
 
@@ -89,8 +115,12 @@ def _seconds(chosen: Embedder, asked: Question) -> float:
     return time.perf_counter() - began
 
 
-def embed_all(name: str, servers: int, path: str, repeats: int) -> dict[str, object]:
-    """Milliseconds that the embedder of that name takes in every state, the best of ``repeats``."""
+def embed_all(
+    name: str, servers: int, path: str, repeats: int
+) -> dict[str, object]:
+    """Milliseconds that the embedder of that name takes in every state, the
+    best of ``repeats``.
+    """
     saved = np.load(path)
     states = States(*(saved[key] for key in States._fields))
     datacentre, chosen = Setting(servers).datacentre(), embedder(name)
@@ -100,7 +130,9 @@ def embed_all(name: str, servers: int, path: str, repeats: int) -> dict[str, obj
         residual = Residual(slots, np.repeat(bps, 2))
         asked = (datacentre, residual, int(n_vms), int(rate))
         placed += isinstance(chosen.embed(*asked), Placement)
-        took_ms.append(1e3 * min(_seconds(chosen, asked) for _ in range(repeats)))
+        took_ms.append(
+            1e3 * min(_seconds(chosen, asked) for _ in range(repeats))
+        )
     used = 1.0 - float(states.slots.sum(axis=1).mean()) / datacentre.total_slots
     return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
 
@@ -110,14 +142,21 @@ def run(name: str, limits_ms: dict[int, float], *, quick: bool) -> list[Result]:
     rows: list[Result] = []
     with TemporaryDirectory() as folder:
         for title, (policy, servers, *played) in RUNS.items():
-            hours, since_hours = (0.5, 0.4) if quick and servers > 8_000 else played
+            hours, since_hours = (
+                (0.5, 0.4) if quick and servers > 8_000 else played
+            )
             path = str(Path(folder, f"{policy}-{servers}.npz"))
             taking = {
                 "policy": policy, "servers": servers, "hours": hours,
                 "since_hours": since_hours, "path": path,
             }  # fmt: skip
             measured(take, taking)
-            asking = {"name": name, "servers": servers, "path": path, "repeats": 1 if quick else 3}
+            asking = {
+                "name": name,
+                "servers": servers,
+                "path": path,
+                "repeats": 1 if quick else 3,
+            }
             found = measured(embed_all, asking).returned
             rows.append(_row(title, found, limits_ms[servers]))
     return rows

@@ -1,8 +1,9 @@
-"""Switches in one thread that connect to a controller on loopback, keep its rules, and forward
-nothing: what is measured is the controller.
+"""Switches in one thread that connect to a controller on loopback, keep its
+rules, and forward nothing: what is measured is the controller.
 
-They answer with bytes that are made before the clock starts, and read what they are sent after it
-has stopped, so that their own time is small beside the controller's.
+They answer with bytes that are made before the clock starts, and read what they
+are sent after it has stopped, so that their own time is small beside the
+controller's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controller import openflow13
-from controller.flow_rules import AddFlow, Change, Flow, Match, RemoveByCookie, RemoveFlow
+from controller.flow_rules import (
+    AddFlow,
+    Change,
+    Flow,
+    Match,
+    RemoveByCookie,
+    RemoveFlow,
+)
 
 _FEATURES_REPLY = struct.Struct("!QIBB2xII")
 _XID = slice(4, 8)
@@ -23,7 +31,9 @@ _XID = slice(4, 8)
 
 @dataclass
 class _Switch:
-    """One switch: its rules, how it reports them, and the changes it has not looked at."""
+    """One switch: its rules, how it reports them, and the changes it has not
+    looked at.
+    """
 
     dpid: int
     rules: dict[tuple[int, int, Match], Flow]
@@ -40,7 +50,9 @@ class _Switch:
             _, kind, length, xid = openflow13.HEADER.unpack_from(self.begun, at)
             if len(self.begun) - at < length:
                 break
-            replies.append(self._answer(kind, xid, bytes(self.begun[at : at + length])))
+            replies.append(
+                self._answer(kind, xid, bytes(self.begun[at : at + length]))
+            )
             at += length
         del self.begun[:at]
         return b"".join(replies)
@@ -50,7 +62,9 @@ class _Switch:
         match kind:
             case openflow13.OFPT_FEATURES_REQUEST:
                 reply = _FEATURES_REPLY.pack(self.dpid, 0, 254, 0, 0, 0)
-                return openflow13.message(openflow13.OFPT_FEATURES_REPLY, xid, reply)
+                return openflow13.message(
+                    openflow13.OFPT_FEATURES_REPLY, xid, reply
+                )
             case openflow13.OFPT_ECHO_REQUEST:
                 return openflow13.message(openflow13.OFPT_ECHO_REPLY, xid, body)
             case openflow13.OFPT_BARRIER_REQUEST:
@@ -58,10 +72,19 @@ class _Switch:
             case openflow13.OFPT_MULTIPART_REQUEST:
                 asked, _ = openflow13.MULTIPART.unpack_from(body)
                 empty = openflow13.MULTIPART.pack(asked, 0)
-                nothing = [openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 0, empty)]
-                parts = self.report if asked == openflow13.OFPMP_FLOW else nothing
+                nothing = [
+                    openflow13.message(
+                        openflow13.OFPT_MULTIPART_REPLY, 0, empty
+                    )
+                ]
+                parts = (
+                    self.report if asked == openflow13.OFPMP_FLOW else nothing
+                )
                 number = xid.to_bytes(4, "big")
-                return b"".join(part[: _XID.start] + number + part[_XID.stop :] for part in parts)
+                return b"".join(
+                    part[: _XID.start] + number + part[_XID.stop :]
+                    for part in parts
+                )
             case openflow13.OFPT_FLOW_MOD:
                 self.changes.append(data)
             case openflow13.OFPT_EXPERIMENTER:
@@ -69,7 +92,9 @@ class _Switch:
         return b""
 
     def _bundle(self, xid: int, body: bytes) -> bytes:
-        _, kind, bundle_id, request, flags = openflow13.BUNDLE_CONTROL.unpack_from(body)
+        _, kind, bundle_id, request, flags = (
+            openflow13.BUNDLE_CONTROL.unpack_from(body)
+        )
         if kind == openflow13.ONF_ET_BUNDLE_ADD_MESSAGE:
             self.changes.append(body[openflow13.BUNDLE_ADD.size :])
             return b""
@@ -79,7 +104,9 @@ class _Switch:
         return openflow13.message(openflow13.OFPT_EXPERIMENTER, xid, reply)
 
     def settle(self) -> int:
-        """Carry out what came, and be ready to report it; how many changes it was."""
+        """Carry out what came, and be ready to report it; how many changes it
+        was.
+        """
         count = len(self.changes)
         for data in self.changes:
             change = decode_change(data)
@@ -103,7 +130,8 @@ class FakeSwitches:
 
     def __init__(self, rules: Mapping[int, Iterable[Flow]]) -> None:
         self._switches = {
-            dpid: _Switch(dpid, {flow.key: flow for flow in own}) for dpid, own in rules.items()
+            dpid: _Switch(dpid, {flow.key: flow for flow in own})
+            for dpid, own in rules.items()
         }
         self._sockets: list[socket.socket] = []
         self._thread: threading.Thread | None = None
@@ -112,10 +140,15 @@ class FakeSwitches:
     @property
     def rules(self) -> dict[int, frozenset[Flow]]:
         """The rules that each has, of what was carried out."""
-        return {dpid: frozenset(each.rules.values()) for dpid, each in self._switches.items()}
+        return {
+            dpid: frozenset(each.rules.values())
+            for dpid, each in self._switches.items()
+        }
 
     def settle(self) -> int:
-        """Carry out all that came; how many changes it was. Not while they are being sent any."""
+        """Carry out all that came; how many changes it was. Not while they are
+        being sent any.
+        """
         return sum(each.settle() for each in self._switches.values())
 
     def forget(self, dpids: Iterable[int]) -> None:
@@ -134,7 +167,9 @@ class FakeSwitches:
             each.begun.clear()
             selector.register(connection, selectors.EVENT_READ, each)
             connection.sendall(openflow13.message(openflow13.OFPT_HELLO, 1))
-        self._thread = threading.Thread(target=_serve, args=(selector,), daemon=True)
+        self._thread = threading.Thread(
+            target=_serve, args=(selector,), daemon=True
+        )
         self._thread.start()
 
     def disconnect(self) -> None:
@@ -170,9 +205,11 @@ def _serve(selector: selectors.BaseSelector) -> None:
 
 
 def decode_change(flow_mod: bytes) -> Change:
-    """The change that a flow-mod (header included) of `encode_change` stands for."""
-    cookie, mask, table, command, _, _, priority, *_ = openflow13.FLOW_MOD.unpack_from(
-        flow_mod, openflow13.HEADER.size
+    """The change that a flow-mod (header included) of `encode_change` stands
+    for.
+    """
+    cookie, mask, table, command, _, _, priority, *_ = (
+        openflow13.FLOW_MOD.unpack_from(flow_mod, openflow13.HEADER.size)
     )
     match, rest = openflow13.decode_match(
         flow_mod[openflow13.HEADER.size + openflow13.FLOW_MOD.size :]
@@ -190,10 +227,14 @@ def decode_change(flow_mod: bytes) -> Change:
 
 
 def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:
-    """The messages by which a switch reports these rules, at most some 60 kB each."""
+    """The messages by which a switch reports these rules, at most some 60 kB
+    each.
+    """
     entries = b""
     for flow in flows:
-        tail = openflow13.encode_match(flow.match) + openflow13.encode_action(flow.action)
+        tail = openflow13.encode_match(flow.match) + openflow13.encode_action(
+            flow.action
+        )
         if len(entries) > 60_000:
             yield _flow_stats_part(entries, openflow13.OFPMPF_REPLY_MORE, xid)
             entries = b""

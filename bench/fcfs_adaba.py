@@ -1,4 +1,5 @@
-"""FCFS + AdaBa over 1,000 jobs on the fat-tree of 54 servers × 8 slots: engine, ledger and all.
+"""FCFS + AdaBa over 1,000 jobs on the fat-tree of 54 servers × 8 slots: engine,
+ledger and all.
 
 Processor time.
 """
@@ -13,7 +14,7 @@ from jobs.request import JobRequest
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.results.metrics import Tally
+from testbed.record.metrics import Tally
 from testbed.schedulers.registry import build_policy
 from topologies.fat_tree import Network, fat_tree
 
@@ -25,19 +26,26 @@ SIZES = (1, 2, 4, 8, 8, 16, 32, 64, 100)
 
 
 def run(quick: bool) -> list[Result]:
-    """FCFS on both interpretations of the network; BgMBF beside it, which has no target."""
+    """FCFS on both interpretations of the network; BgMBF beside it, which has
+    no target.
+    """
     repeats = 3 if quick else 11
     rows = [_row("fcfs", network, repeats) for network in ("tree", "pooled")]
     return [*rows, _row("bgmbf", "pooled", 1 if quick else 3)]
 
 
 def workload(seed: int) -> list[JobRequest]:
-    """Sizes as parallel logs have them, exponential running times, bandwidths as in the paper.
+    """Sizes as parallel logs have them, exponential running times, bandwidths
+    as in the paper.
 
-    Arrivals are Poisson and spaced so that all work fills ``LOAD`` of the slots.
+    Arrivals are Poisson and spaced so that all work fills ``LOAD`` of the
+    slots.
     """
     rng = random.Random(seed)  # noqa: S311
-    shapes = [(rng.choice(SIZES), 1.0 + rng.expovariate(1 / 3600)) for _ in range(N_JOBS)]
+    shapes = [
+        (rng.choice(SIZES), 1.0 + rng.expovariate(1 / 3600))
+        for _ in range(N_JOBS)
+    ]
     span_s = sum(n * duration_s for n, duration_s in shapes) / (54 * 8 * LOAD)
     at_s, jobs = 0.0, []
     for number, (n, duration_s) in enumerate(shapes):

@@ -1,4 +1,5 @@
-"""Live runs known good, and runs spoilt on purpose one cause at a time: the verdict on each.
+"""Live runs known good, and runs spoilt on purpose one cause at a time: the
+verdict on each.
 
 - *good*: the network is asked for a fifth of what this machine can forward;
 - *too much rate*: the same experiment at many times its rate;
@@ -8,7 +9,8 @@
 - *wrong VM limiter*: the caps of one tenant's VMs have two fifths of theirs;
 - *limits too wide*: one tenant's classes and caps have two and a half times theirs.
 
-The causes that come while jobs run come after the preflight, so that it cannot see them.
+The causes that come while jobs run come after the preflight, so that it cannot
+see them.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from testbed.backends.emu.emulation import LiveOptions
 from testbed.plan import limits
 from testbed.plan.batch_lines import HtbClass, IpItem, Section, TcItem
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
-from testbed.results.folder import RunFolder, Sink
-from testbed.runs.live_run import LiveRun, run_live
-from testbed.runs.playing import RunRecord
+from testbed.play.live_run import LiveRun, run_live
+from testbed.play.playing import RunRecord
+from testbed.record.folder import RunFolder, Sink
 from testbed.spec.experiment_file import load_experiment
 
 EXPERIMENT = """
@@ -53,7 +55,9 @@ workload:
     - {id: b, vms: 4, bandwidth: 400 Mbit/s, duration: 8 s, pattern: ring}
 """
 TOO_MUCH = "4"
-NARROW = 0.4  # a ring across two servers uses half of what its hose reserves there
+NARROW = (
+    0.4  # a ring across two servers uses half of what its hose reserves there
+)
 WIDE = 2.5
 SWITCH_SHARE = 0.02
 
@@ -63,7 +67,8 @@ Spoilt = Callable[[], AbstractContextManager[None]]
 def run(quick: bool) -> list[Result]:
     """Every case once (``quick``) or three times.
 
-    Each row's samples are the largest measured/estimate; 0 where no job finished.
+    Each row's samples are the largest measured/estimate; 0 where no job
+    finished.
     """
     repeats = 1 if quick else 3
     return [
@@ -75,13 +80,22 @@ def run(quick: bool) -> list[Result]:
             ("starved switch", {}, _starved_switch),
             ("wrong limiter", {}, partial(_wrong_limits, links=NARROW)),
             ("wrong VM limiter", {}, partial(_wrong_limits, caps=NARROW)),
-            ("limits too wide", {}, partial(_wrong_limits, links=WIDE, caps=WIDE)),
+            (
+                "limits too wide",
+                {},
+                partial(_wrong_limits, links=WIDE, caps=WIDE),
+            ),
         )
     ]
 
 
 def _case(
-    name: str, repeats: int, settings: dict[str, str], spoil: Spoilt, *, good: bool
+    name: str,
+    repeats: int,
+    settings: dict[str, str],
+    spoil: Spoilt,
+    *,
+    good: bool,
 ) -> Result:
     verdicts, ratios, finished, found = [], [], [], []
     for _ in range(repeats):
@@ -105,18 +119,32 @@ def _case(
 
 
 def _findings(run: Path) -> dict[str, str]:
-    """Findings of the checks of a run that were not passed, by the check's name."""
+    """Findings of the checks of a run that were not passed, by the check's
+    name.
+    """
     lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    noted = [e for e in map(json.loads, lines) if e["event"] == events.FidelityNoted.name]
-    return {e["check"]: f"{e['level']}: {e['reason']}" for e in noted if e["level"] != "ok"}
+    noted = [
+        e
+        for e in map(json.loads, lines)
+        if e["event"] == events.FidelityNoted.name
+    ]
+    return {
+        e["check"]: f"{e['level']}: {e['reason']}"
+        for e in noted
+        if e["level"] != "ok"
+    }
 
 
-def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[RunRecord, dict[str, str]]:
+def _one(
+    settings: dict[str, str], spoil: Spoilt
+) -> tuple[RunRecord, dict[str, str]]:
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "fidelity.yaml"
         file.write_text(EXPERIMENT, encoding="utf-8")
         experiment = load_experiment(file, settings)
-        top = RunFolder.create(Path(folder) / "runs", experiment.name, experiment.seed)
+        top = RunFolder.create(
+            Path(folder) / "runs", experiment.name, experiment.seed
+        )
 
         @contextmanager
         def spoiling(*_: object) -> Generator[Sink, None, None]:
@@ -126,7 +154,11 @@ def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[RunRecord, dict[str, 
 
         show = LiveRun(lambda _: None, spoiling)
         (recorded,) = run_live(
-            experiment, top, LiveOptions(prefix="hv", force=True), show, ["bench"]
+            experiment,
+            top,
+            LiveOptions(prefix="hv", force=True),
+            show,
+            ["bench"],
         )
         return recorded, _findings(recorded.folder.path)
 
@@ -137,7 +169,9 @@ def _nothing(_: events.Event) -> None:
 
 @contextmanager
 def _thieves() -> Iterator[None]:
-    """Six busy processes of the highest ordinary priority, outside every group of the run."""
+    """Six busy processes of the highest ordinary priority, outside every group
+    of the run.
+    """
     body = "import os\nos.nice(-20)\nwhile True: pass"
     home = [root / "cgroup.procs" for root in probe_layout().roots]
     processes = []
@@ -156,8 +190,14 @@ def _thieves() -> Iterator[None]:
 
 @contextmanager
 def _starved_switch() -> Iterator[None]:
-    """The switch in a group of its own with a small quota; back where it was at the end."""
-    switch = next(p for p in psutil.process_iter(["name"]) if p.info["name"] == "ovs-vswitchd")
+    """The switch in a group of its own with a small quota; back where it was at
+    the end.
+    """
+    switch = next(
+        p
+        for p in psutil.process_iter(["name"])
+        if p.info["name"] == "ovs-vswitchd"
+    )
     group = RunCgroup(probe_layout(), "starved-switch")
     group.create()
     before = Path(f"/proc/{switch.pid}/cgroup").read_text(encoding="utf-8")
@@ -177,15 +217,21 @@ def _put_back(pid: int, before: str, group: RunCgroup) -> None:
     for line in before.splitlines():
         _, names, place = line.split(":", 2)
         for controller, root in group.layout.mounts.items():
-            wanted = names == "" if group.layout.version == 2 else controller in names.split(",")
+            wanted = (
+                names == ""
+                if group.layout.version == 2
+                else controller in names.split(",")
+            )
             if wanted:
-                (root / place.lstrip("/") / "cgroup.procs").write_text(str(pid), encoding="ascii")
+                (root / place.lstrip("/") / "cgroup.procs").write_text(
+                    str(pid), encoding="ascii"
+                )
 
 
 @contextmanager
 def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
-    """The first tenant's classes on links, or its VMs' caps, get so many times their rate: its plan
-    says otherwise.
+    """The first tenant's classes on links, or its VMs' caps, get so many times
+    their rate: its plan says otherwise.
     """
     right = limits.tenant_limits
 
@@ -193,7 +239,10 @@ def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
         if tenant.tenant_id != 1:
             return right(network, tenant)
         return tuple(
-            Section(section.netns, tuple(replace(x, item=of(x.item)) for x in section.lines))
+            Section(
+                section.netns,
+                tuple(replace(x, item=of(x.item)) for x in section.lines),
+            )
             for section in right(network, tenant)
         )
 

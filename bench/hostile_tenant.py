@@ -1,4 +1,6 @@
-"""Two tenants on one shared link, reserved 40 and 60 % of it; the second attacks the first."""
+"""Two tenants on one shared link, reserved 40 and 60 % of it; the second
+attacks the first.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ PORT = 5201
 
 @dataclass(frozen=True)
 class Attack:
-    """iperf3's options, and how many of the four VMs on the victim's sending server send."""
+    """iperf3's options, and how many of the four VMs on the victim's sending
+    server send.
+    """
 
     name: str
     options: tuple[str, ...]
@@ -41,7 +45,8 @@ class Attack:
 TCP = Attack("16 TCP flows", ("-P", "8"))
 # Each sender alone would fill the link.
 UDP = Attack("UDP flood at line rate", ("-u", "-b", "{mbps}M", "-l", "1448"))
-# What costs the switch most: as many packets as its VMs may send, from all of them.
+# What costs the switch most: as many packets as its VMs may send, from all of
+# them.
 MANY_UDP = (
     UDP,
     Attack("UDP flood from four VMs", UDP.options, 4),
@@ -52,39 +57,56 @@ MANY = 10
 
 
 def run(quick: bool) -> list[Result]:
-    """Share of its guarantee that A keeps beside each attack, and alone, at each link capacity.
+    """Share of its guarantee that A keeps beside each attack, and alone, at
+    each link capacity.
 
-    Two servers below one switch; the link that the senders' server shares is its uplink.
-    A: two VMs, one on each side. B: four VMs on A's sending server and two on the receiving one,
-    so that its hose ⟨6, 30 %⟩ reserves 60 % of the link. Limits are as deployed: what B sends above
-    its reservation is cut at its VMs' ends and, for what gets past them, in its classes. Floods of
-    UDP at 500 Mbit/s, where packets are what the switch runs out of, are tried ten times.
+    Two servers below one switch; the link that the senders' server shares is
+    its uplink. A: two VMs, one on each side. B: four VMs on A's sending server
+    and two on the receiving one, so that its hose ⟨6, 30 %⟩ reserves 60 % of
+    the link. Limits are as deployed: what B sends above its reservation is cut
+    at its VMs' ends and, for what gets past them, in its classes. Floods of UDP
+    at 500 Mbit/s, where packets are what the switch runs out of, are tried ten
+    times.
     """
     repeats = 1 if quick else 3
     results = []
     for mbps in LINKS_MBPS if not quick else LINKS_MBPS[::2]:
         floods = MANY_UDP if mbps == MANY_AT_MBPS else (UDP,)
         tries = MANY if mbps == MANY_AT_MBPS and not quick else repeats
-        results += rows(mbps, [(TCP, repeats), *((flood, tries) for flood in floods)], repeats)
+        results += rows(
+            mbps,
+            [(TCP, repeats), *((flood, tries) for flood in floods)],
+            repeats,
+        )
     return results
 
 
-def rows(mbps: int, attacks: Sequence[tuple[Attack, int]], alone: int) -> list[Result]:
-    """The rows of one link capacity: undisturbed, then each attack with its number of tries."""
+def rows(
+    mbps: int, attacks: Sequence[tuple[Attack, int]], alone: int
+) -> list[Result]:
+    """The rows of one link capacity: undisturbed, then each attack with its
+    number of tries.
+    """
     link_bps = mbps * 1_000_000
     with network(tree([2], [link_bps], 5)) as emulation:
         victim = pair(emulation, 1, 0, link_bps * 2 // 5)
         attacker = _attacker(emulation, link_bps)
         emulation.admit(victim)
         emulation.admit(attacker)
-        results = [_row(f"{mbps} Mbit/s, alone", _kept(emulation, victim, alone))]
+        results = [
+            _row(f"{mbps} Mbit/s, alone", _kept(emulation, victim, alone))
+        ]
         for attack, tries in attacks:
             with _attack(attacker, attack, mbps):
                 before = _sent(emulation, attacker, attack)
                 kept = _kept(emulation, victim, tries)
                 sent = _sent(emulation, attacker, attack)
             name = f"{mbps} Mbit/s, {attack.name}"
-            results.append(_attacked(name, kept, sent.since(before), attacker, attack, link_bps))
+            results.append(
+                _attacked(
+                    name, kept, sent.since(before), attacker, attack, link_bps
+                )
+            )
     return results
 
 
@@ -94,16 +116,25 @@ def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
     placement = Placement(emulation.datacentre.trees[0].root, ((0, 4), (1, 2)))
     rate_bps = link_bps * 3 // 10
     return tenant_plan(
-        emulation.datacentre, emulation.plan, placement, slots, 2, "attacker", rate_bps
+        emulation.datacentre,
+        emulation.plan,
+        placement,
+        slots,
+        2,
+        "attacker",
+        rate_bps,
     )
 
 
 @contextmanager
 def _attack(attacker: TenantPlan, attack: Attack, mbps: int) -> Iterator[None]:
-    """Senders to the two receivers, until left. Every process is ended by its own handle."""
+    """Senders to the two receivers, until left. Every process is ended by its
+    own handle.
+    """
     options = [text.format(mbps=mbps) for text in attack.options]
     pairs = [
-        (attacker.vms[i], attacker.vms[4 + i % 2], str(PORT + i)) for i in range(attack.senders)
+        (attacker.vms[i], attacker.vms[4 + i % 2], str(PORT + i))
+        for i in range(attack.senders)
     ]
     with ExitStack() as processes:
         for _, receiver, port in pairs:
@@ -127,7 +158,9 @@ def _started(processes: ExitStack, vm: TenantVm, *arguments: str) -> None:
     processes.callback(process.kill)
 
 
-def _kept(emulation: Emulation, victim: TenantPlan, repeats: int) -> list[float]:
+def _kept(
+    emulation: Emulation, victim: TenantPlan, repeats: int
+) -> list[float]:
     """Ideal over measured time; 0 for a transfer that never came through."""
     kept = []
     for _ in range(repeats):
@@ -140,7 +173,9 @@ def _kept(emulation: Emulation, victim: TenantPlan, repeats: int) -> list[float]
 
 @dataclass(frozen=True)
 class Sent:
-    """Bytes through the tenant's class on the shared link, packets that left its senders, when."""
+    """Bytes through the tenant's class on the shared link, packets that left
+    its senders, when.
+    """
 
     n_bytes: int
     packets: int
@@ -150,32 +185,61 @@ class Sent:
         """Bytes and packets a second, in the seconds since an earlier one."""
         passed_s = self.at_s - before.at_s
         per_s = (self.n_bytes - before.n_bytes, self.packets - before.packets)
-        return Sent(round(per_s[0] / passed_s), round(per_s[1] / passed_s), passed_s)
+        return Sent(
+            round(per_s[0] / passed_s), round(per_s[1] / passed_s), passed_s
+        )
 
 
 def _sent(emulation: Emulation, tenant: TenantPlan, attack: Attack) -> Sent:
     shared = up(int(emulation.datacentre.trees[0].uplink[0]))
-    at = Limiter(None, emulation.plan.sending_port(shared).name, tenant.tenant_id)
-    n_bytes = int(emulation.network.counter_reader([at]).read()["sent_bytes"][0])
+    at = Limiter(
+        None, emulation.plan.sending_port(shared).name, tenant.tenant_id
+    )
+    n_bytes = int(
+        emulation.network.counter_reader([at]).read()["sent_bytes"][0]
+    )
     packets = sum(_packets(vm) for vm in tenant.vms[: attack.senders])
     return Sent(n_bytes, packets, time.monotonic())
 
 
 def _packets(vm: TenantVm) -> int:
-    command = ["ip", "netns", "exec", vm.slot.netns, "tc", "-s", "-json", "qdisc", "show"]
-    shown = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=10).stdout)
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        vm.slot.netns,
+        "tc",
+        "-s",
+        "-json",
+        "qdisc",
+        "show",
+    ]
+    shown = json.loads(
+        subprocess.run(
+            command, capture_output=True, check=True, timeout=10
+        ).stdout
+    )
     return int(next(row["packets"] for row in shown if row["kind"] == "htb"))
 
 
 def _row(name: str, kept: list[float]) -> Result:
     meets = min(kept) >= KEEPS
-    return Result(name, "share", tuple(kept), "at least 99 % of the guarantee", meets)
+    return Result(
+        name, "share", tuple(kept), "at least 99 % of the guarantee", meets
+    )
 
 
 def _attacked(
-    name: str, kept: list[float], sent: Sent, tenant: TenantPlan, attack: Attack, link_bps: int
+    name: str,
+    kept: list[float],
+    sent: Sent,
+    tenant: TenantPlan,
+    attack: Attack,
+    link_bps: int,
 ) -> Result:
-    """A row counts only if the attacker meanwhile sent all that it may, in bytes or in packets."""
+    """A row counts only if the attacker meanwhile sent all that it may, in
+    bytes or in packets.
+    """
     row = _row(name, kept)
     filled = sent.n_bytes * 8 >= ATTACKS_WITH * ATTACKER_SHARE * link_bps
     extra = {

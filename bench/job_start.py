@@ -1,9 +1,11 @@
-"""A live job of 8 VMs from its placement to its first byte, and 200 of them in a row.
+"""A live job of 8 VMs from its placement to its first byte, and 200 of them in
+a row.
 
-Placement decided, limits and addresses and confirmed flows in, agents forked into their namespaces
-and control groups, connected, started, first byte at a receiver. Beside it what the machine has
-more of after the last job than after the tenth: memory of our processes and of the switch, open
-files, control groups, tc classes, flows.
+Placement decided, limits and addresses and confirmed flows in, agents forked
+into their namespaces and control groups, connected, started, first byte at a
+receiver. Beside it what the machine has more of after the last job than after
+the tenth: memory of our processes and of the switch, open files, control
+groups, tc classes, flows.
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ def run(quick: bool) -> list[Result]:
 
 
 def one_by_one(
-    n_jobs: int, every_s: float = 0.0, say: Callable[[int], None] = lambda _: None
+    n_jobs: int,
+    every_s: float = 0.0,
+    say: Callable[[int], None] = lambda _: None,
 ) -> list[Result]:
-    """Jobs over 4 racks of 2 servers, a VM on each; ``every_s`` from one's start to the next's.
+    """Jobs over 4 racks of 2 servers, a VM on each; ``every_s`` from one's
+    start to the next's.
 
     ``say`` receives the number of ended jobs.
     """
@@ -48,7 +53,8 @@ def one_by_one(
         backend = LiveBackend(emulation, Scale(), 1, lambda _: None)
         backend.begin()
         placement = Placement(
-            emulation.datacentre.trees[0].root, tuple((server, 1) for server in range(VMS))
+            emulation.datacentre.trees[0].root,
+            tuple((server, 1) for server in range(VMS)),
         )
         before: dict[str, float] = {}
         for k in range(n_jobs):
@@ -65,7 +71,9 @@ def one_by_one(
             say(k + 1)
         after = _counted(emulation)
     grown = {key: f"{before[key]:.6g} -> {after[key]:.6g}" for key in before}
-    flat = all(after[key] <= before[key] * (1 + GROWTH_TARGET) for key in before)
+    flat = all(
+        after[key] <= before[key] * (1 + GROWTH_TARGET) for key in before
+    )
     median_s = sorted(started)[len(started) // 2]
     return [
         Result(
@@ -75,11 +83,18 @@ def one_by_one(
             f"median at most {1e3 * TARGET_S:g} ms",
             median_s <= TARGET_S,
         ),
-        Result(f"{VMS}-VM job, last byte to all removed", "ms", tuple(1e3 * s for s in ended)),
+        Result(
+            f"{VMS}-VM job, last byte to all removed",
+            "ms",
+            tuple(1e3 * s for s in ended),
+        ),
         Result(
             f"growth from job {WARM} to job {n_jobs}",
             "%",
-            tuple(100 * (after[key] / before[key] - 1) if before[key] else 0.0 for key in before),
+            tuple(
+                100 * (after[key] / before[key] - 1) if before[key] else 0.0
+                for key in before
+            ),
             f"at most {GROWTH_TARGET:.0%} each",
             flat,
             grown,
@@ -90,19 +105,31 @@ def one_by_one(
 def _counted(emulation: Emulation) -> dict[str, float]:
     """Numbers and sizes of everything that a job makes."""
     own = psutil.Process()
-    switch = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "ovs-vswitchd"]
+    switch = [
+        p
+        for p in psutil.process_iter(["name"])
+        if p.info["name"] == "ovs-vswitchd"
+    ]
     mark = f"**/hosenet/{emulation.cgroup.paths[0].name}/**/"
     return {
         "testbed_mib": own.memory_info().rss / 2**20,
         "testbed_files": own.num_fds(),
-        "agents_server_mib": psutil.Process(emulation.agents.pid).memory_info().rss / 2**20,
-        "controller_mib": psutil.Process(emulation.controller.process.pid).memory_info().rss
+        "agents_server_mib": psutil.Process(emulation.agents.pid)
+        .memory_info()
+        .rss
+        / 2**20,
+        "controller_mib": psutil.Process(emulation.controller.process.pid)
+        .memory_info()
+        .rss
         / 2**20,
         "switch_mib": switch[0].memory_info().rss / 2**20 if switch else 0.0,
         "processes": len(own.children(recursive=True)),
         "cgroups": sum(1 for path in Path("/sys/fs/cgroup").glob(mark)),
         "namespaces": sum(1 for _ in Path("/run/netns").iterdir()),
-        "tc_classes": sum(_lines("tc", "class", "show", "dev", dev) for dev in _devices(emulation)),
+        "tc_classes": sum(
+            _lines("tc", "class", "show", "dev", dev)
+            for dev in _devices(emulation)
+        ),
         "flows": sum(
             _lines("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", b.name)
             for b in emulation.plan.bridges
@@ -111,9 +138,15 @@ def _counted(emulation: Emulation) -> dict[str, float]:
 
 
 def _devices(emulation: Emulation) -> list[str]:
-    return [port.name for link in emulation.plan.links for port in (link.lower, link.upper)]
+    return [
+        port.name
+        for link in emulation.plan.links
+        for port in (link.lower, link.upper)
+    ]
 
 
 def _lines(*argv: str) -> int:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=20, check=True
+    )
     return len(done.stdout.splitlines())

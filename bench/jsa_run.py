@@ -1,7 +1,8 @@
-"""``testbed simulate`` of JSA and its baselines: 2,500 jobs on 1,600 machines, the whole command.
+"""``testbed simulate`` of JSA and its baselines: 2,500 jobs on 1,600 machines,
+the whole command.
 
-Reading the trace, the simulation, the run folder, audit and report. The trace is looked for along
-TESTBED_DATA.
+Reading the trace, the simulation, the run folder, audit and report. The trace
+is looked for along TESTBED_DATA.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ workload: {kind: swim, path: FB-2009_samples_24_times_1hr_0.tsv.gz, jobs: 2500}
 
 
 def measure(policy: str, repeats: int) -> dict[str, list[float]]:
-    """Seconds for the whole command, each time, and those that the processor spent on it."""
+    """Seconds for the whole command, each time, and those that the processor
+    spent on it.
+    """
     began, began_cpu = time.perf_counter(), time.process_time()
     from testbed.cli import main
 
@@ -36,7 +39,15 @@ def measure(policy: str, repeats: int) -> dict[str, list[float]]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "jsa-run.yaml")
             path.write_text(EXPERIMENT.replace("POLICY", policy))
-            code = main.run(["simulate", str(path), "--out", str(Path(folder, "runs")), "--json"])
+            code = main.run(
+                [
+                    "simulate",
+                    str(path),
+                    "--out",
+                    str(Path(folder, "runs")),
+                    "--json",
+                ]
+            )
         if code:
             raise RuntimeError(f"testbed simulate ended with exit code {code}")
         # The first run counts with the imports that the command needs.

@@ -1,9 +1,11 @@
-"""Times of the labs' checks, and live marks repeated beside a process that takes half a processor.
+"""Times of the labs' checks, and live marks repeated beside a process that
+takes half a processor.
 
-Each lab's solution is checked whole, as ``testbed lab check`` does it, with a fresh network. Then
-its live checks run several times on one network. Marks have to be the same each time; the margin is
-the least distance of a measured value to the end of its band, as a share of the band's half width.
-Then each wrong answer that only a live check can find: it has to be found there.
+Each lab's solution is checked whole, as ``testbed lab check`` does it, with a
+fresh network. Then its live checks run several times on one network. Marks have
+to be the same each time; the margin is the least distance of a measured value
+to the end of its band, as a share of the band's half width. Then each wrong
+answer that only a live check can find: it has to be found there.
 """
 
 from __future__ import annotations
@@ -21,10 +23,16 @@ from tempfile import TemporaryDirectory
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.labs.checked_folder import live_network
-from testbed.labs.checking import LIVE, Check, Outcome, run_check, run_checks
+from testbed.labs.checking import (
+    LIVE,
+    Check,
+    CheckOutcome,
+    run_check,
+    run_checks,
+)
 from testbed.labs.lab_catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.submission import Submission
-from testbed.runs.standing_network import StandingNetwork, up
+from testbed.standing.standing_network import StandingNetwork, up
 
 REPETITIONS = 5
 # In stretches of 50 ms: what disturbs most is a process that comes and is gone.
@@ -39,17 +47,29 @@ while True:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lab", type=int, action="append", help="one lab; several times for more")
     parser.add_argument(
-        "--repetitions", type=int, default=REPETITIONS, help=f"default {REPETITIONS}"
+        "--lab",
+        type=int,
+        action="append",
+        help="one lab; several times for more",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=REPETITIONS,
+        help=f"default {REPETITIONS}",
     )
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """Rows per lab: times of its checks, live marks, the least margin, wrong answers."""
+    """Rows per lab: times of its checks, live marks, the least margin, wrong
+    answers.
+    """
     times = 2 if quick else args.repetitions
     chosen = [
-        lab for lab in labs() if live_checks(lab) and (not args.lab or lab.number in args.lab)
+        lab
+        for lab in labs()
+        if live_checks(lab) and (not args.lab or lab.number in args.lab)
     ]
     progress = Progress([Step(f"lab {lab.number}", 60.0) for lab in chosen])
     results = []
@@ -59,15 +79,23 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
             with noise():
                 rounds, found = live_rounds(lab, times)
         results += _rows(lab, rounds, found)
-        for outcome in [one for each in rounds for one in each if one.verdict != "passed"]:
-            progress.say(f"lab {lab.number}: {outcome.check}: {outcome.sentence}")
+        for outcome in [
+            one for each in rounds for one in each if one.verdict != "passed"
+        ]:
+            progress.say(
+                f"lab {lab.number}: {outcome.check}: {outcome.sentence}"
+            )
         for wrong, outcome in found:
-            progress.say(f"lab {lab.number}: {wrong.name}: {outcome.verdict}: {outcome.sentence}")
+            progress.say(
+                f"lab {lab.number}: {wrong.name}: {outcome.verdict}: {outcome.sentence}"
+            )
     return results
 
 
 def times_of(lab: Lab) -> list[Result]:
-    """Times of the solution's checks: of those without a network, and of all with a fresh one."""
+    """Times of the solution's checks: of those without a network, and of all
+    with a fresh one.
+    """
     rows = []
     for what, network, most_s in (
         ("functions and text", "left out", 10),
@@ -79,26 +107,38 @@ def times_of(lab: Lab) -> list[Result]:
         took_s = time.monotonic() - since
         extra = {"checks": sum(one.verdict == "passed" for one in outcomes)}
         good, name = took_s <= most_s, f"{_title(lab)}: {what}"
-        rows.append(Result(name, "s", (took_s,), f"at most {most_s} s", good, extra))
+        rows.append(
+            Result(name, "s", (took_s,), f"at most {most_s} s", good, extra)
+        )
     return rows
 
 
 def live_rounds(
     lab: Lab, times: int
-) -> tuple[list[list[Outcome]], list[tuple[WrongAnswer, Outcome]]]:
-    """Outcomes of the solution's live checks, ``times`` over; wrong answers' first failures.
+) -> tuple[list[list[CheckOutcome]], list[tuple[WrongAnswer, CheckOutcome]]]:
+    """Outcomes of the solution's live checks, ``times`` over; wrong answers'
+    first failures.
 
-    Of a wrong answer that no live check finds the outcome is the last check's, which it passed.
+    Of a wrong answer that no live check finds the outcome is the last check's,
+    which it passed.
     """
-    with TemporaryDirectory(prefix="hosenet-labs-") as name, network_of(lab) as network:
+    with (
+        TemporaryDirectory(prefix="hosenet-labs-") as name,
+        network_of(lab) as network,
+    ):
         folder = Path(name)
         rounds = [
             list(live_checked(lab, handed_in, network, live_checks(lab)))
-            for handed_in in (answered(lab, folder / f"solution-{k}") for k in range(times))
+            for handed_in in (
+                answered(lab, folder / f"solution-{k}") for k in range(times)
+            )
         ]
         found = []
         for k, wrong in enumerate(live_wrong_answers(lab)):
-            handed_in, due = answered(lab, folder / f"wrong-{k}", wrong), checks_up_to(lab, wrong)
+            handed_in, due = (
+                answered(lab, folder / f"wrong-{k}", wrong),
+                checks_up_to(lab, wrong),
+            )
             for outcome in live_checked(lab, handed_in, network, due):
                 if outcome.verdict == "failed":
                     break
@@ -107,8 +147,11 @@ def live_rounds(
 
 
 def live_checked(
-    lab: Lab, folder: Path, network: StandingNetwork | None, due: Sequence[Check]
-) -> Iterator[Outcome]:
+    lab: Lab,
+    folder: Path,
+    network: StandingNetwork | None,
+    due: Sequence[Check],
+) -> Iterator[CheckOutcome]:
     """Checks, one after the other, on a network that is up."""
     for check in due:
         yield run_check(check, Submission(folder, lab.files), network)
@@ -119,20 +162,26 @@ def live_checks(lab: Lab) -> list[Check]:
 
 
 def checks_up_to(lab: Lab, wrong: WrongAnswer) -> list[Check]:
-    """The live checks of layers before the one that is to find a wrong answer, and that one."""
+    """The live checks of layers before the one that is to find a wrong answer,
+    and that one.
+    """
     (finder,) = [check for check in lab.checks if check.name == wrong.fails]
     before = LIVE[: LIVE.index(finder.layer)]
     return [*(check for check in lab.checks if check.layer in before), finder]
 
 
 def answered(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
-    """A folder with the lab's solution, or with a wrong answer. Raises ValueError."""
+    """A folder with the lab's solution, or with a wrong answer. Raises
+    ValueError.
+    """
     shutil.copytree(lab.path("solution"), folder)
     if wrong is not None:
         file = folder / wrong.file
         text = file.read_text("utf-8")
         if text.count(wrong.replace) != 1:
-            raise ValueError(f"lab {lab.number}, {wrong.name}: its text occurs not once in {file}")
+            raise ValueError(
+                f"lab {lab.number}, {wrong.name}: its text occurs not once in {file}"
+            )
         file.write_text(text.replace(wrong.replace, wrong.by), "utf-8")
     return folder
 
@@ -148,9 +197,16 @@ def network_of(lab: Lab) -> StandingNetwork | nullcontext[None]:
     return nullcontext() if lab.network is None else up(lab.path(lab.network))
 
 
-def least_margin(rounds: list[list[Outcome]]) -> float | None:
-    """The least margin of all outcomes, as a share of its band's half width; None without any."""
-    margins = [margin.share for each in rounds for one in each for margin in one.margins]
+def least_margin(rounds: list[list[CheckOutcome]]) -> float | None:
+    """The least margin of all outcomes, as a share of its band's half width;
+    None without any.
+    """
+    margins = [
+        margin.share
+        for each in rounds
+        for one in each
+        for margin in one.margins
+    ]
     return min(margins, default=None)
 
 
@@ -170,18 +226,43 @@ def _title(lab: Lab) -> str:
 
 
 def _rows(
-    lab: Lab, rounds: list[list[Outcome]], found: list[tuple[WrongAnswer, Outcome]]
+    lab: Lab,
+    rounds: list[list[CheckOutcome]],
+    found: list[tuple[WrongAnswer, CheckOutcome]],
 ) -> list[Result]:
     title = _title(lab)
     earned = tuple(float(sum(one.earned for one in each)) for each in rounds)
     full = float(sum(one.points for one in rounds[0]))
-    missed = [w.name for w, one in found if one.verdict != "failed" or one.check != w.fails]
+    missed = [
+        w.name
+        for w, one in found
+        if one.verdict != "failed" or one.check != w.fails
+    ]
     rows = [
-        Result(f"{title}: live points", "", earned, f"{full:g} each time", {full} == set(earned))
+        Result(
+            f"{title}: live points",
+            "",
+            earned,
+            f"{full:g} each time",
+            {full} == set(earned),
+        )
     ]
     if (margin := least_margin(rounds)) is not None:
-        rows.append(Result(f"{title}: least margin", "", (margin,), "above 0", margin > 0))
+        rows.append(
+            Result(
+                f"{title}: least margin", "", (margin,), "above 0", margin > 0
+            )
+        )
     what = f"{title}: wrong answers not found where they should"
     more = {"missed": missed} if missed else {}
-    rows.append(Result(what, "", (float(len(missed)),), f"0 of {len(found)}", not missed, more))
+    rows.append(
+        Result(
+            what,
+            "",
+            (float(len(missed)),),
+            f"0 of {len(found)}",
+            not missed,
+            more,
+        )
+    )
     return rows

@@ -1,15 +1,17 @@
-"""From a link's loss to the guarantee again: seeded losses under a tenant with steady TCP.
+"""From a link's loss to the guarantee again: seeded losses under a tenant with
+steady TCP.
 
-The network is that of ``testbed up``: a link of the tenant's tree is taken down by ``ip link set``,
-behind the keeper's back, and a second later brought back. Counted from just before that command:
+The network is that of ``testbed up``: a link of the tenant's tree is taken down
+by ``ip link set``, behind the keeper's back, and a second later brought back.
+Counted from just before that command:
 
 - *moved*: until the keeper has the tenant on another tree, and the old one is empty (its log);
 - *goodput*: until the end of the first 100 ms in which TCP had 95 % of the tenant's guarantee, as
   payload, after the longest pause of the receiver that begins in the 100 ms after the loss. So
   100 ms are the least.
 
-A second pair of the tenant's VMs runs iperf3: milliseconds in which it received nothing, in
-intervals of 100 ms, and segments that it sent again.
+A second pair of the tenant's VMs runs iperf3: milliseconds in which it received
+nothing, in intervals of 100 ms, and segments that it sent again.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ from bench.samples import Result
 from jobs.wire import payload_bytes
 from testbed.backends.emu.vm_process import VmPlace
 from testbed.errors import RunFailed
-from testbed.runs.keeper_protocol import ShowLinks, ask, standing_dir
-from testbed.runs.network_layout import NetworkLayout, ShowLayout
-from testbed.runs.network_state import LinkState
-from testbed.runs.standing_network import StandingNetwork
+from testbed.standing.keeper_protocol import ShowLinks, ask, standing_dir
+from testbed.standing.network_layout import NetworkLayout, ShowLayout
+from testbed.standing.network_state import LinkState
+from testbed.standing.standing_network import StandingNetwork
 
 EXPERIMENT = """
 name: link-loss
@@ -74,8 +76,12 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--k`` and ``--losses``."""
     several = "a fat-tree's k; may be given several times"
-    parser.add_argument("--k", type=int, choices=sorted(RATES), action="append", help=several)
-    parser.add_argument("--losses", type=int, default=50, help="of each (default %(default)s)")
+    parser.add_argument(
+        "--k", type=int, choices=sorted(RATES), action="append", help=several
+    )
+    parser.add_argument(
+        "--losses", type=int, default=50, help="of each (default %(default)s)"
+    )
 
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
@@ -110,36 +116,62 @@ def _losses(k: int, n: int) -> list[Result]:
                 losses = [_lose(draw, net) for _ in range(n)]
         log = (standing_dir() / "keeper.log").read_text(encoding="utf-8")
         stamps = _stamps(Path(folder) / "received.txt")
-        received, sent = (_intervals(Path(folder) / name) for name in ("server.txt", "client.txt"))
+        received, sent = (
+            _intervals(Path(folder) / name)
+            for name in ("server.txt", "client.txt")
+        )
     moved = [_moved_ms(log, loss) for loss in losses]
     least = payload_bytes(tenant.wire_bps * WINDOW_NS / 1e9) * SHARE
     goodput = [_recovered_ms(stamps, loss, least) for loss in losses]
     extra = {
         "losses": n,
         "wire_mbps": tenant.wire_bps / 1e6,
-        "iperf3_silent_ms_per_loss": 100 * sum(float(line[4]) == 0 for line in received) / n,
+        "iperf3_silent_ms_per_loss": 100
+        * sum(float(line[4]) == 0 for line in received)
+        / n,
         "iperf3_sent_again_per_loss": sum(int(line[8]) for line in sent) / n,
     }
     target, within = f"within {WITHIN_S:g} s", WITHIN_S * 1000
     return [
-        Result(f"k = {k}: moved", "ms", tuple(moved), target, max(moved) <= within),
-        Result(f"k = {k}: goodput", "ms", tuple(goodput), target, max(goodput) <= within, extra),
+        Result(
+            f"k = {k}: moved", "ms", tuple(moved), target, max(moved) <= within
+        ),
+        Result(
+            f"k = {k}: goodput",
+            "ms",
+            tuple(goodput),
+            target,
+            max(goodput) <= within,
+            extra,
+        ),
     ]
 
 
 def _lose(draw: random.Random, net: StandingNetwork) -> Loss:
-    """Take down a link of the tenant's tree above its edge switches, and bring it back."""
+    """Take down a link of the tenant's tree above its edge switches, and bring
+    it back.
+    """
     layout = ask(ShowLayout(), NetworkLayout)
     links = ask(ShowLinks(), tuple[LinkState, ...])
-    way = [each for each in links if each.tenants and not each.name.startswith(("server", "a."))]
+    way = [
+        each
+        for each in links
+        if each.tenants and not each.name.startswith(("server", "a."))
+    ]
     port = draw.choice(draw.choice(way).ports)
-    bridge = next(each.bridge for each in layout.plan.ports if each.name == port)
+    bridge = next(
+        each.bridge for each in layout.plan.ports if each.name == port
+    )
     netns = layout.switches[bridge][1]
     inside = ("-n", netns) if netns else ()
     loss = Loss(time.monotonic_ns(), time.time())
-    subprocess.run(["ip", *inside, "link", "set", port, "down"], check=True, timeout=10)
+    subprocess.run(
+        ["ip", *inside, "link", "set", port, "down"], check=True, timeout=10
+    )
     time.sleep(DOWN_S)
-    subprocess.run(["ip", *inside, "link", "set", port, "up"], check=True, timeout=10)
+    subprocess.run(
+        ["ip", *inside, "link", "set", port, "up"], check=True, timeout=10
+    )
     time.sleep(UP_S)
     if trouble := net.tenants.show("a").trouble:
         raise RunFailed(trouble)
@@ -152,10 +184,14 @@ def _steady(vms: Sequence[VmPlace], folder: Path, n: int) -> Iterator[None]:
     one, two, far_one, far_two = vms
     with ExitStack() as stack:
 
-        def start(vm: VmPlace, file: str, *command: str) -> subprocess.Popen[bytes]:
+        def start(
+            vm: VmPlace, file: str, *command: str
+        ) -> subprocess.Popen[bytes]:
             out = stack.enter_context((folder / file).open("wb"))
             inside = ["ip", "netns", "exec", Path(vm.netns).name, *command]
-            process = subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=out)
+            process = subprocess.Popen(
+                inside, stdin=subprocess.DEVNULL, stdout=out
+            )
             stack.callback(process.wait)
             stack.callback(process.terminate)
             return process
@@ -166,26 +202,45 @@ def _steady(vms: Sequence[VmPlace], folder: Path, n: int) -> Iterator[None]:
         time.sleep(1.0)
         start(one, "sent.txt", sys.executable, "-c", SEND, far_one.ip)
         lasts_s = round(n * (DOWN_S + UP_S + 1.0)) + 10
-        start(two, "client.txt", "iperf3", "-c", far_two.ip, "-t", str(lasts_s), *each)
+        start(
+            two,
+            "client.txt",
+            "iperf3",
+            "-c",
+            far_two.ip,
+            "-t",
+            str(lasts_s),
+            *each,
+        )
         time.sleep(2.0)
         yield
 
 
 def _intervals(file: Path) -> list[list[str]]:
     """The words of each line of 100 ms that iperf3 prints, its sums left out."""
-    lines = (line.split() for line in file.read_text("utf-8").splitlines() if "sec" in line)
+    lines = (
+        line.split()
+        for line in file.read_text("utf-8").splitlines()
+        if "sec" in line
+    )
     return [line for line in lines if line[-1] not in ("sender", "receiver")]
 
 
 def _stamps(file: Path) -> list[tuple[int, int]]:
-    """Instants in ns and bytes received until then; a last line cut short is left out."""
+    """Instants in ns and bytes received until then; a last line cut short is
+    left out.
+    """
     lines = file.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
-    return [(int(at), int(total)) for at, total in (line.split() for line in lines)]
+    return [
+        (int(at), int(total)) for at, total in (line.split() for line in lines)
+    ]
 
 
-def _recovered_ms(stamps: Sequence[tuple[int, int]], loss: Loss, least_bytes: float) -> float:
-    """From the loss to the end of the first 100 ms with enough bytes, after the longest pause of
-    the receiver that begins in the 100 ms after the loss.
+def _recovered_ms(
+    stamps: Sequence[tuple[int, int]], loss: Loss, least_bytes: float
+) -> float:
+    """From the loss to the end of the first 100 ms with enough bytes, after the
+    longest pause of the receiver that begins in the 100 ms after the loss.
     """
     until_ns = loss.at_ns + int(DOWN_S * 1e9)
     # With the last before the loss: the pause may begin with it.
@@ -193,8 +248,12 @@ def _recovered_ms(stamps: Sequence[tuple[int, int]], loss: Loss, least_bytes: fl
     within = stamps[first : bisect_left(stamps, (until_ns, 0))]
     hit_ns = loss.at_ns + WINDOW_NS
     pauses = [(b[0] - a[0], b[0]) for a, b in pairwise(within) if a[0] < hit_ns]
-    for end_ns in range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS) if pauses else ():
-        received = _received_until(stamps, end_ns) - _received_until(stamps, end_ns - WINDOW_NS)
+    for end_ns in (
+        range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS) if pauses else ()
+    ):
+        received = _received_until(stamps, end_ns) - _received_until(
+            stamps, end_ns - WINDOW_NS
+        )
         if received >= least_bytes:
             return (end_ns - loss.at_ns) / 1e6
     return float("inf")
@@ -209,7 +268,9 @@ def _moved_ms(log: str, loss: Loss) -> float:
     """The keeper's first line after a loss that says that the tenant has moved."""
     for line in log.splitlines():
         if "has moved" in line:
-            at = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone()
+            at = datetime.strptime(
+                line[:23], "%Y-%m-%d %H:%M:%S,%f"
+            ).astimezone()
             late_s = at.timestamp() - loss.at_unix_s
             if 0 <= late_s + 0.001 < DOWN_S:
                 return late_s * 1000

@@ -1,8 +1,10 @@
-"""Processor time and memory of a live run's processes, sampled by a process of its own.
+"""Processor time and memory of a live run's processes, sampled by a process of
+its own.
 
-``python -m bench.live_cost PID`` watches the testbed whose process is PID: two seconds later it
-takes the processor time of each kind of its processes, in pieces, then the agents' memory, and
-prints both as JSON. Being a process of its own, it adds nothing to what it reports.
+``python -m bench.live_cost PID`` watches the testbed whose process is PID: two
+seconds later it takes the processor time of each kind of its processes, in
+pieces, then the agents' memory, and prints both as JSON. Being a process of its
+own, it adds nothing to what it reports.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ PROC = Path("/proc")
 class Cost:
     """Processors and memory of a live run while all its jobs ran.
 
-    ``cores``: by kind of process, the share of one processor in each piece of the time; of the
-    switches together, and of the busiest of them. ``agents_pss_bytes``: each agent's proportional
-    set size. ``jobs_ended``: jobs that were over before the last piece was.
+    ``cores``: by kind of process, the share of one processor in each piece of
+    the time; of the switches together, and of the busiest of them.
+    ``agents_pss_bytes``: each agent's proportional set size. ``jobs_ended``:
+    jobs that were over before the last piece was.
     """
 
     cores: dict[str, list[float]] = field(default_factory=dict)
@@ -48,13 +51,21 @@ class Cost:
 
 
 class CostSampler:
-    """Events' listener that has this process's run sampled once all of ``n_jobs`` jobs run.
+    """Events' listener that has this process's run sampled once all of
+    ``n_jobs`` jobs run.
 
-    ``pieces``: how many times :data:`PIECE_S` there is before the first job is to end.
+    ``pieces``: how many times :data:`PIECE_S` there is before the first job is
+    to end.
     """
 
     def __init__(self, n_jobs: int, pieces: int) -> None:
-        self._argv = [sys.executable, "-m", __name__, str(os.getpid()), str(pieces)]
+        self._argv = [
+            sys.executable,
+            "-m",
+            __name__,
+            str(os.getpid()),
+            str(pieces),
+        ]
         self._waiting_for, self._ended = n_jobs, 0
         self._process: subprocess.Popen[str] | None = None
         self.cost = Cost()
@@ -77,30 +88,46 @@ class CostSampler:
             case events.JobStarted():
                 self._waiting_for -= 1
                 if self._waiting_for == 0:
-                    self._process = subprocess.Popen(self._argv, stdout=subprocess.PIPE, text=True)
-            case events.JobEnded() if self._process is not None and self._process.poll() is None:
+                    self._process = subprocess.Popen(
+                        self._argv, stdout=subprocess.PIPE, text=True
+                    )
+            case events.JobEnded() if (
+                self._process is not None and self._process.poll() is None
+            ):
                 self._ended += 1
             case _:
                 pass
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of all threads of a process that live, in s; 0 where it has ended.
+    """Processor time of all threads of a process that live, in s; 0 where it
+    has ended.
 
-    From the scheduler's nanoseconds: hundreds of agents would each round to ticks of 10 ms.
+    From the scheduler's nanoseconds: hundreds of agents would each round to
+    ticks of 10 ms.
     """
     total = 0
     with suppress(OSError):
         for thread in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError):
-                total += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
+                total += int(
+                    (thread / "schedstat")
+                    .read_text(encoding="ascii")
+                    .split()[0]
+                )
     return total / 1e9
 
 
 def pss_bytes(pid: int) -> int:
-    """Proportional set size: a page that n processes share counts an nth. 0 where it has ended."""
+    """Proportional set size: a page that n processes share counts an nth. 0
+    where it has ended.
+    """
     with suppress(OSError):
-        for line in (PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines():
+        for line in (
+            (PROC / str(pid) / "smaps_rollup")
+            .read_text(encoding="ascii")
+            .splitlines()
+        ):
             if line.startswith("Pss:"):
                 return int(line.split()[1]) << 10
     return 0
@@ -113,7 +140,9 @@ def named(name: str) -> list[int]:
 
 
 def processes_of(testbed_pid: int) -> dict[str, list[int]]:
-    """Kind -> the processes of a live run. Only one runs on a machine at a time."""
+    """Kind -> the processes of a live run. Only one runs on a machine at a
+    time.
+    """
     found: dict[str, list[int]] = {kind: [] for kind in KINDS}
     found["testbed"] = [testbed_pid]
     found["switches"] = named("ovs-vswitchd")
@@ -129,9 +158,17 @@ def processes_of(testbed_pid: int) -> dict[str, list[int]]:
     return found
 
 
-def shares(pids: Iterable[int], before: dict[int, float], after: dict[int, float]) -> list[float]:
-    """Processor time between two samples of each process that was in both, in s."""
-    return [max(0.0, after[pid] - before[pid]) for pid in pids if pid in before and pid in after]
+def shares(
+    pids: Iterable[int], before: dict[int, float], after: dict[int, float]
+) -> list[float]:
+    """Processor time between two samples of each process that was in both, in
+    s.
+    """
+    return [
+        max(0.0, after[pid] - before[pid])
+        for pid in pids
+        if pid in before and pid in after
+    ]
 
 
 def main(testbed_pid: int, pieces: int) -> None:
@@ -155,7 +192,11 @@ def main(testbed_pid: int, pieces: int) -> None:
         at, before = now, after
     pss = [pss_bytes(pid) for pid in of_kind["agents"]]
     counts = {kind: len(pids) for kind, pids in of_kind.items()}
-    cost = {"cores": cores, "processes": counts, "agents_pss_bytes": [each for each in pss if each]}
+    cost = {
+        "cores": cores,
+        "processes": counts,
+        "agents_pss_bytes": [each for each in pss if each],
+    }
     sys.stdout.write(json.dumps(cost) + "\n")
 
 

@@ -1,4 +1,6 @@
-"""A live network for benchmarks: tenants placed by hand, transfers one way, receiver-timed."""
+"""A live network for benchmarks: tenants placed by hand, transfers one way,
+receiver-timed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
-from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Ready
+from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentRefused,
+    AgentReport,
+    Ready,
+)
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
 from testbed.backends.emu import emulation as emulation_module
@@ -32,7 +39,9 @@ PINGS, PING_EVERY_S = 60, 0.1
 
 
 def five_switches(link_bps: int, slots: int) -> DataCentre:
-    """Two servers of ``slots`` VMs, five switches apart: server, rack, core, rack, server."""
+    """Two servers of ``slots`` VMs, five switches apart: server, rack, core,
+    rack, server.
+    """
     return tree([2, 1], [link_bps, link_bps], slots)
 
 
@@ -41,17 +50,25 @@ def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[Emulation]:
     """The data centre live, at its real rates, taken down at the end."""
     with TemporaryDirectory(prefix="hosenet-bench-") as logs:
         options = LiveOptions(prefix=prefix)
-        with emulate(datacentre, Scale(), options, Path(logs), "benchmark") as emulation:
+        with emulate(
+            datacentre, Scale(), options, Path(logs), "benchmark"
+        ) as emulation:
             yield emulation
 
 
 @contextmanager
 def switch_of(n_parts: int | None) -> Iterator[None]:
-    """Networks that come up in the block have their switch in ``n_parts``; None: as planned."""
+    """Networks that come up in the block have their switch in ``n_parts``;
+    None: as planned.
+    """
 
     @contextmanager
-    def in_parts(network: NetworkPlan, journal: CleanupJournal) -> Iterator[tuple[Part, ...]]:
-        with switch_in_parts(network, journal, weight_for(network, n_parts or 1)) as parts:
+    def in_parts(
+        network: NetworkPlan, journal: CleanupJournal
+    ) -> Iterator[tuple[Part, ...]]:
+        with switch_in_parts(
+            network, journal, weight_for(network, n_parts or 1)
+        ) as parts:
             yield parts
 
     if n_parts is None:
@@ -62,7 +79,9 @@ def switch_of(n_parts: int | None) -> Iterator[None]:
 
 
 def weight_for(network: NetworkPlan, n_parts: int) -> int:
-    """The least weight of a part with which a network has ``n_parts``, or fewer if none has."""
+    """The least weight of a part with which a network has ``n_parts``, or fewer
+    if none has.
+    """
     weight = -(-sum(bridge_weights(network).values()) // n_parts)
     while len(switch_parts(network, weight)) > n_parts:
         weight += 1
@@ -76,7 +95,9 @@ def pair(
     rate_bps: int,
     servers: tuple[int, int] = (0, 1),
 ) -> TenantPlan:
-    """A tenant of two VMs, one on each of two servers, in the given slot of both."""
+    """A tenant of two VMs, one on each of two servers, in the given slot of
+    both.
+    """
     by_server = emulation.plan.slots_of_server
     slots = tuple(by_server[server][slot] for server in servers)
     vms_on = tuple((server, 1) for server in servers)
@@ -116,14 +137,24 @@ class Transfer:
 def transfer(
     emulation: Emulation, tenants: Sequence[TenantPlan], duration_s: float
 ) -> list[Transfer]:
-    """All tenants send for ``duration_s`` at their rates, starting at one instant."""
-    sizes = {t.tenant_id: payload_bytes(t.rate_bps * duration_s) for t in tenants}
+    """All tenants send for ``duration_s`` at their rates, starting at one
+    instant.
+    """
+    sizes = {
+        t.tenant_id: payload_bytes(t.rate_bps * duration_s) for t in tenants
+    }
     names: list[str] = []
     for tenant in tenants:
         size = sizes[tenant.tenant_id]
         sender, receiver = tenant.vms
         plans = (
-            TransferPlan(0, str(sender.ip), PORT, (Outgoing(1, str(receiver.ip), PORT, size),), ()),
+            TransferPlan(
+                0,
+                str(sender.ip),
+                PORT,
+                (Outgoing(1, str(receiver.ip), PORT, size),),
+                (),
+            ),
             TransferPlan(1, str(receiver.ip), PORT, (), (Incoming(0, size),)),
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):
@@ -138,15 +169,23 @@ def transfer(
         if last_ns is None:
             raise RunFailed(f"{tenant.job_id}: {received.error}")
         ideal_s = ideal_transfer_s(sizes[tenant.tenant_id], tenant.rate_bps)
-        again = sum(flow.retransmits for flow in reports[f"{tenant.job_id}.0"].sent)
-        out.append(Transfer(tenant.rate_bps, ideal_s, (last_ns - begin_ns) / 1e9, again))
+        again = sum(
+            flow.retransmits for flow in reports[f"{tenant.job_id}.0"].sent
+        )
+        out.append(
+            Transfer(
+                tenant.rate_bps, ideal_s, (last_ns - begin_ns) / 1e9, again
+            )
+        )
     return out
 
 
 def collect(
     emulation: Emulation, names: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, AgentReport], int]:
-    """Start all agents together once they are ready; their reports and the start instant."""
+    """Start all agents together once they are ready; their reports and the
+    start instant.
+    """
     unready, alive = set(names), set(names)
     reports: dict[str, AgentReport] = {}
     begin_ns = 0

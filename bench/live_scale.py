@@ -1,4 +1,5 @@
-"""Live fat-trees of hundreds of VMs: round trip, exactness, cost, and the load where both end.
+"""Live fat-trees of hundreds of VMs: round trip, exactness, cost, and the load
+where both end.
 
 - *rtt*: ping over the longest way, seven bridges, with every port of the network there;
 - *exact*: measured over estimated time of jobs of 32 VMs, each VM sending at its reservation
@@ -28,16 +29,24 @@ import psutil
 
 from bench import aggregate_load
 from bench.live_cost import MACHINE, Cost, CostSampler, cpu_s, named
-from bench.live_network import PING_EVERY_S, PINGS, five_switches, network, pair, ping_ms, switch_of
+from bench.live_network import (
+    PING_EVERY_S,
+    PINGS,
+    five_switches,
+    network,
+    pair,
+    ping_ms,
+    switch_of,
+)
 from bench.progress import Progress, Step
 from bench.samples import Result, quantile
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
-from testbed.results.folder import PROVENANCE, RunFolder, Sink
-from testbed.runs.live_run import LiveRun, run_live
-from testbed.runs.playing import RunRecord
+from testbed.play.live_run import LiveRun, run_live
+from testbed.play.playing import RunRecord
+from testbed.record.folder import PROVENANCE, RunFolder, Sink
 from testbed.spec.experiment_file import load_experiment
 from topologies.fat_tree import fat_tree
 
@@ -78,9 +87,11 @@ LOAD_TARGET_MBPS = 1800
 
 @dataclass(frozen=True)
 class Size:
-    """A fat-tree, the jobs on it, and the rate of each VM at which it is to be exact.
+    """A fat-tree, the jobs on it, and the rate of each VM at which it is to be
+    exact.
 
-    ``up_down_s``: what it takes to bring it up, to start all jobs, and to take it down.
+    ``up_down_s``: what it takes to bring it up, to start all jobs, and to take
+    it down.
     """
 
     k: int
@@ -100,7 +111,8 @@ class Size:
         return network_plan(fat_tree(self.k, LINK_BPS, self.slots))
 
 
-# The longer the slower: jobs take seconds to start, and all VMs are to send for most of the time.
+# The longer the slower: jobs take seconds to start, and all VMs are to send for
+# most of the time.
 SIZES = {
     4: Size(4, 8, 3, 10.0, 30.0, 2.0, 10.0),
     6: Size(6, 4, 6, 3.0, 30.0, 1.0, 20.0),
@@ -112,8 +124,12 @@ SIZES = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--only``, ``--k`` and ``--parts``."""
-    parser.add_argument("--only", metavar="|".join(KINDS), type=_kinds, default=KINDS)
-    parser.add_argument("--k", metavar="4,6,8,10", type=_sizes, default=tuple(SIZES))
+    parser.add_argument(
+        "--only", metavar="|".join(KINDS), type=_kinds, default=KINDS
+    )
+    parser.add_argument(
+        "--k", metavar="4,6,8,10", type=_sizes, default=tuple(SIZES)
+    )
     parser.add_argument(
         "--parts", metavar="planned,1,2,4", type=_parts,
         help="switch parts (rtt: planned,1; exact and cost: planned; sweep: 1,2,4)",
@@ -130,12 +146,16 @@ def _kinds(text: str) -> tuple[str, ...]:
 def _sizes(text: str) -> tuple[int, ...]:
     chosen = tuple(map(int, text.split(",")))
     if not set(chosen) <= set(SIZES):
-        raise argparse.ArgumentTypeError(f"one or more of {', '.join(map(str, SIZES))}")
+        raise argparse.ArgumentTypeError(
+            f"one or more of {', '.join(map(str, SIZES))}"
+        )
     return chosen
 
 
 def _parts(text: str) -> tuple[int | None, ...]:
-    return tuple(None if each == PLANNED else int(each) for each in text.split(","))
+    return tuple(
+        None if each == PLANNED else int(each) for each in text.split(",")
+    )
 
 
 @dataclass(frozen=True)
@@ -152,10 +172,16 @@ def run(quick: bool, given: argparse.Namespace) -> list[Result]:
     played = [size for size in sizes if size.n_jobs]
     tasks: list[Task] = []
     if "rtt" in given.only:
-        tasks += [_round_trip(size, n) for n in given.parts or (None, 1) for size in sizes]
+        tasks += [
+            _round_trip(size, n)
+            for n in given.parts or (None, 1)
+            for size in sizes
+        ]
     if {"exact", "cost"} & set(given.only):
         tasks += [
-            _exact(size, n, quick, given.only) for n in given.parts or (None,) for size in played
+            _exact(size, n, quick, given.only)
+            for n in given.parts or (None,)
+            for size in played
         ]
     if "sweep" in given.only:
         parts = given.parts or SWEEP_PARTS
@@ -167,7 +193,9 @@ def run(quick: bool, given: argparse.Namespace) -> list[Result]:
         with progress.step():
             for result in task.work(progress):
                 results.append(result)
-                progress.say(f"{result.name}: {median(result.samples):.4g} {result.unit}")
+                progress.say(
+                    f"{result.name}: {median(result.samples):.4g} {result.unit}"
+                )
     return [*results, *_growth(results)]
 
 
@@ -186,15 +214,25 @@ def _round_trip(size: Size, n_parts: int | None) -> Task:
 
     def work(_: Progress) -> list[Result]:
         free = psutil.virtual_memory().available
-        with switch_of(n_parts), network(fat_tree(size.k, LINK_BPS, size.slots)) as emulation:
+        with (
+            switch_of(n_parts),
+            network(fat_tree(size.k, LINK_BPS, size.slots)) as emulation,
+        ):
             servers = (0, emulation.datacentre.n_servers - 1)
             tenant = pair(emulation, 1, 0, PROBE_BPS, servers)
             if len(tenant.edges) + 1 != WAY:
-                raise RuntimeError(f"the way has {len(tenant.edges) + 1} bridges, not {WAY}")
+                raise RuntimeError(
+                    f"the way has {len(tenant.edges) + 1} bridges, not {WAY}"
+                )
             emulation.admit(tenant)
             times = ping_ms(tenant.vms[0].slot.netns, str(tenant.vms[1].ip))
-            plan, taken = emulation.plan, free - psutil.virtual_memory().available
-            pids = [pid for pid in emulation.network.switch_pids if pid is not None]
+            plan, taken = (
+                emulation.plan,
+                free - psutil.virtual_memory().available,
+            )
+            pids = [
+                pid for pid in emulation.network.switch_pids if pid is not None
+            ]
             daemons = sum(psutil.Process(pid).memory_info().rss for pid in pids)
             extra = {
                 "machine's memory taken, MiB": taken >> 20, "daemons' memory, MiB": daemons >> 20,
@@ -207,7 +245,9 @@ def _round_trip(size: Size, n_parts: int | None) -> Task:
 
 
 def _growth(results: Sequence[Result]) -> Iterator[Result]:
-    """The round trip on k=8 over that on k=4, each with the parts that are planned for it."""
+    """The round trip on k=8 over that on k=4, each with the parts that are
+    planned for it.
+    """
     planned = {
         result.extra["k"]: median(result.samples)
         for result in results
@@ -217,7 +257,13 @@ def _growth(results: Sequence[Result]) -> Iterator[Result]:
         growth = planned[8] / planned[4]
         target = f"at most {GROWTH_TARGET:g}"
         meets = growth <= GROWTH_TARGET
-        yield Result("round trip, k=8 over k=4, planned", "ratio", (growth,), target, meets)
+        yield Result(
+            "round trip, k=8 over k=4, planned",
+            "ratio",
+            (growth,),
+            target,
+            meets,
+        )
 
 
 # ------------------------------------------------------------------------------ exactness and cost
@@ -225,7 +271,9 @@ def _growth(results: Sequence[Result]) -> Iterator[Result]:
 
 @dataclass(frozen=True)
 class Played:
-    """A live run: each finished job's measured over estimated time, verdict and cost."""
+    """A live run: each finished job's measured over estimated time, verdict and
+    cost.
+    """
 
     rate_mbps: float
     ratios: tuple[float, ...] = ()
@@ -241,7 +289,10 @@ class Played:
 
     def to_json(self) -> dict[str, Any]:
         """All but the samples of cost, of which the medians."""
-        cores = {kind: round(median(each), 3) for kind, each in self.cost.cores.items()}
+        cores = {
+            kind: round(median(each), 3)
+            for kind, each in self.cost.cores.items()
+        }
         return {
             "rate per VM, Mbit/s": self.rate_mbps,
             "verdict": self.verdict,
@@ -253,17 +304,31 @@ class Played:
         }
 
 
-def play(size: Size, rate_mbps: float, duration_s: float, n_parts: int | None) -> Played:
-    """The jobs of a size, each VM at a rate on the emulated wire. Raises MachineCannot."""
-    text = EXPERIMENT.format(k=size.k, slots=size.slots, scale=rate_mbps / BANDWIDTH_MBPS)
+def play(
+    size: Size, rate_mbps: float, duration_s: float, n_parts: int | None
+) -> Played:
+    """The jobs of a size, each VM at a rate on the emulated wire. Raises
+    MachineCannot.
+    """
+    text = EXPERIMENT.format(
+        k=size.k, slots=size.slots, scale=rate_mbps / BANDWIDTH_MBPS
+    )
     jobs = range(size.n_jobs)
-    text += "".join(JOB.format(i=i, vms=VMS_PER_JOB, duration_s=duration_s) for i in jobs)
-    with TemporaryDirectory(prefix="hosenet-bench-") as folder, switch_of(n_parts):
+    text += "".join(
+        JOB.format(i=i, vms=VMS_PER_JOB, duration_s=duration_s) for i in jobs
+    )
+    with (
+        TemporaryDirectory(prefix="hosenet-bench-") as folder,
+        switch_of(n_parts),
+    ):
         file = Path(folder) / "live-scale.yaml"
         file.write_text(text, encoding="utf-8")
         experiment = load_experiment(file)
-        top = RunFolder.create(Path(folder) / "runs", experiment.name, experiment.seed)
-        # The first job ends while the last ones, started seconds later, still run.
+        top = RunFolder.create(
+            Path(folder) / "runs", experiment.name, experiment.seed
+        )
+        # The first job ends while the last ones, started seconds later, still
+        # run.
         sampler = CostSampler(size.n_jobs, max(1, round(duration_s / 8)))
 
         @contextmanager
@@ -274,7 +339,11 @@ def play(size: Size, rate_mbps: float, duration_s: float, n_parts: int | None) -
         show = LiveRun(lambda _: None, sampling)
         try:
             (recorded,) = run_live(
-                experiment, top, LiveOptions(prefix="hb", force=True), show, ["bench"]
+                experiment,
+                top,
+                LiveOptions(prefix="hb", force=True),
+                show,
+                ["bench"],
             )
         except RunFailed as error:
             return Played(rate_mbps, reasons=(str(error),))
@@ -283,10 +352,14 @@ def play(size: Size, rate_mbps: float, duration_s: float, n_parts: int | None) -
 
 def _played(rate_mbps: float, recorded: RunRecord, cost: Cost) -> Played:
     summary = recorded.results.summary
-    facts = json.loads((recorded.folder.path / PROVENANCE).read_text(encoding="utf-8"))
+    facts = json.loads(
+        (recorded.folder.path / PROVENANCE).read_text(encoding="utf-8")
+    )
     return Played(
         rate_mbps,
-        tuple(row.ratio for row in recorded.results.rows if row.ratio is not None),
+        tuple(
+            row.ratio for row in recorded.results.rows if row.ratio is not None
+        ),
         f"{summary.finished} of {summary.jobs}",
         str(summary.fidelity.verdict),
         tuple(summary.fidelity.reasons),
@@ -295,14 +368,24 @@ def _played(rate_mbps: float, recorded: RunRecord, cost: Cost) -> Played:
     )
 
 
-def _exact(size: Size, n_parts: int | None, quick: bool, only: Sequence[str]) -> Task:
+def _exact(
+    size: Size, n_parts: int | None, quick: bool, only: Sequence[str]
+) -> Task:
     duration_s = size.duration_s / 2 if quick else size.duration_s
-    name = f"{_about(size, n_parts)}, {size.vms} VMs at {size.rate_mbps:g} Mbit/s"
+    name = (
+        f"{_about(size, n_parts)}, {size.vms} VMs at {size.rate_mbps:g} Mbit/s"
+    )
 
     def work(_: Progress) -> list[Result]:
         played = play(size, size.rate_mbps, duration_s, n_parts)
-        rows = [_exactness(f"exact, {name}", size, played)] if "exact" in only else []
-        return rows + (_costs(name, size, played.cost) if "cost" in only else [])
+        rows = (
+            [_exactness(f"exact, {name}", size, played)]
+            if "exact" in only
+            else []
+        )
+        return rows + (
+            _costs(name, size, played.cost) if "cost" in only else []
+        )
 
     return Task(Step(name, size.up_down_s + duration_s), work)
 
@@ -317,7 +400,11 @@ def _exactness(name: str, size: Size, played: Played) -> Result:
         and high <= P95_TARGET
     )
     target = f"off by {MEDIAN_TARGET:.0%} (median), {P95_TARGET:.0%} (p95) at most, fidelity ok"
-    extra = {"off, median": round(middle, 4), "off, p95": round(high, 4), **played.to_json()}
+    extra = {
+        "off, median": round(middle, 4),
+        "off, p95": round(high, 4),
+        **played.to_json(),
+    }
     return Result(name, "ratio", played.ratios or (nan,), target, meets, extra)
 
 
@@ -325,7 +412,9 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
     """Nothing sampled, because a job had not started, is a missed target."""
     largest = size.k == max(k for k, each in SIZES.items() if each.n_jobs)
     rows = []
-    for kind, samples in (cost.cores or {"testbed": [nan], MACHINE: [nan]}).items():
+    for kind, samples in (
+        cost.cores or {"testbed": [nan], MACHINE: [nan]}
+    ).items():
         count = cost.processes.get(kind, 0)
         target, meets = "", None
         if kind == "testbed" and largest:
@@ -334,11 +423,18 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
         about = {"processes": count} if count else {}
         if kind == "testbed" and cost.jobs_ended:
             about["jobs ended meanwhile"] = cost.jobs_ended
-        rows.append(Result(f"{kind}, {name}", "cores", tuple(samples), target, meets, about))
+        rows.append(
+            Result(
+                f"{kind}, {name}", "cores", tuple(samples), target, meets, about
+            )
+        )
     pss = tuple(each / 1e6 for each in cost.agents_pss_bytes) or (nan,)
     target = f"at most {AGENT_TARGET_MB:g} MB each"
     meets = max(pss) <= AGENT_TARGET_MB
-    return [*rows, Result(f"an agent's memory (PSS), {name}", "MB", pss, target, meets)]
+    return [
+        *rows,
+        Result(f"an agent's memory (PSS), {name}", "MB", pss, target, meets),
+    ]
 
 
 # ------------------------------------------------------------------------------- where it ends
@@ -347,10 +443,11 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
 def highest(
     first: float, most: float, passes: Callable[[float], bool]
 ) -> tuple[float, float | None]:
-    """The largest rate tried that passes (0: none), and the least that does not (None: none).
+    """The largest rate tried that passes (0: none), and the least that does not
+    (None: none).
 
-    Doubling from ``first`` up to ``most``, or halving three times at most; then one between the
-    last two.
+    Doubling from ``first`` up to ``most``, or halving three times at most; then
+    one between the last two.
     """
     good, bad = 0.0, first
     while passes(bad):
@@ -382,37 +479,66 @@ def _sweep(size: Size, n_parts: int | None, quick: bool) -> Task:
         extra: dict[str, Any] = {"rate per VM, Mbit/s": good}
         if bad is not None:
             extra["first that is not ok"] = tried[bad].to_json()
-        extra["tried"] = {rate: played.verdict for rate, played in sorted(tried.items())}
+        extra["tried"] = {
+            rate: played.verdict for rate, played in sorted(tried.items())
+        }
         return [Result(name, "Mbit/s", (size.vms * good,), extra=extra)]
 
     return Task(Step(name, 4 * (size.up_down_s + duration_s)), work)
 
 
 def _loads(parts: Sequence[int | None], quick: bool) -> Task:
-    """The largest load over five bridges at which every transfer stays within 1 %."""
+    """The largest load over five bridges at which every transfer stays within 1
+    %.
+    """
     repeats = 1 if quick else 3
 
     def work(progress: Progress) -> list[Result]:
         rows: list[Result] = []
         for n_parts in parts:
-            with switch_of(n_parts), network(five_switches(LOAD_LINK_BPS, 4)) as emulation:
+            with (
+                switch_of(n_parts),
+                network(five_switches(LOAD_LINK_BPS, 4)) as emulation,
+            ):
                 pids, largest, missed = named("ovs-vswitchd"), 0, {}
                 count = len(emulation.network.switch_pids)
                 for load in LOADS_MBPS:
-                    progress.note(f"{load} Mbit/s over five bridges, {count} parts")
+                    progress.note(
+                        f"{load} Mbit/s over five bridges, {count} parts"
+                    )
                     before = {pid: cpu_s(pid) for pid in pids}
                     ratios = aggregate_load.ratios_at(emulation, load, repeats)
                     if not aggregate_load.exact(ratios):
-                        lasted_s = repeats * aggregate_load.DURATION_S * max(ratios)
-                        shares = [round((cpu_s(pid) - before[pid]) / lasted_s, 2) for pid in pids]
-                        missed = {"at": load, "worst": max(ratios), "cores by daemon": shares}
+                        lasted_s = (
+                            repeats * aggregate_load.DURATION_S * max(ratios)
+                        )
+                        shares = [
+                            round((cpu_s(pid) - before[pid]) / lasted_s, 2)
+                            for pid in pids
+                        ]
+                        missed = {
+                            "at": load,
+                            "worst": max(ratios),
+                            "cores by daemon": shares,
+                        }
                         break
                     largest = load
             name = f"largest exact load, five bridges, {count} part{'s' if count > 1 else ''}"
-            rows.append(Result(name, "Mbit/s", (largest,), extra={"missed": missed}))
+            rows.append(
+                Result(name, "Mbit/s", (largest,), extra={"missed": missed})
+            )
         best = max(row.samples[0] for row in rows)
         target, meets = f"at least {LOAD_TARGET_MBPS}", best >= LOAD_TARGET_MBPS
-        return [*rows, Result("largest exact load of these", "Mbit/s", (best,), target, meets)]
+        return [
+            *rows,
+            Result(
+                "largest exact load of these", "Mbit/s", (best,), target, meets
+            ),
+        ]
 
-    each_s = 10.0 + len(LOADS_MBPS) * (repeats * aggregate_load.DURATION_S + 1.0)
-    return Task(Step("largest exact load over five bridges", len(parts) * each_s), work)
+    each_s = 10.0 + len(LOADS_MBPS) * (
+        repeats * aggregate_load.DURATION_S + 1.0
+    )
+    return Task(
+        Step("largest exact load over five bridges", len(parts) * each_s), work
+    )

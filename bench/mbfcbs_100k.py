@@ -1,11 +1,13 @@
-"""MBFCBS at size: 100,000 leases on 1,000 hosts, and the cost per lease by hosts: table and plot.
+"""MBFCBS at size: 100,000 leases on 1,000 hosts, and the cost per lease by
+hosts: table and plot.
 
-The whole run is measured (drawing the leases is not): policy, independent check, ledger, simulator.
-For the growth every cluster gets the same leases a host, so that all are equally loaded; the
-policy's own time per lease stands beside the whole run's. Python's garbage collector walks over the
-objects of the whole program, wherever it is triggered: its passes inside the policy are measured in
-every decision and stand apart. Processor time of this process; of two runs the shorter, for what
-others do to its caches only adds.
+The whole run is measured (drawing the leases is not): policy, independent
+check, ledger, simulator. For the growth every cluster gets the same leases a
+host, so that all are equally loaded; the policy's own time per lease stands
+beside the whole run's. Python's garbage collector walks over the objects of the
+whole program, wherever it is triggered: its passes inside the policy are
+measured in every decision and stand apart. Processor time of this process; of
+two runs the shorter, for what others do to its caches only adds.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ WHOLE, COLLECTOR = "whole_run_us_per_lease", "collector_us_per_lease"
 
 
 class _Collector:
-    """The time that the collector of garbage takes while it is watched: a callback of ``gc``."""
+    """The time that the collector of garbage takes while it is watched: a
+    callback of ``gc``.
+    """
 
     def __init__(self) -> None:
         self.watched = False
@@ -58,7 +62,9 @@ class _Collector:
 
 
 class _Timed:
-    """MBFCBS with a stopwatch around every eighth decision: reading the clock takes its time."""
+    """MBFCBS with a stopwatch around every eighth decision: reading the clock
+    takes its time.
+    """
 
     name = Mbfcbs.name
 
@@ -103,7 +109,9 @@ class _Count:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, JobEnded):
-            self.outcomes[event.outcome] = self.outcomes.get(event.outcome, 0) + 1
+            self.outcomes[event.outcome] = (
+                self.outcomes.get(event.outcome, 0) + 1
+            )
         self.preempted += isinstance(event, JobPreempted)
 
 
@@ -114,7 +122,9 @@ def leases(hosts: int, count: int) -> tuple[JobRequest, ...]:
 
 
 class Played(NamedTuple):
-    """Seconds of the whole run, of the policy in it, of the collector in the policy; the ends."""
+    """Seconds of the whole run, of the policy in it, of the collector in the
+    policy; the ends.
+    """
 
     whole_s: float
     policy_s: float
@@ -124,7 +134,9 @@ class Played(NamedTuple):
 
 def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
     policy, count = _Timed(), _Count()
-    engine = Engine(flat(hosts, CORES, MEMORY_MIB), jobs, policy, SimulatedBackend(), count)
+    engine = Engine(
+        flat(hosts, CORES, MEMORY_MIB), jobs, policy, SimulatedBackend(), count
+    )
     gc.collect()
     gc.callbacks.append(policy.collector)
     began_s = time.process_time()
@@ -132,11 +144,18 @@ def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
         engine.run()
     finally:
         gc.callbacks.remove(policy.collector)
-    return Played(time.process_time() - began_s, policy.cpu_s, policy.collector.cpu_s, count)
+    return Played(
+        time.process_time() - began_s,
+        policy.cpu_s,
+        policy.collector.cpu_s,
+        count,
+    )
 
 
 def run(quick: bool) -> list[Result]:
-    """The large run, then a row a cluster; ``quick``: a tenth of the leases, smaller clusters."""
+    """The large run, then a row a cluster; ``quick``: a tenth of the leases,
+    smaller clusters.
+    """
     play(50, leases(50, 500))
     hosts, count = 1_000, 10_000 if quick else 100_000
     whole_s, policy_s, collector_s, ends = play(hosts, leases(hosts, count))
@@ -159,7 +178,9 @@ def run(quick: bool) -> list[Result]:
         _plot(rows)
     whole = {n: row.extra[WHOLE] for n, row in rows.items()}
     policy = {n: row.samples[0] for n, row in rows.items()}
-    with_collector = {n: policy[n] + row.extra[COLLECTOR] for n, row in rows.items()}
+    with_collector = {
+        n: policy[n] + row.extra[COLLECTOR] for n, row in rows.items()
+    }
     return [
         large,
         *rows.values(),
@@ -175,7 +196,10 @@ def _growth(sizes: list[int]) -> dict[int, Result]:
         count = LEASES_A_HOST * hosts
         jobs = leases(hosts, count)
         runs = [play(hosts, jobs) for _ in range(REPEATS)]
-        whole_s, policy_s = min(run.whole_s for run in runs), min(run.policy_s for run in runs)
+        whole_s, policy_s = (
+            min(run.whole_s for run in runs),
+            min(run.policy_s for run in runs),
+        )
         collector_s = min(run.collector_s for run in runs)
         rows[hosts] = Result(
             f"policy, per lease, {hosts:,} hosts",
@@ -190,7 +214,9 @@ def _growth(sizes: list[int]) -> dict[int, Result]:
 
 
 def _verdict(of: str, cost_us: Mapping[int, float]) -> Result:
-    """From the smallest to the largest: growth of the cost per lease over that of log2(hosts)."""
+    """From the smallest to the largest: growth of the cost per lease over that
+    of log2(hosts).
+    """
     first, last = min(cost_us), max(cost_us)
     cost = cost_us[last] / cost_us[first]
     logarithm = math.log2(last) / math.log2(first)
@@ -217,7 +243,13 @@ def _plot(rows: dict[int, Result]) -> None:
     whole = [rows[n].extra[WHOLE] for n in hosts]
     axes.plot(hosts, whole, marker="s", label="whole run")
     scaled = [policy[0] * math.log2(n) / math.log2(hosts[0]) for n in hosts]
-    axes.plot(hosts, scaled, linestyle="--", color="#888888", label="log₂ of the hosts")
+    axes.plot(
+        hosts,
+        scaled,
+        linestyle="--",
+        color="#888888",
+        label="log₂ of the hosts",
+    )
     axes.set_xscale("log")
     axes.set_xticks(hosts, [f"{n:,}" for n in hosts])
     axes.minorticks_off()

@@ -1,7 +1,9 @@
-"""A fat-tree up and down: bridges, veths, link limits, controller connected, rules in; and Mininet.
+"""A fat-tree up and down: bridges, veths, link limits, controller connected,
+rules in; and Mininet.
 
-Mininet builds the same switches, hosts and limited links in the same run, the way its users do
-(``Mininet(topo)``, ``start()``, ``stop()``), in a process of its own, without a controller.
+Mininet builds the same switches, hosts and limited links in the same run, the
+way its users do (``Mininet(topo)``, ``start()``, ``stop()``), in a process of
+its own, without a controller.
 """
 
 from __future__ import annotations
@@ -22,10 +24,18 @@ from bench.samples import Result
 from controller.process import start_controller
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+    machine_lock,
+)
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.part_switches import listeners, switch_in_parts
-from testbed.plan.network_plan import NetworkPlan, controller_switches, network_plan
+from testbed.plan.network_plan import (
+    NetworkPlan,
+    controller_switches,
+    network_plan,
+)
 from topologies.fat_tree import fat_tree
 
 PREFIX = "hb"
@@ -51,7 +61,14 @@ def run(quick: bool) -> list[Result]:
         for name, samples in (("up", up_s), ("down", down_s)):
             meets = sorted(samples)[len(samples) // 2] < target_s
             results.append(
-                Result(f"fat-tree k={k} {name}", "s", tuple(samples), target, meets, size)
+                Result(
+                    f"fat-tree k={k} {name}",
+                    "s",
+                    tuple(samples),
+                    target,
+                    meets,
+                    size,
+                )
             )
         results[-1].extra["switch_memory_mib"] = rss_mib
         if k == 4 or not quick:
@@ -59,8 +76,12 @@ def run(quick: bool) -> list[Result]:
     return results
 
 
-def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float], int]:
-    """Seconds up, seconds down, and what the switch's processes hold in MiB while up."""
+def _measure(
+    plan: NetworkPlan, repeats: int
+) -> tuple[list[float], list[float], int]:
+    """Seconds up, seconds down, and what the switch's processes hold in MiB
+    while up.
+    """
     up_s, down_s, memory = [], [], 0
     with ExitStack() as stack:
         stack.enter_context(machine_lock("benchmark network-up"))
@@ -68,11 +89,15 @@ def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float],
         journal = CleanupJournal.create("benchmark network-up")
         stack.callback(remove_run, journal)
         cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
+        journal.add(
+            [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
+        )
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="hosenet-bench-")))
+        folder = Path(
+            stack.enter_context(TemporaryDirectory(prefix="hosenet-bench-"))
+        )
         log = stack.enter_context((folder / "controller.log").open("ab"))
         for _ in range(repeats):
             up, down, held = _once(plan, journal, log)
@@ -82,8 +107,12 @@ def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float],
     return up_s, down_s, memory
 
 
-def _once(plan: NetworkPlan, journal: CleanupJournal, log: IO[bytes]) -> tuple[float, float, int]:
-    """The controller's own start does not count: a run pays it once, whatever its network."""
+def _once(
+    plan: NetworkPlan, journal: CleanupJournal, log: IO[bytes]
+) -> tuple[float, float, int]:
+    """The controller's own start does not count: a run pays it once, whatever
+    its network.
+    """
     with ExitStack() as stack:
         began = time.perf_counter()
         parts = stack.enter_context(switch_in_parts(plan, journal))
@@ -93,12 +122,17 @@ def _once(plan: NetworkPlan, journal: CleanupJournal, log: IO[bytes]) -> tuple[f
         stack.callback(controller.stop)
         client = stack.enter_context(controller.client())
         client.put_network(controller_switches(plan))
-        network = Network(plan, journal, controller.openflow_port, parts)
+        network = EmulatedNetwork(
+            plan, journal, controller.openflow_port, parts
+        )
         began = time.perf_counter()
         with network:
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
             up_s = making_s + time.perf_counter() - began
-            held = sum(psutil.Process(pid).memory_info().rss for pid in network.switch_pids)
+            held = sum(
+                psutil.Process(pid).memory_info().rss
+                for pid in network.switch_pids
+            )
             began = time.perf_counter()
         return up_s, time.perf_counter() - began, held >> 20
 
@@ -108,12 +142,19 @@ def _mininet(k: int) -> list[Result]:
         return []
     command = [sys.executable, "-m", "bench.network_up", str(k)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=MININET_TIMEOUT_S, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=MININET_TIMEOUT_S,
+        check=False,
     )
     if done.returncode != 0:
         raise RuntimeError(f"Mininet: {done.stderr.strip()[-500:]}")
     seconds = json.loads(done.stdout.splitlines()[-1])
-    return [Result(f"plain Mininet k={k} {name}", "s", (seconds[name],)) for name in ("up", "down")]
+    return [
+        Result(f"plain Mininet k={k} {name}", "s", (seconds[name],))
+        for name in ("up", "down")
+    ]
 
 
 def mininet_seconds(k: int) -> dict[str, float]:
@@ -131,7 +172,13 @@ def mininet_seconds(k: int) -> dict[str, float]:
     def switch(name: str, **options: object) -> OVSSwitch:
         return OVSSwitch(name, datapath=kind, failMode="secure", **options)
 
-    net = Mininet(mininet_topo(plan), switch=switch, controller=None, link=TCLink, build=False)
+    net = Mininet(
+        mininet_topo(plan),
+        switch=switch,
+        controller=None,
+        link=TCLink,
+        build=False,
+    )
     try:
         net.build()
         net.start()

@@ -1,7 +1,8 @@
 """Measurements in a process of their own, with its peak memory.
 
-``python -m bench.own_process MODULE FUNCTION ARGUMENTS`` is what such a process runs: it prints
-what ``FUNCTION(**ARGUMENTS)`` returns, and the most memory it had, as JSON.
+``python -m bench.own_process MODULE FUNCTION ARGUMENTS`` is what such a process
+runs: it prints what ``FUNCTION(**ARGUMENTS)`` returns, and the most memory it
+had, as JSON.
 """
 
 from __future__ import annotations
@@ -20,15 +21,25 @@ TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class Measured:
-    """Value that a measurement returned, and its process's peak resident memory."""
+    """Value that a measurement returned, and its process's peak resident
+    memory.
+    """
 
     returned: Any
     peak_mib: float
 
 
-def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> Measured:
+def measured(
+    function: Callable[..., Any], arguments: dict[str, Any]
+) -> Measured:
     """Call ``function`` in a new process."""
-    argv = [sys.executable, "-m", __name__, function.__module__, function.__name__]
+    argv = [
+        sys.executable,
+        "-m",
+        __name__,
+        function.__module__,
+        function.__name__,
+    ]
     answer = subprocess.run(
         [*argv, json.dumps(arguments)],
         stdout=subprocess.PIPE,
@@ -50,8 +61,12 @@ def peak_mib() -> float:
 def main(argv: list[str]) -> None:
     """Measure, and print the answer as the last line."""
     module, function, arguments = argv
-    returned = getattr(importlib.import_module(module), function)(**json.loads(arguments))
-    sys.stdout.write(json.dumps({"returned": returned, "peak_mib": peak_mib()}) + "\n")
+    returned = getattr(importlib.import_module(module), function)(
+        **json.loads(arguments)
+    )
+    sys.stdout.write(
+        json.dumps({"returned": returned, "peak_mib": peak_mib()}) + "\n"
+    )
 
 
 if __name__ == "__main__":

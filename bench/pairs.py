@@ -1,9 +1,10 @@
-"""One benchmark here and in another checkout, in turn: what a change costs on a noisy machine.
+"""One benchmark here and in another checkout, in turn: what a change costs on a
+noisy machine.
 
-``python -m bench.pairs NAME DIR [--rounds N]`` runs ``python -m bench NAME --quick`` in ``DIR``
-and here, N times each, in changing order. The two runs of a round are seconds apart, so their ratio
-says more than two medians taken minutes apart. Rows are matched by name; those of one side alone
-are left out.
+``python -m bench.pairs NAME DIR [--rounds N]`` runs ``python -m bench NAME
+--quick`` in ``DIR`` and here, N times each, in changing order. The two runs of
+a round are seconds apart, so their ratio says more than two medians taken
+minutes apart. Rows are matched by name; those of one side alone are left out.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ HERE = Path(__file__).parent.parent
 
 
 def main() -> int:
-    """Prints a row a row: medians of both, their paired ratio (here over there), its quartiles."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__)
+    """Prints a row a row: medians of both, their paired ratio (here over
+    there), its quartiles.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pairs", description=__doc__
+    )
     parser.add_argument("name")
     parser.add_argument("folder", type=Path, help="the other checkout")
-    parser.add_argument("--rounds", type=int, default=6, help="at least 2 (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="at least 2 (default %(default)s)"
+    )
     given = parser.parse_args()
     rounds = []
     for number in range(given.rounds):
@@ -34,7 +41,10 @@ def main() -> int:
         print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
     print(f"{'':44} {'there':>10} {'here':>10} {'here/there':>10}  quartiles")
     for row in [row for row in rounds[0][1] if row in rounds[0][0]]:
-        there, here = [each[0][row] for each in rounds], [each[1][row] for each in rounds]
+        there, here = (
+            [each[0][row] for each in rounds],
+            [each[1][row] for each in rounds],
+        )
         ratios = [b / a for a, b in zip(there, here, strict=True)]
         low, middle, high = quantiles(ratios, n=4, method="inclusive")
         print(
@@ -45,7 +55,9 @@ def main() -> int:
 
 
 def medians_of(name: str, folder: Path) -> dict[str, float]:
-    """Row -> median, of a run in a checkout; a missed target is no failure here."""
+    """Row -> median, of a run in a checkout; a missed target is no failure
+    here.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "bench", name, "--quick", "--json"],
         cwd=folder,
@@ -53,7 +65,9 @@ def medians_of(name: str, folder: Path) -> dict[str, float]:
         stdout=subprocess.PIPE,
         check=False,
     )
-    return {row["name"]: row["median"] for row in json.loads(done.stdout)["rows"]}
+    return {
+        row["name"]: row["median"] for row in json.loads(done.stdout)["rows"]
+    }
 
 
 if __name__ == "__main__":

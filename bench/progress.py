@@ -1,4 +1,6 @@
-"""Progress of a benchmark of many steps on standard error, with the time that is left."""
+"""Progress of a benchmark of many steps on standard error, with the time that
+is left.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Step:
 
 
 def time_left_s(steps: Sequence[Step], n_done: int, took_s: float) -> float:
-    """Time for the rest, if it differs from what is expected as much as the steps so far did."""
+    """Time for the rest, if it differs from what is expected as much as the
+    steps so far did.
+    """
     done_s = sum(step.expected_s for step in steps[:n_done])
     pace = took_s / done_s if done_s else 1.0
     return pace * sum(step.expected_s for step in steps[n_done:])
@@ -41,7 +45,9 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A line on the present step, with the time left."""
-        left_s = time_left_s(self._steps, self._n_done, time.monotonic() - self._began)
+        left_s = time_left_s(
+            self._steps, self._n_done, time.monotonic() - self._began
+        )
         name = self._steps[self._n_done].name
         about = f"{name}: {text}" if text else name
         minutes, seconds = divmod(round(left_s), 60)

@@ -1,4 +1,6 @@
-"""Samples into the figures every benchmark prints, and the machine they were taken on."""
+"""Samples into the figures every benchmark prints, and the machine they were
+taken on.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """One row of a benchmark: ``samples`` of ``unit``; ``extra`` is what else belongs to it.
+    """One row of a benchmark: ``samples`` of ``unit``; ``extra`` is what else
+    belongs to it.
 
-    ``meets`` says whether a stated target was met (None where there is none) and ``target`` which.
+    ``meets`` says whether a stated target was met (None where there is none)
+    and ``target`` which.
     """
 
     name: str
@@ -41,7 +45,9 @@ class Result:
 def quantile(samples: Sequence[float], q: float) -> float:
     """The smallest sample that is at least as large as a share ``q`` of them."""
     ordered = sorted(samples)
-    return ordered[max(0, min(len(ordered) - 1, -int(-q * len(ordered) // 1) - 1))]
+    return ordered[
+        max(0, min(len(ordered) - 1, -int(-q * len(ordered) // 1) - 1))
+    ]
 
 
 def summary(samples: Sequence[float]) -> dict[str, float | int]:
@@ -58,7 +64,9 @@ def summary(samples: Sequence[float]) -> dict[str, float | int]:
 
 def _first_line(*argv: str) -> str | None:
     try:
-        out = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+        out = subprocess.run(
+            argv, capture_output=True, text=True, timeout=10, check=False
+        )
     except OSError:
         return None
     lines = (out.stdout or out.stderr).splitlines()
@@ -73,7 +81,9 @@ def _version(package: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, kernel, versions and load: what a figure means nothing without."""
+    """Processor, memory, kernel, versions and load: what a figure means nothing
+    without.
+    """
     model = next(
         (
             line.split(":", 1)[1].strip()
@@ -93,6 +103,8 @@ def machine() -> dict[str, Any]:
         "numba": _version("numba"),
         "open_vswitch": _first_line("ovs-vswitchd", "--version"),
         "iproute2": _first_line("tc", "-V"),
-        "datapath": "kernel" if Path("/sys/module/openvswitch").exists() else "userspace",
+        "datapath": "kernel"
+        if Path("/sys/module/openvswitch").exists()
+        else "userspace",
         "load_average": [round(x, 2) for x in os.getloadavg()],
     }

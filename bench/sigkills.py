@@ -1,8 +1,10 @@
-"""``testbed run`` killed by SIGKILL at random moments; then ``testbed clean``, or the next run.
+"""``testbed run`` killed by SIGKILL at random moments; then ``testbed clean``,
+or the next run.
 
-After each there must be nothing of the testbed's left, and other people's things (a namespace,
-devices with a limit, a bridge with a rule, a control group with a process, some of them under names
-like the testbed's) must be as they were.
+After each there must be nothing of the testbed's left, and other people's
+things (a namespace, devices with a limit, a bridge with a rule, a control group
+with a process, some of them under names like the testbed's) must be as they
+were.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from bench.progress import Progress, Step
 from bench.samples import Result
 
 KILLS, LONGEST_S = 100, 8.0
-"""A run of the file takes some 7 s: its preflight, its network, its jobs, its end."""
+"""A run of the file takes some 7 s: its preflight, its network, its jobs, its
+end.
+"""
 RUN_TIMEOUT_S = 120.0
 GROUPS = ("freezer", "cpu", "memory", "unified", "")
 FILE = """\
@@ -43,19 +47,28 @@ workload:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=1, help="of the moments (default 1)")
-    parser.add_argument("--kills", type=int, default=KILLS, help=f"default {KILLS}")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the moments (default 1)"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=KILLS, help=f"default {KILLS}"
+    )
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """Of four kills three are followed by ``clean``, one by a run that is let to its end."""
+    """Of four kills three are followed by ``clean``, one by a run that is let
+    to its end.
+    """
     n, rng = (4 if quick else args.kills), Random(args.seed)  # noqa: S311 - no secret
     progress = Progress([Step(f"kill {k + 1}", 10.0) for k in range(n)])
     problems: list[str] = []
     moments: list[float] = []
     cleaned: list[float] = []
     ran: list[float] = []
-    with TemporaryDirectory(prefix="hosenet-kills-") as folder, _others() as others:
+    with (
+        TemporaryDirectory(prefix="hosenet-kills-") as folder,
+        _others() as others,
+    ):
         file = Path(folder) / "run.yaml"
         file.write_text(FILE)
         before = _everything()
@@ -65,16 +78,23 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                 moments.append(_killed(file, moment_s))
                 began = time.monotonic()
                 runs = k % 4 == 3
-                argv = ["run", str(file), "--out", folder] if runs else ["clean"]
+                argv = (
+                    ["run", str(file), "--out", folder] if runs else ["clean"]
+                )
                 done = _testbed(*argv)
                 (ran if runs else cleaned).append(time.monotonic() - began)
                 wrong = (
-                    [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr}"]
+                    []
+                    if done.returncode == 0
+                    else [f"exit code {done.returncode}: {done.stderr}"]
                 )
                 after = _everything()
                 wrong += [f"left: {name}" for name in sorted(after - before)]
                 wrong += [f"gone: {name}" for name in sorted(before - after)]
-                problems += [f"killed after {moment_s:.3f} s, then {argv[0]}: {w}" for w in wrong]
+                problems += [
+                    f"killed after {moment_s:.3f} s, then {argv[0]}: {w}"
+                    for w in wrong
+                ]
                 if wrong:
                     progress.say(problems[-1])
         problems += others()
@@ -92,7 +112,11 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 def _testbed(*argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "testbed.cli.main", *argv]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
     )
 
 
@@ -109,7 +133,10 @@ def _killed(file: Path, moment_s: float) -> float:
     ]
     began = time.monotonic()
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         time.sleep(moment_s)
         process.send_signal(signal.SIGKILL)
@@ -120,28 +147,42 @@ def _killed(file: Path, moment_s: float) -> float:
 def _everything() -> set[str]:
     """All that a run makes, by the machine's own tools, whoever it belongs to."""
     shown = _out("ip", "-o", "link")
-    found = {f"device {line.split(': ')[1].split('@')[0]}" for line in shown.splitlines()}
+    found = {
+        f"device {line.split(': ')[1].split('@')[0]}"
+        for line in shown.splitlines()
+    }
     found |= {f"namespace {path.name}" for path in Path("/run/netns").glob("*")}
     for kind in ("list-br", "show"):
-        found |= {f"switch {line.strip()}" for line in _out("ovs-vsctl", kind).splitlines()}
-    found |= {f"queueing {line}" for line in _out("tc", "qdisc", "show").splitlines()}
+        found |= {
+            f"switch {line.strip()}"
+            for line in _out("ovs-vsctl", kind).splitlines()
+        }
+    found |= {
+        f"queueing {line}" for line in _out("tc", "qdisc", "show").splitlines()
+    }
     for group in GROUPS:
         for path in Path("/sys/fs/cgroup", group).glob("hosenet*/*"):
             found.add(f"group {path}")
     for process in psutil.process_iter(["name", "cmdline"]):
         words = " ".join(process.info["cmdline"] or [])
-        if re.search(r"jobs\.live|controller\.launch|hosenet|testbed\.cli", words):
+        if re.search(
+            r"jobs\.live|controller\.launch|hosenet|testbed\.cli", words
+        ):
             found.add(f"process {process.pid} {words[:80]}")
     return found
 
 
 def _out(*argv: str) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run(
+        argv, capture_output=True, text=True, timeout=30, check=True
+    ).stdout
 
 
 @contextmanager
 def _others() -> Iterator[Callable[[], list[str]]]:
-    """Things of other people; yields what tells which of them are not as they were."""
+    """Things of other people; yields what tells which of them are not as they
+    were.
+    """
     bridge, spaces = "hn-zz-others", ("others-ns", "hn-others")
     made: list[tuple[str, ...]] = []
 
@@ -155,22 +196,45 @@ def _others() -> Iterator[Callable[[], list[str]]]:
         for space in spaces:
             make(("ip", "netns", "del", space), "ip", "netns", "add", space)
         pair = ("type", "veth", "peer", "name", "oth-b")
-        make(("ip", "link", "del", "oth-a"), "ip", "link", "add", "oth-a", *pair)
+        make(
+            ("ip", "link", "del", "oth-a"), "ip", "link", "add", "oth-a", *pair
+        )
         make(("true",), "tc", "qdisc", "add", "dev", "oth-a", "root", "tbf", "rate", "1mbit",
              "burst", "15k", "latency", "50ms")  # fmt: skip
-        kind = "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+        kind = (
+            "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+        )
         set_kind = ("--", "set", "bridge", bridge, f"datapath_type={kind}")
-        make(("ovs-vsctl", "del-br", bridge), "ovs-vsctl", "add-br", bridge, *set_kind)
-        make(("true",), "ovs-ofctl", "add-flow", bridge, "priority=7,actions=drop")
+        make(
+            ("ovs-vsctl", "del-br", bridge),
+            "ovs-vsctl",
+            "add-br",
+            bridge,
+            *set_kind,
+        )
+        make(
+            ("true",),
+            "ovs-ofctl",
+            "add-flow",
+            bridge,
+            "priority=7,actions=drop",
+        )
         if group.parent.is_dir():
             group.mkdir(exist_ok=True)
             (group / "cgroup.procs").write_text(str(sleeper.pid))
 
         def faults() -> list[str]:
-            out = [] if sleeper.poll() is None else ["the others' process is gone"]
+            out = (
+                []
+                if sleeper.poll() is None
+                else ["the others' process is gone"]
+            )
             if "priority=7" not in _out("ovs-ofctl", "dump-flows", bridge):
                 out.append("the others' rule is gone")
-            if group.is_dir() and str(sleeper.pid) not in (group / "cgroup.procs").read_text():
+            if (
+                group.is_dir()
+                and str(sleeper.pid) not in (group / "cgroup.procs").read_text()
+            ):
                 out.append("the others' process is in another group")
             return out
 

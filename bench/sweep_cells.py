@@ -1,9 +1,11 @@
-"""Sweeps of 1,000 and 10,000 tiny cells: cost beside the cells themselves, and the driver's memory.
+"""Sweeps of 1,000 and 10,000 tiny cells: cost beside the cells themselves, and
+the driver's memory.
 
-A cell is one job in the simulator. A sweep's cost per cell is the driver's processor time for the
-whole sweep (keys, store, tables, picture), less what cells took in the same process, over their
-number; its time on the clock is shown beside. Each size has a process of its own, whose peak memory
-is the driver's.
+A cell is one job in the simulator. A sweep's cost per cell is the driver's
+processor time for the whole sweep (keys, store, tables, picture), less what
+cells took in the same process, over their number; its time on the clock is
+shown beside. Each size has a process of its own, whose peak memory is the
+driver's.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from bench.samples import Result
 SIZES = (1000, 10_000)
 BOUND_MS = 5.0
 FLAT_MIB = 16.0
-"""The most that the driver's memory may grow by from the smaller sweep to the larger."""
+"""The most that the driver's memory may grow by from the smaller sweep to the
+larger.
+"""
 FILE = """\
 name: tiny
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
@@ -36,7 +40,9 @@ workload:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--processes", type=int, default=1, help="cells at a time (default 1)")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="cells at a time (default 1)"
+    )
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
@@ -57,8 +63,16 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 
 
 def _apart(cells: int, processes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.sweep_cells", str(cells), str(processes)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True)
+    command = [
+        sys.executable,
+        "-m",
+        "bench.sweep_cells",
+        str(cells),
+        str(processes),
+    ]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -71,7 +85,9 @@ def measured(cells: int, processes: int) -> dict[str, Any]:
 
     over = ("workload.jobs[0].vms=1,2,3,4,5", f"seed=1..{cells // 10}")
     with tempfile.TemporaryDirectory() as name:
-        plan = plan_sweep(Path("tiny.yaml"), FILE, Asked(tuple(map(read_option, over))))
+        plan = plan_sweep(
+            Path("tiny.yaml"), FILE, Asked(tuple(map(read_option, over)))
+        )
         options = SweepOptions(Path(name), processes)
         took_s, cpu_s = [], []
         for _ in range(2):
@@ -80,11 +96,16 @@ def measured(cells: int, processes: int) -> dict[str, Any]:
             took_s.append(time.perf_counter() - began_s)
             cpu_s.append(time.process_time() - cpu)
         stored = options.store.glob("??/*.jsonl")
-        inside_s = [json.loads(path.read_text().splitlines()[1])["cpu_s"] for path in stored]
+        inside_s = [
+            json.loads(path.read_text().splitlines()[1])["cpu_s"]
+            for path in stored
+        ]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "cells": len(inside_s),
-        "beside_ms": 1e3 * (cpu_s[0] - (sum(inside_s) if processes == 1 else 0.0)) / cells,
+        "beside_ms": 1e3
+        * (cpu_s[0] - (sum(inside_s) if processes == 1 else 0.0))
+        / cells,
         "cell_ms": 1e3 * sum(inside_s) / cells,
         "sweep_on_the_clock_ms": 1e3 * took_s[0] / cells,
         "found_again_ms": 1e3 * cpu_s[1] / cells,

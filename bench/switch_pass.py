@@ -1,11 +1,14 @@
-"""The cost of a pass of ovs-vswitchd's main loop, by the bridges and ports that it looks at.
+"""The cost of a pass of ovs-vswitchd's main loop, by the bridges and ports that
+it looks at.
 
-One daemon on the userspace datapath, in a namespace of its own as a network's switch parts are: a
-ping goes over two bridges, beside idle bridges with ports. Each packet waits for a pass at each
-hop, so the daemon's processor time per ping, beyond that without idle bridges, is what they add to
-the passes that a ping takes. A least-squares fit says how much a port and a bridge add.
+One daemon on the userspace datapath, in a namespace of its own as a network's
+switch parts are: a ping goes over two bridges, beside idle bridges with ports.
+Each packet waits for a pass at each hop, so the daemon's processor time per
+ping, beyond that without idle bridges, is what they add to the passes that a
+ping takes. A least-squares fit says how much a port and a bridge add.
 
-Then the same ping and a TCP stream of 500 Mbit/s under other settings of the daemon's allocator.
+Then the same ping and a TCP stream of 500 Mbit/s under other settings of the
+daemon's allocator.
 """
 
 from __future__ import annotations
@@ -30,10 +33,14 @@ from bench.samples import Result
 from testbed.backends.emu import part_switches, switch_preload
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+    machine_lock,
+)
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.commands import run as run_command
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.open_vswitch import Switch, datapath_type
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import Bridge, Link, NetworkPlan, Port, Slot
@@ -65,10 +72,11 @@ CASE_S, TCP_CASE_S = 15.0, 21.0
 
 @dataclass(frozen=True)
 class Pass:
-    """A daemon with its idle bridges: round trips, and its processor time for a ping.
+    """A daemon with its idle bridges: round trips, and its processor time for a
+    ping.
 
-    ``idle_cores``: what it takes without traffic. ``tcp_cores``, ``faults_per_s``: during the TCP
-    stream that received ``tcp_mbps``.
+    ``idle_cores``: what it takes without traffic. ``tcp_cores``,
+    ``faults_per_s``: during the TCP stream that received ``tcp_mbps``.
     """
 
     bridges: int
@@ -89,7 +97,9 @@ def run(quick: bool) -> list[Result]:
     cases = QUICK_CASES if quick else CASES
     allocators = {} if quick else ALLOCATORS
     steps = [Step(_named(*case), CASE_S) for case in cases]
-    progress = Progress([*steps, *(Step(name, TCP_CASE_S) for name in allocators)])
+    progress = Progress(
+        [*steps, *(Step(name, TCP_CASE_S) for name in allocators)]
+    )
     taken, rows = [], []
     for case in cases:
         with progress.step():
@@ -107,12 +117,18 @@ def run(quick: bool) -> list[Result]:
                 "daemon's memory, MiB": found.memory_mib,
             }
             stream = f"{name}: TCP at {TCP_MBPS} Mbit/s"
-            rows.append(Result(stream, "Mbit/s", (found.tcp_mbps,), extra=about))
+            rows.append(
+                Result(stream, "Mbit/s", (found.tcp_mbps,), extra=about)
+            )
     return rows
 
 
 def _named(bridges: int, ports: int) -> str:
-    return f"{bridges} idle bridges of {ports} ports" if bridges else "no idle bridges"
+    return (
+        f"{bridges} idle bridges of {ports} ports"
+        if bridges
+        else "no idle bridges"
+    )
 
 
 def _row(name: str, found: Pass) -> Result:
@@ -121,19 +137,31 @@ def _row(name: str, found: Pass) -> Result:
         "daemon idle, cores": round(found.idle_cores, 4),
         "daemon's memory, MiB": found.memory_mib,
     }
-    return Result(f"ping beside {name}", "ms", found.round_trips_ms, extra=about)
+    return Result(
+        f"ping beside {name}", "ms", found.round_trips_ms, extra=about
+    )
 
 
 def fit(taken: Sequence[Pass]) -> list[Result]:
-    """Least squares: the daemon's time per ping, by idle ports and bridges; and its memory."""
-    matrix = np.array([[1.0, each.bridges * each.ports, each.bridges] for each in taken])
+    """Least squares: the daemon's time per ping, by idle ports and bridges; and
+    its memory.
+    """
+    matrix = np.array(
+        [[1.0, each.bridges * each.ports, each.bridges] for each in taken]
+    )
     us = np.array([1e3 * each.ms_per_ping for each in taken])
     (alone, port, bridge), *_ = np.linalg.lstsq(matrix, us, rcond=None)
-    off = {"largest residual, µs": round(float(np.abs(us - matrix @ (alone, port, bridge)).max()))}
+    off = {
+        "largest residual, µs": round(
+            float(np.abs(us - matrix @ (alone, port, bridge)).max())
+        )
+    }
     mib = np.array([float(each.memory_mib) for each in taken])
     (empty, port_mib, bridge_mib), *_ = np.linalg.lstsq(matrix, mib, rcond=None)
     return [
-        Result("a ping, without idle bridges", "µs", (float(alone),), extra=off),
+        Result(
+            "a ping, without idle bridges", "µs", (float(alone),), extra=off
+        ),
         Result("a port adds to a ping", "µs", (float(port),)),
         Result("a bridge adds to a ping", "µs", (float(bridge),)),
         Result("a bridge, in ports", "ratio", (float(bridge / port),)),
@@ -159,22 +187,43 @@ def measured(bridges: int, ports: int, *, tcp: bool = False) -> Pass:
         trips = ping_ms(netns[0], ADDRESSES[1])
         spent_s = cpu_s(pid) - before - idle_cores * (time.monotonic() - began)
         memory = psutil.Process(pid).memory_info().rss >> 20
-        found = Pass(bridges, ports, trips, 1e3 * spent_s / (len(trips) + 3), idle_cores, memory)
+        found = Pass(
+            bridges,
+            ports,
+            trips,
+            1e3 * spent_s / (len(trips) + 3),
+            idle_cores,
+            memory,
+        )
         return _with_tcp(found, pid, netns) if tcp else found
 
 
 def _with_tcp(found: Pass, pid: int, netns: tuple[str, str]) -> Pass:
     inside = [("ip", "netns", "exec", name) for name in netns]
     server = subprocess.Popen(
-        [*inside[1], "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*inside[1], "iperf3", "-s", "-1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         time.sleep(0.3)
-        client = ("iperf3", "-c", ADDRESSES[1], "-t", str(TCP_S), "-b", f"{TCP_MBPS}M", "-J")
+        client = (
+            "iperf3",
+            "-c",
+            ADDRESSES[1],
+            "-t",
+            str(TCP_S),
+            "-b",
+            f"{TCP_MBPS}M",
+            "-J",
+        )
         began, before, faults = time.monotonic(), cpu_s(pid), _minor_faults(pid)
         done = json.loads(run_command([*inside[0], *client]).stdout)
         lasted_s = time.monotonic() - began
-        cores, faults = (cpu_s(pid) - before) / lasted_s, _minor_faults(pid) - faults
+        cores, faults = (
+            (cpu_s(pid) - before) / lasted_s,
+            _minor_faults(pid) - faults,
+        )
     finally:
         server.terminate()
         server.wait()
@@ -195,12 +244,17 @@ def _minor_faults(pid: int) -> int:
 
 
 def idle_plan(bridges: int, ports: int) -> NetworkPlan:
-    """Two bridges with a VM each and a cable between them; idle ones, each cabled to itself.
+    """Two bridges with a VM each and a cable between them; idle ones, each
+    cabled to itself.
 
-    And one bridge more, which is a part by itself: a network of one part has no part at all.
+    And one bridge more, which is a part by itself: a network of one part has no
+    part at all.
     """
     names = ["x", "y", *(f"i{i}" for i in range(bridges)), "o"]
-    made = [Bridge(f"{PREFIX}-{name}", i, i + 1, "rack") for i, name in enumerate(names)]
+    made = [
+        Bridge(f"{PREFIX}-{name}", i, i + 1, "rack")
+        for i, name in enumerate(names)
+    ]
     x, y, other = made[0].name, made[1].name, made[-1].name
     slots = tuple(
         Slot(i, 0, Port(name, f"{name}v0", 1), f"02:48:4e:00:00:{i + 1:02x}")
@@ -209,14 +263,20 @@ def idle_plan(bridges: int, ports: int) -> NetworkPlan:
     links = [Link(Port(x, f"{x}-u0", 2), Port(y, f"{y}-d0", 2), LINK_BPS)]
     for bridge in made[2:-1]:
         for i in range(1, ports + 1, 2):
-            lower, upper = (Port(bridge.name, f"{bridge.name}p{n}", n) for n in (i, i + 1))
+            lower, upper = (
+                Port(bridge.name, f"{bridge.name}p{n}", n) for n in (i, i + 1)
+            )
             links.append(Link(lower, upper, LINK_BPS))
     return NetworkPlan(PREFIX, tuple(made), tuple(links), slots)
 
 
 @contextmanager
-def one_daemon(bridges: int, ports: int) -> Iterator[tuple[int, tuple[str, str]]]:
-    """The process that forwards, and the namespaces of the two VMs, with their addresses."""
+def one_daemon(
+    bridges: int, ports: int
+) -> Iterator[tuple[int, tuple[str, str]]]:
+    """The process that forwards, and the namespaces of the two VMs, with their
+    addresses.
+    """
     plan = idle_plan(bridges, ports)
     *watched, other = [bridge.node for bridge in plan.bridges]
     planned = (
@@ -229,13 +289,21 @@ def one_daemon(bridges: int, ports: int) -> Iterator[tuple[int, tuple[str, str]]
         journal = CleanupJournal.create("benchmark switch-pass")
         stack.callback(remove_run, journal)
         cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
+        journal.add(
+            [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
+        )
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()
-        stack.enter_context(mock.patch.object(part_switches, "switch_parts", return_value=planned))
-        parts = stack.enter_context(part_switches.switch_in_parts(plan, journal))
-        network = stack.enter_context(Network(plan, journal, 0, parts))
+        stack.enter_context(
+            mock.patch.object(
+                part_switches, "switch_parts", return_value=planned
+            )
+        )
+        parts = stack.enter_context(
+            part_switches.switch_in_parts(plan, journal)
+        )
+        network = stack.enter_context(EmulatedNetwork(plan, journal, 0, parts))
         _forward(parts[0].switch, plan)
         network.allow_borrowing()  # the stream is no tenant's: else it has a thousandth of the link
         pid = network.switch_pids[0]
@@ -245,11 +313,19 @@ def one_daemon(bridges: int, ports: int) -> Iterator[tuple[int, tuple[str, str]]
 
 
 def _forward(switch: Switch, plan: NetworkPlan) -> None:
-    """Two learning bridges, no controller that the daemon would call again and again."""
-    alone = [part for bridge in plan.bridges[:-1] for part in ("--", "del-controller", bridge.name)]
+    """Two learning bridges, no controller that the daemon would call again and
+    again.
+    """
+    alone = [
+        part
+        for bridge in plan.bridges[:-1]
+        for part in ("--", "del-controller", bridge.name)
+    ]
     switch.vsctl(alone)
     for bridge in plan.bridges[:2]:
         at = f"unix:{switch.run_dir}/{bridge.name}.mgmt"
-        run_command(["ovs-ofctl", "-O", "OpenFlow13", "add-flow", at, "actions=normal"])
+        run_command(
+            ["ovs-ofctl", "-O", "OpenFlow13", "add-flow", at, "actions=normal"]
+        )
     for slot, address in zip(plan.slots, ADDRESSES, strict=False):
         ip_batch([f"addr add {address}/24 dev eth0"], slot.netns)

@@ -1,4 +1,6 @@
-"""A 32-VM tenant in (flows confirmed by barrier on all switches, limits applied), and re-rated."""
+"""A 32-VM tenant in (flows confirmed by barrier on all switches, limits
+applied), and re-rated.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,19 @@ def run(quick: bool) -> list[Result]:
         slots = emulation.plan.slots
         placement = Placement(
             emulation.datacentre.trees[0].root,
-            tuple((server, 2) for server in range(emulation.datacentre.n_servers)),
+            tuple(
+                (server, 2) for server in range(emulation.datacentre.n_servers)
+            ),
         )
         for i in range(repeats):
             tenant = tenant_plan(
-                emulation.datacentre, emulation.plan, placement, slots, i + 1, f"t{i}", RATE_BPS
+                emulation.datacentre,
+                emulation.plan,
+                placement,
+                slots,
+                i + 1,
+                f"t{i}",
+                RATE_BPS,
             )
             start = time.perf_counter()
             emulation.admit(tenant)
@@ -50,4 +60,10 @@ def run(quick: bool) -> list[Result]:
 def _row(name: str, samples_s: list[float], target_s: float) -> Result:
     median_s = sorted(samples_s)[len(samples_s) // 2]
     target = f"median under {1e3 * target_s:g} ms"
-    return Result(name, "ms", tuple(1e3 * s for s in samples_s), target, median_s < target_s)
+    return Result(
+        name,
+        "ms",
+        tuple(1e3 * s for s in samples_s),
+        target,
+        median_s < target_s,
+    )

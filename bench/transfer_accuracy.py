@@ -11,27 +11,44 @@ WITHIN = 0.01
 
 
 def run(quick: bool) -> list[Result]:
-    """Single transfers of 3 s from 5 to 950 Mbit/s, then four of 100 Mbit/s at once."""
+    """Single transfers of 3 s from 5 to 950 Mbit/s, then four of 100 Mbit/s at
+    once.
+    """
     repeats = 1 if quick else 3
     results = []
     with network(five_switches(1_000_000_000, 4)) as emulation:
         for mbps in RATES_MBPS:
             tenant = pair(emulation, 1, 0, mbps * 1_000_000)
             emulation.admit(tenant)
-            runs = [transfer(emulation, [tenant], DURATION_S)[0] for _ in range(repeats)]
+            runs = [
+                transfer(emulation, [tenant], DURATION_S)[0]
+                for _ in range(repeats)
+            ]
             emulation.dismiss(tenant)
             again = sum(one.retransmits for one in runs)
-            results.append(_row(f"single {mbps} Mbit/s", [one.ratio for one in runs], again))
+            results.append(
+                _row(
+                    f"single {mbps} Mbit/s", [one.ratio for one in runs], again
+                )
+            )
         four = [pair(emulation, i + 1, i, 100_000_000) for i in range(4)]
         for tenant in four:
             emulation.admit(tenant)
-        runs = [one for _ in range(repeats) for one in transfer(emulation, four, DURATION_S)]
+        runs = [
+            one
+            for _ in range(repeats)
+            for one in transfer(emulation, four, DURATION_S)
+        ]
         again = sum(one.retransmits for one in runs)
-        results.append(_row("four at once, 100 Mbit/s", [one.ratio for one in runs], again))
+        results.append(
+            _row("four at once, 100 Mbit/s", [one.ratio for one in runs], again)
+        )
     return results
 
 
 def _row(name: str, ratios: list[float], retransmits: int) -> Result:
     meets = all(abs(ratio - 1) <= WITHIN for ratio in ratios)
     extra = {"retransmits": retransmits}
-    return Result(name, "ratio", tuple(ratios), "every one within 1 % of 1", meets, extra)
+    return Result(
+        name, "ratio", tuple(ratios), "every one within 1 % of 1", meets, extra
+    )

@@ -1,7 +1,9 @@
-"""``vmplace`` for jobs of 100 VMs, in data centres that JSA has filled, 1,600 and 8,000 machines.
+"""``vmplace`` for jobs of 100 VMs, in data centres that JSA has filled, 1,600
+and 8,000 machines.
 
-A state is what was free when a round of a JSA run began, where that were 100 slots or more: fewer
-are refused at a glance. The job asks for 10 to 200 Mbit/s per VM.
+A state is what was free when a round of a JSA run began, where that were 100
+slots or more: fewer are refused at a glance. The job asks for 10 to 200 Mbit/s
+per VM.
 """
 
 from __future__ import annotations
@@ -57,12 +59,16 @@ def _experiment(fanout: tuple[int, int, int], jobs: int) -> Experiment:
 
 
 def take(machines: int, path: str) -> int:
-    """Play a run of as many jobs as fill the data centre, and save the states it met."""
+    """Play a run of as many jobs as fill the data centre, and save the states
+    it met.
+    """
     fanout = SIZES[machines][0]
     experiment = _experiment(fanout, jobs=2500 * machines // 1600)
     noted = _Noted()
     backend = SimulatedBackend()
-    Engine(experiment.datacentre, experiment.jobs, noted, backend, lambda _: None).run()
+    Engine(
+        experiment.datacentre, experiment.jobs, noted, backend, lambda _: None
+    ).run()
     step = -(-len(noted.seen) // MOST_STATES)
     slots, bps = zip(*noted.seen[::step], strict=True)
     np.savez(path, slots=np.stack(slots), bps=np.stack(bps))
@@ -75,16 +81,22 @@ def embed_all(machines: int, path: str, repeats: int) -> dict[str, Any]:
     datacentre = _experiment(SIZES[machines][0], jobs=2500).datacentre
     chosen = embedder("vmplace")
     took_ms, placed = [], 0
-    for slots, bps, rate_bps in zip(saved["slots"], saved["bps"], cycle(RATES_BPS), strict=False):
+    for slots, bps, rate_bps in zip(
+        saved["slots"], saved["bps"], cycle(RATES_BPS), strict=False
+    ):
         residual = Residual(slots, bps)
         took_s = []
         for _ in range(repeats):
             began = time.perf_counter()
             chosen.embed(datacentre, residual, N_VMS, rate_bps)
             took_s.append(time.perf_counter() - began)
-        placed += isinstance(chosen.embed(datacentre, residual, N_VMS, rate_bps), Placement)
+        placed += isinstance(
+            chosen.embed(datacentre, residual, N_VMS, rate_bps), Placement
+        )
         took_ms.append(1e3 * min(took_s))
-    used = 1.0 - float(saved["slots"].sum(axis=1).mean()) / datacentre.total_slots
+    used = (
+        1.0 - float(saved["slots"].sum(axis=1).mean()) / datacentre.total_slots
+    )
     return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
 
 
@@ -95,7 +107,11 @@ def run(quick: bool) -> list[Result]:
         for machines in (1_600,) if quick else SIZES:
             path = str(Path(folder, f"{machines}.npz"))
             measured(take, {"machines": machines, "path": path})
-            asking = {"machines": machines, "path": path, "repeats": 1 if quick else 3}
+            asking = {
+                "machines": machines,
+                "path": path,
+                "repeats": 1 if quick else 3,
+            }
             found = measured(embed_all, asking).returned
             samples, limit_ms = tuple(found["ms"]), SIZES[machines][1]
             rows.append(
@@ -105,7 +121,10 @@ def run(quick: bool) -> list[Result]:
                     samples,
                     f"median at most {limit_ms:g} ms",
                     summary(samples)["median"] <= limit_ms,
-                    {"placed": found["placed"], "slots_used": found["slots_used"]},
+                    {
+                        "placed": found["placed"],
+                        "slots_used": found["slots_used"],
+                    },
                 )
             )
     return rows

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from controller.values import Network, Switch, Tenant, to_json
+from controller.values import NetworkSwitches, Switch, Tenant, to_json
 
 CONFIRM_TIMEOUT_S = 30.0
+# For connecting, and for every answer that needs no switch.
 ANSWER_TIMEOUT_S = 10.0
-"""For connecting, and for every answer that needs no switch."""
+# Of a request that is refused because there were too many others.
 _ATTEMPTS = 10
-"""Of a request that is refused because there were too many others: a second lies between two."""
+# Wait beyond the controller's own: its answer says more than a time-out.
 _SLACK_S = 5.0
-"""Extra wait of the client beyond the controller's: its answer says more than a time-out."""
 
 
 class ControllerError(Exception):
@@ -32,17 +32,28 @@ class ControllerUnreachable(ControllerError):
 
 
 class ControllerRefused(ControllerError):
-    """The controller understood and declined; `problems` has everything that is wrong."""
+    """The controller understood and declined; `problems` says all its reasons."""
 
-    def __init__(self, status: int, error: str, problems: Sequence[str]) -> None:
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        problems: Sequence[str],
+    ) -> None:
         self.status = status
         self.error = error
         self.problems = tuple(problems)
-        super().__init__(": ".join([error, "; ".join(problems)] if problems else [error]))
+        message = error
+        if problems:
+            message += ": " + "; ".join(problems)
+        super().__init__(message)
 
 
 class SwitchesMissing(ControllerError):
-    """Accepted, but these switches have not confirmed in time. They will when they connect."""
+    """A change is accepted, and these switches have not confirmed in time.
+
+    They will when they connect.
+    """
 
     def __init__(self, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
@@ -52,14 +63,20 @@ class SwitchesMissing(ControllerError):
 class SwitchesRefused(ControllerError):
     """Switches refused the rules: (name, reason) each. A tenant is then not in."""
 
-    def __init__(self, refused: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        refused: Sequence[tuple[str, str]],
+    ) -> None:
         self.refused = tuple(refused)
         reasons = "; ".join(f"{name}: {why}" for name, why in self.refused)
         super().__init__(f"switches refused the rules: {reasons}")
 
 
 class ControllerClient:
-    """Calls to a controller on loopback. All raise `ControllerError` or one of its kinds."""
+    """Calls to a controller on loopback.
+
+    All raise `ControllerError` or one of its kinds.
+    """
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -73,56 +90,82 @@ class ControllerClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the next call opens another."""
+        """Closes the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def put_network(self, switches: Sequence[Switch]) -> None:
-        """Say which switches there are. Those connected already are brought up at once."""
-        self._call("PUT", "/v1/network", to_json(Network(tuple(switches))))
+        """Replaces the switches; those connected are brought up at once."""
+        self._call(
+            "PUT", "/v1/network", to_json(NetworkSwitches(tuple(switches)))
+        )
 
-    def wait_connected(self, dpids: Iterable[int] | None = None, timeout_s: float = 10.0) -> None:
-        """Wait until these switches (all of the network if None) have their rules.
+    def wait_connected(
+        self,
+        dpids: Iterable[int] | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        """Waits until these switches (None: the network's) have their rules.
 
         Raises `SwitchesMissing` with the names of those that have not.
         """
-        asked: dict[str, object] = {"timeout_s": float(timeout_s)}
+        wanted: dict[str, object] = {"timeout_s": float(timeout_s)}
         if dpids is not None:
-            asked["dpids"] = sorted(dpids)
-        self._call("POST", "/v1/wait", json.dumps(asked).encode(), wait_s=timeout_s)
+            wanted["dpids"] = sorted(dpids)
+        body = json.dumps(wanted).encode()
+        self._call("POST", "/v1/wait", body, wait_s=timeout_s)
 
-    def add_tenant(self, tenant: Tenant, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
-        """Bring a tenant in; returns when all its switches have confirmed.
+    def add_tenant(
+        self,
+        tenant: Tenant,
+        timeout_s: float = CONFIRM_TIMEOUT_S,
+    ) -> None:
+        """Brings a tenant in; returns when all its switches have confirmed.
 
-        The very same tenant may be added again. Raises `ControllerRefused` (a taken id or prefix,
-        an unknown switch), `SwitchesMissing` (the tenant is in, and the missing switches get
-        their rules when they connect) or `SwitchesRefused` (it is not in).
+        The very same tenant may be added again. Raises `ControllerRefused` (a
+        taken id or prefix, an unknown switch), `SwitchesMissing` (the tenant is
+        in, and the missing switches get their rules when they connect) or
+        `SwitchesRefused` (it is not in).
         """
         target = f"/v1/tenants?timeout_s={float(timeout_s)}"
         self._call("POST", target, to_json(tenant), wait_s=timeout_s)
 
-    def move_tenant(self, tenant: Tenant, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
-        """Bring a tenant to another tree, make before break; returns when the old one is empty.
+    def move_tenant(
+        self,
+        tenant: Tenant,
+        timeout_s: float = CONFIRM_TIMEOUT_S,
+    ) -> None:
+        """Brings a tenant to another tree, make before break.
 
-        May be repeated. Raises as :meth:`add_tenant`; refused by a switch it is on its old tree.
+        Returns when the old tree is empty. May be repeated. Raises as
+        :meth:`add_tenant`; refused by a switch, the tenant is on its old tree.
         """
         target = f"/v1/tenants/{tenant.id}?timeout_s={float(timeout_s)}"
         self._call("PUT", target, to_json(tenant), wait_s=timeout_s)
 
-    def remove_tenant(self, tenant_id: int, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
-        """Take a tenant out; returns when all its switches have confirmed."""
+    def remove_tenant(
+        self,
+        tenant_id: int,
+        timeout_s: float = CONFIRM_TIMEOUT_S,
+    ) -> None:
+        """Takes a tenant out; returns when all its switches have confirmed."""
         target = f"/v1/tenants/{tenant_id}?timeout_s={float(timeout_s)}"
         self._call("DELETE", target, wait_s=timeout_s)
 
-    # ----------------------------------------------------------------------------- the wire
+    # -- the wire
 
     def _call(
-        self, method: str, target: str, body: bytes = b"", wait_s: float = 0.0
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        wait_s: float = 0.0,
     ) -> dict[str, Any]:
         timeout_s = max(ANSWER_TIMEOUT_S, wait_s + _SLACK_S)
+        quoted = quote(target, safe="/?&=.")
         try:
-            status, text = self._exchange(method, quote(target, safe="/?&=."), body, timeout_s)
+            status, text = self._exchange(method, quoted, body, timeout_s)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ControllerUnreachable(
@@ -133,29 +176,45 @@ class ControllerClient:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise ControllerUnreachable(f"port {self._port} is answered by something else")
+            raise ControllerUnreachable(
+                f"port {self._port} is answered by something else"
+            )
         if status >= 300:
             raise _error(status, answer)
         return answer
 
     def _exchange(
-        self, method: str, target: str, body: bytes, timeout_s: float, attempts: int = _ATTEMPTS
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        timeout_s: float,
+        attempts: int = _ATTEMPTS,
     ) -> tuple[int, bytes]:
-        """One request and its answer. A kept connection that has gone stale is replaced once."""
+        """One request and its answer.
+
+        A kept connection that has gone stale is replaced once.
+        """
         fresh = self._connection is None
+        # A controller that is not there is not asked again.
         connection = self._connected(timeout_s)
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/json",
+        }
         try:
             connection.request(method, target, body, headers)
             response = connection.getresponse()
         except (ConnectionError, http.client.BadStatusLine) as error:
-            # The server closes idle connections, its restart closes all, and among very many new
-            # ones it may close this. Every call may be repeated: the state it asks for is the same
-            # state the second time.
+            # The server closes idle connections, its restart closes all, and
+            # among very many new ones it may close this. Every call may be
+            # repeated: the state it asks for is the same state the second time.
             self.close()
-            if fresh and (attempts == 1 or not isinstance(error, ConnectionError)):
+            if not fresh:
+                return self._exchange(method, target, body, timeout_s, attempts)
+            if attempts == 1 or not isinstance(error, ConnectionError):
                 raise
-            return self._exchange(method, target, body, timeout_s, attempts - fresh)
+            return self._exchange(method, target, body, timeout_s, attempts - 1)
         text = response.read()
         if response.will_close:
             self.close()
@@ -166,17 +225,26 @@ class ControllerClient:
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout_s)
+            self._connection = http.client.HTTPConnection(
+                "127.0.0.1", self._port, timeout_s
+            )
             self._connection.connect()
+        # Kept connections have the time limit of the call before.
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
         return self._connection
 
 
-def _error(status: int, answer: dict[str, Any]) -> ControllerError:
+def _error(
+    status: int,
+    answer: dict[str, Any],
+) -> ControllerError:
     error = str(answer.get("error", f"status {status}"))
     if status == 504 and "missing" in answer:
         return SwitchesMissing(answer["missing"])
     if status == 502 and "refused" in answer:
-        return SwitchesRefused([(one["switch"], one["reason"]) for one in answer["refused"]])
+        refused = []
+        for switch in answer["refused"]:
+            refused.append((switch["switch"], switch["reason"]))
+        return SwitchesRefused(refused)
     return ControllerRefused(status, error, answer.get("problems", []))

@@ -1,9 +1,10 @@
-"""The OpenFlow application: hands what switches say to the control plane, and back.
+"""The OpenFlow application: messages from switches to the control plane, and back.
 
-A shim. It runs unchanged on Ryu (green threads) and on os-ken (native threads); all decisions are
-the control plane's, all bytes of rules are `openflow13`'s. Nothing else in the project imports
-either library: which one is decided by `library.choose_library` when this module is imported, and
-a process that runs Ryu calls `library.prepare` before that.
+A shim. It runs unchanged on Ryu (green threads) and on os-ken (native threads);
+all decisions are the control plane's, all bytes of rules are `openflow13`'s.
+Nothing else in the project imports either library: which one is decided by
+`library.choose_library` when this module is imported, and a process that runs
+Ryu calls `library.prepare` before that.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from controller.library import PACKAGES, choose_library
 from controller.rate_limit import Places, SparseLog, shut_down
 
 LOG = logging.getLogger(__name__)
+# Any process on the machine may connect, and send what it likes.
 COMPLAINTS = SparseLog(LOG)
-"""Any process on the machine may connect, and send what it likes, as often as it likes."""
 
+# For a connection's handshake, and later for a message from first byte to last.
 HANDSHAKE_TIMEOUT_S = 10.0
-"""For a connection's handshake, and later for a message from its first byte to its last."""
+# Connections in their handshake: the oldest makes room for a new one.
 HANDSHAKES_MAX = 1024
-"""Connections in their handshake: the oldest makes room for a new one."""
+# Messages that wait for a switch to read them.
 OUTBOX_MAX = 1024
-"""Messages that wait for a switch to read them."""
 
 LIBRARY = choose_library()
 _PACKAGE = PACKAGES[LIBRARY]
@@ -43,21 +44,22 @@ def _module(name: str) -> Any:
 
 
 if LIBRARY == "ryu":
-    # Ryu's application manager imports its own web server, which asks eventlet for a name that
-    # eventlet gave up in 0.30.3. The server is never started.
+    # Ryu's application manager imports its own web server, which asks eventlet
+    # for a name that eventlet gave up in 0.30.3. The server is never started.
     _wsgi: Any = importlib.import_module("eventlet.wsgi")
     if not hasattr(_wsgi, "ALREADY_HANDLED"):
         _wsgi.ALREADY_HANDLED = object()
 
-# os-ken: the application manager has to come first, or its modules import each other in a circle.
+# os-ken: the application manager has to come first, or its modules import each
+# other in a circle.
 app_manager = _module("base.app_manager")
 configuration = _module("cfg").CONF
 _Datapath: Any = _module("controller.controller").Datapath
 handler = _module("controller.handler")
 hub = _module("lib.hub")
 if LIBRARY == "os-ken":
-    # It takes any exception for a thread's wish to end: an application that raises one would
-    # hear no more events, without a word. Nothing raises this.
+    # It takes any exception for a thread's wish to end: an application that
+    # raises one would hear no more events, without a word. Nothing raises this.
     hub.TaskExit = type("TaskExit", (BaseException,), {})
 ofp_event = _module("controller.ofp_event")
 _Handshake: Any = _module("controller.ofp_handler").OFPHandler
@@ -65,39 +67,49 @@ ofproto = _module("ofproto.ofproto_v1_3")
 _get_versions = _module("ofproto").get_ofp_modules
 
 _OURS = "HELLO ERROR ECHO_REQUEST ECHO_REPLY FEATURES_REPLY MULTIPART_REPLY BARRIER_REPLY"
-OUR_MESSAGES = frozenset(getattr(ofproto, f"OFPT_{name}") for name in _OURS.split())
-"""Types that our application, and the handshake, need to hear."""
+# Types that our application, and the handshake, need to hear.
+OUR_MESSAGES = frozenset(
+    getattr(ofproto, f"OFPT_{name}") for name in _OURS.split()
+)
 
-Application: Any = app_manager.RyuApp if LIBRARY == "ryu" else app_manager.OSKenApp
-"""The base class of an OpenFlow application."""
+_BASES = {"ryu": "RyuApp", "os-ken": "OSKenApp"}
+# The base class of an OpenFlow application.
+Application: Any = getattr(app_manager, _BASES[LIBRARY])
 
 
 class Unusable(Exception):
-    """Input of a connection that is no OpenFlow we can use. The message says why."""
+    """Input that is no OpenFlow we can use; the message says why."""
 
 
 class SwitchConnection(_Datapath):  # type: ignore[misc]
-    """One switch's connection: the library's, with an outbox and a reader of its own.
+    """One switch's connection: the library's, with its own outbox and reader.
 
-    The library's outbox holds 16 messages, and sending a 17th blocks: one switch that does not
-    read would stall the whole control plane. Here no send blocks. A switch that reads nothing for
-    the library's send time-out (5 s), or leaves OUTBOX_MAX messages unread, is cut off.
+    The library's outbox holds 16 messages, and sending a 17th blocks: one
+    switch that does not read would stall the whole control plane. Here no send
+    blocks. A switch that reads nothing for the library's send time-out (5 s),
+    or leaves OUTBOX_MAX messages unread, is cut off.
 
-    The library's reader waits for ever for the rest of a handshake or a message, writes a traceback
-    for each message that it cannot read, and some that are made for it keep it busy for ever:
-    lengths of zero inside. Here types other than `only` (None: every type is for somebody) are
-    passed over, and of hellos and, with `only`, of statistics the library reads the head alone.
+    The library's reader waits for ever for the rest of a handshake or a
+    message, writes a traceback for each message that it cannot read, and some
+    that are made for it keep it busy for ever: lengths of zero inside. Here
+    types other than `only` (None: every type is for somebody) are passed over,
+    and of hellos and, with `only`, of statistics the library reads the head
+    alone.
     """
 
     def __init__(
-        self, connection: socket.socket, address: tuple[str, int], only: Container[int] | None
+        self,
+        connection: socket.socket,
+        address: tuple[str, int],
+        only: Container[int] | None,
     ) -> None:
         self._outbox: Any = hub.Queue()
         self._bundles = 0
         self._only = only
         self._until_s: float | None = time.monotonic() + HANDSHAKE_TIMEOUT_S
         super().__init__(connection, address)
-        # The library numbers its own messages from here; tickets have the highest bit set.
+        # The library numbers its own messages from here; tickets have the
+        # highest bit set.
         self.xid = 0
 
     @property
@@ -106,30 +118,37 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         return int(self.id or 0)
 
     def request_flows(self, ticket: int) -> None:
-        """See `control_plane.Channel`."""
+        """See `control_plane.SwitchChannel`."""
         self.send(openflow13.encode_flow_stats_request(ticket))
 
-    def send_batch(self, changes: Sequence[Change], ticket: int) -> None:
-        """See `control_plane.Channel`."""
+    def send_batch(
+        self,
+        changes: Sequence[Change],
+        ticket: int,
+    ) -> None:
+        """See `control_plane.SwitchChannel`."""
         self._bundles += 1
         self.send(openflow13.encode_batch(changes, self._bundles, ticket))
 
     def hang_up(self) -> None:
-        """See `control_plane.Channel`."""
+        """See `control_plane.SwitchChannel`."""
         self.give_up("another connection takes its place")
 
     def complain(self, why: str) -> None:
-        """Write a line on this connection to the log, unless there are too many."""
-        who = f"switch {self.dpid:#x}" if self.dpid else "OpenFlow connection"
-        COMPLAINTS.warning(f"{who} at {self.address[0]}:{self.address[1]}: {why}")
+        """Writes a line about this connection, unless there are too many."""
+        name = "OpenFlow connection"
+        if self.dpid:
+            name = f"switch {self.dpid:#x}"
+        host, port = self.address[:2]
+        COMPLAINTS.warning(f"{name} at {host}:{port}: {why}")
 
     def give_up(self, why: str) -> None:
-        """Close the connection, and say why in the log."""
+        """Closes the connection, and says why in the log."""
         self.complain(f"closed: {why}")
         shut_down(self.socket)
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
-        """Put a message into the outbox. The library's messages come this way, too."""
+        """Puts a message into the outbox; the library's come this way, too."""
         if self._outbox.qsize() >= OUTBOX_MAX and not close_socket:
             self.give_up(f"it leaves {OUTBOX_MAX} messages unread")
             return False
@@ -137,11 +156,11 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         return True
 
     def serve(self, handshakes: Places) -> None:
-        """Serve the connection until it ends, and tell that it has. Raises `Unusable`.
+        """Serves the connection until it ends, and reports its end.
 
-        It has a place among `handshakes` until its own is done. The library's method waits for its
-        sending thread after killing it, and native threads cannot be killed. This one ends on its
-        last message.
+        It has a place among `handshakes` until its own is done. The library's
+        method waits for its sending thread after killing it, and native threads
+        cannot be killed. This one ends on its last message. Raises `Unusable`.
         """
         sender = hub.spawn(self._send_loop)
         self.send_msg(self.ofproto_parser.OFPHello(self))
@@ -153,6 +172,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                         raise Unusable("it has no datapath id")
                     self._until_s = None
                     handshakes.leave(self.socket)
+                # Green threads run until they yield.
                 hub.sleep(0)
         except (EOFError, OSError) as error:
             LOG.debug("switch %#x at %s: %r", self.dpid, self.address, error)
@@ -173,44 +193,61 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 if not part:
                     raise EOFError
                 data += part
-                self._until_s = self._until_s or time.monotonic() + HANDSHAKE_TIMEOUT_S
+                if self._until_s is None:  # the first byte of a message
+                    self._until_s = time.monotonic() + HANDSHAKE_TIMEOUT_S
             if self._until_s is not None and time.monotonic() > self._until_s:
-                raise Unusable(f"more than {HANDSHAKE_TIMEOUT_S:g} s for a handshake or a message")
+                raise Unusable(
+                    f"more than {HANDSHAKE_TIMEOUT_S:g} s "
+                    "for a handshake or a message"
+                )
         return data
 
     def _take_message(self) -> None:
         head = self._exactly(openflow13.HEADER.size)
         version, kind, length, xid = openflow13.HEADER.unpack(head)
+        title = f"version {version:#x}, type {kind}, {length} bytes"
         if version not in _get_versions() or length < len(head):
-            raise Unusable(f"version {version:#x}, type {kind}, {length} bytes is no OpenFlow")
+            raise Unusable(f"{title} is no OpenFlow")
         data = head + self._exactly(length - len(head))
         if self._only is not None and kind not in self._only:
             return
         try:
             event = self._event(version, kind, xid, data)
         except Exception as error:  # noqa: BLE001 - the library's, of any kind
-            why = f"version {version:#x}, type {kind}, {length} bytes: {error!r}"
             if self._only is not None or self.state != handler.MAIN_DISPATCHER:
-                raise Unusable(why) from None
+                raise Unusable(f"{title}: {error!r}") from None
             # The library does not know all that true switches say.
-            self.complain(f"passed over: {why}")
-            return
+            self.complain(f"passed over: {title}: {error!r}")
+        else:
+            self._deliver(event)
+
+    def _deliver(self, event: Any) -> None:
         self.ofp_brick.send_event_to_observers(event, self.state)
         for handle in self.ofp_brick.get_handlers(event, self.state):
             handle(event)
 
-    def _event(self, version: int, kind: int, xid: int, data: bytearray) -> Any:
-        """A message as the library's event. Raises whatever the library does if it is none."""
-        read = data
+    def _event(
+        self,
+        version: int,
+        kind: int,
+        xid: int,
+        data: bytearray,
+    ) -> Any:
+        """A message as the library's event.
+
+        Raises whatever the library does if it is none.
+        """
+        n_parsed = len(data)
         if kind == ofproto.OFPT_HELLO:
-            read = data[: openflow13.HEADER.size]
+            n_parsed = openflow13.HEADER.size
         elif self._only is not None:
             if version != ofproto.OFP_VERSION:
                 raise ValueError("another version than the handshake's")
             if kind == ofproto.OFPT_MULTIPART_REPLY:
-                read = data[: openflow13.HEADER.size + openflow13.MULTIPART.size]
+                n_parsed = openflow13.HEADER.size + openflow13.MULTIPART.size
+        parsed = data[:n_parsed]
         parse = _get_versions()[version][1].msg_parser
-        message = parse(self, version, kind, len(read), xid, read)
+        message = parse(self, version, kind, len(parsed), xid, parsed)
         message.set_buf(data)
         return ofp_event.ofp_msg_to_ev(message)
 
@@ -229,14 +266,18 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
 class Listener(_Handshake):  # type: ignore[misc]
     """The library's handshake, on sockets that are bound already.
 
-    The library would bind one itself, to all addresses and with a backlog of 50; a network of two
-    hundred switches comes all at once. ``only`` is `SwitchConnection`'s.
+    The library would bind one itself, to all addresses and with a backlog of
+    50; a network of two hundred switches comes all at once. ``only`` is
+    `SwitchConnection`'s.
     """
 
-    error_msg_handler = None  # The library's logs what came, and fails where that is no text.
+    # The library's logs what came, and fails where that is no text.
+    error_msg_handler = None
 
     def __init__(
-        self, listeners: Sequence[socket.socket], only: Container[int] | None = None
+        self,
+        listeners: Sequence[socket.socket],
+        only: Container[int] | None = None,
     ) -> None:
         super().__init__()
         self._listeners = listeners
@@ -245,16 +286,23 @@ class Listener(_Handshake):  # type: ignore[misc]
         self.logger.disabled = True  # It writes what comes, however often.
 
     def start(self) -> Any:
-        """Start accepting switches."""
+        """Starts accepting switches."""
         super(_Handshake, self).start()
-        return [hub.spawn(self._accept_all, listener) for listener in self._listeners]
+        return [
+            hub.spawn(self._accept_all, listener)
+            for listener in self._listeners
+        ]
 
     def _accept_all(self, listener: socket.socket) -> None:
         for connection, address in connections(listener):
             self._handshakes.enter(connection)
             hub.spawn(self._serve, connection, address)
 
-    def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
+    def _serve(
+        self,
+        connection: socket.socket,
+        address: tuple[str, int],
+    ) -> None:
         switch = SwitchConnection(connection, address, self._only)
         try:
             switch.serve(self._handshakes)
@@ -262,7 +310,9 @@ class Listener(_Handshake):  # type: ignore[misc]
             switch.complain(f"closed: {error}")
         except Exception:
             # It costs the peer its connection and nobody else.
-            LOG.exception("switch %#x at %s: connection given up", switch.dpid, address)
+            LOG.exception(
+                "switch %#x at %s: connection given up", switch.dpid, address
+            )
 
     def _hello_failed(self, datapath: Any, error_desc: str) -> None:
         super()._hello_failed(datapath, error_desc)
@@ -279,7 +329,8 @@ class HosenetApplication(Application):  # type: ignore[misc]
         self._plane = plane
 
     @handler.set_ev_cls(  # type: ignore[untyped-decorator]
-        ofp_event.EventOFPStateChange, [handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER]
+        ofp_event.EventOFPStateChange,
+        [handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER],
     )
     def on_state_change(self, event: Any) -> None:
         """Handles a switch that has finished its handshake or disconnected."""
@@ -296,10 +347,12 @@ class HosenetApplication(Application):  # type: ignore[misc]
     def on_flow_stats(self, event: Any) -> None:
         """Handles a switch's flow statistics reply."""
         message = event.msg
-        more = bool(message.flags & ofproto.OFPMPF_REPLY_MORE)
+        partial = bool(message.flags & ofproto.OFPMPF_REPLY_MORE)
         try:
             report = openflow13.decode_flow_stats_reply(bytes(message.buf))
-            self._plane.reported(message.datapath, message.xid, report, more=more)
+            self._plane.reported(
+                message.datapath, message.xid, report, partial=partial
+            )
         except ValueError as error:
             message.datapath.give_up(str(error))
 
@@ -307,14 +360,15 @@ class HosenetApplication(Application):  # type: ignore[misc]
         ofp_event.EventOFPBarrierReply, handler.MAIN_DISPATCHER
     )
     def on_barrier(self, event: Any) -> None:
-        """A switch has carried out all that came before."""
+        """Handles a barrier reply: all that came before is carried out."""
         self._plane.confirmed(event.msg.datapath, event.msg.xid)
 
     @handler.set_ev_cls(  # type: ignore[untyped-decorator]
-        ofp_event.EventOFPErrorMsg, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
+        ofp_event.EventOFPErrorMsg,
+        [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER],
     )
     def on_error(self, event: Any) -> None:
-        """A switch has refused something."""
+        """Handles the refusal of something that a switch was sent."""
         message = event.msg
         reason = f"OpenFlow error type {message.type}, code {message.code}"
         message.datapath.complain(reason)
@@ -322,33 +376,46 @@ class HosenetApplication(Application):  # type: ignore[misc]
 
 
 def configure() -> None:
-    """Complete the library's configuration, from no file and no option: its defaults."""
-    configuration([], project="hosenet", default_config_files=[], default_config_dirs=[])
+    """Completes the library's configuration: its defaults, from no file."""
+    configuration(
+        [], project="hosenet", default_config_files=[], default_config_dirs=[]
+    )
 
 
-def start_module(name: str, listeners: Sequence[socket.socket]) -> None:
-    """Start a loaded module's application, with all that it requires, in place of ours.
+def start_module(
+    name: str,
+    listeners: Sequence[socket.socket],
+) -> None:
+    """Starts a loaded module's application, and all that it requires.
 
-    Returns at once. Raises ImportError where the module has none for these switches, and whatever
-    the application raises.
+    Returns at once. Raises ImportError where the module has none for these
+    switches, and whatever the application raises.
     """
     library = app_manager.AppManager.get_instance()
     library.load_apps([name])
-    found = library.applications_cls.get(name)
-    if found is None:
-        raise ImportError(f"no class in it is a subclass of {Application.__name__}")
-    if ofproto.OFP_VERSION not in (found.OFP_VERSIONS or [ofproto.OFP_VERSION]):
+    application = library.applications_cls.get(name)
+    if application is None:
         raise ImportError(
-            f"{found.__name__}.OFP_VERSIONS lacks OpenFlow 1.3, which the bridges speak"
+            f"no class in it is a subclass of {Application.__name__}"
         )
-    # Ours has the sockets; the library's own handshake would bind one for everybody.
+    versions = application.OFP_VERSIONS or [ofproto.OFP_VERSION]
+    if ofproto.OFP_VERSION not in versions:
+        raise ImportError(
+            f"{application.__name__}.OFP_VERSIONS lacks OpenFlow 1.3, "
+            "which the bridges speak"
+        )
+    # Ours has the sockets; the library's own handshake would bind one for
+    # everybody.
     library.applications_cls.pop(f"{_PACKAGE}.controller.ofp_handler", None)
     library.instantiate(Listener, listeners)
     library.instantiate_apps(**library.create_contexts())
 
 
-def start(plane: ControlPlane, listeners: Sequence[socket.socket]) -> None:
-    """Start serving switches on `listeners`; returns at once."""
+def start_serving(
+    plane: ControlPlane,
+    listeners: Sequence[socket.socket],
+) -> None:
+    """Starts serving switches on `listeners`; returns at once."""
     configure()
     library = app_manager.AppManager.get_instance()
     accepting = library.instantiate(Listener, listeners, OUR_MESSAGES)

@@ -1,14 +1,17 @@
 """Brings the switches to the desired state, and tracks their progress to it.
 
-This is all of the controller that is neither a library's nor HTTP's: the OpenFlow application
-tells it what the switches say, the API tells it what is wanted, and it answers with messages to
-send. It knows switches only as `Channel`, so that tests can put a fake one behind it.
+This is all of the controller that is neither a library's nor HTTP's: the
+OpenFlow application tells it what the switches say, the API tells it what is
+wanted, and it answers with messages to send. It knows switches only as
+`SwitchChannel`, so that tests can put a fake one behind it.
 
-Every change of the desired state gets the next *revision*. What is sent to a switch is sent under
-a *ticket*; when the switch's barrier reply brings the ticket back, that switch stands at the
-revision the ticket was written at. Whoever changed the state waits until all switches concerned
-stand at his revision. A switch that (re)connects is asked for its rules first and then given the
-difference; while it is asked nothing else is sent to it, as the difference will contain it.
+Every change of the desired state gets the next *revision*. What is sent to a
+switch is sent under a *ticket*; when the switch's barrier reply brings the
+ticket back, that switch stands at the revision the ticket was written at.
+Whoever changed the state waits until all switches concerned stand at his
+revision. A switch that (re)connects is asked for its rules first and then given
+the difference; while it is asked nothing else is sent to it, as the difference
+will contain it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from controller.flow_rules import (
     Flow,
     FlowReport,
     RemoveByCookie,
+    RemoveFlow,
     Step,
     difference,
     move_steps,
@@ -38,18 +42,18 @@ from controller.flow_rules import (
 from controller.saved_state import StateStore
 from controller.values import Conflict, DesiredState, Switch, Tenant
 
+# Messages of 64 kB with a switch's rules, some 100,000 of them.
 REPORT_PARTS_MAX = 128
-"""Messages of 64 kB in which a switch reports its rules, some 100,000 of them."""
+# Connected switches that are not in the network; beyond, the first is cut off.
 UNKNOWN_SWITCHES_MAX = 1024
-"""Connected switches that are not in the network: one more, and the first of them is cut off."""
+# From the turn of a tenant's traffic to a new tree to the old tree's end. Three
+# times what a switch port queues.
 DRAIN_S = 0.1
-"""Between the turn of a tenant's traffic to another tree and the end of its rules on the old one:
-three times what a switch port queues."""
+# Stands for the base rules where a tenant's id would stand.
 _BASE = 0
-"""Stands for the base rules where a tenant's id would stand."""
 
 
-class Channel(Protocol):
+class SwitchChannel(Protocol):
     """One connection to one switch. Sending never blocks for the switch's sake."""
 
     @property
@@ -58,21 +62,28 @@ class Channel(Protocol):
         ...
 
     def request_flows(self, ticket: int) -> None:
-        """Ask for all its rules; they come back through `ControlPlane.reported`."""
+        """Asks for all its rules; they come to `ControlPlane.reported`."""
         ...
 
-    def send_batch(self, changes: Sequence[Change], ticket: int) -> None:
-        """Send these changes, to be carried out all or none, and a barrier, all under `ticket`."""
+    def send_batch(
+        self,
+        changes: Sequence[Change],
+        ticket: int,
+    ) -> None:
+        """Sends changes, to be carried out all or none, and a barrier.
+
+        All of it under `ticket`.
+        """
         ...
 
     def hang_up(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         ...
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The progress of a change: switches that have not confirmed in time, or refused and why."""
+class ChangeOutcome:
+    """Switches that have not confirmed a change in time, or refused, and why."""
 
     missing: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -82,12 +93,13 @@ class Outcome:
 class _Session:
     """The state of one connected switch.
 
-    `asked` and `syncing` are the tickets of the request for its rules and of the bundle with the
-    difference, while they are under way; `confirmed` is the revision it stands at, -1 before it
-    has been brought up for the first time; `synced` is False if it refused the difference.
+    `asked` and `syncing` are the tickets of the request for its rules and of
+    the bundle with the difference, while they are under way; `confirmed` is the
+    revision it stands at, -1 before it has been brought up for the first time;
+    `synced` is False if it refused the difference.
     """
 
-    channel: Channel
+    channel: SwitchChannel
     asked: int | None = None
     syncing: int | None = None
     synced: bool = True
@@ -112,9 +124,10 @@ class _Wait:
 
 
 class ControlPlane:
-    """The desired state, the connected switches, and what is under way between them.
+    """The desired state, the connected switches, and messages under way.
 
-    What changes the desired state saves it first: a call that raises OSError has changed nothing.
+    What changes the desired state saves it first: a call that raises OSError
+    has changed nothing.
     """
 
     def __init__(self, store: StateStore | None = None) -> None:
@@ -122,70 +135,106 @@ class ControlPlane:
         self._store = store
         self._state = store.load() if store else DesiredState()
         self._lock = threading.RLock()
+        # dpid -> tenant's id (or _BASE) -> rules.
         self._flows: dict[int, dict[int, tuple[Flow, ...]]] = {}
         self._sessions: dict[int, _Session] = {}
         self._waits: list[_Wait] = []
         self._revision = 0
+        # Revisions at which tenants came: those who add one again wait for its.
         self._arrived = {tenant.id: 0 for tenant in self._state.tenants}
         self._tickets = itertools.count()
         for switch in self._state.switches:
             self._flows[switch.dpid] = {_BASE: BASE_FLOWS}
         for tenant in self._state.tenants:
-            for dpid, flows in tenant_flows(tenant).items():
-                self._flows[dpid][tenant.id] = flows
+            self._want(tenant)
 
-    # ------------------------------------------------------------------- what the switches say
+    # -- what the switches say
 
-    def connected(self, channel: Channel) -> None:
-        """A switch has finished its handshake. A later connection of it replaces an earlier."""
+    def connected(self, channel: SwitchChannel) -> None:
+        """Takes a switch that has finished its handshake.
+
+        A later connection of it replaces an earlier.
+        """
         with self._lock:
             former = self._sessions.pop(channel.dpid, None)
-            unknown = [dpid for dpid in self._sessions if dpid not in self._flows]
-            if former is None and len(unknown) >= UNKNOWN_SWITCHES_MAX:
-                former = self._sessions.pop(unknown[0])
-            session = self._sessions[channel.dpid] = _Session(channel)
+            if former is None:
+                former = self._surplus_session()
+            session = _Session(channel)
+            self._sessions[channel.dpid] = session
             if channel.dpid in self._flows:
                 self._ask(session)
         if former is not None and former.channel is not channel:
             former.channel.hang_up()
 
-    def disconnected(self, channel: Channel) -> None:
-        """A connection has ended."""
+    def _surplus_session(self) -> _Session | None:
+        """The oldest session that has to make room for a switch, if any."""
+        unknown = [dpid for dpid in self._sessions if dpid not in self._flows]
+        if len(unknown) < UNKNOWN_SWITCHES_MAX:
+            return None
+        return self._sessions.pop(unknown[0])
+
+    def disconnected(self, channel: SwitchChannel) -> None:
+        """Takes the end of a connection."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
             if session is not None and session.channel is channel:
                 del self._sessions[channel.dpid]
 
-    def reported(self, channel: Channel, ticket: int, report: FlowReport, *, more: bool) -> None:
+    def reported(
+        self,
+        channel: SwitchChannel,
+        ticket: int,
+        report: FlowReport,
+        *,
+        partial: bool,
+    ) -> None:
         """Takes (part of) a switch's reply to a request for its rules.
 
         Raises ValueError at one part too many: then nothing has come of it.
         """
         with self._lock:
             session = self._sessions.get(channel.dpid)
+            # Else the answer to an earlier question, perhaps of an earlier
+            # connection.
             if session is None or session.asked != ticket:
-                return  # An answer to an earlier question, perhaps of an earlier connection.
+                return
             session.report = session.report.joined(report)
             session.parts += 1
             if session.parts > REPORT_PARTS_MAX:
-                session.asked, session.report = None, FlowReport()
-                raise ValueError(f"it reports its rules in more than {REPORT_PARTS_MAX} parts")
-            if not more:
+                session.asked = None
+                session.report = FlowReport()
+                raise ValueError(
+                    "it reports its rules in more than "
+                    f"{REPORT_PARTS_MAX} parts"
+                )
+            if not partial:
                 self._sync(channel.dpid, session)
 
-    def confirmed(self, channel: Channel, ticket: int) -> None:
-        """A switch has carried out everything up to this ticket."""
+    def confirmed(self, channel: SwitchChannel, ticket: int) -> None:
+        """Takes a switch's word that it has done everything up to a ticket."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
+            # Tickets are never given twice: else it was an earlier
+            # connection's.
             if session is None or ticket not in session.revision_of:
-                return  # Tickets are never given twice: this one was an earlier connection's.
+                return
             refusal = session.refusals.pop(ticket, None)
             if ticket == session.syncing:
-                session.syncing, session.synced = None, refusal is None
-            self._advance(channel.dpid, session, session.revision_of.pop(ticket), refusal)
+                session.syncing = None
+                session.synced = refusal is None
+            revision = session.revision_of.pop(ticket)
+            self._advance(channel.dpid, session, revision, refusal)
 
-    def refused(self, channel: Channel, ticket: int, reason: str) -> None:
-        """A switch has refused something sent under this ticket; its barrier reply still comes."""
+    def refused(
+        self,
+        channel: SwitchChannel,
+        ticket: int,
+        reason: str,
+    ) -> None:
+        """Takes a switch's refusal of something sent under a ticket.
+
+        Its barrier reply still comes.
+        """
         with self._lock:
             session = self._sessions.get(channel.dpid)
             if session is None or session.channel is not channel:
@@ -194,125 +243,188 @@ class ControlPlane:
             if ticket in session.revision_of:
                 session.refusals.setdefault(ticket, reason)
 
-    # ---------------------------------------------------------------------- what is wanted
+    # -- what is wanted
 
     def put_network(self, switches: Sequence[Switch]) -> None:
-        """Replace the network. Raises `InvalidValues`, or `Conflict` if tenants lose their place.
+        """Replaces the network.
 
-        Switches that are new and connected are brought up at once; see `wait_connected`. Rules of
-        ours are taken off switches that leave.
+        Switches that are new and connected are brought up at once; see
+        `wait_connected`. Rules of ours are taken off switches that leave.
+        Raises `InvalidValues`, or `Conflict` if tenants lose their place.
         """
         with self._lock:
             state = self._state.with_network(switches)
+            # Saved first: what cannot be saved has not changed.
             if self._store:
                 self._store.save_network(state.switches)
             self._state = state
             self._revision += 1
-            left = sorted(self._flows.keys() - self._state.switch_by_dpid.keys())
-            came = sorted(self._state.switch_by_dpid.keys() - self._flows.keys())
-            for dpid in left:
-                del self._flows[dpid]
-                if dpid in self._sessions:
-                    clear = (RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK),)
-                    self._send(self._sessions[dpid], clear, self._next_ticket())
-            for dpid in came:
-                self._flows[dpid] = {_BASE: BASE_FLOWS}
-                if dpid in self._sessions:
-                    # A new session on the old connection: what was under way no longer counts.
-                    session = self._sessions[dpid] = _Session(self._sessions[dpid].channel)
-                    self._ask(session)
+            known = state.switch_by_dpid.keys()
+            for dpid in sorted(self._flows.keys() - known):
+                self._let_go(dpid)
+            for dpid in sorted(known - self._flows.keys()):
+                self._take_on(dpid)
 
-    def add_tenant(self, tenant: Tenant, timeout_s: float) -> Outcome:
-        """Bring a tenant in and wait until all its switches have confirmed.
+    def _let_go(self, dpid: int) -> None:
+        """Takes our rules off a switch that leaves the network."""
+        del self._flows[dpid]
+        session = self._sessions.get(dpid)
+        if session is not None:
+            clear = RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK)
+            self._send(session, (clear,), self._next_ticket())
 
-        Raises `InvalidValues` or `Conflict`. The very same tenant may be given again: then this
-        only waits. Whoever is missing after `timeout_s` gets the rules when it connects. If a
-        switch refuses a rule the tenant is taken out again.
+    def _take_on(self, dpid: int) -> None:
+        """Brings up a switch that is new in the network, if it is connected."""
+        self._flows[dpid] = {_BASE: BASE_FLOWS}
+        former = self._sessions.get(dpid)
+        if former is not None:
+            # A new session on the old connection: what was under way no longer
+            # counts.
+            session = _Session(former.channel)
+            self._sessions[dpid] = session
+            self._ask(session)
+
+    def add_tenant(self, tenant: Tenant, timeout_s: float) -> ChangeOutcome:
+        """Brings a tenant in and waits until all its switches have confirmed.
+
+        The very same tenant may be given again: then this only waits. A switch
+        that is missing after `timeout_s` gets the rules when it connects. If a
+        switch refuses a rule the tenant is taken out again. Raises
+        `InvalidValues` or `Conflict`.
         """
         with self._lock:
-            if tenant not in self._state.tenants:
-                state = self._state.with_tenant(tenant)
-                if self._store:
-                    self._store.save_tenant(tenant)
-                self._state = state
-                self._revision += 1
-                self._arrived[tenant.id] = self._revision
-                wait = self._waiting_for(tenant.dpids, self._revision)
-                for dpid, flows in tenant_flows(tenant).items():
-                    self._flows[dpid][tenant.id] = flows
-                    self._send_if_synced(dpid, tuple(map(AddFlow, flows)))
-            else:
+            if tenant in self._state.tenants:
                 wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
+            else:
+                wait = self._take_in(tenant)
         outcome = self._outcome(wait, timeout_s)
         if outcome.refused:
+            undo = None
             with self._lock:
-                undo = self._take_out(tenant) if tenant in self._state.tenants else None
+                # Another caller may have taken it out meanwhile.
+                if tenant in self._state.tenants:
+                    undo = self._take_out(tenant)
             if undo is not None:
                 self._outcome(undo, timeout_s)
         return outcome
 
-    def move_tenant(self, tenant: Tenant, timeout_s: float) -> Outcome:
-        """Bring a tenant to another tree, in the order of `move_steps`; returns after the last.
+    def _want(self, tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
+        """A tenant's rules, which its switches ought to have from now on."""
+        flows = tenant_flows(tenant)
+        for dpid, rules in flows.items():
+            self._flows[dpid][tenant.id] = rules
+        return flows
 
-        Raises `UnknownTenant`, `InvalidValues`, or `Conflict` where more than its tree differs.
-        The tree that it has may be given again: then this only waits. Whoever is missing after
-        `timeout_s` gets the rules when it connects. If a switch refuses one, the tenant goes back.
+    def _take_in(self, tenant: Tenant) -> _Wait:
+        state = self._state.with_tenant(tenant)
+        if self._store:
+            self._store.save_tenant(tenant)
+        self._state = state
+        self._revision += 1
+        self._arrived[tenant.id] = self._revision
+        wait = self._waiting_for(tenant.dpids, self._revision)
+        for dpid, flows in self._want(tenant).items():
+            self._send_if_synced(dpid, tuple(map(AddFlow, flows)))
+        return wait
+
+    def move_tenant(self, tenant: Tenant, timeout_s: float) -> ChangeOutcome:
+        """Brings a tenant to another tree, in the order of `move_steps`.
+
+        Returns after the last step. The tree that it has may be given again:
+        then this only waits. A switch that is missing after `timeout_s` gets
+        the rules when it connects. If a switch refuses one, the tenant goes
+        back. Raises `UnknownTenant`, `InvalidValues`, or `Conflict` where more
+        than its tree differs.
         """
         with self._lock:
             old = self._state.tenant(tenant.id)
-            if (old.name, old.prefix, old.vms) != (tenant.name, tenant.prefix, tenant.vms):
-                raise Conflict([f"tenant {tenant.id} is another: only its tree may differ"])
+            if (
+                old.name != tenant.name
+                or old.prefix != tenant.prefix
+                or old.vms != tenant.vms
+            ):
+                raise Conflict(
+                    [f"tenant {tenant.id} is another: only its tree may differ"]
+                )
         if old == tenant:
             nothing: Step = dict.fromkeys(tenant.dpids, ())
             return self._outcome(self._take_step(tenant, nothing), timeout_s)
-        outcome = self._moved(tenant, timeout_s)
+        outcome = self._move(tenant, timeout_s)
         if outcome.refused:
-            self._moved(old, timeout_s)
+            self._move(old, timeout_s)
         return outcome
 
-    def remove_tenant(self, tenant_id: int, timeout_s: float) -> Outcome:
-        """Take a tenant out and wait until its switches have confirmed. `UnknownTenant`."""
+    def remove_tenant(self, tenant_id: int, timeout_s: float) -> ChangeOutcome:
+        """Takes a tenant out and waits until its switches have confirmed.
+
+        Raises `UnknownTenant`.
+        """
         with self._lock:
             tenant = self._state.tenant(tenant_id)
             wait = self._take_out(tenant)
         return self._outcome(wait, timeout_s)
 
-    def wait_connected(self, dpids: Iterable[int] | None, timeout_s: float) -> Outcome:
-        """Wait until these switches (all of the network if None) have their rules.
+    def wait_connected(
+        self,
+        dpids: Iterable[int] | None,
+        timeout_s: float,
+    ) -> ChangeOutcome:
+        """Waits until these switches (None: the network's) have their rules.
 
-        A switch that refused what it lacked is named as refusing until it is repaired. Raises
-        `Conflict` for a dpid that is not in the network.
+        A switch that refused what it lacked is named as refusing until it is
+        repaired. Raises `Conflict` for a dpid that is not in the network.
         """
         with self._lock:
-            wanted = sorted(self._flows) if dpids is None else sorted(set(dpids))
-            unknown = [dpid for dpid in wanted if dpid not in self._flows]
-            if unknown:
-                raise Conflict(f"switch {dpid} is not in the network" for dpid in unknown)
-            wait = self._waiting_for(wanted, 0)
+            wanted = sorted(self._flows)
+            if dpids is not None:
+                wanted = sorted(set(dpids))
+            problems = []
+            for dpid in wanted:
+                if dpid not in self._flows:
+                    problems.append(f"switch {dpid} is not in the network")
+            if problems:
+                raise Conflict(problems)
+            # Any revision: it is enough that a switch was brought up.
+            wait = self._waiting_for(wanted, revision=0)
             for dpid in wanted:
                 session = self._sessions.get(dpid)
                 if session is not None and not session.synced:
                     wait.refused[dpid] = session.error or "refused its rules"
         return self._outcome(wait, timeout_s)
 
-    def reconcile(self, timeout_s: float) -> tuple[Outcome, list[dict[str, Any]]]:
-        """Ask every switch for its rules and repair what differs. Returns the repairs."""
+    def reconcile(
+        self,
+        timeout_s: float,
+    ) -> tuple[ChangeOutcome, list[dict[str, Any]]]:
+        """Asks every switch for its rules, repairs what differs; the repairs."""
         with self._lock:
             self._revision += 1
-            wait = self._waiting_for(sorted(self._flows), self._revision)
-            for dpid in sorted(self._flows):
+            dpids = sorted(self._flows)
+            wait = self._waiting_for(dpids, self._revision)
+            for dpid in dpids:
                 session = self._sessions.get(dpid)
                 if session is not None:
                     self._ask(session)
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
-            return outcome, [
-                {"dpid": switch.dpid, "name": switch.name, "added": added, "removed": removed}
-                for switch in self._state.switches
-                if switch.dpid in self._sessions
-                for added, removed in [self._sessions[switch.dpid].repaired]
-                if added or removed
-            ]
+            return outcome, self._repairs()
+
+    def _repairs(self) -> list[dict[str, Any]]:
+        """Of each switch that had differed: the rules added and removed."""
+        repairs = []
+        for switch in self._state.switches:
+            session = self._sessions.get(switch.dpid)
+            if session is None or session.repaired == (0, 0):
+                continue
+            added, removed = session.repaired
+            record = {
+                "dpid": switch.dpid,
+                "name": switch.name,
+                "added": added,
+                "removed": removed,
+            }
+            repairs.append(record)
+        return repairs
 
     @property
     def state(self) -> DesiredState:
@@ -320,19 +432,24 @@ class ControlPlane:
         return self._state
 
     def view(self) -> dict[str, Any]:
-        """All that there is to show, as JSON: switches, tenants, what is missing, rules."""
+        """Switches, tenants, and what is missing, as JSON."""
         with self._lock:
-            switches = [self._switch_view(switch) for switch in self._state.switches]
+            switches = [*map(self._switch_view, self._state.switches)]
+            missing = []
+            for switch in switches:
+                if not switch["confirmed"]:
+                    missing.append(switch["name"])
+            unknown = self._sessions.keys() - self._flows.keys()
             return {
                 "revision": self._revision,
                 "switches": switches,
-                "missing": [switch["name"] for switch in switches if not switch["confirmed"]],
-                "unknown_dpids": sorted(self._sessions.keys() - self._flows.keys()),
-                "tenants": [self._tenant_view(tenant) for tenant in self._state.tenants],
+                "missing": missing,
+                "unknown_dpids": sorted(unknown),
+                "tenants": [*map(self._tenant_view, self._state.tenants)],
                 "flows": sum(switch["flows"] for switch in switches),
             }
 
-    # --------------------------------------------------------------------------- the works
+    # -- messages under way
 
     def _stands(self, dpid: int) -> bool:
         """True if a switch has confirmed everything that is wanted of it."""
@@ -347,95 +464,124 @@ class ControlPlane:
 
     def _ask(self, session: _Session) -> None:
         session.asked = self._next_ticket()
-        session.report, session.parts = FlowReport(), 0
+        session.report = FlowReport()
+        session.parts = 0
         session.channel.request_flows(session.asked)
 
     def _sync(self, dpid: int, session: _Session) -> None:
-        wanted = [flow for flows in self._flows.get(dpid, {}).values() for flow in flows]
+        """Sends a switch the difference from what it has reported."""
+        wanted: list[Flow] = []
+        for flows in self._flows.get(dpid, {}).values():
+            wanted += flows
         changes = difference(wanted, session.report)
         adds = sum(isinstance(change, AddFlow) for change in changes)
         session.repaired = (adds, len(changes) - adds)
         session.foreign_flows = session.report.foreign_count
-        session.asked, session.report, session.error = None, FlowReport(), None
+        session.asked = None
+        session.report = FlowReport()
+        session.error = None
         if changes:
             session.syncing = self._next_ticket()
             self._send(session, changes, session.syncing)
         else:
             session.synced = True
-            self._advance(dpid, session, self._revision, None)
+            self._advance(dpid, session, self._revision, refusal=None)
 
-    def _send_if_synced(self, dpid: int, changes: Sequence[Change]) -> None:
+    def _send_if_synced(
+        self,
+        dpid: int,
+        changes: Sequence[Change],
+    ) -> None:
         session = self._sessions.get(dpid)
+        # One that is asked for its rules gets these with the difference.
         if session is not None and session.asked is None:
             self._send(session, changes, self._next_ticket())
 
-    def _send(self, session: _Session, changes: Sequence[Change], ticket: int) -> None:
+    def _send(
+        self,
+        session: _Session,
+        changes: Sequence[Change],
+        ticket: int,
+    ) -> None:
         session.revision_of[ticket] = self._revision
         session.channel.send_batch(changes, ticket)
 
     def _next_ticket(self) -> int:
-        """Tickets travel as transaction ids; the library uses the lower half of these."""
+        """The next ticket: a transaction id in the half that is ours.
+
+        The library uses the lower half for its own messages.
+        """
         return 0x80000000 | next(self._tickets) & 0x7FFFFFFF
 
-    def _advance(self, dpid: int, session: _Session, revision: int, refusal: str | None) -> None:
+    def _advance(
+        self,
+        dpid: int,
+        session: _Session,
+        revision: int,
+        refusal: str | None,
+    ) -> None:
+        # A report can bring it further than a reply that is still under way.
         session.confirmed = max(session.confirmed, revision)
         for wait in self._waits:
             if dpid in wait.pending and session.confirmed >= wait.revision:
                 wait.pending.discard(dpid)
                 if refusal is not None:
                     wait.refused[dpid] = refusal
+                # The last of its switches, whether it confirmed or refused.
                 if not wait.pending:
                     wait.done.set()
 
-    def _moved(self, tenant: Tenant, timeout_s: float) -> Outcome:
-        """The outcome of the steps in which it is waited for the tree that is wanted."""
+    def _move(self, tenant: Tenant, timeout_s: float) -> ChangeOutcome:
+        """Takes the steps of a move.
+
+        The outcome is that of the first two, after which the tenant's traffic
+        is on its new tree.
+        """
         until_s = time.monotonic() + timeout_s
         added, turned, removed = self._begin_move(tenant)
-        outcomes = []
+        missing: dict[str, None] = {}
+        refused: dict[str, str] = {}
         for step in (added, turned):
-            wait = self._take_step(tenant, step)
-            outcomes.append(self._outcome(wait, max(0.0, until_s - time.monotonic())))
+            outcome = self._outcome_by(self._take_step(tenant, step), until_s)
+            missing |= dict.fromkeys(outcome.missing)
+            refused |= dict(outcome.refused)
+        # Packets that left by the old tree are still on their way.
         time.sleep(DRAIN_S)
-        # A core that is gone itself is not waited for: should it come back, it has the difference.
-        removed = {dpid: changes for dpid, changes in removed.items() if dpid in self._sessions}
-        self._outcome(self._take_step(tenant, removed), max(0.0, until_s - time.monotonic()))
-        refused = dict(pair for each in outcomes for pair in each.refused)
-        missing = dict.fromkeys(name for each in outcomes for name in each.missing)
-        return Outcome(tuple(missing), tuple(refused.items()))
+        # A core that is gone itself is not waited for: should it come back, it
+        # has the difference.
+        gone = [dpid for dpid in removed if dpid not in self._sessions]
+        for dpid in gone:
+            del removed[dpid]
+        self._outcome_by(self._take_step(tenant, removed), until_s)
+        return ChangeOutcome(tuple(missing), tuple(refused.items()))
 
-    def _begin_move(self, tenant: Tenant) -> tuple[Step, Step, Step]:
-        """The tree is wanted from now on, and what it takes to have it."""
+    def _begin_move(
+        self,
+        tenant: Tenant,
+    ) -> tuple[Step, Step, Step]:
+        """The steps to a tree that is wanted from now on."""
         with self._lock:
             former = self._state.tenant(tenant.id)
             state = self._state.without_tenant(tenant.id).with_tenant(tenant)
             if self._store:
                 self._store.save_tenant(tenant)
             self._state = state
-            old, new = tenant_flows(former), tenant_flows(tenant)
+            old = tenant_flows(former)
             for dpid in old:
                 del self._flows[dpid][tenant.id]
-            for dpid, flows in new.items():
-                self._flows[dpid][tenant.id] = flows
-            return move_steps(old, new)
+            return move_steps(old, self._want(tenant))
 
     def _take_step(self, tenant: Tenant, step: Step) -> _Wait:
-        """Without what is not wanted any more of a tenant moved again, or taken out, meanwhile."""
+        """Sends one step of a move, as far as it is still wanted.
+
+        Meanwhile the tenant may have been moved again, or taken out.
+        """
         with self._lock:
             self._revision += 1
             wait = self._waiting_for(step, self._revision)
             for dpid, changes in step.items():
                 wanted = self._flows.get(dpid, {}).get(tenant.id, ())
-                keys = {flow.key for flow in wanted}
-                due = [
-                    each
-                    for each in changes
-                    if (
-                        each.flow in wanted
-                        if isinstance(each, AddFlow)
-                        else each.flow.key not in keys
-                    )
-                ]
-                self._send_if_synced(dpid, due)
+                self._send_if_synced(dpid, _still_due(changes, wanted))
             return wait
 
     def _take_out(self, tenant: Tenant) -> _Wait:
@@ -446,55 +592,92 @@ class ControlPlane:
         self._revision += 1
         del self._arrived[tenant.id]
         wait = self._waiting_for(tenant.dpids, self._revision)
+        remove = RemoveByCookie(tenant_cookie(tenant.id))
         for dpid in tenant.dpids:
             del self._flows[dpid][tenant.id]
-            self._send_if_synced(dpid, (RemoveByCookie(tenant_cookie(tenant.id)),))
+            self._send_if_synced(dpid, (remove,))
         return wait
 
-    def _waiting_for(self, dpids: Iterable[int], revision: int) -> _Wait:
-        pending = {
-            dpid
-            for dpid in dpids
-            if dpid not in self._sessions or self._sessions[dpid].confirmed < revision
-        }
-        wait = _Wait(revision, pending)
-        if pending:
+    def _waiting_for(
+        self,
+        dpids: Iterable[int],
+        revision: int,
+    ) -> _Wait:
+        wait = _Wait(revision, set())
+        for dpid in dpids:
+            session = self._sessions.get(dpid)
+            if session is None or session.confirmed < revision:
+                wait.pending.add(dpid)
+        if wait.pending:
             self._waits.append(wait)
         else:
             wait.done.set()
         return wait
 
-    def _outcome(self, wait: _Wait, timeout_s: float) -> Outcome:
-        deadline = time.monotonic() + timeout_s
-        while not wait.done.is_set() and time.monotonic() < deadline:
-            wait.done.wait(max(0.0, deadline - time.monotonic()))
+    def _outcome(self, wait: _Wait, timeout_s: float) -> ChangeOutcome:
+        return self._outcome_by(wait, time.monotonic() + timeout_s)
+
+    def _outcome_by(self, wait: _Wait, until_s: float) -> ChangeOutcome:
+        # Asked again: green threads may wake before their time.
+        while not wait.done.is_set() and time.monotonic() < until_s:
+            wait.done.wait(max(0.0, until_s - time.monotonic()))
         with self._lock:
             if wait in self._waits:
                 self._waits.remove(wait)
-            return Outcome(
-                tuple(self._name(dpid) for dpid in sorted(wait.pending)),
-                tuple((self._name(dpid), why) for dpid, why in sorted(wait.refused.items())),
-            )
+            missing = [*map(self._name, sorted(wait.pending))]
+            refused = []
+            for dpid, reason in sorted(wait.refused.items()):
+                refused.append((self._name(dpid), reason))
+        return ChangeOutcome(tuple(missing), tuple(refused))
 
     def _name(self, dpid: int) -> str:
         switch = self._state.switch_by_dpid.get(dpid)
-        return switch.name if switch else f"dpid {dpid}"
+        if switch is None:
+            return f"dpid {dpid}"
+        return switch.name
 
     def _tenant_view(self, tenant: Tenant) -> dict[str, Any]:
         flows = sum(len(self._flows[dpid][tenant.id]) for dpid in tenant.dpids)
-        named = {"id": tenant.id, "name": tenant.name, "prefix": tenant.prefix}
-        return {**named, "vms": len(tenant.vms), "flows": flows}
+        return {
+            "id": tenant.id,
+            "name": tenant.name,
+            "prefix": tenant.prefix,
+            "vms": len(tenant.vms),
+            "flows": flows,
+        }
 
     def _switch_view(self, switch: Switch) -> dict[str, Any]:
-        """`confirmed`: it has all the rules it ought to have."""
-        session = self._sessions.get(switch.dpid)
-        return {
+        """A switch as JSON; `confirmed`: it has all the rules it ought to have."""
+        view = {
             "dpid": switch.dpid,
             "name": switch.name,
             "role": switch.role,
-            "connected": session is not None,
+            "connected": False,
             "confirmed": self._stands(switch.dpid),
-            "flows": sum(len(flows) for flows in self._flows[switch.dpid].values()),
-            "foreign_flows": session.foreign_flows if session else 0,
-            "error": session.error if session else None,
+            "flows": sum(map(len, self._flows[switch.dpid].values())),
+            "foreign_flows": 0,
+            "error": None,
         }
+        session = self._sessions.get(switch.dpid)
+        if session is not None:
+            view["connected"] = True
+            view["foreign_flows"] = session.foreign_flows
+            view["error"] = session.error
+        return view
+
+
+def _still_due(
+    changes: Iterable[AddFlow | RemoveFlow],
+    wanted: Sequence[Flow],
+) -> list[Change]:
+    """Changes that lead to the rules that are wanted now."""
+    keys = {flow.key for flow in wanted}
+    due: list[Change] = []
+    for change in changes:
+        if isinstance(change, AddFlow):
+            is_due = change.flow in wanted
+        else:
+            is_due = change.flow.key not in keys
+        if is_due:
+            due.append(change)
+    return due

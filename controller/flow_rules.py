@@ -1,19 +1,21 @@
-"""From a tenant to the rules its switches need. Pure: values in, values out.
+"""Rules that a tenant needs on its switches. Pure: values in, values out.
 
 Two tables per switch, both with an explicit drop at the bottom:
 
-* **Table 0, source filter.** At a VM's port: exactly this VM's MAC and address, untagged. At
-  a port of the tenant's pinned tree: any address of the tenant's prefix, untagged. A packet that is
-  admitted continues in table 1.
-* **Table 1, forwarding.** From the tenant's prefix to one of its VMs at or below this switch:
-  out of the port that leads there. Otherwise from the prefix to the prefix: up, to the parent.
+* **Table 0, source filter.** At a VM's port: exactly this VM's MAC and address,
+  untagged. At a port of the tenant's pinned tree: any address of the tenant's
+  prefix, untagged. A packet that is admitted continues in table 1.
+* **Table 1, forwarding.** From the tenant's prefix to one of its VMs at or
+  below this switch: out of the port that leads there. Otherwise from the prefix
+  to the prefix: up, to the parent.
 
-Traffic between tenants, forged sources, ARP, IPv6 and everything else meets no rule and is
-dropped. Untagged matters: a VLAN tag would carry a frame past the traffic-control filters, which
-look for IPv4, into the default class.
+Traffic between tenants, forged sources, ARP, IPv6 and everything else meets no
+rule and is dropped. Untagged matters: a VLAN tag would carry a frame past the
+traffic-control filters, which look for IPv4, into the default class.
 
-A rule's cookie is `COOKIE_TAG` plus the tenant's id (0 for the two drops): all rules of a tenant
-can be removed at once, and rules added by hand can be distinguished from ours.
+A rule's cookie is `COOKIE_TAG` plus the tenant's id (0 for the two drops): all
+rules of a tenant can be removed at once, and rules added by hand can be
+distinguished from ours.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from dataclasses import dataclass
 
 from controller.values import DesiredState, Tenant
 
+# The upper half of every cookie of ours ("HOSE"); below is the tenant's id.
 COOKIE_TAG = 0x484F5345_00000000
-"""The upper half of every cookie of ours ("HOSE"); the lower half is the tenant's id."""
 COOKIE_TAG_MASK = 0xFFFFFFFF_00000000
 COOKIE_ALL_BITS = 0xFFFFFFFF_FFFFFFFF
 
@@ -33,6 +35,7 @@ ADMIT_TABLE = 0
 FORWARD_TABLE = 1
 DROP_PRIORITY = 0
 ADMIT_PRIORITY = 100
+# A rule to a VM at or below a switch comes before that to all others.
 UP_PRIORITY = 100
 DOWN_PRIORITY = 200
 
@@ -41,8 +44,9 @@ DOWN_PRIORITY = 200
 class Match:
     """Fields that a packet must have. A match without fields fits everything.
 
-    `eth_src` is a MAC, `nw_src` and `nw_dst` are addresses or prefixes; `ipv4` asks for IPv4 and
-    is implied by either of these; `untagged` asks for no VLAN tag.
+    `eth_src` is a MAC, `nw_src` and `nw_dst` are addresses or prefixes; `ipv4`
+    asks for IPv4 and is implied by either of these; `untagged` asks for no VLAN
+    tag.
     """
 
     in_port: int | None = None
@@ -54,20 +58,25 @@ class Match:
 
     def text(self) -> str:
         """The fields as `ovs-ofctl dump-flows` prints them, in its order."""
-        fields = [
-            "ip" if self.ipv4 else "",
-            f"in_port={self.in_port}" if self.in_port is not None else "",
-            "vlan_tci=0x0000/0x1fff" if self.untagged else "",
-            f"dl_src={self.eth_src}" if self.eth_src is not None else "",
-            f"nw_src={self.nw_src}" if self.nw_src is not None else "",
-            f"nw_dst={self.nw_dst}" if self.nw_dst is not None else "",
-        ]
-        return ",".join(field for field in fields if field)
+        fields = []
+        if self.ipv4:
+            fields.append("ip")
+        if self.in_port is not None:
+            fields.append(f"in_port={self.in_port}")
+        if self.untagged:
+            fields.append("vlan_tci=0x0000/0x1fff")
+        if self.eth_src is not None:
+            fields.append(f"dl_src={self.eth_src}")
+        if self.nw_src is not None:
+            fields.append(f"nw_src={self.nw_src}")
+        if self.nw_dst is not None:
+            fields.append(f"nw_dst={self.nw_dst}")
+        return ",".join(fields)
 
 
 @dataclass(frozen=True)
 class Goto:
-    """Go on in a later table."""
+    """Continuation in a later table."""
 
     table: int
 
@@ -77,7 +86,7 @@ class Goto:
 
 @dataclass(frozen=True)
 class Output:
-    """Send out of a port."""
+    """Output by a port."""
 
     port: int
 
@@ -112,21 +121,26 @@ class Flow:
         return (self.table, self.priority, self.match)
 
     def text(self) -> str:
-        """The rule as `ovs-ofctl -O OpenFlow13 add-flow` reads it, always in the same order."""
+        """The rule as `ovs-ofctl -O OpenFlow13 add-flow` reads it.
+
+        Always in the same order.
+        """
+        text = f"cookie={self.cookie:#x},table={self.table}"
+        text += f",priority={self.priority}"
         match = self.match.text()
-        fields = [f"cookie={self.cookie:#x}", f"table={self.table}", f"priority={self.priority}"]
-        return ",".join([*fields, match] if match else fields) + f" actions={self.action.text()}"
+        if match:
+            text += f",{match}"
+        return f"{text} actions={self.action.text()}"
 
 
+# Rules of a switch without any tenant: a drop at the bottom of both tables. The
+# drops are explicit, although OpenFlow 1.3 drops what nothing matches: they
+# count what was refused, and they take the place of the NORMAL rule that a
+# bridge is born with.
 BASE_FLOWS = tuple(
     Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
     for table in (ADMIT_TABLE, FORWARD_TABLE)
 )
-"""Rules of every switch without any tenant: a drop at the bottom of both tables.
-
-The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
-refused, and they take the place of the NORMAL rule that a bridge is born with.
-"""
 
 
 def tenant_cookie(tenant_id: int) -> int:
@@ -135,53 +149,60 @@ def tenant_cookie(tenant_id: int) -> int:
 
 
 def tenant_flows(tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
-    """Everything a tenant needs, per switch that carries it: dpid -> rules in a stable order.
+    """A tenant's rules on each switch that carries it: dpid -> stable order.
 
-    O(sum over switches of VMs below) rules: a switch has one rule for each VM at or below it, one
-    for all others, and one for each port that the tenant may come in by.
+    O(sum over switches of VMs below) rules: a switch has one rule for each VM
+    at or below it, one for all others, and one for each port that the tenant
+    may come in by.
     """
     up_port = {edge.child_dpid: edge.child_port for edge in tenant.tree}
     trunk_ports = defaultdict(list)
     for dpid, port in sorted(tenant.tree_ports):
         trunk_ports[dpid].append(port)
-    out_ports, cookie = _ports_towards_vms(tenant), tenant_cookie(tenant.id)
-    return {
-        dpid: tuple(
-            Flow(*rule, cookie)
-            for rules in (
-                _admitted(tenant, dpid, trunk_ports[dpid]),
-                _forwarded(tenant, out_ports[dpid], up_port.get(dpid)),
-            )
-            for rule in rules
-        )
-        for dpid in tenant.dpids
-    }
+    out_ports = _ports_towards_vms(tenant)
+    cookie = tenant_cookie(tenant.id)
+    flows = {}
+    for dpid in tenant.dpids:
+        rules = [*_admitted(tenant, dpid, trunk_ports[dpid])]
+        rules += _forwarded(tenant, out_ports[dpid], up_port.get(dpid))
+        flows[dpid] = tuple(Flow(*rule, cookie) for rule in rules)
+    return flows
 
 
 def desired_flows(state: DesiredState) -> dict[int, tuple[Flow, ...]]:
-    """All rules of all switches of the network: dpid -> base rules, then tenants by id."""
-    flows = {switch.dpid: list(BASE_FLOWS) for switch in state.switches}
+    """All rules of the network's switches: base rules, then tenants by id."""
+    flows = {switch.dpid: BASE_FLOWS for switch in state.switches}
     for tenant in state.tenants:
-        for dpid, more in tenant_flows(tenant).items():
-            flows[dpid].extend(more)
-    return {dpid: tuple(listed) for dpid, listed in flows.items()}
+        for dpid, rules in tenant_flows(tenant).items():
+            flows[dpid] += rules
+    return flows
 
 
+# A flow without its cookie.
 _Rule = tuple[int, int, Match, Action]
-"""A flow without its cookie."""
 
 
-def _admitted(tenant: Tenant, dpid: int, trunk_ports: Iterable[int]) -> Iterator[_Rule]:
+def _admitted(
+    tenant: Tenant,
+    dpid: int,
+    trunk_ports: Iterable[int],
+) -> Iterator[_Rule]:
     for vm in tenant.vms:
         if vm.dpid == dpid:
-            match = Match(vm.port, untagged=True, ipv4=True, eth_src=vm.mac, nw_src=vm.ip)
+            match = Match(
+                vm.port, untagged=True, ipv4=True, eth_src=vm.mac, nw_src=vm.ip
+            )
             yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
     for port in trunk_ports:
         match = Match(port, untagged=True, ipv4=True, nw_src=tenant.prefix)
         yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
 
 
-def _forwarded(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -> Iterator[_Rule]:
+def _forwarded(
+    tenant: Tenant,
+    out_ports: dict[str, int],
+    up_port: int | None,
+) -> Iterator[_Rule]:
     for address, port in out_ports.items():
         match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=address)
         yield FORWARD_TABLE, DOWN_PRIORITY, match, Output(port)
@@ -191,8 +212,14 @@ def _forwarded(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -
 
 
 def _ports_towards_vms(tenant: Tenant) -> dict[int, dict[str, int]]:
-    """For each switch (by dpid): the port towards each VM at or below it, in the VMs' order."""
-    above = {edge.child_dpid: (edge.parent_dpid, edge.parent_port) for edge in tenant.tree}
+    """Of each switch (dpid): VM's address -> port, for VMs at or below it.
+
+    In the VMs' order.
+    """
+    # A tenant's tree is pinned: from each switch one way leads up.
+    above = {}
+    for edge in tenant.tree:
+        above[edge.child_dpid] = (edge.parent_dpid, edge.parent_port)
     ports: dict[int, dict[str, int]] = {dpid: {} for dpid in tenant.dpids}
     for vm in tenant.vms:
         ports[vm.dpid][vm.ip] = vm.port
@@ -203,26 +230,26 @@ def _ports_towards_vms(tenant: Tenant) -> dict[int, dict[str, int]]:
     return ports
 
 
-# --------------------------------------------------------------------------------------- state
+# -- state
 
 
 @dataclass(frozen=True)
 class AddFlow:
-    """Add a rule; one with the same table, priority and match is replaced."""
+    """Addition of a rule; one with the same table, priority and match is replaced."""
 
     flow: Flow
 
 
 @dataclass(frozen=True)
 class RemoveFlow:
-    """Remove exactly this rule."""
+    """Removal of exactly this rule."""
 
     flow: Flow
 
 
 @dataclass(frozen=True)
 class RemoveByCookie:
-    """Remove, in all tables, every rule whose cookie agrees with `cookie` in the bits of `mask`."""
+    """Removal of rules, in all tables, by their cookie's bits in `mask`."""
 
     cookie: int
     mask: int = COOKIE_ALL_BITS
@@ -235,8 +262,9 @@ Change = AddFlow | RemoveFlow | RemoveByCookie
 class FlowReport:
     """The rules that a switch reports.
 
-    `flows` are those of a known shape, whatever their origin; `other_cookies` are the cookies of
-    all the rest (matches or actions that this controller never uses).
+    `flows` are those of a known shape, whatever their origin; `other_cookies`
+    are the cookies of all the rest (matches or actions that this controller
+    never uses).
     """
 
     flows: tuple[Flow, ...] = ()
@@ -245,63 +273,82 @@ class FlowReport:
     @property
     def foreign_count(self) -> int:
         """The number of rules that this controller did not make."""
-        cookies = [flow.cookie for flow in self.flows] + list(self.other_cookies)
-        return sum(not is_ours(cookie) for cookie in cookies)
+        cookies = [flow.cookie for flow in self.flows]
+        cookies += self.other_cookies
+        return len(cookies) - sum(map(is_ours, cookies))
 
     def joined(self, other: FlowReport) -> FlowReport:
         """This report and its continuation."""
-        return FlowReport(self.flows + other.flows, self.other_cookies + other.other_cookies)
+        return FlowReport(
+            self.flows + other.flows, self.other_cookies + other.other_cookies
+        )
 
 
+# Changes of one step of a move, per switch (dpid).
 Step = dict[int, tuple[AddFlow | RemoveFlow, ...]]
-"""What one step of a move changes, per switch (dpid)."""
 
 
 def move_steps(
-    old: Mapping[int, Iterable[Flow]], new: Mapping[int, Iterable[Flow]]
+    old: Mapping[int, Iterable[Flow]],
+    new: Mapping[int, Iterable[Flow]],
 ) -> tuple[Step, Step, Step]:
-    """A tenant's way from the rules of one tree to those of another, make before break: rules that
-    are new, then those that turn traffic to them, then the removal of what no packet meets now.
+    """The steps of a tenant from the rules of one tree to those of another.
 
-    Between two trees with the same VMs below each switch that both have (docs/decisions/05), no
-    packet is lost if a step begins after the one before is confirmed, and the last after what was
-    under way has arrived.
+    Make before break: rules that are new, then those that turn traffic to them,
+    then the removal of rules that no packet meets now.
+
+    Between two trees with the same VMs below each switch that both have
+    (docs/decisions/05), no packet is lost if a step begins after the one before
+    is confirmed, and the last after what was under way has arrived.
     """
     added: Step = {}
     turned: Step = {}
     removed: Step = {}
     for dpid in sorted(old.keys() | new.keys()):
-        was = {flow.key: flow for flow in old.get(dpid, ())}
-        now = {flow.key: flow for flow in new.get(dpid, ())}
-        for step, changes in (
-            (added, [AddFlow(flow) for key, flow in now.items() if key not in was]),
-            (turned, [AddFlow(flow) for key, flow in now.items() if was.get(key, flow) != flow]),
-            (removed, [RemoveFlow(flow) for key, flow in was.items() if key not in now]),
-        ):
-            if changes:
-                step[dpid] = tuple(changes)
+        before = {flow.key: flow for flow in old.get(dpid, ())}
+        after = {flow.key: flow for flow in new.get(dpid, ())}
+        common = before.keys() & after.keys()
+        additions = [after[key] for key in after if key not in common]
+        turns = [after[key] for key in after if key in common]
+        turns = [flow for flow in turns if flow != before[flow.key]]
+        removals = [before[key] for key in before if key not in common]
+        if additions:
+            added[dpid] = tuple(map(AddFlow, additions))
+        if turns:
+            turned[dpid] = tuple(map(AddFlow, turns))
+        if removals:
+            removed[dpid] = tuple(map(RemoveFlow, removals))
     return added, turned, removed
 
 
 def is_ours(cookie: int) -> bool:
-    """True if a rule with this cookie was made by this controller, now or before a restart."""
+    """True for a rule that this controller made, now or before a restart."""
     return cookie & COOKIE_TAG_MASK == COOKIE_TAG
 
 
-def difference(desired: Iterable[Flow], report: FlowReport) -> tuple[Change, ...]:
-    """The changes after which the switch has all of `desired` and nothing else of ours.
+def difference(
+    desired: Iterable[Flow],
+    report: FlowReport,
+) -> tuple[Change, ...]:
+    """The changes to a switch with all of `desired` and no other rule of ours.
 
-    Rules that are right already are left alone, counters and all. A rule of ours in a shape we
-    cannot read is removed by its cookie, and the desired rules of that cookie are put in anew;
-    applied as one bundle, traffic notices nothing.
+    Rules that are right already are left alone, counters and all. A rule of
+    ours in a shape we cannot read is removed by its cookie, and the desired
+    rules of that cookie are put in anew; applied as one bundle, traffic notices
+    nothing.
     """
     wanted = {flow.key: flow for flow in desired}
-    ours = [flow for flow in report.flows if is_ours(flow.cookie)]
-    garbled = sorted({cookie for cookie in report.other_cookies if is_ours(cookie)})
-    changes: list[Change] = [RemoveByCookie(cookie) for cookie in garbled]
-    changes += [
-        RemoveFlow(flow) for flow in ours if flow.key not in wanted and flow.cookie not in garbled
-    ]
-    present = {flow for flow in ours if flow.cookie not in garbled}
-    changes += [AddFlow(flow) for flow in wanted.values() if flow not in present]
+    garbled = {*filter(is_ours, report.other_cookies)}
+    changes: list[Change] = [*map(RemoveByCookie, sorted(garbled))]
+    present = set()
+    for flow in report.flows:
+        # Gone with its cookie: neither to be removed nor present.
+        if not is_ours(flow.cookie) or flow.cookie in garbled:
+            continue
+        present.add(flow)
+        if flow.key not in wanted:
+            changes.append(RemoveFlow(flow))
+    for flow in wanted.values():
+        if flow not in present:
+            changes.append(AddFlow(flow))
     return tuple(changes)

@@ -1,8 +1,9 @@
 """Start the controller: `python -m controller.launch`.
 
-One launcher for both libraries. It puts green threads in place if the library needs them, imports
-everything, gives up root, opens its two sockets on loopback, says on the ready descriptor that it
-is there, and serves until SIGTERM. docs/controller.md has the options and the exit codes.
+One launcher for both libraries. It puts green threads in place if the library
+needs them, imports everything, gives up root, opens its two sockets on
+loopback, says on the ready descriptor that it is there, and serves until
+SIGTERM. docs/controller.md has the options and the exit codes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from controller.library import LibraryMissing, LibraryName, choose_library, prepare
+from controller.library import (
+    LibraryMissing,
+    LibraryName,
+    choose_library,
+    prepare,
+)
 from controller.own_app import OwnApp
 from jobs import linux
 
@@ -38,8 +44,10 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
 API_PORT = 8653
-TOKEN_VARIABLE = "HOSENET_CONTROLLER_TOKEN"  # noqa: S105 - the variable's name, not a token
+# The name of the variable, not a token.
+TOKEN_VARIABLE = "HOSENET_CONTROLLER_TOKEN"  # noqa: S105
 TOKEN_LENGTH_MIN = 16
+# Hundreds of switches connect at once.
 BACKLOG = 1024
 
 EXIT_OK = 0
@@ -49,17 +57,26 @@ EXIT_FAILED = 4
 
 
 class CannotStart(Exception):
-    """Why the controller does not start: an exit code, a word for programs, words for people."""
+    """Failed start: an exit code, a word for programs, words for people."""
 
-    def __init__(self, exit_code: int, error: str, message: str, port: int | None = None) -> None:
+    def __init__(
+        self,
+        exit_code: int,
+        error: str,
+        message: str,
+        port: int | None = None,
+    ) -> None:
         self.exit_code = exit_code
         self.error = error
         self.port = port
         super().__init__(message)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the controller until it is stopped. Returns the exit code."""
+def run_controller(arguments: Sequence[str] | None = None) -> int:
+    """Runs the controller until a signal; returns only if it does not start.
+
+    Then with an exit code.
+    """
     parsed = _parser().parse_args(arguments)
     try:
         _check(parsed)
@@ -68,84 +85,150 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _end)
         _serve(parsed)
     except CannotStart as reason:
-        about = {"error": reason.error, "port": reason.port, "message": str(reason)}
-        _tell(parsed.ready_fd, {"ready": False, **about})
+        record = {
+            "ready": False,
+            "error": reason.error,
+            "port": reason.port,
+            "message": str(reason),
+        }
+        _tell(parsed.ready_fd, record)
         print(f"hosenet controller: {reason}", file=sys.stderr)
         return reason.exit_code
-    return EXIT_OK
 
 
-def _serve(options: argparse.Namespace) -> None:
-    # Everything is imported before root is given up: afterwards the files may be out of reach.
+def _serve(options: argparse.Namespace) -> NoReturn:
+    # Everything is imported before root is given up: afterwards the files may
+    # be out of reach.
     app = _openflow_application(options.library)
     if options.app is not None:
         options.app.import_library(options.library)
-        # While this is root: where memory runs short, the first process to be killed.
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
-    import threading
-
-    from controller import api, values
-
-    values.load_adapters(values.Network, values.Tenant, api.WaitRequest)
-    logging.basicConfig(
-        level=logging.INFO if options.verbose or options.app else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+        _offer_to_oom_killer()
+    _import_rest()
+    _start_log(verbose=options.verbose or options.app is not None)
     # As many open files as may be had: a network has hundreds of switches.
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Asked first: whom the controller becomes may have no access to the checkout.
+    # Asked first: the user that the controller becomes may have no access to
+    # the checkout.
     library_version = importlib.metadata.version(options.library)
-    plane, user_name = _plane_of_somebody_unprivileged(options)
-    openflow_socket = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
+    plane, user_name = _unprivileged_plane(options)
+    listener = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
     about = {
         "pid": os.getpid(),
         "library": options.library,
         "library_version": library_version,
         "user": user_name,
-        "openflow_port": openflow_socket.getsockname()[1],
+        "openflow_port": listener.getsockname()[1],
         "api_port": 0,
     }
-    elsewhere = [socket.socket(fileno=descriptor) for descriptor in options.openflow_fd]
+    listeners = [listener]
+    for descriptor in options.openflow_fd:
+        listeners.append(socket.socket(fileno=descriptor))
     if options.app is not None:
-        _start_own(options.app, app, [openflow_socket, *elsewhere])
-        _tell(options.ready_fd, {"ready": True, **about})
-        while True:
-            app.hub.sleep(3600)
-    api_socket = _listen(options.api_port, "API", "--api-port")
-    about["api_port"] = api_socket.getsockname()[1]
-    app.start(plane, [openflow_socket, *elsewhere])
+        _run_own(options, app, about, listeners)
+    _run(options, app, about, listeners, plane)
+
+
+def _start_log(*, verbose: bool) -> None:
+    level = logging.WARNING
+    if verbose:
+        level = logging.INFO
+    logging.basicConfig(
+        level=level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def _import_rest() -> None:
+    # Sockets look it up by name when they first need it.
+    import encodings.idna  # noqa: F401
+
+    from controller import api, values
+
+    values.load_adapters(values.NetworkSwitches, values.Tenant, api.WaitRequest)
+
+
+def _offer_to_oom_killer() -> None:
+    """Where memory runs short, this is the first process to be killed.
+
+    Only root may say so.
+    """
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _run(
+    options: argparse.Namespace,
+    app: ModuleType,
+    about: dict[str, object],
+    listeners: Sequence[socket.socket],
+    plane: ControlPlane,
+) -> NoReturn:
+    """Serves switches and the API."""
+    import threading  # not before green threads are in place
+
+    from controller import api
+
+    listener = _listen(options.api_port, "API", "--api-port")
+    about["api_port"] = listener.getsockname()[1]
+    app.start_serving(plane, listeners)
     serving = threading.Thread(
-        target=api.serve, args=(api_socket, api.Api(plane, about), options.token), daemon=True
+        target=api.serve,
+        args=(listener, api.Api(plane, about), options.token),
+        daemon=True,
     )
     serving.start()
     _tell(options.ready_fd, {"ready": True, **about})
     serving.join()
-    # The thread has logged why. Native threads of the library would keep the process alive.
+    # The thread has logged why. Native threads of the library would keep the
+    # process alive.
     os._exit(EXIT_FAILED)
 
 
-def _start_own(own: OwnApp, app: ModuleType, listeners: Sequence[socket.socket]) -> None:
-    """Start a person's application, unprivileged by now; what it raises is all in the log."""
+def _run_own(
+    options: argparse.Namespace,
+    app: ModuleType,
+    about: dict[str, object],
+    listeners: Sequence[socket.socket],
+) -> NoReturn:
+    """Runs a person's application, unprivileged by now.
+
+    The log has all of what it raises.
+    """
+    own_app: OwnApp = options.app
     try:
-        own.start(app, listeners)
+        own_app.start(app, listeners)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
         traceback.print_exc()
-        raise CannotStart(EXIT_BAD_INPUT, "app", own.explained(error)) from None
+        raise CannotStart(
+            EXIT_BAD_INPUT, "app", own_app.explained(error)
+        ) from None
+    _tell(options.ready_fd, {"ready": True, **about})
+    while True:
+        app.hub.sleep(3600)
 
 
-def _plane_of_somebody_unprivileged(options: argparse.Namespace) -> tuple[ControlPlane, str]:
-    """Open the state directory, give up root, and start from what was saved. The user's name."""
+def _unprivileged_plane(
+    options: argparse.Namespace,
+) -> tuple[ControlPlane, str]:
+    """The control plane from what was saved, with root given up.
+
+    And the name of the user that this process has become.
+    """
     from controller.control_plane import ControlPlane
     from controller.saved_state import StateStore
     from controller.values import InvalidValues
 
     store = None
+    user = None
+    user_name = _user_name(os.getuid())
     try:
-        user = unprivileged_user(os.environ) if os.geteuid() == 0 else None
+        if os.geteuid() == 0:
+            user = unprivileged_user(os.environ)
+            user_name = user.name
         if options.state_dir:
+            # As root: the way to it may lead through places that the user
+            # cannot enter.
             options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             store = StateStore.at(options.state_dir)
             if user:
@@ -156,9 +239,11 @@ def _plane_of_somebody_unprivileged(options: argparse.Namespace) -> tuple[Contro
         linux.set_no_new_privileges()
         if options.exit_with_parent is not None:
             end_with_parent(options.exit_with_parent)
-        return ControlPlane(store), user.name if user else _user_name(os.getuid())
+        return ControlPlane(store), user_name
     except (InvalidValues, OSError) as error:
-        raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
+        raise CannotStart(
+            EXIT_BAD_INPUT, "bad-state", f"saved state: {error}"
+        ) from None
 
 
 def _openflow_application(library: LibraryName) -> ModuleType:
@@ -167,18 +252,22 @@ def _openflow_application(library: LibraryName) -> ModuleType:
         prepare(library)
         return importlib.import_module("controller.app")
     except (ImportError, AttributeError) as error:
-        # The library is there and does not work: with the wrong eventlet, for example.
+        # The library is there and does not work: with the wrong eventlet, for
+        # example.
         raise CannotStart(
             EXIT_MACHINE_CANNOT,
             "library-missing",
             f"{library} is installed but cannot be imported ({error}): "
-            f"sudo ./provision.sh install in a checkout, or choose the other with --library",
+            "sudo ./provision.sh install in a checkout, "
+            "or choose the other with --library",
         ) from None
 
 
 def _end(signal_number: int, frame: object) -> NoReturn:
-    """End at once. There is nothing to finish: state files are replaced in one step, and the
-    libraries' native threads cannot be stopped.
+    """Ends at once: there is nothing to finish.
+
+    State files are replaced in one step, and the libraries' native threads
+    cannot be stopped.
     """
     del signal_number, frame
     sys.stdout.flush()
@@ -187,92 +276,136 @@ def _end(signal_number: int, frame: object) -> NoReturn:
 
 
 def _hand_over(descriptor: int, directory: Path, user: User) -> None:
-    """Gives the state directory and its files to the user, without access for others."""
+    """Gives the state directory and its files to the user alone."""
     if os.fstat(descriptor).st_uid not in (0, user.uid):
         raise CannotStart(
-            EXIT_BAD_INPUT, "state-dir", f"{directory} belongs to neither root nor {user.name}"
+            EXIT_BAD_INPUT,
+            "state-dir",
+            f"{directory} belongs to neither root nor {user.name}",
         )
+    # First closed to others, last given away: in between nobody but root can
+    # exchange a file.
     os.fchmod(descriptor, 0o700)
     for name in sorted(os.listdir(descriptor)):
-        os.chown(name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False)
+        os.chown(
+            name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False
+        )
     os.fchown(descriptor, user.uid, user.gid)
 
 
-def _listen(port: int, what: str, option: str) -> socket.socket:
+def _listen(
+    port: int,
+    purpose: str,
+    option: str,
+) -> socket.socket:
     try:
         return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+        # Anything else is no matter of the port.
+        if error.errno == errno.EADDRINUSE:
+            reason = "is taken"
+        elif error.errno == errno.EACCES:
+            reason = "is reserved for root"
+        else:
             raise
-        why = "is taken" if error.errno == errno.EADDRINUSE else "is reserved for root"
         raise CannotStart(
             EXIT_MACHINE_CANNOT,
             "port-taken",
-            f"port {port} on {LOOPBACK}, wanted for {what}, {why}; "
-            f"`ss -ltnp sport = :{port}` shows by whom, {option} chooses another",
+            f"port {port} on {LOOPBACK}, wanted for {purpose}, {reason}; "
+            f"`ss -ltnp sport = :{port}` shows by whom, "
+            f"{option} chooses another",
             port,
         ) from None
 
 
-def _tell(descriptor: int, message: dict[str, object]) -> None:
+def _tell(
+    descriptor: int,
+    message: dict[str, object],
+) -> None:
     """Writes one line of JSON for the parent process."""
     line = (json.dumps(message) + "\n").encode()
     try:
         os.write(descriptor, line)
     except OSError as error:
-        print(f"hosenet controller: nobody listens for its start: {error}", file=sys.stderr)
+        print(
+            f"hosenet controller: nobody listens for its start: {error}",
+            file=sys.stderr,
+        )
 
 
-# ------------------------------------------------------------------------------ command line
+# -- command line
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m controller.launch",
-        description="Hosenet's controller. It listens on loopback only and needs no privileges: "
-        "started by root, it becomes the user who called sudo, or nobody.",
+        description="Hosenet's controller. It listens on loopback only and "
+        "needs no privileges: started by root, it becomes the user who called "
+        "sudo, or nobody.",
     )
-    for name, default, what in (
-        ("--openflow-port", OPENFLOW_PORT, "switches connect"),
-        ("--api-port", API_PORT, "the HTTP API listens"),
-    ):
-        explained = f"where {what} (default %(default)s; 0: any free port)"
-        parser.add_argument(name, type=int, default=default, help=explained)
+    _add_listening_options(parser)
+    _add_running_options(parser)
+    return parser
+
+
+def _add_listening_options(parser: argparse.ArgumentParser) -> None:
+    any_port = "(default %(default)s; 0: any free port)"
+    parser.add_argument(
+        "--openflow-port",
+        type=int,
+        default=OPENFLOW_PORT,
+        help=f"where switches connect {any_port}",
+    )
+    parser.add_argument(
+        "--api-port",
+        type=int,
+        default=API_PORT,
+        help=f"where the HTTP API listens {any_port}",
+    )
     parser.add_argument(
         "--openflow-fd",
         type=int,
         action="append",
         default=[],
         metavar="FD",
-        help="an inherited socket that listens for switches too, as in another network namespace",
+        help="an inherited socket that listens for switches too, "
+        "as in another network namespace",
     )
+
+
+def _add_running_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--library",
         default=None,
         choices=("auto", "ryu", "os-ken"),
-        help="which OpenFlow library (default: HOSENET_CONTROLLER_LIBRARY, else what is there)",
+        help="which OpenFlow library "
+        "(default: HOSENET_CONTROLLER_LIBRARY, else what is there)",
     )
     parser.add_argument(
         "--app",
         type=Path,
         metavar="FILE",
-        help="run this Ryu or os-ken application in place of ours; there is no API then",
+        help="run this Ryu or os-ken application in place of ours; "
+        "there is no API then",
     )
     parser.add_argument(
         "--token-file",
         type=Path,
-        help=f"a file of mode 0600 with the API's token (default: the variable {TOKEN_VARIABLE})",
+        help="a file of mode 0600 with the API's token "
+        f"(default: the variable {TOKEN_VARIABLE})",
     )
     parser.add_argument(
         "--state-dir",
         type=Path,
-        help="a directory of its own where the desired state outlives a restart",
+        help="a directory of its own where the desired state outlives a "
+        "restart",
     )
     parser.add_argument(
         "--ready-fd",
         type=int,
         default=1,
-        help="the descriptor that gets one line of JSON once both ports listen (default: stdout)",
+        help="the descriptor that gets one line of JSON once both ports "
+        "listen (default: stdout)",
     )
     parser.add_argument(
         "--exit-with-parent",
@@ -280,39 +413,54 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PID",
         help="end when the process PID that starts this one ends",
     )
-    parser.add_argument("--verbose", action="store_true", help="log connections, too")
-    return parser
+    parser.add_argument(
+        "--verbose", action="store_true", help="log connections, too"
+    )
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Checks the command line, and completes it with the library and the token."""
+    """Checks the command line; completes it with the library and the token."""
     for name in ("openflow_port", "api_port"):
         if not 0 <= getattr(options, name) <= 65535:
             option = "--" + name.replace("_", "-")
-            raise CannotStart(EXIT_BAD_INPUT, "usage", f"{option} is not within 0..65535")
+            raise CannotStart(
+                EXIT_BAD_INPUT, "usage", f"{option} is not within 0..65535"
+            )
+    _choose_library(options)
+    options.token = ""
+    if options.app is None:
+        options.token = _token(options.token_file)
+
+
+def _choose_library(options: argparse.Namespace) -> None:
+    """Reads a person's application, which may import either library."""
     try:
-        if options.app is not None:
+        if options.app is None:
+            options.library = choose_library(options.library)
+        else:
             options.app = OwnApp.read(options.app)
-        own = options.app
-        choose = choose_library if own is None else own.library
-        options.library = choose(options.library)
+            options.library = options.app.library(options.library)
     except LibraryMissing as error:
-        raise CannotStart(EXIT_MACHINE_CANNOT, "library-missing", str(error)) from None
+        raise CannotStart(
+            EXIT_MACHINE_CANNOT, "library-missing", str(error)
+        ) from None
     except (OSError, SyntaxError, ValueError) as error:
         raise CannotStart(EXIT_BAD_INPUT, "app", str(error)) from None
-    options.token = _token(options.token_file) if own is None else ""
 
 
 def _token(path: Path | None) -> str:
     if path is None:
-        token, origin = os.environ.pop(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+        # Out of the environment, which child processes inherit.
+        token = os.environ.pop(TOKEN_VARIABLE, "")
+        origin = TOKEN_VARIABLE
     else:
-        token, origin = _token_in(path), str(path)
-    if len(token) < TOKEN_LENGTH_MIN or not (token.isascii() and token.isprintable()):
-        raise CannotStart(
-            EXIT_BAD_INPUT,
-            "token",
-            f"{origin} has no token of at least {TOKEN_LENGTH_MIN} printable characters",
+        token = _token_in(path)
+        origin = str(path)
+    printable = token.isascii() and token.isprintable()
+    if len(token) < TOKEN_LENGTH_MIN or not printable:
+        raise _no_token(
+            f"{origin} has no token of at least {TOKEN_LENGTH_MIN} "
+            "printable characters"
         )
     return token
 
@@ -320,16 +468,20 @@ def _token(path: Path | None) -> str:
 def _token_in(path: Path) -> str:
     try:
         with path.open(encoding="ascii") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise CannotStart(
-                    EXIT_BAD_INPUT, "token", f"{path} is open to others: chmod 600 {path}"
-                )
+            # Of the open file: the path may lead to another a moment later.
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise _no_token(f"{path} is open to others: chmod 600 {path}")
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotStart(EXIT_BAD_INPUT, "token", f"token file: {error}") from None
+        raise _no_token(f"token file: {error}") from None
 
 
-# ---------------------------------------------------------------------------------- privileges
+def _no_token(message: str) -> CannotStart:
+    return CannotStart(EXIT_BAD_INPUT, "token", message)
+
+
+# -- privileges
 
 
 @dataclass(frozen=True)
@@ -342,9 +494,10 @@ class User:
 
 
 def unprivileged_user(environment: Mapping[str, str]) -> User:
-    """The user who called sudo; `nobody` if that was root, or if there was no sudo."""
+    """The user who called sudo; `nobody` if that was root, or without sudo."""
     try:
-        uid, gid = int(environment.get("SUDO_UID", "0")), int(environment.get("SUDO_GID", "0"))
+        uid = int(environment.get("SUDO_UID", "0"))
+        gid = int(environment.get("SUDO_GID", "0"))
     except ValueError:
         uid = gid = 0
     if uid > 0 and gid > 0:
@@ -352,10 +505,12 @@ def unprivileged_user(environment: Mapping[str, str]) -> User:
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError:
-        why = (
-            "there is no user 'nobody' to run the controller as; start it as a user other than root"
-        )
-        raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", why) from None
+        raise CannotStart(
+            EXIT_MACHINE_CANNOT,
+            "no-user",
+            "there is no user 'nobody' to run the controller as; "
+            "start it as a user other than root",
+        ) from None
     return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
@@ -367,7 +522,11 @@ def _user_name(uid: int) -> str:
 
 
 def become(user: User) -> None:
-    """Turn this process, which is root's, into `user`'s: all ids, no other groups, no way back."""
+    """Turns this process, which is root's, into `user`'s for good.
+
+    All ids, no other groups, no way back.
+    """
+    # In this order: without root's uid, groups can no longer be changed.
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -376,15 +535,17 @@ def become(user: User) -> None:
 
 
 def end_with_parent(parent_pid: int) -> None:
-    """Have the kernel send SIGTERM when the parent ends; at once if it has ended already.
+    """Has the kernel send SIGTERM when the parent ends, or has ended already.
 
-    To be called after `become`, as the kernel forgets the request when the user changes. "Parent"
-    is to the kernel the *thread* that started this process: start it from one that stays.
+    To be called after `become`, as the kernel forgets the request when the user
+    changes. "Parent" is to the kernel the *thread* that started this process:
+    start it from one that stays.
     """
+    # In this order: a parent that ends in between is seen by its absence.
     linux.set_parent_death_signal(signal.SIGTERM)
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_controller())

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,19 +19,23 @@ from controller.launch import TOKEN_VARIABLE
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
+# The word for a person's application that does not load or start.
 APP_ERROR = "app"
-"""The word for a person's application that does not load or start."""
 
 
 class ControllerNotStarted(RuntimeError):
-    """The controller ended, or answer nothing, instead of getting ready.
+    """A controller that ended, or was not ready in time.
 
-    `exit_code` is its own (None if it had to be killed) and `error` its word for the reason, such
-    as "port-taken", with `port`.
+    `exit_code` is its own (None if it had to be killed) and `error` its word
+    for the reason, such as "port-taken", with `port`.
     """
 
     def __init__(
-        self, message: str, exit_code: int | None, error: str | None, port: int | None
+        self,
+        message: str,
+        exit_code: int | None,
+        error: str | None,
+        port: int | None,
     ) -> None:
         self.exit_code = exit_code
         self.error = error
@@ -57,7 +60,7 @@ class ControllerProcess:
         return ControllerClient(self.api_port, self.token)
 
     def stop(self) -> None:
-        """End it, by force if it does not go by itself. May be called again."""
+        """Ends it, by force if it has to be. May be called again."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -74,34 +77,41 @@ class ControllerProcess:
 
 
 def start_controller(
-    log: IO[bytes], *options: str, listeners: Sequence[int] = ()
+    log: IO[bytes],
+    *options: str,
+    listeners: Sequence[int] = (),
 ) -> ControllerProcess:
-    """Start a controller that ends with this process, and wait until it is ready.
+    """Starts a controller that ends with this process; returns when it is ready.
 
-    ``options`` are those of `controller.launch`, ``listeners`` descriptors of sockets that listen
-    for switches elsewhere. `log` gets its output; the last of that, where it can be read back,
-    appears in the exception, of a person's application its error. Call it from a thread that stays
-    (the main one): the kernel ends the child with the thread. Raises `ControllerNotStarted`.
+    ``options`` are those of `controller.launch`, ``listeners`` descriptors of
+    sockets that listen for switches elsewhere. `log` gets its output; the last
+    of that, where it can be read back, appears in the exception, of a person's
+    application its error. Call it from a thread that stays (the main one): the
+    kernel ends the child with the thread. Raises `ControllerNotStarted`.
     """
     token = secrets.token_urlsafe(32)
     reader, writer = os.pipe()
+    command = _command(options, listeners, writer)
+    # By the environment: a command line is for all users to read.
+    environment = dict(os.environ)
+    environment[TOKEN_VARIABLE] = token
+    environment["PYTHONUNBUFFERED"] = "1"
     with os.fdopen(reader) as ready:
         try:
             process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "controller.launch", *options),
-                    *chain.from_iterable(("--openflow-fd", str(each)) for each in listeners),
-                    *("--ready-fd", str(writer), "--exit-with-parent", str(os.getpid())),
-                ],
-                env={**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"},
+                command,
+                env=environment,
+                # Where `controller` is found, whatever the caller's folder.
                 cwd=Path(__file__).parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=[writer, *listeners],
+                # Ctrl-C in the terminal is the parent's to handle.
                 start_new_session=True,
             )
         finally:
+            # The child's alone: its end ends the wait.
             os.close(writer)
         answer = _first_line(ready)
     if not answer.pop("ready", False):
@@ -110,35 +120,62 @@ def start_controller(
     return ControllerProcess(process, token, **answer)
 
 
+def _command(
+    options: Sequence[str],
+    listeners: Sequence[int],
+    ready: int,
+) -> list[str]:
+    command = [sys.executable, "-m", "controller.launch", *options]
+    for descriptor in listeners:
+        command += ["--openflow-fd", str(descriptor)]
+    command += ["--ready-fd", str(ready)]
+    command += ["--exit-with-parent", str(os.getpid())]
+    return command
+
+
 def _first_line(ready: IO[str]) -> dict[str, Any]:
-    """The one line on the ready descriptor, as JSON; empty if there is none in time."""
-    if not select.select([ready], [], [], START_TIMEOUT_S)[0]:
+    """The one line on the ready descriptor; empty if there is none in time."""
+    readable, _, _ = select.select([ready], [], [], START_TIMEOUT_S)
+    if not readable:
         return {}
     answer: dict[str, Any] = json.loads(ready.readline() or "{}")
     return answer
 
 
 def _not_started(
-    process: subprocess.Popen[bytes], answer: dict[str, Any], log: IO[bytes]
+    process: subprocess.Popen[bytes],
+    answer: dict[str, Any],
+    log: IO[bytes],
 ) -> ControllerNotStarted:
-    """The error of a controller that did not get ready; makes sure that it is gone."""
+    """The error of a controller that did not get ready, and its end."""
+    exit_code = _end(process)
+    message = _last_lines(log)
+    if exit_code is None:
+        late = f"the controller was not ready within {START_TIMEOUT_S:g} s"
+        message = f"{late}; {message}"
+    elif not message:
+        message = f"the controller ended with {exit_code} before it was ready"
+    # A person's application may have begun threads, which do not end: then
+    # there is an error and no exit code.
+    if answer.get("error") == APP_ERROR:
+        message = answer["message"]
+    return ControllerNotStarted(
+        message, exit_code, answer.get("error"), answer.get("port")
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process; None if it had to be killed."""
     try:
-        exit_code: int | None = process.wait(1.0)
+        return process.wait(1.0)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(KILL_TIMEOUT_S)
-        exit_code = None
-    last = _last_lines(log)
-    message = last or f"the controller ended with {exit_code} before it was ready"
-    if exit_code is None:
-        message = f"the controller was not ready within {START_TIMEOUT_S:g} s; {last}"
-    if answer.get("error") == APP_ERROR:
-        message = answer["message"]  # it may have begun threads, which do not end
-    return ControllerNotStarted(message, exit_code, answer.get("error"), answer.get("port"))
+        return None
 
 
 def _last_lines(log: IO[bytes]) -> str:
-    """The end of what it wrote, where the log can be read back."""
+    """The end of its output, where the log can be read back."""
     if not (log.readable() and log.seekable()):
         return ""
     size = log.seek(0, os.SEEK_END)

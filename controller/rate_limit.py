@@ -1,4 +1,4 @@
-"""Bounds on what others can cause: requests a second, lines in the log, connections held."""
+"""Bounds on what others can cause: requests, lines in the log, connections."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-LINES_MAX, LINE_LENGTH_MAX, PAUSE_S = 20, 300, 60.0
+LINES_MAX = 20
+LINE_LENGTH_MAX = 300
+PAUSE_S = 60.0
 
 
 class TokenBucket:
-    """Admits ``rate_per_s`` requests a second in the long run, and at most ``burst`` at once.
+    """Admits ``rate_per_s`` requests a second in the long run.
 
-    Threads may share it. ``clock`` is in seconds and never runs backwards.
+    At most ``burst`` are admitted at once. Threads may share it. ``clock`` is
+    in seconds and never runs backwards.
     """
 
     def __init__(
-        self, rate_per_s: float, burst: int, clock: Callable[[], float] = time.monotonic
+        self,
+        rate_per_s: float,
+        burst: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rate_per_s = rate_per_s
         self._burst = burst
@@ -29,11 +35,17 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def take(self) -> float:
-        """Take a token. 0.0, or the time in seconds until there is one: then none was taken."""
+        """Takes a token, and returns 0.0.
+
+        Without one it takes none, and returns the time until there is, in s.
+        """
         with self._lock:
             now_s = self._clock()
+            # Nothing refills it: what has come since the last request is added
+            # now.
             gained = (now_s - self._at_s) * self._rate_per_s
-            self._tokens, self._at_s = min(self._burst, self._tokens + gained), now_s
+            self._tokens = min(self._burst, self._tokens + gained)
+            self._at_s = now_s
             if self._tokens < 1.0:
                 return (1.0 - self._tokens) / self._rate_per_s
             self._tokens -= 1.0
@@ -41,52 +53,69 @@ class TokenBucket:
 
 
 class SparseLog:
-    """Warnings that anybody can cause as often as he likes: LINES_MAX in a row, then one whenever
-    their number doubles. A minute without one ends the row. ``clock`` as above.
+    """Log of warnings that anybody can cause as often as he likes.
+
+    It writes LINES_MAX in a row, then one whenever their number doubles. A
+    minute without one ends the row. ``clock`` as above.
     """
 
-    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._log = log
         self._clock = clock
-        self._count, self._last_s = 0, clock()
+        self._count = 0
+        self._last_s = clock()
         self._lock = threading.Lock()
 
     def warning(self, text: str) -> None:
-        """Write a line, or count it."""
+        """Writes a line, or counts it."""
         with self._lock:
             now_s = self._clock()
-            count = self._count + 1 if now_s - self._last_s < PAUSE_S else 1
-            self._count, self._last_s = count, now_s
+            if now_s - self._last_s >= PAUSE_S:
+                self._count = 0
+            self._count += 1
+            self._last_s = now_s
+            count = self._count
+        line = text[:LINE_LENGTH_MAX]
         if count <= LINES_MAX:
-            self._log.warning("%s", text[:LINE_LENGTH_MAX])
-        elif not count & (count - 1):
-            self._log.warning("%s (%d such lines, most left out)", text[:LINE_LENGTH_MAX], count)
+            self._log.warning("%s", line)
+        elif count & (count - 1) == 0:  # a power of two
+            self._log.warning("%s (%d such lines, most left out)", line, count)
 
 
 class Places:
-    """At most `most` connections, each from `enter` to `leave`: the longest there makes room."""
+    """At most `most` connections, each from `enter` to `leave`.
+
+    Beyond, the one that entered first is shut down.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
+        # In the order in which they entered, as dicts keep it.
         self._held: dict[socket.socket, None] = {}
         self._lock = threading.Lock()
 
     def enter(self, connection: socket.socket) -> None:
-        """Hold a connection; shuts down the one that has been held longest if there is no room."""
+        """Holds a connection; shuts down the first one if there is no room."""
         with self._lock:
             self._held[connection] = None
             if len(self._held) > self._most:
-                longest = next(iter(self._held))
-                del self._held[longest]
-                shut_down(longest)
+                first = next(iter(self._held))
+                del self._held[first]
+                shut_down(first)
 
     def leave(self, connection: socket.socket) -> bool:
-        """Hold it no longer. False if it was not held, as it had to make room."""
+        """Holds it no longer. False if it was not held: it had to make room."""
         with self._lock:
-            return self._held.pop(connection, connection) is None
+            was_held = connection in self._held
+            self._held.pop(connection, None)
+            return was_held
 
 
 def shut_down(connection: socket.socket) -> None:
-    """Shut both directions down, which wakes whoever is blocked in reading or writing."""
+    """Shuts both directions down; wakes threads that read or write."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,9 +1,10 @@
-"""Input of the controller: switches, tenants and the state it has to bring about.
+"""Input of the controller: switches, tenants, and the state to bring about.
 
-All values are frozen. A value that exists is well-formed: construction checks everything that can
-be checked without looking at other values and raises `InvalidValues` with *all* problems at once.
-What needs two values (does the tenant's switch exist, is its prefix free) is checked where they
-meet, in `DesiredState`.
+All values are frozen. A value that exists is well-formed: construction checks
+everything that can be checked without looking at other values and raises
+`InvalidValues` with *all* problems at once. What needs two values (does the
+tenant's switch exist, is its prefix free) is checked where they meet, in
+`DesiredState`.
 """
 
 from __future__ import annotations
@@ -11,39 +12,43 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 Role = Literal["server", "rack", "aggregation", "core"]
 
+# So many /22 prefixes fit into 10.0.0.0/8 beside the unused first.
 TENANT_ID_MAX = 16383
-"""Tenant ids are 1..16383: so many /22 prefixes fit into 10.0.0.0/8 beside the unused first."""
 PREFIX_LENGTH = 22
 ADDRESSES_PER_TENANT = 1 << (32 - PREFIX_LENGTH)
+# The highest that Open vSwitch gives out; OpenFlow would allow 0xffffff00.
 PORT_MAX = 0xFEFF
-"""The highest port number Open vSwitch gives out (OpenFlow itself would allow 0xffffff00)."""
 DPID_MAX = (1 << 64) - 1
+# Commas and opening brackets in a JSON text. The largest tenant has a third of
+# them, the network of a fat-tree of k = 24 three quarters.
 ELEMENTS_MAX = 1 << 16
-"""Commas and opening brackets in a JSON text. The largest tenant has a third of them, the network
-of a fat-tree of k = 24 three quarters."""
+# One for each VM of a tenant on each switch above it. The largest tenant has a
+# sixteenth of them.
 RULES_MAX = 1 << 16
-"""One for each VM of a tenant on each switch above it. The largest has a sixteenth of them."""
 PROBLEMS_MAX = 20
 PROBLEM_LENGTH_MAX = 300
+# Beyond, they are counted only: pydantic gives all of them or none, 1 kB each.
 _ERRORS_MAX = 1000
-"""Beyond, they are counted only: pydantic gives all of them or none, 1 kB each."""
 
 _TENANT_SPACE = ipaddress.IPv4Network("10.0.0.0/8")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
 class Strict:
-    """A value that is read strictly: without keys it does not know, and without conversions."""
+    """A value that is read without unknown keys and without conversions."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
@@ -52,27 +57,36 @@ Value = TypeVar("Value", bound=Strict)
 
 
 class _Problems(ValueError):
-    """`problems` names what is wrong, a line each: PROBLEMS_MAX of `every`, and how many more."""
+    """`problems` names what is wrong, a line each.
+
+    PROBLEMS_MAX of `every`, and how many more.
+    """
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.every = tuple(problems)
-        shown = [shortened(problem, PROBLEM_LENGTH_MAX) for problem in self.every[:PROBLEMS_MAX]]
-        more = len(self.every) - len(shown)
-        self.problems = (*shown, f"and {more} more") if more else tuple(shown)
-        super().__init__("; ".join(self.problems))
+        lines = []
+        for problem in self.every[:PROBLEMS_MAX]:
+            lines.append(shortened(problem, PROBLEM_LENGTH_MAX))
+        left_out = len(self.every) - len(lines)
+        if left_out:
+            lines.append(f"and {left_out} more")
+        self.problems = tuple(lines)
+        super().__init__("; ".join(lines))
 
 
 def shortened(text: str, most: int) -> str:
     """The text, cut to `most` characters."""
-    return text if len(text) <= most else text[: most - 3] + "..."
+    if len(text) <= most:
+        return text
+    return text[: most - 3] + "..."
 
 
 class InvalidValues(_Problems):
-    """Something given is not well-formed."""
+    """Input that is not well-formed."""
 
 
 class Conflict(_Problems):
-    """Well-formed, but it does not fit what is there already."""
+    """Well-formed input that does not fit the state."""
 
 
 class UnknownTenant(LookupError):
@@ -96,17 +110,20 @@ class Switch(Strict):
     ports: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        problems = [*_range_problems(self), *_name_problems(self.name)]
+        problems = _range_problems(self) + _name_problems(self.name)
         for port in self.ports:
             problems += _problem_within("ports", port, 1, PORT_MAX)
-        problems += [f"ports: {port} is listed twice" for port in _repeated(self.ports)]
+        for port in _repeated(self.ports):
+            problems.append(f"ports: {port} is listed twice")
         _raise_if(problems)
+        # Sorted, so that equal switches are equal values. A frozen dataclass
+        # can be changed in this way alone.
         object.__setattr__(self, "ports", tuple(sorted(self.ports)))
 
 
 @dataclass(frozen=True)
 class TreeEdge(Strict):
-    """One link of a tenant's pinned tree: the child's port up and the parent's port down."""
+    """One link of a tenant's tree: the child's port up, the parent's down."""
 
     child_dpid: int
     child_port: int
@@ -121,8 +138,8 @@ class TreeEdge(Strict):
 
 
 @dataclass(frozen=True)
-class TenantVm(Strict):
-    """One VM: its addresses, and the server switch and port it is plugged into."""
+class AttachedVm(Strict):
+    """One VM: its addresses, and its server's switch and the port there."""
 
     index: int
     ip: str
@@ -133,31 +150,30 @@ class TenantVm(Strict):
     def __post_init__(self) -> None:
         problems = _range_problems(self)
         if not _is_ipv4(self.ip):
-            problems.append(f"ip: {self.ip!r} is not an IPv4 address such as 10.0.4.1")
-        if not _MAC.fullmatch(self.mac):
-            problems.append(f"mac: {self.mac!r} is not of the form 02:00:00:00:00:01 (lower case)")
-        elif int(self.mac[:2], 16) & 1:
-            problems.append(f"mac: {self.mac} is a group address, a VM needs its own")
-        _raise_if(problems)
+            problems.append(
+                f"ip: {self.ip!r} is not an IPv4 address such as 10.0.4.1"
+            )
+        _raise_if(problems + _mac_problems(self.mac))
 
 
 @dataclass(frozen=True)
 class Tenant(Strict):
     """A tenant: its prefix, its VMs and the tree its traffic is pinned to.
 
-    `tree` has one edge per switch below the root. It spans every switch that has a VM; a tenant
-    whose VMs all sit on one server needs no edges.
+    `tree` has one edge per switch below the root. It spans every switch that
+    has a VM; a tenant whose VMs all sit on one server needs no edges.
     """
 
     id: int
     name: str
     prefix: str
-    vms: tuple[TenantVm, ...]
+    vms: tuple[AttachedVm, ...]
     tree: tuple[TreeEdge, ...] = ()
 
     def __post_init__(self) -> None:
         wrong_prefix = _prefix_problems(self.prefix)
-        problems = [*_range_problems(self), *_name_problems(self.name), *wrong_prefix]
+        problems = _range_problems(self) + _name_problems(self.name)
+        problems += wrong_prefix
         if not self.vms:
             problems.append("vms: a tenant has at least one VM")
         if not wrong_prefix:
@@ -169,8 +185,11 @@ class Tenant(Strict):
     @cached_property
     def dpids(self) -> tuple[int, ...]:
         """Every switch that carries this tenant, sorted."""
-        on_tree = {dpid for e in self.tree for dpid in (e.child_dpid, e.parent_dpid)}
-        return tuple(sorted(on_tree | {vm.dpid for vm in self.vms}))
+        dpids = {vm.dpid for vm in self.vms}
+        for edge in self.tree:
+            dpids.add(edge.child_dpid)
+            dpids.add(edge.parent_dpid)
+        return tuple(sorted(dpids))
 
     @cached_property
     def network(self) -> ipaddress.IPv4Network:
@@ -185,23 +204,22 @@ class Tenant(Strict):
     @cached_property
     def tree_ports(self) -> frozenset[tuple[int, int]]:
         """(dpid, port) of both ends of every link of the tree."""
-        children = {(e.child_dpid, e.child_port) for e in self.tree}
-        return frozenset(children | {(e.parent_dpid, e.parent_port) for e in self.tree})
+        return frozenset(_tree_ends(self))
 
 
 @dataclass(frozen=True)
 class DesiredState(Strict):
-    """The network and the tenants on it, as they ought to be. Tenants are sorted by id."""
+    """The network and the tenants on it, as they ought to be, sorted by id."""
 
     switches: tuple[Switch, ...] = ()
     tenants: tuple[Tenant, ...] = ()
 
     def __post_init__(self) -> None:
-        problems = [f"dpid {d} is given twice" for d in _repeated(s.dpid for s in self.switches)]
-        problems += [
-            f"switch name {name!r} is given twice"
-            for name in _repeated(s.name for s in self.switches)
-        ]
+        problems = []
+        for dpid in _repeated(switch.dpid for switch in self.switches):
+            problems.append(f"dpid {dpid} is given twice")
+        for name in _repeated(switch.name for switch in self.switches):
+            problems.append(f"switch name {name!r} is given twice")
         _raise_if(problems)
 
     @cached_property
@@ -217,61 +235,76 @@ class DesiredState(Strict):
         raise UnknownTenant(tenant_id)
 
     def with_network(self, switches: Sequence[Switch]) -> DesiredState:
-        """The same tenants on another network; `Conflict` if one of them would lose its place."""
-        changed = DesiredState(tuple(sorted(switches, key=lambda s: s.dpid)))
-        problems = [
-            f"tenant {tenant.id} ({tenant.name}): {problem}"
-            for tenant in self.tenants
-            for problem in changed.place_problems(tenant)
-        ]
+        """The same tenants on another network.
+
+        Raises `Conflict` if one of them would lose its place.
+        """
+        by_dpid = sorted(switches, key=attrgetter("dpid"))
+        changed = DesiredState(tuple(by_dpid))
+        problems = []
+        for tenant in self.tenants:
+            for problem in changed.place_problems(tenant):
+                problems.append(
+                    f"tenant {tenant.id} ({tenant.name}): {problem}"
+                )
         if problems:
             raise Conflict(problems)
         return replace(changed, tenants=self.tenants)
 
     def with_tenant(self, tenant: Tenant) -> DesiredState:
-        """One tenant more.
+        """The state with one tenant more.
 
-        Raises `InvalidValues` if its switches or ports are not in the network, `Conflict` if its
-        id, its prefix or one of its VMs' ports is taken.
+        Raises `InvalidValues` if its switches or ports are not in the network,
+        `Conflict` if its id, its prefix or one of its VMs' ports is taken.
         """
         _raise_if(self.place_problems(tenant))
-        problems = [p for other in self.tenants for p in _collisions(tenant, other)]
+        problems = []
+        for other in self.tenants:
+            problems += _collisions(tenant, other)
         if problems:
             raise Conflict(problems)
-        tenants = sorted((*self.tenants, tenant), key=lambda t: t.id)
+        tenants = sorted((*self.tenants, tenant), key=attrgetter("id"))
         return replace(self, tenants=tuple(tenants))
 
     def without_tenant(self, tenant_id: int) -> DesiredState:
-        """One tenant less; `UnknownTenant` if it is not there."""
-        self.tenant(tenant_id)
-        return replace(self, tenants=tuple(t for t in self.tenants if t.id != tenant_id))
+        """The state with one tenant less; `UnknownTenant` without it."""
+        removed = self.tenant(tenant_id)
+        tenants = [tenant for tenant in self.tenants if tenant is not removed]
+        return replace(self, tenants=tuple(tenants))
 
     def place_problems(self, tenant: Tenant) -> list[str]:
         """Parts of the tenant's place that do not exist in this network."""
-        known = self.switch_by_dpid
-        problems = [f"switch {d} is not in the network" for d in tenant.dpids if d not in known]
+        switches = self.switch_by_dpid
+        problems = []
+        for dpid in tenant.dpids:
+            if dpid not in switches:
+                problems.append(f"switch {dpid} is not in the network")
         for dpid, port in sorted(tenant.vm_ports | tenant.tree_ports):
-            if dpid in known and port not in known[dpid].ports:
-                problems.append(f"switch {known[dpid].name} has no port {port}")
+            switch = switches.get(dpid)
+            # Of unknown switches it is said above.
+            if switch is not None and port not in switch.ports:
+                problems.append(f"switch {switch.name} has no port {port}")
         for vm in tenant.vms:
-            if vm.dpid in known and known[vm.dpid].role != "server":
-                role = known[vm.dpid].role
+            switch = switches.get(vm.dpid)
+            if switch is not None and switch.role != "server":
                 problems.append(
-                    f"VM {vm.index} sits on {known[vm.dpid].name}, a {role} switch, not a server"
+                    f"VM {vm.index} sits on {switch.name}, "
+                    f"a {switch.role} switch, not a server"
                 )
         return problems
 
 
-# ------------------------------------------------------------------------------------- JSON
+# -- JSON
 
 
 @dataclass(frozen=True)
-class Network(Strict):
+class NetworkSwitches(Strict):
     """The body of PUT /v1/network."""
 
     switches: tuple[Switch, ...]
 
     def __post_init__(self) -> None:
+        # Checked as a whole: numbers and names are unique.
         DesiredState(self.switches)
 
 
@@ -279,33 +312,42 @@ _adapters: dict[type, TypeAdapter[Any]] = {}
 
 
 def _adapter(kind: type) -> TypeAdapter[Any]:
-    """Built once, at first use: building one costs milliseconds, using it microseconds."""
+    # Building one costs milliseconds, using it microseconds: built at first
+    # use.
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
 
 
 def load_adapters(*kinds: type) -> None:
-    """Builds the adapters of `kinds`, and imports what building and using them needs."""
+    """Builds adapters, and imports what building and using them needs."""
     for kind in kinds:
         with suppress(InvalidValues):
             from_json(kind, b"{}")
 
 
-def from_json(kind: type[Value], text: str | bytes) -> Value:
-    """Read one value of type `kind` from JSON, strictly.
+def from_json(
+    kind: type[Value],
+    text: str | bytes,
+) -> Value:
+    """Reads one value of type `kind` from JSON, strictly.
 
-    Raises `InvalidValues` with every problem found: unknown and repeated keys, wrong types, and
-    whatever the value itself refuses; of a text with too many values, that alone.
+    Raises `InvalidValues` with every problem found: unknown and repeated keys,
+    wrong types, and whatever the value itself refuses; of a text with too many
+    values, that alone.
     """
-    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-    count = sum(map(raw.count, (b",", b"[", b"{")))
+    raw = text
+    if isinstance(raw, str):
+        raw = raw.encode(errors="surrogatepass")
+    # Counted before anything is parsed: small texts can be many values.
+    count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
     if count > ELEMENTS_MAX:
-        raise InvalidValues([f"{count} commas and brackets, at most {ELEMENTS_MAX} go"])
+        raise InvalidValues(
+            [f"{count} commas and brackets, at most {ELEMENTS_MAX} go"]
+        )
     try:
-        # As UTF-8, which JSON is in: to guess at others needs modules that are out of reach by now.
-        decoded = text if isinstance(text, str) else text.decode()
-        json.loads(decoded, object_pairs_hook=_without_repeats)
+        # pydantic takes the last of repeated keys; this parser sees them all.
+        json.loads(_decoded(text), object_pairs_hook=_without_repeats)
         value: Value = _adapter(kind).validate_json(text)
     except ValidationError as error:
         raise InvalidValues(_explain(error)) from None
@@ -316,6 +358,14 @@ def from_json(kind: type[Value], text: str | bytes) -> Value:
     return value
 
 
+def _decoded(text: str | bytes) -> str:
+    # As UTF-8, which JSON is in: to guess at others needs modules that are out
+    # of reach by now.
+    if isinstance(text, str):
+        return text
+    return text.decode()
+
+
 def to_json(value: Strict) -> bytes:
     """A value of this module as JSON; `from_json` gives back an equal one."""
     text: bytes = _adapter(type(value)).dump_json(value)
@@ -323,42 +373,61 @@ def to_json(value: Strict) -> bytes:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    repeated = _repeated(key for key, _ in pairs)
-    if repeated:
-        raise InvalidValues([f"key {key!r} is given twice in one object" for key in repeated])
+    problems = []
+    for key in _repeated(key for key, _ in pairs):
+        problems.append(f"key {key!r} is given twice in one object")
+    _raise_if(problems)
     return dict(pairs)
 
 
 def _explain(error: ValidationError) -> list[str]:
-    if error.error_count() > _ERRORS_MAX:
-        return [f"{error.error_count()} values are wrong, missing or unknown: too many to list"]
+    """A line for each of pydantic's errors, in the words of this module."""
+    count = error.error_count()
+    if count > _ERRORS_MAX:
+        return [
+            f"{count} values are wrong, missing or unknown: too many to list"
+        ]
     lines = []
     for detail in error.errors(include_url=False):
         path = _path(detail["loc"])
-        cause = detail.get("ctx", {}).get("error")
-        if isinstance(cause, InvalidValues):
-            lines += [f"{path}: {problem}" if path else problem for problem in cause.every]
-        elif detail["type"] == "unexpected_keyword_argument":
-            lines.append(f"{path}: unknown key")
-        elif detail["type"] == "missing":
-            lines.append(f"{path}: missing")
-        elif detail["type"] == "json_invalid":
+        if detail["type"] == "json_invalid":
             lines.append(f"not JSON: {detail['msg']}")
-        else:
-            shown = shortened(repr(detail["input"]), 60)
-            message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, not {shown}"
-            lines.append(f"{path}: {message}" if path else message)
+            continue
+        for message in _messages(detail):
+            if path:
+                lines.append(f"{path}: {message}")
+            else:
+                lines.append(message)
     return lines
 
 
+def _messages(detail: ErrorDetails) -> Sequence[str]:
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidValues):
+        return cause.every
+    if detail["type"] == "unexpected_keyword_argument":
+        return ["unknown key"]
+    if detail["type"] == "missing":
+        return ["missing"]
+    text = detail["msg"]
+    shown = shortened(repr(detail["input"]), 60)
+    return [f"{text[:1].lower()}{text[1:]}, not {shown}"]
+
+
 def _path(location: tuple[int | str, ...]) -> str:
+    """A place in a JSON text, as `tenants[2].vms[0]`."""
     text = ""
     for step in location:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif text:
+            text += f".{step}"
+        else:
+            text = step
     return text
 
 
-# ----------------------------------------------------------------------------------- checks
+# -- checks
 
 
 def _raise_if(problems: Sequence[str]) -> None:
@@ -366,27 +435,44 @@ def _raise_if(problems: Sequence[str]) -> None:
         raise InvalidValues(problems)
 
 
+# Fields that are numbers -> the least and the most that they may be.
 _RANGES = {
     "id": (1, TENANT_ID_MAX),
+    # From the first host address to the last.
     "index": (0, ADDRESSES_PER_TENANT - 3),
-    **dict.fromkeys(("dpid", "child_dpid", "parent_dpid"), (1, DPID_MAX)),
-    **dict.fromkeys(("port", "child_port", "parent_port"), (1, PORT_MAX)),
+    "dpid": (1, DPID_MAX),
+    "child_dpid": (1, DPID_MAX),
+    "parent_dpid": (1, DPID_MAX),
+    "port": (1, PORT_MAX),
+    "child_port": (1, PORT_MAX),
+    "parent_port": (1, PORT_MAX),
 }
-"""Fields that are numbers, and the least and the most that they may be."""
 
 
 def _range_problems(value: Strict) -> list[str]:
-    found = [(name, number) for name, number in vars(value).items() if name in _RANGES]
-    return [problem for field in found for problem in _problem_within(*field, *_RANGES[field[0]])]
+    problems: list[str] = []
+    for name, number in vars(value).items():
+        if name in _RANGES:
+            low, high = _RANGES[name]
+            problems += _problem_within(name, number, low, high)
+    return problems
 
 
-def _problem_within(name: str, number: int, low: int, high: int) -> list[str]:
-    return [] if low <= number <= high else [f"{name}: {number} is not within {low}..{high}"]
+def _problem_within(
+    name: str,
+    number: int,
+    low: int,
+    high: int,
+) -> list[str]:
+    if low <= number <= high:
+        return []
+    return [f"{name}: {number} is not within {low}..{high}"]
 
 
 def _name_problems(name: str) -> list[str]:
-    good = 0 < len(name) <= 128 and name.isprintable()
-    return [] if good else [f"name: {name!r} is not 1 to 128 printable characters"]
+    if 0 < len(name) <= 128 and name.isprintable():
+        return []
+    return [f"name: {name!r} is not 1 to 128 printable characters"]
 
 
 def _is_ipv4(text: str) -> bool:
@@ -396,66 +482,112 @@ def _is_ipv4(text: str) -> bool:
         return False
 
 
+def _mac_problems(mac: str) -> list[str]:
+    if not _MAC.fullmatch(mac):
+        return [
+            f"mac: {mac!r} is not of the form 02:00:00:00:00:01 (lower case)"
+        ]
+    # The lowest bit of the first byte.
+    if int(mac[:2], 16) & 1:
+        return [f"mac: {mac} is a group address, a VM needs its own"]
+    return []
+
+
 def _prefix_problems(prefix: str) -> list[str]:
     try:
         network = ipaddress.IPv4Network(prefix)
     except ValueError as error:
         return [f"prefix: {error}"]
-    good = (
+    if (
         str(network) == prefix
         and network.prefixlen == PREFIX_LENGTH
         and network.subnet_of(_TENANT_SPACE)
-    )
-    return [] if good else [f"prefix: {prefix} is not a /{PREFIX_LENGTH} inside {_TENANT_SPACE}"]
+    ):
+        return []
+    return [
+        f"prefix: {prefix} is not a /{PREFIX_LENGTH} inside {_TENANT_SPACE}"
+    ]
 
 
 def _address_problems(tenant: Tenant) -> list[str]:
+    # Without the network's own address and its broadcast address.
     first = int(tenant.network.network_address) + 1
     last = int(tenant.network.broadcast_address) - 1
-    return [
-        f"VM {vm.index}: {vm.ip} is not a host address of {tenant.prefix}"
-        for vm in tenant.vms
-        if not first <= int(ipaddress.IPv4Address(vm.ip)) <= last
-    ]
-
-
-def _uniqueness_problems(tenant: Tenant) -> list[str]:
-    problems = [f"VM index {i} is given twice" for i in _repeated(vm.index for vm in tenant.vms)]
-    problems += [f"address {ip} is given twice" for ip in _repeated(vm.ip for vm in tenant.vms)]
-    problems += [f"MAC {mac} is given twice" for mac in _repeated(vm.mac for vm in tenant.vms)]
-    ends = [(vm.dpid, vm.port) for vm in tenant.vms]
-    ends += [(edge.child_dpid, edge.child_port) for edge in tenant.tree]
-    ends += [(edge.parent_dpid, edge.parent_port) for edge in tenant.tree]
-    problems += [f"port {port} of switch {dpid} is used twice" for dpid, port in _repeated(ends)]
+    problems = []
+    for vm in tenant.vms:
+        if not first <= int(ipaddress.IPv4Address(vm.ip)) <= last:
+            problems.append(
+                f"VM {vm.index}: {vm.ip} is not a host address "
+                f"of {tenant.prefix}"
+            )
     return problems
 
 
+def _uniqueness_problems(tenant: Tenant) -> list[str]:
+    problems = []
+    for index in _repeated(vm.index for vm in tenant.vms):
+        problems.append(f"VM index {index} is given twice")
+    for ip in _repeated(vm.ip for vm in tenant.vms):
+        problems.append(f"address {ip} is given twice")
+    for mac in _repeated(vm.mac for vm in tenant.vms):
+        problems.append(f"MAC {mac} is given twice")
+    ends = [(vm.dpid, vm.port) for vm in tenant.vms]
+    # VMs and links of one tenant share no port.
+    for dpid, port in _repeated(ends + _tree_ends(tenant)):
+        problems.append(f"port {port} of switch {dpid} is used twice")
+    return problems
+
+
+def _tree_ends(tenant: Tenant) -> list[tuple[int, int]]:
+    """(dpid, port) of the lower ends of a tree's links, then of the upper."""
+    lower = [(edge.child_dpid, edge.child_port) for edge in tenant.tree]
+    upper = [(edge.parent_dpid, edge.parent_port) for edge in tenant.tree]
+    return lower + upper
+
+
 def _tree_problems(tenant: Tenant) -> list[str]:
-    """A tree has one root, one parent for all others, no circle, and reaches every VM."""
-    problems = [
-        f"tree: switch {dpid} has two parents"
-        for dpid in _repeated(e.child_dpid for e in tenant.tree)
-    ]
+    """Problems of a graph that is no tree, and of one with too many rules.
+
+    A tree has one root, one parent for all others, no circle, and reaches every
+    VM.
+    """
+    problems = []
+    for dpid in _repeated(edge.child_dpid for edge in tenant.tree):
+        problems.append(f"tree: switch {dpid} has two parents")
     if problems:
         return problems
+    children = {edge.child_dpid for edge in tenant.tree}
+    roots = [dpid for dpid in tenant.dpids if dpid not in children]
+    depth = _depths(tenant, roots)
+    for dpid in tenant.dpids:
+        if dpid not in depth:
+            return [f"tree: the edges above switch {dpid} form a circle"]
+    if len(roots) > 1:
+        listed = ", ".join(map(str, roots))
+        problem = f"it falls apart, switches {listed} have no parent"
+        return [f"tree: {problem} and are not connected"]
+    rules = sum(depth[vm.dpid] for vm in tenant.vms)
+    if rules > RULES_MAX:
+        problem = f"{rules} rules for VMs and the switches above"
+        return [f"tree: {problem}, at most {RULES_MAX} go"]
+    return []
+
+
+def _depths(
+    tenant: Tenant,
+    roots: Iterable[int],
+) -> dict[int, int]:
+    """Number of switches from a root down to each that it reaches, with both."""
     below: dict[int, list[int]] = {dpid: [] for dpid in tenant.dpids}
     for edge in tenant.tree:
         below[edge.parent_dpid].append(edge.child_dpid)
-    roots = sorted(below.keys() - {edge.child_dpid for edge in tenant.tree})
-    depth, reached = dict.fromkeys(roots, 1), list(roots)
-    for dpid in reached:  # it grows under way
-        depth |= dict.fromkeys(below[dpid], depth[dpid] + 1)
-        reached += below[dpid]
-    circling = [dpid for dpid in tenant.dpids if dpid not in depth]
-    if circling:
-        return [f"tree: the edges above switch {circling[0]} form a circle"]
-    if len(roots) > 1:
-        listed = ", ".join(map(str, roots))
-        return [f"tree: it falls apart, switches {listed} have no parent and are not connected"]
-    rules = sum(depth[vm.dpid] for vm in tenant.vms)
-    if rules > RULES_MAX:
-        return [f"tree: {rules} rules for VMs and the switches above, at most {RULES_MAX} go"]
-    return []
+    depth = dict.fromkeys(roots, 1)
+    queue = list(depth)
+    for dpid in queue:  # it grows under way
+        for child in below[dpid]:
+            depth[child] = depth[dpid] + 1
+            queue.append(child)
+    return depth
 
 
 def _collisions(tenant: Tenant, other: Tenant) -> list[str]:
@@ -467,16 +599,18 @@ def _collisions(tenant: Tenant, other: Tenant) -> list[str]:
         and tenant.tree_ports.isdisjoint(other.vm_ports)
     ):
         return []  # At once: a thousand tenants come in half a million pairs.
-    whose = f"tenant {other.id} ({other.name})"
+    owner = f"tenant {other.id} ({other.name})"
     problems = []
     if tenant.id == other.id:
-        problems.append(f"id {tenant.id} is taken by {whose}")
+        problems.append(f"id {tenant.id} is taken by {owner}")
     if tenant.prefix == other.prefix:
         # All prefixes are /22 and aligned: two either coincide or are disjoint.
-        problems.append(f"prefix {tenant.prefix} overlaps that of {whose}")
-    taken = sorted(tenant.vm_ports & (other.vm_ports | other.tree_ports))
-    taken += sorted(tenant.tree_ports & other.vm_ports)
-    problems += [f"port {port} of switch {dpid} is a port of {whose}" for dpid, port in taken]
+        problems.append(f"prefix {tenant.prefix} overlaps that of {owner}")
+    # Links of trees may be shared, ports of VMs may not.
+    shared = sorted(tenant.vm_ports & (other.vm_ports | other.tree_ports))
+    shared += sorted(tenant.tree_ports & other.vm_ports)
+    for dpid, port in shared:
+        problems.append(f"port {port} of switch {dpid} is a port of {owner}")
     return problems
 
 
@@ -484,8 +618,6 @@ Item = TypeVar("Item")
 
 
 def _repeated(items: Iterable[Item]) -> list[Item]:
-    """Those that occur more than once, each once, in order of their second occurrence."""
-    seen: dict[Item, int] = {}
-    for item in items:
-        seen[item] = seen.get(item, 0) + 1
-    return [item for item, count in seen.items() if count > 1]
+    """Items that occur more than once, each once, in order of appearance."""
+    counts = Counter(items)
+    return [item for item, count in counts.items() if count > 1]

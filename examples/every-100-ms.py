@@ -10,7 +10,9 @@ EVERY_S = 0.1
 def sent_bytes() -> int:
     """Bytes that have left the VM's device so far."""
     with Path("/proc/net/dev").open() as devices:
-        (eth0,) = (line for line in devices if line.lstrip().startswith("eth0:"))
+        (eth0,) = (
+            line for line in devices if line.lstrip().startswith("eth0:")
+        )
     return int(eth0.split(":")[1].split()[8])
 
 

@@ -11,12 +11,20 @@ from typing import Any
 try:
     from ryu.base.app_manager import RyuApp as Application
     from ryu.controller import ofp_event
-    from ryu.controller.handler import CONFIG_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+    from ryu.controller.handler import (
+        CONFIG_DISPATCHER,
+        MAIN_DISPATCHER,
+        set_ev_cls,
+    )
     from ryu.ofproto import ofproto_v1_3
 except ImportError:
     from os_ken.base.app_manager import OSKenApp as Application
     from os_ken.controller import ofp_event
-    from os_ken.controller.handler import CONFIG_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+    from os_ken.controller.handler import (
+        CONFIG_DISPATCHER,
+        MAIN_DISPATCHER,
+        set_ev_cls,
+    )
     from os_ken.ofproto import ofproto_v1_3
 
 MAC_BYTES = 6
@@ -40,8 +48,15 @@ class LearningSwitch(Application):
     def on_packet(self, event: Any) -> None:
         """Learns the sender's port, and sends the packet on."""
         message = event.msg
-        datapath, data, came_in = message.datapath, message.data, message.match["in_port"]
-        target, source = data[:MAC_BYTES].hex(":"), data[MAC_BYTES : 2 * MAC_BYTES].hex(":")
+        datapath, data, came_in = (
+            message.datapath,
+            message.data,
+            message.match["in_port"],
+        )
+        target, source = (
+            data[:MAC_BYTES].hex(":"),
+            data[MAC_BYTES : 2 * MAC_BYTES].hex(":"),
+        )
         self._port_of[datapath.id, source] = came_in
         port = self._port_of.get((datapath.id, target), ofproto_v1_3.OFPP_FLOOD)
         if port != ofproto_v1_3.OFPP_FLOOD:
@@ -58,10 +73,14 @@ class LearningSwitch(Application):
             )
         )
 
-    def _add_flow(self, datapath: Any, priority: int, match: dict[str, Any], port: int) -> None:
+    def _add_flow(
+        self, datapath: Any, priority: int, match: dict[str, Any], port: int
+    ) -> None:
         parser = datapath.ofproto_parser
         output = parser.OFPActionOutput(port, ofproto_v1_3.OFPCML_NO_BUFFER)
-        apply = parser.OFPInstructionActions(ofproto_v1_3.OFPIT_APPLY_ACTIONS, [output])
+        apply = parser.OFPInstructionActions(
+            ofproto_v1_3.OFPIT_APPLY_ACTIONS, [output]
+        )
         datapath.send_msg(
             parser.OFPFlowMod(
                 datapath=datapath,

@@ -11,7 +11,10 @@ import testbed
 
 with testbed.up(Path(__file__).with_name("quickstart.yaml")) as net:
     tenant = net.tenants.add("a", vms=3, bandwidth="200 Mbit/s")
-    print(*(f"{vm.name} has {vm.ip} on {vm.server}" for vm in tenant.vms), sep="\n")
+    print(
+        *(f"{vm.name} has {vm.ip} on {vm.server}" for vm in tenant.vms),
+        sep="\n",
+    )
 
     # Mininet's nodes and methods, on what is up: here as root in a VM's namespace.
     host, other = net.mininet.get("a.0", "a.2")

@@ -1,1 +1,3 @@
-"""The demand side: requests, profiles, the completion-time estimate, and the live job."""
+"""The demand side: requests, profiles, the completion-time estimate, and the
+live job.
+"""

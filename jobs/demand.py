@@ -1,9 +1,12 @@
-"""A job's demand: its volume, its duration at a bandwidth, and how both follow its progress.
+"""A job's demand: its volume, its duration at a bandwidth, and how both follow
+its progress.
 
-The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section III.B, the inversely
-proportional rule), an upper bound. The *model* is what happens: p·b/b' of what the network limits,
-the profile's time of an elastic job (JSA, Section II.C), DCloud's Eq. 1 of a demand curve. A new
-kind of job is a class here, with its plan for the live network in :mod:`testbed.plan.agent_plans`.
+The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section
+III.B, the inversely proportional rule), an upper bound. The *model* is what
+happens: p·b/b' of what the network limits, the profile's time of an elastic job
+(JSA, Section II.C), DCloud's Eq. 1 of a demand curve. A new kind of job is a
+class here, with its plan for the live network in
+:mod:`testbed.plan.agent_plans`.
 """
 
 from __future__ import annotations
@@ -22,32 +25,42 @@ Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute", "iperf3"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
-"""The share of a node's CPU that a process uses alone: one for all processes, or one each."""
+"""The share of a node's CPU that a process uses alone: one for all processes,
+or one each.
+"""
 Steps = tuple[tuple[float, int], ...]
 
 
-def scaled_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: float) -> float:
+def scaled_duration_s(
+    duration_s: float, bandwidth_bps: float, granted_bps: float
+) -> float:
     """p·b/b': the estimated running time at ``granted_bps``; never below p."""
     if bandwidth_bps <= 0:
         return duration_s
     if granted_bps <= 0:
-        raise ValueError("a job that needs bandwidth cannot be estimated at 0 bit/s")
+        raise ValueError(
+            "a job that needs bandwidth cannot be estimated at 0 bit/s"
+        )
     return duration_s * max(1.0, bandwidth_bps / granted_bps)
 
 
 class Demand:
-    """Base of all kinds: network-limited, progress proportional to time, p·b/b' at every rate.
+    """Base of all kinds: network-limited, progress proportional to time, p·b/b'
+    at every rate.
 
-    ``kind`` is the word for it in files and tables, ``summary`` its help there. ``network``:
-    whether it sends; ``timed``: for its duration, whatever its rate, instead of a volume.
-    ``pattern``: who sends to whom. ``cpu_share``: the share of a core that each VM burns while it
-    produces data. ``cpu_use``: see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its
-    place where they are not given the truth. ``profile``: the running time at every bandwidth that
-    an elastic job can be given. Each VM takes ``cores`` slots and ``memory_mib`` of its server.
-    ``cap_limited``: each VM sends to one, from one, without a pause, as fast as its own caps let
-    it. ``pauses``: it may send nothing for a while; ``ends_computing``: after its last byte, too.
-    ``own_program``: its VMs run a program of their own, whose behaviour is unknown. ``required``
-    and ``refused`` are the keys that an entry of this kind in a file needs or cannot have.
+    ``kind`` is the word for it in files and tables, ``summary`` its help there.
+    ``network``: whether it sends; ``timed``: for its duration, whatever its
+    rate, instead of a volume. ``pattern``: who sends to whom. ``cpu_share``:
+    the share of a core that each VM burns while it produces data. ``cpu_use``:
+    see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its place
+    where they are not given the truth. ``profile``: the running time at every
+    bandwidth that an elastic job can be given. Each VM takes ``cores`` slots
+    and ``memory_mib`` of its server. ``cap_limited``: each VM sends to one,
+    from one, without a pause, as fast as its own caps let it. ``pauses``: it
+    may send nothing for a while; ``ends_computing``: after its last byte, too.
+    ``own_program``: its VMs run a program of their own, whose behaviour is
+    unknown. ``required`` and ``refused`` are the keys that an entry of this
+    kind in a file needs or cannot have.
     """
 
     __slots__ = ()
@@ -81,11 +94,15 @@ class Demand:
         """Replaces the CPU use by the estimate that schedulers see."""
         if self.cpu_estimate is None:
             return self
-        known: Demand = replace(cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None)
+        known: Demand = replace(
+            cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None
+        )
         return known
 
     def record(self) -> dict[str, Any]:
-        """Fields of the flat record in ``events.jsonl`` that this kind alone has."""
+        """Fields of the flat record in ``events.jsonl`` that this kind alone
+        has.
+        """
         return {}
 
     def estimate_s(self, job: JobRequest, granted_bps: float) -> float:
@@ -93,7 +110,9 @@ class Demand:
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
 
     def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
-        """The running time p to state when the same work asks for ``bandwidth_bps`` instead."""
+        """The running time p to state when the same work asks for
+        ``bandwidth_bps`` instead.
+        """
         return self.estimate_s(job, bandwidth_bps)
 
     def duration_s(self, job: JobRequest, granted_bps: float) -> float:
@@ -103,21 +122,40 @@ class Demand:
         return scaled_duration_s(job.true_s, job.bandwidth_bps, granted_bps)
 
     def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
-        """Bits that one VM sends, as reserved (on the wire); at 0 bit/s nothing is reserved."""
+        """Bits that one VM sends, as reserved (on the wire); at 0 bit/s nothing
+        is reserved.
+        """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
-    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:
-        """Time from progress ``done`` (0 to 1) to the end at a constant ``rate_bps``."""
+    def remaining_s(
+        self, job: JobRequest, done: float, rate_bps: float
+    ) -> float:
+        """Time from progress ``done`` (0 to 1) to the end at a constant
+        ``rate_bps``.
+        """
         if done >= 1.0:
             return 0.0
-        if rate_bps <= 0 and self.network and not self.timed and job.bandwidth_bps > 0:
+        if (
+            rate_bps <= 0
+            and self.network
+            and not self.timed
+            and job.bandwidth_bps > 0
+        ):
             return math.inf
         return (1.0 - done) * self.duration_s(job, rate_bps)
 
-    def advanced(self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float) -> float:
-        """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at most 1."""
+    def advanced(
+        self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float
+    ) -> float:
+        """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at
+        most 1.
+        """
         whole_s = self.remaining_s(job, 0.0, rate_bps)
-        return done if whole_s == math.inf else min(1.0, done + elapsed_s / whole_s)
+        return (
+            done
+            if whole_s == math.inf
+            else min(1.0, done + elapsed_s / whole_s)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +172,8 @@ class Transfer(Demand):
 
     @property
     def cap_limited(self) -> bool:
-        # In a shuffle others' limits may hold a VM: a queue at its cap says nothing of its own.
+        # In a shuffle others' limits may hold a VM: a queue at its cap says
+        # nothing of its own.
         return self.pattern != "all-to-all"
 
     def record(self) -> dict[str, Any]:
@@ -149,13 +188,18 @@ class Transfer(Demand):
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
 
     def duration_s(self, job: JobRequest, granted_bps: float) -> float:
-        """An elastic job takes its profile's time, off by as much as its true duration is."""
+        """An elastic job takes its profile's time, off by as much as its true
+        duration is.
+        """
         if self.profile is None or not self.network or job.bandwidth_bps == 0:
             return Demand.duration_s(self, job, granted_bps)
-        return self.profile.duration_s(granted_bps) * (job.true_s / job.duration_s)
+        return self.profile.duration_s(granted_bps) * (
+            job.true_s / job.duration_s
+        )
 
     def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:
-        """An elastic job uses all of the option it was given, as long as its profile says: B·τ(B).
+        """An elastic job uses all of the option it was given, as long as its
+        profile says: B·τ(B).
 
         Without a reservation it moves what it moves at its own bandwidth.
         """
@@ -166,10 +210,12 @@ class Transfer(Demand):
 
 @dataclass(frozen=True, slots=True)
 class DemandCurve(Demand):
-    """The bandwidth demand c(x) of an application at progress x (DCloud, Section III.B).
+    """The bandwidth demand c(x) of an application at progress x (DCloud,
+    Section III.B).
 
-    Piecewise constant: ``steps`` holds ``(x_end, demand_bps)`` with ``x_end`` rising to 1. The
-    demand is what one VM would send per second at infinite bandwidth, in bit/s as reserved.
+    Piecewise constant: ``steps`` holds ``(x_end, demand_bps)`` with ``x_end``
+    rising to 1. The demand is what one VM would send per second at infinite
+    bandwidth, in bit/s as reserved.
     """
 
     steps: Steps
@@ -178,7 +224,9 @@ class DemandCurve(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
     kind = "demand"
-    summary = "limited by the curve in 'demand' too (default where there is one)"
+    summary = (
+        "limited by the curve in 'demand' too (default where there is one)"
+    )
     pauses = True
     required = ("bandwidth", "demand")
 
@@ -186,9 +234,15 @@ class DemandCurve(Demand):
         ends = [x for x, _ in self.steps]
         rising = all(a < b for a, b in zip([0.0, *ends], ends, strict=False))
         if not ends or ends[-1] != 1.0 or not rising:
-            raise ValueError("a demand curve's steps must rise from above 0 to exactly 1")
-        if any(c < 0 for _, c in self.steps) or not any(c > 0 for _, c in self.steps):
-            raise ValueError("a demand curve needs demands of at least 0, one of them above 0")
+            raise ValueError(
+                "a demand curve's steps must rise from above 0 to exactly 1"
+            )
+        if any(c < 0 for _, c in self.steps) or not any(
+            c > 0 for _, c in self.steps
+        ):
+            raise ValueError(
+                "a demand curve needs demands of at least 0, one of them above 0"
+            )
 
     @property
     def ends_computing(self) -> bool:
@@ -200,20 +254,30 @@ class DemandCurve(Demand):
     def pieces(self) -> list[tuple[float, float, int]]:
         """``(x_start, x_end, demand_bps)`` of every step."""
         starts = [0.0, *(end for end, _ in self.steps)]
-        return [(start, end, c) for start, (end, c) in zip(starts, self.steps, strict=False)]
+        return [
+            (start, end, c)
+            for start, (end, c) in zip(starts, self.steps, strict=False)
+        ]
 
     def mean_bps(self) -> float:
         """∫ c(x) dx in bit/s."""
-        return sum((end - start) * demand for start, end, demand in self.pieces())
+        return sum(
+            (end - start) * demand for start, end, demand in self.pieces()
+        )
 
     def slowdown(self, bandwidth_bps: float) -> float:
-        """∫ max(1, c(x)/b) dx: running time over τ at constant bandwidth b (DCloud, Eq. 1)."""
+        """∫ max(1, c(x)/b) dx: running time over τ at constant bandwidth b
+        (DCloud, Eq. 1).
+        """
         return sum(
-            (end - start) * max(1.0, demand / bandwidth_bps) for start, end, demand in self.pieces()
+            (end - start) * max(1.0, demand / bandwidth_bps)
+            for start, end, demand in self.pieces()
         )
 
     def unconstrained_s(self, job: JobRequest) -> float:
-        """τ: the running time at infinite bandwidth, from p = τ ∫ max(1, c(x)/b) dx."""
+        """τ: the running time at infinite bandwidth, from p = τ ∫ max(1,
+        c(x)/b) dx.
+        """
         return job.true_s / self.slowdown(job.bandwidth_bps)
 
     def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
@@ -227,11 +291,14 @@ class DemandCurve(Demand):
     def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
         return self.unconstrained_s(job) * self.mean_bps()
 
-    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:
+    def remaining_s(
+        self, job: JobRequest, done: float, rate_bps: float
+    ) -> float:
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:
-            # At 0 bit/s only an application that wants none for the rest of its course ends.
+            # At 0 bit/s only an application that wants none for the rest of its
+            # course ends.
             if any(c > 0 for _, end, c in self.pieces() if end > done):
                 return math.inf
             return (1.0 - done) * self.unconstrained_s(job)
@@ -244,14 +311,22 @@ class DemandCurve(Demand):
             if end > done
         )
 
-    def advanced(self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float) -> float:
+    def advanced(
+        self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float
+    ) -> float:
         tau_s = self.unconstrained_s(job)
         left_s = elapsed_s
         for start, end, demand in self.pieces():
             if end <= done:
                 continue
             begin = max(start, done)
-            slowdown = max(1.0, demand / rate_bps) if rate_bps > 0 else math.inf if demand else 1.0
+            slowdown = (
+                max(1.0, demand / rate_bps)
+                if rate_bps > 0
+                else math.inf
+                if demand
+                else 1.0
+            )
             need_s = (end - begin) * tau_s * slowdown
             if need_s > left_s:
                 return begin + left_s / (tau_s * slowdown)
@@ -272,7 +347,12 @@ class Compute(Demand):
     required = ()
     refused = ("granted", "sweep", "pattern")
 
-    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def remaining_s(
+        self,
+        job: JobRequest,
+        done: float,
+        rate_bps: float,  # noqa: ARG002
+    ) -> float:
         return max(0.0, 1.0 - done) * job.true_s
 
 
@@ -280,8 +360,9 @@ class Compute(Demand):
 class Lease(Compute):
     """VMs of a size, for a time (MBFCBS, Section 1).
 
-    An ``advance`` reservation is wanted at ``wanted_s`` on the run's clock, an ``immediate`` one on
-    arrival or not at all, a ``best-effort`` one whenever there is room.
+    An ``advance`` reservation is wanted at ``wanted_s`` on the run's clock, an
+    ``immediate`` one on arrival or not at all, a ``best-effort`` one whenever
+    there is room.
     """
 
     cores: int = 1
@@ -293,7 +374,9 @@ class Lease(Compute):
         if self.cores < 1 or self.memory_mib < 0:
             raise ValueError("a VM has at least 1 core and 0 MiB of memory")
         if (self.wanted_s is not None) != (self.lease_type == "advance"):
-            raise ValueError("a wanted start and an advance reservation go together")
+            raise ValueError(
+                "a wanted start and an advance reservation go together"
+            )
 
     def record(self) -> dict[str, Any]:
         return {"lease": self.lease_type, "wanted_s": self.wanted_s}
@@ -301,9 +384,11 @@ class Lease(Compute):
 
 @dataclass(frozen=True, slots=True)
 class Command(Transfer):
-    """The application's own command in each VM, instead of moving p·b or burning CPU.
+    """The application's own command in each VM, instead of moving p·b or
+    burning CPU.
 
-    The rest of the request is then what its user says of it; ``network`` False: that it computes.
+    The rest of the request is then what its user says of it; ``network`` False:
+    that it computes.
     """
 
     words: tuple[str, ...] = ()
@@ -325,13 +410,19 @@ class Command(Transfer):
         return {**Transfer.record(self), "command": self.words}
 
     def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
-        """Of a command nothing is known: the estimate, and p where there is more bandwidth."""
-        return scaled_duration_s(job.duration_s, job.bandwidth_bps, bandwidth_bps)
+        """Of a command nothing is known: the estimate, and p where there is
+        more bandwidth.
+        """
+        return scaled_duration_s(
+            job.duration_s, job.bandwidth_bps, bandwidth_bps
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Iperf3(Demand):
-    """iperf3 between the VMs for the job's duration; its volume is what its rate gives."""
+    """iperf3 between the VMs for the job's duration; its volume is what its
+    rate gives.
+    """
 
     pattern: Pattern = "ring"
     cpu_use: CpuUse = 1.0
@@ -375,9 +466,13 @@ def demand_of(
 ) -> Demand:
     """The demand that a job's entry in a file describes."""
     way, network = pattern or "ring", KINDS[kind].network
-    share, use = (cpu or 0.0, 1.0) if network else (Compute.cpu_share, cpu or 1.0)
+    share, use = (
+        (cpu or 0.0, 1.0) if network else (Compute.cpu_share, cpu or 1.0)
+    )
     if command is not None:
-        return Command("ring", share, profile, use, words=command, network=network)
+        return Command(
+            "ring", share, profile, use, words=command, network=network
+        )
     if kind == "transfer":
         return Transfer(way, share, profile)
     if kind == "demand":

@@ -1,6 +1,8 @@
-"""Interference of two VMs on a node: CMBF's parameters (Sections 3 and 5.1), or others.
+"""Interference of two VMs on a node: CMBF's parameters (Sections 3 and 5.1), or
+others.
 
-Generated once per process, from streams named after the job: the same under every policy.
+Generated once per process, from streams named after the job: the same under
+every policy.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interference:
-    """The published parameters. ``eff`` of several processes is a truncated normal distribution.
+    """The published parameters. ``eff`` of several processes is a truncated
+    normal distribution.
 
-    ``loss_max``: the most that a foreground process loses, uniformly from 0; ``eff``: how well one
-    in the background uses the CPU that it gets; ``idle_min``: the least that the foreground leaves
-    of a CPU.
+    ``loss_max``: the most that a foreground process loses, uniformly from 0;
+    ``eff``: how well one in the background uses the CPU that it gets;
+    ``idle_min``: the least that the foreground leaves of a CPU.
     """
 
     loss_max: float = 0.037
@@ -34,16 +37,22 @@ class Interference:
 
     def losses(self, job: JobRequest, seed: int) -> list[float]:
         """Loss of each process beside a background VM."""
-        values = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
+        values = stream(seed, "foreground loss", job.id).uniform(
+            0.0, self.loss_max, job.n_vms
+        )
         return [float(x) for x in values]
 
     def effs(self, job: JobRequest, seed: int) -> list[float]:
-        """Efficiency of each process with the CPU that it gets in the background."""
+        """Efficiency of each process with the CPU that it gets in the
+        background.
+        """
         rng = stream(seed, "background efficiency", job.id)
         if job.n_vms == 1:
             return [float(rng.uniform(*self.eff_single))]
         low, high = self.eff_range
         values = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
         while np.any(outside := (values < low) | (values > high)):
-            values[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
+            values[outside] = rng.normal(
+                self.eff_mean, self.eff_sigma, int(outside.sum())
+            )
         return [float(x) for x in values]

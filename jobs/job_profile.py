@@ -1,4 +1,6 @@
-"""A job's profile: how long it runs at each bandwidth it can be given (JSA, Section II.C)."""
+"""A job's profile: how long it runs at each bandwidth it can be given (JSA,
+Section II.C).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RATIOS = tuple(step / 5 for step in range(1, 11))
-"""The published sweep: 0.2, 0.4 … 2.0 times the measured bandwidth B̄ (JSA, Section V.A)."""
+"""The published sweep: 0.2, 0.4 … 2.0 times the measured bandwidth B̄ (JSA,
+Section V.A).
+"""
 
 STEP = 0.2
 STEEPEST = 0.2
@@ -16,10 +20,11 @@ STEEPEST = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``options``: ``(bandwidth_bps, duration_s)``, bandwidths rising and durations falling.
+    """``options``: ``(bandwidth_bps, duration_s)``, bandwidths rising and
+    durations falling.
 
-    The last option's bandwidth is the no-elongation threshold: more makes nothing faster, and is
-    never offered.
+    The last option's bandwidth is the no-elongation threshold: more makes
+    nothing faster, and is never offered.
     """
 
     options: tuple[tuple[int, float], ...]
@@ -37,8 +42,9 @@ class Profile:
     def duration_s(self, bandwidth_bps: float) -> float:
         """The running time at any bandwidth above 0 (docs/decisions/32).
 
-        Linear between two options, as the published model is; at the threshold's time above it;
-        below the least option as long as a transfer takes there, inversely proportional.
+        Linear between two options, as the published model is; at the
+        threshold's time above it; below the least option as long as a transfer
+        takes there, inversely proportional.
         """
         options = self.options
         if bandwidth_bps >= options[-1][0]:
@@ -46,11 +52,15 @@ class Profile:
         least_bps, longest_s = options[0]
         if bandwidth_bps <= least_bps:
             if bandwidth_bps <= 0:
-                raise ValueError("a job that needs bandwidth has no running time at 0 bit/s")
+                raise ValueError(
+                    "a job that needs bandwidth has no running time at 0 bit/s"
+                )
             return longest_s * least_bps / bandwidth_bps
         at = bisect_right(options, bandwidth_bps, key=lambda option: option[0])
         (low_bps, slow_s), (high_bps, fast_s) = options[at - 1], options[at]
-        return slow_s + (fast_s - slow_s) * (bandwidth_bps - low_bps) / (high_bps - low_bps)
+        return slow_s + (fast_s - slow_s) * (bandwidth_bps - low_bps) / (
+            high_bps - low_bps
+        )
 
 
 _NOT_FASTER = (
@@ -60,13 +70,17 @@ _NOT_FASTER = (
 
 
 def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
-    """Objections to options, each with the number of the option it concerns (from 0)."""
+    """Objections to options, each with the number of the option it concerns
+    (from 0).
+    """
     if not options:
         return [(0, "a profile needs at least one option")]
     out = []
     for at, (bandwidth_bps, duration_s) in enumerate(options):
         if not (bandwidth_bps > 0 and duration_s > 0):
-            out.append((at, "an option needs a bandwidth and a duration above 0"))
+            out.append(
+                (at, "an option needs a bandwidth and a duration above 0")
+            )
         elif at and not bandwidth_bps > options[at - 1][0]:
             out.append((at, "bandwidths must rise from option to option"))
         elif at and not duration_s < options[at - 1][1]:
@@ -74,31 +88,44 @@ def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
     return out
 
 
-def linear_profile(bandwidth_bps: int, duration_s: float, speedup: float) -> Profile:
-    """The published speed-up model: τ(B) = τ̄·(1 - α·(B - B̄)/(0.2·B̄)) (JSA, Section V.A).
+def linear_profile(
+    bandwidth_bps: int, duration_s: float, speedup: float
+) -> Profile:
+    """The published speed-up model: τ(B) = τ̄·(1 - α·(B - B̄)/(0.2·B̄)) (JSA,
+    Section V.A).
 
-    ``bandwidth_bps`` is B̄, ``duration_s`` the time τ̄ at B̄ (printed τ₁) and ``speedup`` α, at least
-    0 and below 0.2. At α = 0 bandwidth buys nothing: one option is left, the least.
+    ``bandwidth_bps`` is B̄, ``duration_s`` the time τ̄ at B̄ (printed τ₁) and
+    ``speedup`` α, at least 0 and below 0.2. At α = 0 bandwidth buys nothing:
+    one option is left, the least.
     """
     if not 0.0 <= speedup < STEEPEST:
-        raise ValueError(f"a speed-up ratio is at least 0 and below {STEEPEST}, not {speedup:g}")
+        raise ValueError(
+            f"a speed-up ratio is at least 0 and below {STEEPEST}, not {speedup:g}"
+        )
     if bandwidth_bps < 1:
-        raise ValueError(f"a profile's bandwidth is at least 1 bit/s, not {bandwidth_bps}")
+        raise ValueError(
+            f"a profile's bandwidth is at least 1 bit/s, not {bandwidth_bps}"
+        )
     found: list[tuple[int, float]] = []
     for ratio in RATIOS:
         option_bps = max(1, round(ratio * bandwidth_bps))
-        time_s = duration_s * (1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP)
+        time_s = duration_s * (
+            1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP
+        )
         if not found or (option_bps > found[-1][0] and time_s < found[-1][1]):
             found.append((option_bps, time_s))
     return Profile(tuple(found))
 
 
-def measured_profile(measured: Sequence[tuple[int, float]], tolerance: float = 0.02) -> Profile:
+def measured_profile(
+    measured: Sequence[tuple[int, float]], tolerance: float = 0.02
+) -> Profile:
     """A profile from times measured in a bandwidth sweep.
 
-    Its threshold is the least bandwidth from which on no measured time is longer by more than
-    ``tolerance`` than the shortest of all (docs/decisions/32). Below it, an option that is not
-    slower than a larger one is noise, and left out.
+    Its threshold is the least bandwidth from which on no measured time is
+    longer by more than ``tolerance`` than the shortest of all
+    (docs/decisions/32). Below it, an option that is not slower than a larger
+    one is noise, and left out.
     """
     points = sorted(measured)
     if not points:

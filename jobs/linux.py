@@ -1,4 +1,6 @@
-"""The few system calls that Python 3.11 does not have: setns, prctl, unshare, mount."""
+"""The few system calls that Python 3.11 does not have: setns, prctl, unshare,
+mount.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter_network_namespace(path: str) -> None:
-    """Move this process to the network namespace at ``path`` (/run/netns/..., /proc/PID/ns/net)."""
+    """Move this process to the network namespace at ``path`` (/run/netns/...,
+    /proc/PID/ns/net).
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _check(_libc.setns(fd, CLONE_NEWNET), f"cannot enter network namespace {path}")
+        _check(
+            _libc.setns(fd, CLONE_NEWNET),
+            f"cannot enter network namespace {path}",
+        )
     finally:
         os.close(fd)
 
@@ -37,32 +44,49 @@ def inside_network_namespace(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            _check(_libc.setns(home, CLONE_NEWNET), "cannot return to the own network namespace")
+            _check(
+                _libc.setns(home, CLONE_NEWNET),
+                "cannot return to the own network namespace",
+            )
     finally:
         os.close(home)
 
 
 def replace_file_for_this_process(path: str, by: str) -> None:
-    """Have this process, and its children to come, find the file ``by`` at ``path``.
+    """Have this process, and its children to come, find the file ``by`` at
+    ``path``.
 
-    In a mount namespace of its own: nobody else sees it, and it ends with the last of them.
+    In a mount namespace of its own: nobody else sees it, and it ends with the
+    last of them.
     """
     _check(_libc.unshare(_CLONE_NEWNS), "cannot have an own mount namespace")
     flags = ctypes.c_ulong(_MS_REC | _MS_SLAVE)
-    _check(_libc.mount(b"none", b"/", None, flags, None), "cannot keep mounts to this process")
+    _check(
+        _libc.mount(b"none", b"/", None, flags, None),
+        "cannot keep mounts to this process",
+    )
     source, target = os.fsencode(by), os.fsencode(path)
     bound = _libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None)
     _check(bound, f"cannot mount {by} at {path}")
 
 
 def set_parent_death_signal(signum: int) -> None:
-    """Be sent ``signum`` when the parent ends. A change of user clears it: call this after."""
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0), "cannot set the parent-death signal")
+    """Be sent ``signum`` when the parent ends. A change of user clears it: call
+    this after.
+    """
+    _check(
+        _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0),
+        "cannot set the parent-death signal",
+    )
 
 
 def set_no_new_privileges() -> None:
-    """Give up gaining privileges by exec, for this process and all its descendants."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "cannot set no_new_privs")
+    """Give up gaining privileges by exec, for this process and all its
+    descendants.
+    """
+    _check(
+        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "cannot set no_new_privs"
+    )
 
 
 def _check(result: int, what: str) -> None:

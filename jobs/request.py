@@ -10,27 +10,34 @@ from jobs.demand import CpuUse, Demand, Transfer
 
 TRANSFER = Transfer()
 SERVICE_TAG = ("class", "service")
-"""The tag of a user-facing service: its end is not known, p = d (DCloud, Section VI)."""
+"""The tag of a user-facing service: its end is not known, p = d (DCloud,
+Section VI).
+"""
 
 Enforcement: TypeAlias = Literal["strict", "work-conserving", "none"]
-"""Live limits of reservations: nobody sends above one; unused bandwidth is lent, and reservations
-come first; or only links and ports limit, and tenants share by their TCP."""
+"""Live limits of reservations: nobody sends above one; unused bandwidth is
+lent, and reservations come first; or only links and ports limit, and tenants
+share by their TCP.
+"""
 
 ENFORCEMENTS: tuple[Enforcement, ...] = get_args(Enforcement)
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """The tuple ⟨n, b, p, d⟩ of DCloud with what the other papers and the live network add.
+    """The tuple ⟨n, b, p, d⟩ of DCloud with what the other papers and the live
+    network add.
 
-    ``duration_s`` is the profiled running time p at ``bandwidth_bps``; ``deadline_s`` is d,
-    counted from submission; ``demand`` is what the job does. ``true_duration_s`` (default p) is
-    what the job really needs at b: a profiling error makes them differ, and no policy may read it.
-    ``estimate_s`` is the running time that the user stated, where one was stated: all that a
-    scheduler may plan with unless it is given accurate times (:attr:`stated_s`). ``granted_bps`` is
-    the bandwidth a scripted policy starts it at. ``value`` is its reward. ``after`` names a job:
-    this one arrives when that one has left, and not before ``submit_s``. ``user`` and ``queue`` are
-    names that a trace bears.
+    ``duration_s`` is the profiled running time p at ``bandwidth_bps``;
+    ``deadline_s`` is d, counted from submission; ``demand`` is what the job
+    does. ``true_duration_s`` (default p) is what the job really needs at b: a
+    profiling error makes them differ, and no policy may read it. ``estimate_s``
+    is the running time that the user stated, where one was stated: all that a
+    scheduler may plan with unless it is given accurate times
+    (:attr:`stated_s`). ``granted_bps`` is the bandwidth a scripted policy
+    starts it at. ``value`` is its reward. ``after`` names a job: this one
+    arrives when that one has left, and not before ``submit_s``. ``user`` and
+    ``queue`` are names that a trace bears.
     """
 
     id: str
@@ -52,21 +59,29 @@ class JobRequest:
 
     def __post_init__(self) -> None:
         if self.n_vms < 1:
-            raise ValueError(f"job {self.id}: a job needs at least 1 VM, not {self.n_vms}")
+            raise ValueError(
+                f"job {self.id}: a job needs at least 1 VM, not {self.n_vms}"
+            )
         if self.bandwidth_bps < 0:
             raise ValueError(f"job {self.id}: bandwidth is negative")
         if not self.duration_s > 0:
             raise ValueError(f"job {self.id}: duration must be above 0 s")
         if self.estimate_s is not None and not self.estimate_s > 0:
-            raise ValueError(f"job {self.id}: a stated running time must be above 0 s")
+            raise ValueError(
+                f"job {self.id}: a stated running time must be above 0 s"
+            )
         uses, estimates = self.demand.cpu_use, self.demand.cpu_estimate
-        if not _are_uses(uses, self.n_vms) or not _are_uses(estimates, self.n_vms):
+        if not _are_uses(uses, self.n_vms) or not _are_uses(
+            estimates, self.n_vms
+        ):
             raise ValueError(
                 f"job {self.id}: CPU use is one share above 0 and up to 1, or one per process"
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The flat record of ``events.jsonl``; fields that its demand lacks have their default."""
+        """The flat record of ``events.jsonl``; fields that its demand lacks
+        have their default.
+        """
         demand = self.demand
         flat = {
             "id": self.id,
@@ -102,7 +117,11 @@ class JobRequest:
     @property
     def true_s(self) -> float:
         """The running time that it really needs at ``bandwidth_bps``."""
-        return self.duration_s if self.true_duration_s is None else self.true_duration_s
+        return (
+            self.duration_s
+            if self.true_duration_s is None
+            else self.true_duration_s
+        )
 
     @property
     def stated_s(self) -> float:
@@ -118,10 +137,14 @@ class JobRequest:
     @property
     def deadline_at_s(self) -> float | None:
         """The deadline on the run's clock."""
-        return None if self.deadline_s is None else self.submit_s + self.deadline_s
+        return (
+            None if self.deadline_s is None else self.submit_s + self.deadline_s
+        )
 
     def is_best_effort(self, rate_bps: float) -> bool:
-        """True where a job that wants bandwidth has none reserved: it shares what others leave."""
+        """True where a job that wants bandwidth has none reserved: it shares
+        what others leave.
+        """
         return rate_bps == 0 and self.bandwidth_bps > 0 and self.demand.network
 
 
@@ -133,7 +156,9 @@ class JobStream(Sequence[JobRequest]):
 
 
 def _are_uses(uses: CpuUse | None, n: int) -> bool:
-    """Checks for shares of a CPU: one for all, or one for each of ``n`` processes."""
+    """Checks for shares of a CPU: one for all, or one for each of ``n``
+    processes.
+    """
     if isinstance(uses, tuple):
         return len(uses) == n and all(0.0 < use <= 1.0 for use in uses)
     return uses is None or 0.0 < uses <= 1.0

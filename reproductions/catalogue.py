@@ -1,4 +1,6 @@
-"""All reproductions by name. A paper is a package here whose ``__init__`` lists its figures."""
+"""All reproductions by name. A paper is a package here whose ``__init__`` lists
+its figures.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,19 @@ from testbed.errors import BadInput
 
 PAPERS = ("dcloud", "jsa", "adaba", "cmbf", "mbfcbs")
 
-_MODULES = {paper: importlib.import_module(f"reproductions.{paper}") for paper in PAPERS}
+_MODULES = {
+    paper: importlib.import_module(f"reproductions.{paper}") for paper in PAPERS
+}
 
 FIGURES: dict[str, Figure] = {
-    figure.name: figure for module in _MODULES.values() for figure in module.FIGURES
+    figure.name: figure
+    for module in _MODULES.values()
+    for figure in module.FIGURES
 }
 LIVE_FIGURES: dict[str, LiveFigure] = {
-    figure.name: figure for module in _MODULES.values() for figure in module.LIVE_FIGURES
+    figure.name: figure
+    for module in _MODULES.values()
+    for figure in module.LIVE_FIGURES
 }
 """The figures that are measured on the live network. A name may be in both."""
 
@@ -33,8 +41,12 @@ def paper_of(figure: AnyFigure) -> str:
 
 
 def figures(names: Sequence[str]) -> list[Figure]:
-    """The named figures, each once, in the order given. Raises BadInput naming all unknown ones."""
-    live_only = [name for name in names if name in LIVE_FIGURES and name not in FIGURES]
+    """The named figures, each once, in the order given. Raises BadInput naming
+    all unknown ones.
+    """
+    live_only = [
+        name for name in names if name in LIVE_FIGURES and name not in FIGURES
+    ]
     if live_only:
         raise BadInput(
             f"{', '.join(live_only)}: measured on the live network only",
@@ -46,7 +58,9 @@ def figures(names: Sequence[str]) -> list[Figure]:
 
 def live_figures(names: Sequence[str]) -> list[LiveFigure]:
     """The named live figures, likewise."""
-    simulated = [name for name in names if name in FIGURES and name not in LIVE_FIGURES]
+    simulated = [
+        name for name in names if name in FIGURES and name not in LIVE_FIGURES
+    ]
     if simulated:
         raise BadInput(
             f"{', '.join(simulated)}: only simulated, so leave --live away",
@@ -56,12 +70,21 @@ def live_figures(names: Sequence[str]) -> list[LiveFigure]:
     return [LIVE_FIGURES[name] for name in dict.fromkeys(names)]
 
 
-def _require_known(names: Sequence[str], known: Mapping[str, AnyFigure], nothing: str) -> None:
+def _require_known(
+    names: Sequence[str], known: Mapping[str, AnyFigure], nothing: str
+) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         every = {**LIVE_FIGURES, **FIGURES}
-        near = [match for name in unknown for match in difflib.get_close_matches(name, every, 1)]
-        hint = f" (did you mean {', '.join(dict.fromkeys(near))}?)" if near else ""
+        near = [
+            match
+            for name in unknown
+            for match in difflib.get_close_matches(name, every, 1)
+        ]
+        hint = (
+            f" (did you mean {', '.join(dict.fromkeys(near))}?)" if near else ""
+        )
         raise BadInput(
-            f"{nothing} is called {', '.join(unknown)}{hint}", f"known are {', '.join(known)}"
+            f"{nothing} is called {', '.join(unknown)}{hint}",
+            f"known are {', '.join(known)}",
         )

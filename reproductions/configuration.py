@@ -1,7 +1,9 @@
-"""Run configurations: an experiment file with values in place of its own, a policy and a seed.
+"""Run configurations: an experiment file with values in place of its own, a
+policy and a seed.
 
-Every simulated figure's points are such runs, loaded and played as ``testbed simulate --set`` does;
-live figures play the same configurations on the live network.
+Every simulated figure's points are such runs, loaded and played as ``testbed
+simulate --set`` does; live figures play the same configurations on the live
+network.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from jobs.workload.traces import published
 from reproductions.grid_quantities import Measures
 from reproductions.occupancy import Occupancy
 from testbed.errors import MachineCannot
-from testbed.results.metrics import JobRow, Summary, Tally
+from testbed.record.metrics import JobRow, Summary, Tally
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Charging, Policy, View
 from testbed.spec.document import find_file
@@ -34,14 +36,18 @@ Settings = tuple[tuple[str, str], ...]
 
 def settings(**values: object) -> Settings:
     """Values by key of the workload section, as in ``settings(load=0.5)``."""
-    return tuple((f"workload.{key}", str(value)) for key, value in values.items())
+    return tuple(
+        (f"workload.{key}", str(value)) for key, value in values.items()
+    )
 
 
 @dataclass(frozen=True)
 class Variant:
-    """An experiment file of this package, one entry for its ``policies``, and values by dotted key.
+    """An experiment file of this package, one entry for its ``policies``, and
+    values by dotted key.
 
-    ``policy`` is read as an entry of the file's ``policies``: a name, or ``{name: dcloud, …}``.
+    ``policy`` is read as an entry of the file's ``policies``: a name, or
+    ``{name: dcloud, …}``.
     """
 
     file: str
@@ -63,13 +69,19 @@ class Variant:
         return load_experiment(self.path, values)
 
     def repetition(self, number: int) -> Experiment:
-        """The experiment under the file's seed for the first repetition, then the ones after it."""
+        """The experiment under the file's seed for the first repetition, then
+        the ones after it.
+        """
         first = self.experiment()
-        return first if number == 1 else self.experiment(first.seed + number - 1)
+        return (
+            first if number == 1 else self.experiment(first.seed + number - 1)
+        )
 
 
 def require_trace(name: str) -> None:
-    """Raises MachineCannot, naming its origin, where a published trace is not on this machine."""
+    """Raises MachineCannot, naming its origin, where a published trace is not
+    on this machine.
+    """
     if find_file(name, FOLDER) is None:
         trace = published(name)
         origin = trace.origin if trace is not None else "a public archive"
@@ -83,8 +95,9 @@ def require_trace(name: str) -> None:
 class PlayedRun:
     """A finished simulated run with its common metrics.
 
-    ``cpu_used_s`` are the CPU seconds that jobs kept nodes busy, ``decisions_s`` the processor
-    seconds that the policy took for each arrival (empty unless asked for).
+    ``cpu_used_s`` are the CPU seconds that jobs kept nodes busy,
+    ``decisions_s`` the processor seconds that the policy took for each arrival
+    (empty unless asked for).
     """
 
     experiment: Experiment
@@ -135,7 +148,10 @@ class _TimedCharging(_Timed):
     """The same of a policy that charges."""
 
     def __init__(
-        self, policy: Policy, price: Callable[[JobRequest, float], float], took_s: list[float]
+        self,
+        policy: Policy,
+        price: Callable[[JobRequest, float], float],
+        took_s: list[float],
     ) -> None:
         super().__init__(policy, took_s)
         self.price = price
@@ -143,7 +159,8 @@ class _TimedCharging(_Timed):
 
 @dataclass(frozen=True)
 class Extractor:
-    """The measures that are taken from a run; what they need beside its table of jobs.
+    """The measures that are taken from a run; what they need beside its table
+    of jobs.
 
     ``occupancy``: use over time; ``decisions``: the policy's computing time.
     """
@@ -154,22 +171,36 @@ class Extractor:
 
 
 def measured(experiment: Experiment, extractor: Extractor) -> Measures:
-    """The measures of an experiment of one policy, played as ``testbed simulate`` does."""
+    """The measures of an experiment of one policy, played as ``testbed
+    simulate`` does.
+    """
     # Here, so that listing figures loads neither engine nor report.
-    from testbed.runs.playing import play, simulated, tee
+    from testbed.play.playing import play, simulated, tee
 
     (policy,) = experiment.policies
     tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
-    backend = simulated(experiment, policy, occupancy.sent if extractor.occupancy else None)
+    backend = simulated(
+        experiment, policy, occupancy.sent if extractor.occupancy else None
+    )
     sink = tee(tally, occupancy) if extractor.occupancy else tally
-    play(experiment, policy, backend, sink, watch.around if extractor.decisions else None)
-    run = PlayedRun(experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s))
+    play(
+        experiment,
+        policy,
+        backend,
+        sink,
+        watch.around if extractor.decisions else None,
+    )
+    run = PlayedRun(
+        experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s)
+    )
     return extractor.measures(run)
 
 
 @dataclass(frozen=True)
 class RunConfiguration:
-    """A simulated run of a variant under a seed. ``trace`` is a published file that it needs."""
+    """A simulated run of a variant under a seed. ``trace`` is a published file
+    that it needs.
+    """
 
     variant: Variant
     seed: int
@@ -181,7 +212,9 @@ class RunConfiguration:
         measures = self.extractor.measures
         return {
             "file": self.variant.file,
-            "file_sha256": hashlib.sha256(self.variant.path.read_bytes()).hexdigest()[:32],
+            "file_sha256": hashlib.sha256(
+                self.variant.path.read_bytes()
+            ).hexdigest()[:32],
             "policy": self.variant.policy,
             "settings": dict(self.variant.settings),
             "seed": self.seed,
@@ -197,7 +230,9 @@ class RunConfiguration:
         return self.weight
 
     def run(self) -> Measures:
-        """Plays the run and takes its measures; ``cpu_s`` is the processor time of it all."""
+        """Plays the run and takes its measures; ``cpu_s`` is the processor time
+        of it all.
+        """
         began_s = time.process_time()
         measures = measured(self.experiment(), self.extractor)
         return {**measures, "cpu_s": time.process_time() - began_s}
@@ -211,7 +246,9 @@ class RunConfiguration:
 
 @dataclass(frozen=True)
 class Together:
-    """Several runs that one point shows, each under a prefix of its measures' names."""
+    """Several runs that one point shows, each under a prefix of its measures'
+    names.
+    """
 
     parts: tuple[tuple[str, RunConfiguration], ...]
 
@@ -220,7 +257,11 @@ class Together:
 
     @property
     def traces(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for _, part in self.parts for name in part.traces))
+        return tuple(
+            dict.fromkeys(
+                name for _, part in self.parts for name in part.traces
+            )
+        )
 
     def cost(self) -> float:
         return sum(part.cost() for _, part in self.parts)
@@ -228,5 +269,9 @@ class Together:
     def run(self) -> Measures:
         """All measures as ``PREFIX_NAME``; the processor times are added up."""
         found = {prefix: part.run() for prefix, part in self.parts}
-        own = {f"{prefix}_{k}": v for prefix, part in found.items() for k, v in part.items()}
+        own = {
+            f"{prefix}_{k}": v
+            for prefix, part in found.items()
+            for k, v in part.items()
+        }
         return {**own, "cpu_s": sum(part["cpu_s"] for part in found.values())}

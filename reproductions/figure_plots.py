@@ -1,4 +1,5 @@
-"""Plots of reproduced figures: means with their intervals, published values beside them.
+"""Plots of reproduced figures: means with their intervals, published values
+beside them.
 
 In a live figure solid lines were measured and broken ones simulated.
 """
@@ -9,7 +10,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from reproductions.live_figure import SIMULATED, Curves, LiveFigure, Outcome, simulated
+from reproductions.live_figure import (
+    SIMULATED,
+    Curves,
+    LiveFigure,
+    Outcome,
+    simulated,
+)
 from reproductions.published_figure import Panel, Point, Reproduced, SeriesStyle
 from testbed.report.plot_files import COLOURS, NEUTRAL, file_figure, files
 from testbed.report.plot_style import MARKERS, PAPER
@@ -45,7 +52,10 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
     figure = done.figure
     for index, series in enumerate(panel.shown or figure.series):
         style = figure.styles.get(series, SeriesStyle(index, 0, series))
-        colour, marker = COLOURS[style.colour % len(COLOURS)], MARKERS[style.colour % len(MARKERS)]
+        colour, marker = (
+            COLOURS[style.colour % len(COLOURS)],
+            MARKERS[style.colour % len(MARKERS)],
+        )
         found = [done.estimate(panel.measure, series, x) for x in figure.xs]
         axes.errorbar(
             figure.xs,
@@ -59,12 +69,15 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
             linewidth=1.4,
             capsize=3,
         )
-        values = [(x, y) for (name, x), y in panel.published.items() if name == series]
+        values = [
+            (x, y) for (name, x), y in panel.published.items() if name == series
+        ]
         _plot_published(axes, values, colour, marker)
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
     elif not _below_zero(done, panel):
-        # From zero, with room above: values near each other would stand on the axes' edge.
+        # From zero, with room above: values near each other would stand on the
+        # axes' edge.
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
     axes.set_title(_heading(panel))
     if len(figure.xs) <= 12:
@@ -101,7 +114,9 @@ def _published_handle() -> Line2D:
 def _heading(panel: Panel) -> str:
     """A panel's title: its subject, the measure, its unit."""
     measure = panel.measure
-    about = f"{panel.subject}: {measure.label}" if panel.subject else measure.label
+    about = (
+        f"{panel.subject}: {measure.label}" if panel.subject else measure.label
+    )
     return f"{about} [{measure.unit}]" if measure.unit else about
 
 
@@ -118,50 +133,71 @@ def _title(made: Figure, done: Reproduced) -> None:
     figure = done.figure
     shown: dict[str, Any] = {}
     for axes in made.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+        for handle, label in zip(
+            *axes.get_legend_handles_labels(), strict=True
+        ):
             shown.setdefault(label, handle)
     labels, handles = list(shown), list(shown.values())
     if any(panel.published for panel in figure.panels):
         handles.append(_published_handle())
         labels.append(PUBLISHED)
-    columns = int(made.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 8))
-    made.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))
+    columns = int(
+        made.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 8)
+    )
+    made.legend(
+        handles, labels, loc="outside lower center", ncols=max(1, columns)
+    )
     size = ", quick size" if done.quick else ""
-    many = "" if figure.exact else f"; mean of {done.seeds} seeds, 95 % intervals"
+    many = (
+        "" if figure.exact else f"; mean of {done.seeds} seeds, 95 % intervals"
+    )
     if done.seeds == 1:
         many = "" if figure.exact else "; one seed"
     title = f"{figure.source}{size}: {figure.title}{many}"
     made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
 
 
-# -- live figures ---------------------------------------------------------------------------------
+# -- live figures --------------------------------------------------------------
 
 
 def live_pictures(
-    done: Reproduced, figure: LiveFigure, outcomes: Mapping[Point, tuple[Outcome, ...]]
+    done: Reproduced,
+    figure: LiveFigure,
+    outcomes: Mapping[Point, tuple[Outcome, ...]],
 ) -> dict[str, bytes]:
     """``svg`` and ``png``: curves, then measures, two panels in a row."""
-    panels = [p for p in figure.panels if not p.measure.name.endswith(SIMULATED)]
+    panels = [
+        p for p in figure.panels if not p.measure.name.endswith(SIMULATED)
+    ]
     n = len(figure.curves) + len(panels)
     columns = min(2, n)
     rows = -(-n // columns)
     with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, curves in enumerate(figure.curves, 1):
-            _step_curves(made.add_subplot(rows, columns, index), figure, curves, outcomes)
+            _step_curves(
+                made.add_subplot(rows, columns, index), figure, curves, outcomes
+            )
         for index, panel in enumerate(panels, 1 + len(figure.curves)):
             axes = made.add_subplot(rows, columns, index)
-            _bars(axes, done, panel) if len(figure.xs) == 1 else _along_x(axes, done, panel)
+            _bars(axes, done, panel) if len(figure.xs) == 1 else _along_x(
+                axes, done, panel
+            )
             _finish_axes(axes, panel)
         _live_title(made, done, figure)
         return files(made)
 
 
 def _step_curves(
-    axes: Axes, figure: LiveFigure, curves: Curves, outcomes: Mapping[Point, tuple[Outcome, ...]]
+    axes: Axes,
+    figure: LiveFigure,
+    curves: Curves,
+    outcomes: Mapping[Point, tuple[Outcome, ...]],
 ) -> None:
     for index, series in enumerate(figure.series):
         outcome = outcomes[series, curves.x][0]
-        for run, line in zip((outcome.live, outcome.simulated), BACKEND_LINES, strict=True):
+        for run, line in zip(
+            (outcome.live, outcome.simulated), BACKEND_LINES, strict=True
+        ):
             points = curves.curve(run)
             axes.plot(
                 [x for x, _ in points],
@@ -182,9 +218,14 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
     """Plots a measure along x."""
     figure = done.figure
     for index, series in enumerate(panel.shown or figure.series):
-        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        colour, marker = (
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+        )
         for measure, line in zip(
-            (panel.measure, simulated(panel.measure)), BACKEND_LINES, strict=True
+            (panel.measure, simulated(panel.measure)),
+            BACKEND_LINES,
+            strict=True,
         ):
             found = [done.estimate(measure, series, x) for x in figure.xs]
             axes.errorbar(
@@ -199,7 +240,9 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 linewidth=1.4,
                 capsize=3,
             )
-        values = [(x, y) for (name, x), y in panel.published.items() if name == series]
+        values = [
+            (x, y) for (name, x), y in panel.published.items() if name == series
+        ]
         _plot_published(axes, values, colour, marker)
     axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
     axes.set_xlabel(figure.x_label)
@@ -211,7 +254,10 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
     x = figure.xs[0]
     shown = panel.shown or figure.series
     for index, series in enumerate(shown):
-        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        colour, marker = (
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+        )
         pair = (panel.measure, simulated(panel.measure))
         for side, measure in zip((-BAR / 2, BAR / 2), pair, strict=True):
             found = done.estimate(measure, series, x)
@@ -225,7 +271,12 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 linestyle="-" if side < 0 else "--",
             )
         values = panel.published.get((series, x))
-        _plot_published(axes, [] if values is None else [(index - BAR / 2, values)], colour, marker)
+        _plot_published(
+            axes,
+            [] if values is None else [(index - BAR / 2, values)],
+            colour,
+            marker,
+        )
     axes.set_xticks(range(len(shown)), shown)
 
 
@@ -246,15 +297,23 @@ def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
         for index, series in enumerate(figure.series)
     ]
     handles += [
-        Line2D([], [], color=NEUTRAL, linestyle=BACKEND_LINES[index], label=backend)
+        Line2D(
+            [], [], color=NEUTRAL, linestyle=BACKEND_LINES[index], label=backend
+        )
         for index, backend in enumerate(BACKENDS)
     ]
     if any(panel.published for panel in figure.panels):
         handles.append(_published_handle())
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = int(made.get_figwidth() * LETTERS_PER_INCH / (longest + 8))
-    made.legend(handles=handles, loc="outside lower center", ncols=max(1, columns))
+    made.legend(
+        handles=handles, loc="outside lower center", ncols=max(1, columns)
+    )
     size = ", quick size" if done.quick else ""
-    many = f"; mean of {done.seeds} seeds, 95 % intervals" if done.seeds > 1 else ""
+    many = (
+        f"; mean of {done.seeds} seeds, 95 % intervals"
+        if done.seeds > 1
+        else ""
+    )
     title = f"{figure.source}{size}: {figure.title}, live{many}"
     made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)

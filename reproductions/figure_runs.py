@@ -1,10 +1,12 @@
-"""Reproductions from run configurations to files: computed or measured, judged, written down.
+"""Reproductions from run configurations to files: computed or measured, judged,
+written down.
 
-Below ``OUT/live/`` every live configuration has a folder, named after the experiment, its policy,
-its seed and the digest of what is played: figures that share a point share its run. In it ``live``
-is the live run: it is kept, and never run again while it is complete. ``simulated`` and ``replay``
-take seconds and are made anew each time. A live run that is run again all the same (one not ``ok``,
-if so asked) moves to ``live.1``, ``live.2`` …
+Below ``OUT/live/`` every live configuration has a folder, named after the
+experiment, its policy, its seed and the digest of what is played: figures that
+share a point share its run. In it ``live`` is the live run: it is kept, and
+never run again while it is complete. ``simulated`` and ``replay`` take seconds
+and are made anew each time. A live run that is run again all the same (one not
+``ok``, if so asked) moves to ``live.1``, ``live.2`` …
 """
 
 from __future__ import annotations
@@ -18,14 +20,21 @@ from typing import Any, Protocol
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import to_json, to_markdown
 from reproductions.grid_quantities import Grid
-from reproductions.live_figure import LiveFigure, Outcome, digest, level_of, measured
+from reproductions.live_figure import (
+    LiveFigure,
+    Outcome,
+    digest,
+    level_of,
+    measured,
+)
 from reproductions.published_figure import AnyFigure, Figure, Point, Reproduced
 from reproductions.result_cache import compute
 from testbed.errors import BadInput
-from testbed.results.comparison import compare
-from testbed.results.folder import PROVENANCE, RunFolder, caller
-from testbed.results.provenance import known, provenance
-from testbed.results.reading import Run, load_run
+from testbed.record.comparison import compare_runs
+from testbed.record.folder import PROVENANCE, RunFolder
+from testbed.record.owned_files import caller
+from testbed.record.provenance import known, provenance
+from testbed.record.reading import Run, load_run
 from testbed.spec.experiment import Experiment
 from testbed.sweeps.result_store import Progress, Report, ResultStore
 from testbed.sweeps.tasks import Executor
@@ -38,7 +47,9 @@ RUNS = "live"
 LIVE, SIMULATED, REPLAY = "live", "simulated", "replay"
 COMPLETED = "completed"
 SET_UP_S = 8.0
-"""Time that a live run takes beside its jobs, about: network up, preflight load test, down."""
+"""Time that a live run takes beside its jobs, about: network up, preflight load
+test, down.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,9 @@ class Request:
 def reproduce_figure(
     figure: Figure, request: Request, executor: Executor, report: Report
 ) -> Reproduced:
-    """A figure from its runs; those that are stored already are not computed again."""
+    """A figure from its runs; those that are stored already are not computed
+    again.
+    """
     points = figure.configurations(request.seeds, quick=request.quick)
     store = ResultStore(request.out / CACHE)
     runs = (one for own in points.values() for one in own)
@@ -62,11 +75,15 @@ def reproduce_figure(
     return Reproduced.of(figure, request.seeds, results, quick=request.quick)
 
 
-def write(done: Reproduced, request: Request) -> tuple[RunFolder, dict[str, Any]]:
+def write(
+    done: Reproduced, request: Request
+) -> tuple[RunFolder, dict[str, Any]]:
     """The figure's folder (``OUT/NAME`` or ``OUT/NAME-quick``), and its JSON."""
     folder = _folder(done.figure, request)
     where = provenance(
-        seeds={"first": 1, "count": done.seeds}, command=request.command, backend="sim"
+        seeds={"first": 1, "count": done.seeds},
+        command=request.command,
+        backend="sim",
     )
     record = to_json(done, request.command, where)
     folder.write_json(RESULTS, record)
@@ -77,26 +94,36 @@ def write(done: Reproduced, request: Request) -> tuple[RunFolder, dict[str, Any]
     return folder, record
 
 
-# -- on the live network --------------------------------------------------------------------------
+# -- on the live network -------------------------------------------------------
 
 Advance = Callable[[float], None]
 """Hears how many seconds of the experiment have passed."""
 
 
 class Backends(Protocol):
-    """The live network, the simulator, and the simulator with a live run's backend trace."""
+    """The live network, the simulator, and the simulator with a live run's
+    backend trace.
+    """
 
     def ready(self, experiment: Experiment) -> None:
         """Raises MachineCannot where this machine has no live network to offer."""
 
-    def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
-        """Plays a live run into an empty folder, and leaves nothing but the folder behind."""
+    def live(
+        self, experiment: Experiment, folder: RunFolder, advance: Advance
+    ) -> None:
+        """Plays a live run into an empty folder, and leaves nothing but the
+        folder behind.
+        """
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
         """Plays the same experiment in the simulator."""
 
-    def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
-        """Makes the live run's decisions again; says where they first differ, or nothing."""
+    def replayed(
+        self, experiment: Experiment, live: Path, folder: RunFolder
+    ) -> str:
+        """Makes the live run's decisions again; says where they first differ,
+        or nothing.
+        """
 
 
 @dataclass(frozen=True)
@@ -124,12 +151,18 @@ class LiveReproduced:
 
 
 def reproduce_live(
-    figure: LiveFigure, request: Request, backends: Backends, report: Report, *, again: bool = False
+    figure: LiveFigure,
+    request: Request,
+    backends: Backends,
+    report: Report,
+    *,
+    again: bool = False,
 ) -> LiveReproduced:
-    """Runs what is missing, one after another; simulates and replays all; measures.
+    """Runs what is missing, one after another; simulates and replays all;
+    measures.
 
-    ``again``: live runs whose verdict is not ``ok`` are run again. Raises what stops it; complete
-    runs stay.
+    ``again``: live runs whose verdict is not ``ok`` are run again. Raises what
+    stops it; complete runs stay.
     """
     points = _points(figure, request)
     ahead = [_simulate(point, backends) for point in points]
@@ -145,9 +178,16 @@ def reproduce_live(
         began_s, time_scale = gone_s, point.experiment.scale.time
 
         def advance(
-            now_s: float, number: int = number, began_s: float = began_s, scale: float = time_scale
+            now_s: float,
+            number: int = number,
+            began_s: float = began_s,
+            scale: float = time_scale,
         ) -> None:
-            report(Progress(number, len(points), began_s + now_s / scale, total_s, kept))
+            report(
+                Progress(
+                    number, len(points), began_s + now_s / scale, total_s, kept
+                )
+            )
 
         _run_live(point, backends, advance)
         gone_s += walls[id(point)]
@@ -163,7 +203,9 @@ def reproduce_live(
         }
     )
     seeds = max(point.repetition for point in points)
-    return LiveReproduced(Reproduced(figure, seeds, request.quick, grid), figure, outcomes)
+    return LiveReproduced(
+        Reproduced(figure, seeds, request.quick, grid), figure, outcomes
+    )
 
 
 def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
@@ -172,7 +214,9 @@ def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
     found = []
     for repetition in range(1, (1 if figure.exact else request.seeds) + 1):
         for series, x in figure.points:
-            experiment = figure.variant(series, x, request.quick).repetition(repetition)
+            experiment = figure.variant(series, x, request.quick).repetition(
+                repetition
+            )
             policy = experiment.policies[0].label
             label = f"{experiment.name}-{policy}-s{experiment.seed}-{digest(experiment)}"
             own = RunFolder(top.path / label, top.owner)
@@ -192,7 +236,9 @@ def _simulate(point: LivePoint, backends: Backends) -> Run:
 
 
 def _kept(point: LivePoint, *, again: bool) -> bool:
-    """True where a complete live run is there that need not be run again for not being ``ok``."""
+    """True where a complete live run is there that need not be run again for
+    not being ``ok``.
+    """
     path = point.folder.path / LIVE
     try:
         run = load_run(path)
@@ -207,7 +253,8 @@ def _run_live(point: LivePoint, backends: Backends, advance: Advance) -> None:
     path = point.folder.path / LIVE
     if path.exists():
         if _kept(point, again=False):
-            # It is a measurement, if a spoilt one: the number of tries is reported with the result.
+            # It is a measurement, if a spoilt one: the number of tries is
+            # reported with the result.
             path.rename(path.with_name(f"{LIVE}.{_earlier(point) + 1}"))
         else:
             shutil.rmtree(path)
@@ -228,27 +275,44 @@ def _empty(point: LivePoint, name: str) -> RunFolder:
 
 
 def _outcome(point: LivePoint, simulated: Run, backends: Backends) -> Outcome:
-    from testbed.results.audit import audit
+    from testbed.audit import audit
 
     path = point.folder.path / LIVE
     live = load_run(path)
     again = _empty(point, REPLAY)
     differs = backends.replayed(point.experiment, path, again)
-    accepted = compare(live, load_run(again.path)).accepted_differ
-    failed = tuple(check.name for check in audit(path).results if check.status == "failed")
+    accepted = compare_runs(live, load_run(again.path)).accepted_differ
+    failed = tuple(
+        check.name for check in audit(path).results if check.status == "failed"
+    )
     return Outcome(
-        live, simulated, compare(live, simulated), differs, accepted, failed, 1 + _earlier(point)
+        live,
+        simulated,
+        compare_runs(live, simulated),
+        differs,
+        accepted,
+        failed,
+        1 + _earlier(point),
     )
 
 
-def write_live(found: LiveReproduced, request: Request) -> tuple[RunFolder, dict[str, Any]]:
+def write_live(
+    found: LiveReproduced, request: Request
+) -> tuple[RunFolder, dict[str, Any]]:
     """The figure's folder (``OUT/NAME``), and its JSON."""
     folder = _folder(found.figure, request)
-    where = provenance(seeds={"count": found.done.seeds}, command=request.command, backend=LIVE)
-    record = {**to_json(found.done, request.command, where), "runs": runs_of(found)}
+    where = provenance(
+        seeds={"count": found.done.seeds}, command=request.command, backend=LIVE
+    )
+    record = {
+        **to_json(found.done, request.command, where),
+        "runs": runs_of(found),
+    }
     folder.write_json(RESULTS, record)
     folder.write_text(TABLE, to_markdown(found.done))
-    for kind, content in live_pictures(found.done, found.figure, found.outcomes).items():
+    for kind, content in live_pictures(
+        found.done, found.figure, found.outcomes
+    ).items():
         folder.write_bytes(f"{PICTURE}.{kind}", content)
     folder.write_json(PROVENANCE, where)
     folder.hand_over()

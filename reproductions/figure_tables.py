@@ -19,8 +19,11 @@ MARKS = {
 }
 
 
-def to_json(done: Reproduced, command: list[str], where: Mapping[str, Any]) -> dict[str, Any]:
-    """``results.json``: every point with its interval and its values by seed, every verdict.
+def to_json(
+    done: Reproduced, command: list[str], where: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``results.json``: every point with its interval and its values by seed,
+    every verdict.
 
     Of ``where`` (provenance) the commit and the machine are taken.
     """
@@ -32,7 +35,10 @@ def to_json(done: Reproduced, command: list[str], where: Mapping[str, Any]) -> d
         "source": figure.source,
         "command": command,
         "code": where["code"],
-        "machine": {k: where["machine"][k] for k in ("cpu_model", "cpus", "memory_bytes")},
+        "machine": {
+            k: where["machine"][k]
+            for k in ("cpu_model", "cpus", "memory_bytes")
+        },
         "size": "quick" if done.quick else "full",
         "simulated": figure.quick_size if done.quick else figure.size,
         "seeds": done.seeds,
@@ -54,7 +60,9 @@ def _panel(done: Reproduced, panel: Panel) -> dict[str, Any]:
                 "series": series,
                 "x": x,
                 **_estimate(done.estimate(measure, series, x)),
-                "by_seed": [_finite(v) for v in done.grid.values(measure, series, x)],
+                "by_seed": [
+                    _finite(v) for v in done.grid.values(measure, series, x)
+                ],
                 "published": panel.published.get((series, x)),
             }
             for series, x in done.figure.points
@@ -97,11 +105,21 @@ def _finite(value: float) -> float | None:
 def to_markdown(done: Reproduced) -> str:
     """Claims with their verdicts, then a table of points for each measure."""
     figure = done.figure
-    seeds = "nothing random" if figure.exact else f"{done.seeds} seed{'s' * (done.seeds > 1)}"
+    seeds = (
+        "nothing random"
+        if figure.exact
+        else f"{done.seeds} seed{'s' * (done.seeds > 1)}"
+    )
     size = figure.quick_size if done.quick else figure.size
-    parts = [f"# {figure.name}: {figure.title}", f"{figure.source}. {size}; {seeds}."]
+    parts = [
+        f"# {figure.name}: {figure.title}",
+        f"{figure.source}. {size}; {seeds}.",
+    ]
     parts.append(claims_table(done))
-    parts += [f"## {p.measure.label}\n\n{points_table(done, p)}" for p in figure.tables]
+    parts += [
+        f"## {p.measure.label}\n\n{points_table(done, p)}"
+        for p in figure.tables
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -109,14 +127,20 @@ def claims_table(done: Reproduced) -> str:
     """One line per claim."""
     lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
     for judged in done.judged:
-        meant = f" ({judged.claim.interpretation})" if judged.claim.interpretation else ""
+        meant = (
+            f" ({judged.claim.interpretation})"
+            if judged.claim.interpretation
+            else ""
+        )
         texts = (
             judged.claim.text + meant,
             judged.claim.published,
             judged.ours,
             MARKS[judged.verdict],
         )
-        lines.append(f"| {' | '.join(text.replace('|', '∣') for text in texts)} |")
+        lines.append(
+            f"| {' | '.join(text.replace('|', '∣') for text in texts)} |"
+        )
     return "\n".join(lines)
 
 
@@ -128,18 +152,28 @@ def points_table(done: Reproduced, panel: Panel) -> str:
 
 
 def points_rows(done: Reproduced, panel: Panel) -> list[list[str]]:
-    """A header and a row per x, a column per series; many series go downwards instead.
+    """A header and a row per x, a column per series; many series go downwards
+    instead.
 
     The published value stands in brackets.
     """
     figure, measure = done.figure, panel.measure
     unit = f" [{measure.unit}]" if measure.unit else ""
     rows = [
-        [f"{x:g}", *(_shown(done, panel, series, x) for series in figure.series)] for x in figure.xs
+        [
+            f"{x:g}",
+            *(_shown(done, panel, series, x) for series in figure.series),
+        ]
+        for x in figure.xs
     ]
     if len(figure.series) <= MOST_COLUMNS:
-        return [[figure.x_label, *(series + unit for series in figure.series)], *rows]
-    turned = [list(row) for row in zip(["", *figure.series], *rows, strict=True)]
+        return [
+            [figure.x_label, *(series + unit for series in figure.series)],
+            *rows,
+        ]
+    turned = [
+        list(row) for row in zip(["", *figure.series], *rows, strict=True)
+    ]
     turned[0][0] = f"{measure.label}{unit}; {figure.x_label}:"
     return turned
 

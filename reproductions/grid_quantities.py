@@ -1,7 +1,9 @@
-"""Quantities that claims are about: numbers computed from a figure's grid, one per seed.
+"""Quantities that claims are about: numbers computed from a figure's grid, one
+per seed.
 
-Comparisons are made within each seed, where all series met the same requests (common random
-numbers), so that the interval around them is that of paired differences.
+Comparisons are made within each seed, where all series met the same requests
+(common random numbers), so that the interval around them is that of paired
+differences.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 Measures = Mapping[str, float]
-"""The values measured in one run, by name, in plain units (shares, seconds, dollars)."""
+"""The values measured in one run, by name, in plain units (shares, seconds,
+dollars).
+"""
 
 Values = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of runs as people read it: ``factor`` times the run's value, in ``unit``."""
+    """A measure of runs as people read it: ``factor`` times the run's value, in
+    ``unit``.
+    """
 
     name: str
     label: str
@@ -34,7 +40,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Grid:
-    """The measures of all runs of a figure, by series and x, in the order of seeds.
+    """The measures of all runs of a figure, by series and x, in the order of
+    seeds.
 
     ``exact``: nothing random is in it, so that one seed is enough.
     """
@@ -44,12 +51,16 @@ class Grid:
 
     def values(self, measure: Measure, series: str, x: float) -> Values:
         """One value per seed, in the measure's unit."""
-        return tuple(run[measure.name] * measure.factor for run in self.runs[series, x])
+        return tuple(
+            run[measure.name] * measure.factor for run in self.runs[series, x]
+        )
 
 
 @dataclass(frozen=True)
 class Quantity(ABC):
-    """A number per seed. ``subject`` names it without its ``place`` on the x axis."""
+    """A number per seed. ``subject`` names it without its ``place`` on the x
+    axis.
+    """
 
     measure: Measure
 
@@ -78,7 +89,13 @@ class Quantity(ABC):
 
 def _points(measure: Measure) -> str:
     """The unit of a difference: shares differ by percentage points."""
-    return " points" if measure.unit == "%" else f" {measure.unit}" if measure.unit else ""
+    return (
+        " points"
+        if measure.unit == "%"
+        else f" {measure.unit}"
+        if measure.unit
+        else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +128,9 @@ class _Pair(Quantity):
     def pairs(self, grid: Grid) -> Iterator[tuple[float, float]]:
         """The values of both, seed by seed."""
         ones = grid.values(self.measure, self.series, self.x)
-        return zip(ones, grid.values(self.measure, self.other, self.x), strict=True)
+        return zip(
+            ones, grid.values(self.measure, self.other, self.x), strict=True
+        )
 
     @property
     def place(self) -> str:
@@ -156,7 +175,9 @@ class Gain(_Pair):
 
 @dataclass(frozen=True)
 class Change(Quantity):
-    """The change of a series from one x to another; ``relative``: in percent of the first."""
+    """The change of a series from one x to another; ``relative``: in percent of
+    the first.
+    """
 
     series: str
     start: float
@@ -169,7 +190,9 @@ class Change(Quantity):
             grid.values(self.measure, self.series, self.start),
             strict=True,
         )
-        return tuple(percent_more(a, b) if self.relative else a - b for a, b in pairs)
+        return tuple(
+            percent_more(a, b) if self.relative else a - b for a, b in pairs
+        )
 
     @property
     def unit(self) -> str:
@@ -190,7 +213,9 @@ class Change(Quantity):
 
 @dataclass(frozen=True)
 class GainGrowth(Quantity):
-    """The growth of one series' gain over another from one x to another, in points."""
+    """The growth of one series' gain over another from one x to another, in
+    points.
+    """
 
     series: str
     other: str
@@ -198,8 +223,12 @@ class GainGrowth(Quantity):
     end: float
 
     def values(self, grid: Grid) -> Values:
-        before = Gain(self.measure, self.series, self.other, self.start).values(grid)
-        after = Gain(self.measure, self.series, self.other, self.end).values(grid)
+        before = Gain(self.measure, self.series, self.other, self.start).values(
+            grid
+        )
+        after = Gain(self.measure, self.series, self.other, self.end).values(
+            grid
+        )
         return tuple(b - a for a, b in zip(before, after, strict=True))
 
     @property
@@ -228,7 +257,10 @@ class _Curve(Quantity):
 
     def curves(self, grid: Grid) -> Iterator[Values]:
         """Its values along ``xs``, seed by seed."""
-        return zip(*(grid.values(self.measure, self.series, x) for x in self.xs), strict=True)
+        return zip(
+            *(grid.values(self.measure, self.series, x) for x in self.xs),
+            strict=True,
+        )
 
     @property
     def unit(self) -> str:
@@ -253,31 +285,43 @@ class Spread(_Curve):
 
 @dataclass(frozen=True)
 class LeastStep(_Curve):
-    """The smallest change between neighbours on ``xs``: below 0 where a series ever falls."""
+    """The smallest change between neighbours on ``xs``: below 0 where a series
+    ever falls.
+    """
 
     sign: float = 1.0
 
     def values(self, grid: Grid) -> Values:
         return tuple(
-            min(self.sign * (b - a) for a, b in pairwise(curve)) for curve in self.curves(grid)
+            min(self.sign * (b - a) for a, b in pairwise(curve))
+            for curve in self.curves(grid)
         )
 
     @property
     def subject(self) -> str:
         way = "rise" if self.sign > 0 else "fall"
-        return f"least {way} in {self.measure} of {self.series} between neighbours"
+        return (
+            f"least {way} in {self.measure} of {self.series} between neighbours"
+        )
 
 
 @dataclass(frozen=True)
 class ShareOf(Quantity):
-    """The share of scenarios in which a quantity exceeds ``threshold``, in percent."""
+    """The share of scenarios in which a quantity exceeds ``threshold``, in
+    percent.
+    """
 
     scenarios: tuple[Quantity, ...]
     threshold: float
 
     def values(self, grid: Grid) -> Values:
-        by_seed = zip(*(scenario.values(grid) for scenario in self.scenarios), strict=True)
-        return tuple(100.0 * sum(v > self.threshold for v in row) / len(row) for row in by_seed)
+        by_seed = zip(
+            *(scenario.values(grid) for scenario in self.scenarios), strict=True
+        )
+        return tuple(
+            100.0 * sum(v > self.threshold for v in row) / len(row)
+            for row in by_seed
+        )
 
     @property
     def unit(self) -> str:
@@ -334,7 +378,10 @@ class Largest(Quantity):
     of: tuple[Quantity, ...]
 
     def values(self, grid: Grid) -> Values:
-        return tuple(max(each) for each in zip(*(q.values(grid) for q in self.of), strict=True))
+        return tuple(
+            max(each)
+            for each in zip(*(q.values(grid) for q in self.of), strict=True)
+        )
 
     @property
     def unit(self) -> str:
@@ -360,4 +407,4 @@ def percent_more(a: float, b: float) -> float:
     return 100.0 * (a / b - 1.0)
 
 
-# -- intervals over seeds -------------------------------------------------------------------------
+# -- intervals over seeds ------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Backends of live figures: the live network and the simulator, as the verbs use them."""
+"""Backends of live figures: the live network and the simulator, as the verbs
+use them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 from reproductions.figure_runs import Advance
 from testbed import events
 from testbed.cli.options import require_root
-from testbed.results.folder import RunFolder, Sink
+from testbed.record.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
 class Machine:
     """This machine's backends. See :class:`reproductions.figure_runs.Backends`.
 
-    ``command`` goes into each run folder; ``again`` is the command that the hint on a missing
-    privilege names; ``options`` are the network's names and ports.
+    ``command`` goes into each run folder; ``again`` is the command that the
+    hint on a missing privilege names; ``options`` are the network's names and
+    ports.
     """
 
-    def __init__(self, command: list[str], again: str, options: LiveOptions | None = None) -> None:
+    def __init__(
+        self, command: list[str], again: str, options: LiveOptions | None = None
+    ) -> None:
         self._command = command
         self._again = again
         self._options = options
@@ -33,9 +38,11 @@ class Machine:
     def ready(self, experiment: Experiment) -> None:  # noqa: ARG002 - the network asks for more
         require_root(self._again)
 
-    def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
+    def live(
+        self, experiment: Experiment, folder: RunFolder, advance: Advance
+    ) -> None:
         from testbed.backends.emu.emulation import LiveOptions
-        from testbed.runs.live_run import LiveRun, run_live
+        from testbed.play.live_run import LiveRun, run_live
 
         @contextmanager
         def progress(
@@ -45,17 +52,26 @@ class Machine:
         ) -> Generator[Sink, None, None]:
             yield lambda event: advance(event.t)
 
-        # A figure is played as it is defined; its runs' fidelity stands beside it.
+        # A figure is played as it is defined; its runs' fidelity stands beside
+        # it.
         options = replace(self._options or LiveOptions(), force=True)
-        run_live(experiment, folder, options, LiveRun(_nothing, progress), self._command)
+        run_live(
+            experiment,
+            folder,
+            options,
+            LiveRun(_nothing, progress),
+            self._command,
+        )
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
-        from testbed.runs.playing import run_simulated
+        from testbed.play.playing import run_simulated
 
         run_simulated(experiment, folder, _unshown, self._command)
 
-    def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
-        from testbed.runs.playing import replay_sources, run_replayed
+    def replayed(
+        self, experiment: Experiment, live: Path, folder: RunFolder
+    ) -> str:
+        from testbed.play.playing import replay_sources, run_replayed
 
         sources = replay_sources(experiment, live)
         replay = run_replayed(experiment, sources, folder, self._command)[0]

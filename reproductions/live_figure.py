@@ -1,8 +1,9 @@
-"""Live figures: published evaluations measured on the live network, beside the simulator.
+"""Live figures: published evaluations measured on the live network, beside the
+simulator.
 
-The measures of a run are taken from its live folder, from its simulated one, and between the two.
-An *invalid* live run has measured nothing: its values, and what follows from them, are
-not-a-number, so that no claim is decided by them.
+The measures of a run are taken from its live folder, from its simulated one,
+and between the two. An *invalid* live run has measured nothing: its values, and
+what follows from them, are not-a-number, so that no claim is decided by them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from reproductions.configuration import Variant
 from reproductions.grid_quantities import Level, Measure, Measures
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
-from testbed.results.comparison import Comparison
-from testbed.results.metrics import Spread, spread
-from testbed.results.reading import Run
+from testbed.record.comparison import PolicyComparison
+from testbed.record.metrics import Spread, spread
+from testbed.record.reading import Run
 from testbed.spec.experiment import Experiment
 
 DIGITS = 12
@@ -30,26 +31,32 @@ DEPENDS_NOT = ("expect", "overrides")
 
 def digest(experiment: Experiment) -> str:
     """The name that its runs are filed under: a digest of all that is played."""
-    played = {k: v for k, v in experiment.resolved.items() if k not in DEPENDS_NOT}
+    played = {
+        k: v for k, v in experiment.resolved.items() if k not in DEPENDS_NOT
+    }
     # Where a trace lies says nothing; its checksum is among the facts.
-    played["workload_facts"] = {k: v for k, v in experiment.workload_facts.items() if k != "file"}
+    played["workload_facts"] = {
+        k: v for k, v in experiment.workload_facts.items() if k != "file"
+    }
     text = json.dumps(played, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A configuration's live run, its simulated one, and the replay of the live one's decisions.
+    """A configuration's live run, its simulated one, and the replay of the live
+    one's decisions.
 
-    ``comparison`` is of live and simulated. ``replay_differs``: where the replay's decisions first
-    differ from the live run's, in words; empty where they do not. ``accepted_differ``: the jobs
-    that only one of live run and replay accepted. ``audit_failed``: the checks that the live run's
-    audit found violated.
+    ``comparison`` is of live and simulated. ``replay_differs``: where the
+    replay's decisions first differ from the live run's, in words; empty where
+    they do not. ``accepted_differ``: the jobs that only one of live run and
+    replay accepted. ``audit_failed``: the checks that the live run's audit
+    found violated.
     """
 
     live: Run
     simulated: Run
-    comparison: Comparison
+    comparison: PolicyComparison
     replay_differs: str
     accepted_differ: tuple[str, ...]
     audit_failed: tuple[str, ...]
@@ -57,12 +64,16 @@ class Outcome:
 
 
 Curve = Sequence[tuple[float, float]]
-"""Points of a line; between two of them it stays at the former (a step function)."""
+"""Points of a line; between two of them it stays at the former (a step
+function).
+"""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """A panel with a line per series and backend, at one x, of the first repetition."""
+    """A panel with a line per series and backend, at one x, of the first
+    repetition.
+    """
 
     title: str
     x_label: str
@@ -74,10 +85,12 @@ class Curves:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFigure(AnyFigure):
-    """A figure on the live network. ``variant(series, x, quick)`` is played for a point.
+    """A figure on the live network. ``variant(series, x, quick)`` is played for
+    a point.
 
-    To the measures of every live figure ``own`` adds its own: it is given the live run and the
-    simulated one, whose names end in ``_sim``. ``reduced``: what is smaller than in the paper.
+    To the measures of every live figure ``own`` adds its own: it is given the
+    live run and the simulated one, whose names end in ``_sim``. ``reduced``:
+    what is smaller than in the paper.
     """
 
     variant: Callable[[str, float, bool], Variant]
@@ -90,12 +103,18 @@ class LiveFigure(AnyFigure):
         """Everything written down, with all measures that claims are about."""
         shown = super().tables
         names = {panel.measure.name for panel in shown}
-        asked = (check.quantity.measure for claim in self.claims for check in claim.checks)
-        missing = dict.fromkeys(measure for measure in asked if measure.name not in names)
+        asked = (
+            check.quantity.measure
+            for claim in self.claims
+            for check in claim.checks
+        )
+        missing = dict.fromkeys(
+            measure for measure in asked if measure.name not in names
+        )
         return (*shown, *(Panel(measure) for measure in missing))
 
 
-# -- measures -------------------------------------------------------------------------------------
+# -- measures ------------------------------------------------------------------
 
 SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
 ACCEPTED = Measure("accepted", "jobs accepted", "%", 100.0)
@@ -103,14 +122,26 @@ SLOTS = Measure("slots", "VM slots in use", "%", 100.0)
 MEDIAN = Measure("ratio_median", "measured/estimate, median", digits=4)
 P95 = Measure("ratio_p95", "measured/estimate, 95th percentile", digits=4)
 WORST = Measure("ratio_max", "measured/estimate, greatest", digits=4)
-START_UP = Measure("start_s", "placement decided to first byte, median", "ms", 1000.0)
+START_UP = Measure(
+    "start_s", "placement decided to first byte, median", "ms", 1000.0
+)
 
-FIDELITY = Measure("fidelity", "fidelity (0 ok, 1 suspect, 2 invalid)", digits=0)
-POINTS = Measure("points", "simulated less live: jobs within deadline", "points", 1.0, 2)
-COMPLETION = Measure("completion", "simulated/live running time, median distance", "%", 100.0, 2)
-REPLAY = Measure("replay", "jobs accepted by live run or replay alone", digits=0)
+FIDELITY = Measure(
+    "fidelity", "fidelity (0 ok, 1 suspect, 2 invalid)", digits=0
+)
+POINTS = Measure(
+    "points", "simulated less live: jobs within deadline", "points", 1.0, 2
+)
+COMPLETION = Measure(
+    "completion", "simulated/live running time, median distance", "%", 100.0, 2
+)
+REPLAY = Measure(
+    "replay", "jobs accepted by live run or replay alone", digits=0
+)
 REPLAYED = Measure("replayed", "replays with another decision", digits=0)
-AUDIT = Measure("audit", "checks that the live run's audit found violated", digits=0)
+AUDIT = Measure(
+    "audit", "checks that the live run's audit found violated", digits=0
+)
 WALL = Measure("wall_s", "wall time of the live run", "s", 1.0, 0)
 
 SIMULATED = "_sim"
@@ -120,19 +151,33 @@ KEPT_OF_INVALID = (FIDELITY.name, AUDIT.name, WALL.name)
 
 def simulated(measure: Measure) -> Measure:
     """The same measure of the simulated run."""
-    return replace(measure, name=measure.name + SIMULATED, label=f"{measure.label}, simulated")
+    return replace(
+        measure,
+        name=measure.name + SIMULATED,
+        label=f"{measure.label}, simulated",
+    )
 
 
-def measured(outcome: Outcome, own: Callable[[Run], Measures] | None = None) -> dict[str, float]:
+def measured(
+    outcome: Outcome, own: Callable[[Run], Measures] | None = None
+) -> dict[str, float]:
     """All measures of an outcome, ``own`` among them."""
     live, beside = of_run(outcome.live), of_run(outcome.simulated)
     if own is not None:
-        live, beside = {**live, **own(outcome.live)}, {**beside, **own(outcome.simulated)}
-    wall_s, completion = outcome.live.summary.wall_s, outcome.comparison.completion
+        live, beside = (
+            {**live, **own(outcome.live)},
+            {**beside, **own(outcome.simulated)},
+        )
+    wall_s, completion = (
+        outcome.live.summary.wall_s,
+        outcome.comparison.completion,
+    )
     found = {
         **live,
         POINTS.name: _number(outcome.comparison.success_points),
-        COMPLETION.name: _number(None if completion is None else completion.median),
+        COMPLETION.name: _number(
+            None if completion is None else completion.median
+        ),
         REPLAY.name: float(len(outcome.accepted_differ)),
         REPLAYED.name: float(bool(outcome.replay_differs)),
         FIDELITY.name: level_of(outcome.live),
@@ -140,17 +185,26 @@ def measured(outcome: Outcome, own: Callable[[Run], Measures] | None = None) -> 
         WALL.name: _number(wall_s),
     }
     if found[FIDELITY.name] == LEVELS["invalid"]:
-        found = {k: v if k in KEPT_OF_INVALID else math.nan for k, v in found.items()}
-    return {**found, **{name + SIMULATED: value for name, value in beside.items()}}
+        found = {
+            k: v if k in KEPT_OF_INVALID else math.nan for k, v in found.items()
+        }
+    return {
+        **found,
+        **{name + SIMULATED: value for name, value in beside.items()},
+    }
 
 
 def level_of(run: Run) -> float:
     """The fidelity verdict as a number; a run without one counts as invalid."""
-    return LEVELS.get(run.summary.fidelity.verdict or "invalid", LEVELS["invalid"])
+    return LEVELS.get(
+        run.summary.fidelity.verdict or "invalid", LEVELS["invalid"]
+    )
 
 
 def of_run(run: Run) -> dict[str, float]:
-    """The measures of a run on either backend, not-a-number where there is nothing to average."""
+    """The measures of a run on either backend, not-a-number where there is
+    nothing to average.
+    """
     summary, ratios = run.summary, estimate_ratios(run)
     return {
         SUCCESS.name: _number(summary.success_rate),
@@ -164,17 +218,21 @@ def of_run(run: Run) -> dict[str, float]:
 
 
 def estimate_ratios(run: Run) -> Spread | None:
-    """Measured over estimate of the network-limited jobs that had a reservation.
+    """Measured over estimate of the network-limited jobs that had a
+    reservation.
 
-    A job of one VM moves nothing, and one with a demand curve or a computation is limited by more
-    than the network. What a policy charges for resuming after a preemption is its own, not the
-    network's: it is taken off.
+    A job of one VM moves nothing, and one with a demand curve or a computation
+    is limited by more than the network. What a policy charges for resuming
+    after a preemption is its own, not the network's: it is taken off.
     """
     paid = resume_costs_s(run)
     return spread(
         row.ratio * (1.0 - paid.get(row.job_id, 0.0) / row.measured_s)
         for row in run.rows
-        if row.ratio is not None and row.measured_s and row.kind == "transfer" and row.n_vms > 1
+        if row.ratio is not None
+        and row.measured_s
+        and row.kind == "transfer"
+        and row.n_vms > 1
     )
 
 
@@ -188,11 +246,14 @@ def resume_costs_s(run: Run) -> dict[str, float]:
 
 
 def _start_up_s(run: Run) -> float:
-    """The median time from decision to first byte at a receiver, in wall seconds."""
+    """The median time from decision to first byte at a receiver, in wall
+    seconds.
+    """
     stamps = [
         float(event.detail["start_s_raw"])
         for event in run.file.events
-        if isinstance(event, events.JobEnded) and event.detail.get("start_s_raw") is not None
+        if isinstance(event, events.JobEnded)
+        and event.detail.get("start_s_raw") is not None
     ]
     found = spread(stamps)
     return math.nan if found is None else found.median
@@ -217,7 +278,10 @@ def slots_in_use(run: Run) -> Curve:
                 | events.JobMigrated(job_id=job_id)
             ):
                 running.add(job_id)
-            case events.JobPreempted(job_id=job_id) | events.JobEnded(job_id=job_id):
+            case (
+                events.JobPreempted(job_id=job_id)
+                | events.JobEnded(job_id=job_id)
+            ):
                 running.discard(job_id)
             case _:
                 continue
@@ -233,14 +297,21 @@ def mean_until(curve: Curve, end_s: float) -> float:
         return math.nan
     ends = [*(x for x, _ in curve[1:]), end_s]
     steps = ((x, end, y) for (x, y), end in zip(curve, ends, strict=True))
-    return sum(max(0.0, min(end, end_s) - x) * y for x, end, y in steps if x < end_s) / end_s
+    return (
+        sum(
+            max(0.0, min(end, end_s) - x) * y
+            for x, end, y in steps
+            if x < end_s
+        )
+        / end_s
+    )
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-# -- claims of every live figure ------------------------------------------------------------------
+# -- claims of every live figure -----------------------------------------------
 
 OURS = "ours"
 """Stands for a published value where the claim is this project's own."""
@@ -250,7 +321,9 @@ def held(
     measure: Measure, band: Band, series: Sequence[str], xs: Sequence[float]
 ) -> tuple[Check, ...]:
     """A measure lies in a band at every point, without tolerance."""
-    return tuple(Check(Level(measure, one, x), band, 0.0) for one in series for x in xs)
+    return tuple(
+        Check(Level(measure, one, x), band, 0.0) for one in series for x in xs
+    )
 
 
 def sound(series: Sequence[str], xs: Sequence[float]) -> Claim:
@@ -272,8 +345,12 @@ def audited(series: Sequence[str], xs: Sequence[float]) -> Claim:
     )
 
 
-def estimates_kept(series: Sequence[str], xs: Sequence[float], relax: float) -> Claim:
-    """The claim about measured over estimate under reservations; ``relax`` is γ."""
+def estimates_kept(
+    series: Sequence[str], xs: Sequence[float], relax: float
+) -> Claim:
+    """The claim about measured over estimate under reservations; ``relax`` is
+    γ.
+    """
     return Claim(
         "Jobs with a reservation take what was estimated: median within 1 %, 95th percentile "
         f"within 2 %, none above 1 + {relax:.0%}",
@@ -300,10 +377,15 @@ def backends_agree(series: Sequence[str], xs: Sequence[float]) -> Claim:
 
 
 def replays_alike(series: Sequence[str], xs: Sequence[float]) -> Claim:
-    """The claim that the simulator, given the live run's times, decides as it did."""
+    """The claim that the simulator, given the live run's times, decides as it
+    did.
+    """
     return Claim(
         "Replayed with the live run's event times, the same jobs are accepted and every decision "
         "is the same",
         OURS,
-        (*held(REPLAY, Band(high=0.0), series, xs), *held(REPLAYED, Band(high=0.0), series, xs)),
+        (
+            *held(REPLAY, Band(high=0.0), series, xs),
+            *held(REPLAYED, Band(high=0.0), series, xs),
+        ),
     )

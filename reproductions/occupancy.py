@@ -11,7 +11,9 @@ from testbed import events
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job's time on its servers without a break: slots (VMs times cores) and uplink bandwidth."""
+    """A job's time on its servers without a break: slots (VMs times cores) and
+    uplink bandwidth.
+    """
 
     job_id: str
     since_s: float
@@ -21,11 +23,12 @@ class Stay:
 
 
 class Occupancy:
-    """Event sink that records every stay, and a meter of what best-effort jobs send.
+    """Event sink that records every stay, and a meter of what best-effort jobs
+    send.
 
-    Reserved jobs count with what they reserve on the servers' own uplinks: a reserved transfer is
-    always limited by its bandwidth, so that is what they send. Memory: a stay per start and per
-    resumption.
+    Reserved jobs count with what they reserve on the servers' own uplinks: a
+    reserved transfer is always limited by its bandwidth, so that is what they
+    send. Memory: a stay per start and per resumption.
     """
 
     def __init__(self) -> None:
@@ -40,9 +43,14 @@ class Occupancy:
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.RunStarted(topology=topology):
-                self._lower, self._n_servers = topology["links"]["lower"], len(topology["slots"])
+                self._lower, self._n_servers = (
+                    topology["links"]["lower"],
+                    len(topology["slots"]),
+                )
             case events.JobSubmitted(job=job):
-                self._slots[str(job["id"])] = int(job["n_vms"]) * int(job.get("cores", 1))
+                self._slots[str(job["id"])] = int(job["n_vms"]) * int(
+                    job.get("cores", 1)
+                )
             case events.JobReserved():
                 self._uplinks[event.job_id] = self._uplink_bps(event.links)
             case events.JobStarted() | events.JobResumed():
@@ -63,24 +71,38 @@ class Occupancy:
                 pass
 
     def sent(self, since_s: float, until_s: float, bps: float) -> None:
-        """Records what best-effort jobs sent up the servers' links in a stretch of time."""
+        """Records what best-effort jobs sent up the servers' links in a stretch
+        of time.
+        """
         self._sent.append((since_s, until_s, bps))
 
     def slot_s(self, until_s: float = math.inf) -> float:
         """Slot seconds held before ``until_s``."""
         stays = self.stays
-        return sum(s.n_slots * _before(s.since_s, s.until_s, until_s) for s in stays)
+        return sum(
+            s.n_slots * _before(s.since_s, s.until_s, until_s) for s in stays
+        )
 
     def uplink_bits(self, until_s: float = math.inf) -> float:
         """Bits that left servers by their uplinks before ``until_s``."""
         stays = self.stays
-        reserved = sum(s.uplink_bps * _before(s.since_s, s.until_s, until_s) for s in stays)
-        return reserved + sum(bps * _before(a, b, until_s) for a, b, bps in self._sent)
+        reserved = sum(
+            s.uplink_bps * _before(s.since_s, s.until_s, until_s) for s in stays
+        )
+        return reserved + sum(
+            bps * _before(a, b, until_s) for a, b, bps in self._sent
+        )
 
     def _uplink_bps(self, links: Iterable[Sequence[int]]) -> int:
-        """Directed links with an even number lead up; a server's own has it at its lower end."""
+        """Directed links with an even number lead up; a server's own has it at
+        its lower end.
+        """
         lower, servers = self._lower, self._n_servers
-        return sum(bps for link, bps in links if link % 2 == 0 and lower[link // 2] < servers)
+        return sum(
+            bps
+            for link, bps in links
+            if link % 2 == 0 and lower[link // 2] < servers
+        )
 
     def _enter(self, job_id: str, now_s: float) -> None:
         self._leave(job_id, now_s)
@@ -90,7 +112,9 @@ class Occupancy:
         since_s = self._since.pop(job_id, None)
         if since_s is not None:
             uplink_bps = self._uplinks.get(job_id, 0)
-            self.stays.append(Stay(job_id, since_s, now_s, self._slots[job_id], uplink_bps))
+            self.stays.append(
+                Stay(job_id, since_s, now_s, self._slots[job_id], uplink_bps)
+            )
 
 
 def _before(since_s: float, until_s: float, limit_s: float) -> float:

@@ -17,8 +17,9 @@ Point = tuple[str, float]
 class Configuration(Protocol):
     """One computation behind a point of a figure, for one series and one seed.
 
-    An implementation is a frozen dataclass of plain values, so that it can be hashed, pickled and
-    written down. ``run`` is pure but for stopwatches: equal configurations give equal results.
+    An implementation is a frozen dataclass of plain values, so that it can be
+    hashed, pickled and written down. ``run`` is pure but for stopwatches: equal
+    configurations give equal results.
     """
 
     def run(self) -> Measures:
@@ -26,7 +27,9 @@ class Configuration(Protocol):
         ...
 
     def cost(self) -> float:
-        """An estimate of the computing time, in a unit that a figure's configurations share."""
+        """An estimate of the computing time, in a unit that a figure's
+        configurations share.
+        """
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -38,10 +41,11 @@ class Configuration(Protocol):
 
 @dataclass(frozen=True)
 class Panel:
-    """One of a figure's plots: a measure, and the values that the paper's text gives for it.
+    """One of a figure's plots: a measure, and the values that the paper's text
+    gives for it.
 
-    ``shown``: the series in the picture, by default all, and ``subject`` what these have in
-    common. ``limits``: the ends of the y axis.
+    ``shown``: the series in the picture, by default all, and ``subject`` what
+    these have in common. ``limits``: the ends of the y axis.
     """
 
     measure: Measure
@@ -53,7 +57,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """A series' number of colour and mark, its number of line, and its name in legends."""
+    """A series' number of colour and mark, its number of line, and its name in
+    legends.
+    """
 
     colour: int
     line: int
@@ -64,11 +70,12 @@ class SeriesStyle:
 class AnyFigure:
     """A published figure and its paper's claims, however its points come about.
 
-    Series go by their labels. ``exact``: nothing random is in it, so that one seed says all.
-    ``size`` and ``quick_size``: what is run, in words. ``also``: measures that are written down and
-    not plotted; ``printed``: those whose values the command shows beside the claims. ``seeds``: the
-    default number of runs in full size. ``styles`` of series:
-    by default each has a colour of its own.
+    Series go by their labels. ``exact``: nothing random is in it, so that one
+    seed says all. ``size`` and ``quick_size``: what is run, in words. ``also``:
+    measures that are written down and not plotted; ``printed``: those whose
+    values the command shows beside the claims. ``seeds``: the default number of
+    runs in full size. ``styles`` of series: by default each has a colour of its
+    own.
     """
 
     name: str
@@ -89,7 +96,9 @@ class AnyFigure:
 
     @property
     def tables(self) -> tuple[Panel, ...]:
-        """Everything that is written down, each measure once: the plotted ones first."""
+        """Everything that is written down, each measure once: the plotted ones
+        first.
+        """
         shown: dict[str, Panel] = {}
         for panel in (*self.panels, *(Panel(measure) for measure in self.also)):
             shown.setdefault(panel.measure.name, panel)
@@ -102,15 +111,21 @@ class AnyFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure(AnyFigure):
-    """A simulated figure. ``configuration(series, x, seed, quick)`` is the run behind a point."""
+    """A simulated figure. ``configuration(series, x, seed, quick)`` is the run
+    behind a point.
+    """
 
     configuration: Callable[[str, float, int, bool], Configuration]
 
-    def configurations(self, seeds: int, *, quick: bool) -> dict[Point, tuple[Configuration, ...]]:
+    def configurations(
+        self, seeds: int, *, quick: bool
+    ) -> dict[Point, tuple[Configuration, ...]]:
         """The runs behind every point, one for each of the seeds 1 … ``seeds``."""
         used = range(1, (1 if self.exact else seeds) + 1)
         return {
-            (series, x): tuple(self.configuration(series, x, seed, quick) for seed in used)
+            (series, x): tuple(
+                self.configuration(series, x, seed, quick) for seed in used
+            )
             for series, x in self.points
         }
 
@@ -126,10 +141,18 @@ class Reproduced:
 
     @classmethod
     def of(
-        cls, figure: Figure, seeds: int, results: Mapping[Configuration, Measures], *, quick: bool
+        cls,
+        figure: Figure,
+        seeds: int,
+        results: Mapping[Configuration, Measures],
+        *,
+        quick: bool,
     ) -> Reproduced:
         points = figure.configurations(seeds, quick=quick)
-        runs = {point: tuple(results[one] for one in own) for point, own in points.items()}
+        runs = {
+            point: tuple(results[one] for one in own)
+            for point, own in points.items()
+        }
         n = 1 if figure.exact else seeds
         return cls(figure, n, quick, Grid(runs, figure.exact))
 
@@ -143,4 +166,8 @@ class Reproduced:
     @property
     def cpu_s(self) -> float:
         """Processor time of all its runs, where they measure it as ``cpu_s``."""
-        return sum(run.get("cpu_s", 0.0) for own in self.grid.runs.values() for run in own)
+        return sum(
+            run.get("cpu_s", 0.0)
+            for own in self.grid.runs.values()
+            for run in own
+        )

@@ -1,8 +1,8 @@
 """Run configurations as tasks of a sweep, each computed at most once.
 
-A result is filed under the digest of its configuration, of the sources that compute it and of the
-libraries' versions: a stopped figure continues where it stopped, and a changed program never shows
-old values as its own.
+A result is filed under the digest of its configuration, of the sources that
+compute it and of the libraries' versions: a stopped figure continues where it
+stopped, and a changed program never shows old values as its own.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ from testbed.sweeps.computing_sources import modules_digest, source, versions
 from testbed.sweeps.result_store import Progress, Record, Report, ResultStore
 from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 
-SHARED = ("reproductions.configuration", "reproductions.extractors", "reproductions.occupancy")
+SHARED = (
+    "reproductions.configuration",
+    "reproductions.extractors",
+    "reproductions.occupancy",
+)
 FOLDER = Path(__file__).parent
 
 
 @cache
 def sources_digest(module: str) -> str:
-    """The digest of everything that computes a configuration of the class in ``module``."""
+    """The digest of everything that computes a configuration of the class in
+    ``module``.
+    """
     digest = hashlib.sha256(f"{modules_digest()}{versions()}".encode())
     for name in (*SHARED, module):
         digest.update(source(name).read_bytes())
@@ -40,21 +46,30 @@ def sources_digest(module: str) -> str:
 
 def key(configuration: Configuration) -> str:
     """The digest of all that a configuration's result depends on."""
-    content = json.dumps([_kind(configuration), configuration.to_json()], sort_keys=True)
+    content = json.dumps(
+        [_kind(configuration), configuration.to_json()], sort_keys=True
+    )
     content += sources_digest(type(configuration).__module__)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def stored(configuration: Configuration, store: ResultStore) -> Measures | None:
-    """The stored measures; None where there are none, damaged ones, or another's."""
+    """The stored measures; None where there are none, damaged ones, or
+    another's.
+    """
     return _measures(configuration, store.get(key(configuration)))
 
 
-def _measures(configuration: Configuration, record: Record | None) -> Measures | None:
+def _measures(
+    configuration: Configuration, record: Record | None
+) -> Measures | None:
     try:
         if record is None or record["configuration"] != _plain(configuration):
             return None
-        return {str(name): float(value) for name, value in record["measures"].items()}
+        return {
+            str(name): float(value)
+            for name, value in record["measures"].items()
+        }
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -64,12 +79,16 @@ def _plain(configuration: Configuration) -> Any:
 
 
 def _kind(configuration: Configuration) -> str:
-    return f"{type(configuration).__module__}.{type(configuration).__qualname__}"
+    return (
+        f"{type(configuration).__module__}.{type(configuration).__qualname__}"
+    )
 
 
 @dataclass(frozen=True)
 class ConfigurationTask:
-    """A configuration for an executor. ``files`` are the published traces that it reads."""
+    """A configuration for an executor. ``files`` are the published traces that
+    it reads.
+    """
 
     configuration: Configuration
     key: str
@@ -102,10 +121,14 @@ class ConfigurationTask:
 @contextmanager
 def _found(files: Mapping[str, FileRef], context: Context) -> Iterator[None]:
     """Lets traces that this machine does not have be found under their names."""
-    missing = [ref for name, ref in files.items() if find_file(name, FOLDER) is None]
+    missing = [
+        ref for name, ref in files.items() if find_file(name, FOLDER) is None
+    ]
     with ExitStack() as stack:
         if missing:
-            folder = Path(stack.enter_context(TemporaryDirectory(dir=context.scratch)))
+            folder = Path(
+                stack.enter_context(TemporaryDirectory(dir=context.scratch))
+            )
             for ref in missing:
                 (folder / ref.name).symlink_to(context.path(ref))
             before = os.environ.get("TESTBED_DATA", "")
@@ -115,15 +138,24 @@ def _found(files: Mapping[str, FileRef], context: Context) -> Iterator[None]:
 
 
 def compute(
-    configurations: Iterable[Configuration], store: ResultStore, executor: Executor, report: Report
+    configurations: Iterable[Configuration],
+    store: ResultStore,
+    executor: Executor,
+    report: Report,
 ) -> dict[Configuration, Measures]:
-    """Measures of all configurations: from the store where they are there, computed otherwise.
+    """Measures of all configurations: from the store where they are there,
+    computed otherwise.
 
-    Whatever stops it, what was finished is stored whole; called again it computes the rest. The
-    costliest go first, so that the processors end together.
+    Whatever stops it, what was finished is stored whole; called again it
+    computes the rest. The costliest go first, so that the processors end
+    together.
     """
     wanted = list(dict.fromkeys(configurations))
-    found = {one: measures for one in wanted if (measures := stored(one, store)) is not None}
+    found = {
+        one: measures
+        for one in wanted
+        if (measures := stored(one, store)) is not None
+    }
     missing = [one for one in wanted if one not in found]
     missing.sort(key=lambda one: one.cost(), reverse=True)
     kept, total = len(found), sum(one.cost() for one in missing)

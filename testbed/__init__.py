@@ -1,8 +1,9 @@
-"""Hosenet: bandwidth-reserving data-centre schedulers on an emulated, real network.
+"""Hosenet: data-centre schedulers that reserve bandwidth, on a real network.
 
-The Python interface, described in ``docs/python.md``: ``load`` an experiment, ``open_run`` a run's
-folder, ``compare`` two runs, ``sweep`` over values, bring ``up`` a network. What is listed in
-``__all__`` keeps its form within a major version. Importing this package loads nothing else.
+The Python interface, described in ``docs/python.md``: ``load`` an experiment,
+``open_run`` a run's folder, ``compare`` two runs, ``sweep`` over values, bring
+``up`` a network. What is listed in ``__all__`` keeps its form within a major
+version. Importing this package loads nothing else.
 """
 
 from typing import TYPE_CHECKING
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from testbed.interface.finished_run import open_run as open_run
     from testbed.interface.loaded_experiment import Experiment as Experiment
     from testbed.interface.loaded_experiment import load as load
-    from testbed.runs.standing_network import up as up
     from testbed.spec.document import SpecErrors as SpecErrors
+    from testbed.standing.standing_network import up as up
     from testbed.sweeps.python_sweep import Sweep as Sweep
     from testbed.sweeps.python_sweep import sweep as sweep
 
@@ -47,14 +48,21 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         **dict.fromkeys(
-            ("BadInput", "DoesNotFit", "MachineCannot", "RunFailed", "TestbedError"), "errors"
+            (
+                "BadInput",
+                "DoesNotFit",
+                "MachineCannot",
+                "RunFailed",
+                "TestbedError",
+            ),
+            "errors",
         ),
         **dict.fromkeys(("Comparison", "compare"), "interface.compared_runs"),
         **dict.fromkeys(("Run", "open_run"), "interface.finished_run"),
         **dict.fromkeys(("Experiment", "load"), "interface.loaded_experiment"),
         **dict.fromkeys(("Sweep", "sweep"), "sweeps.python_sweep"),
         "SpecErrors": "spec.document",
-        "up": "runs.standing_network",
+        "up": "standing.standing_network",
     }
 
     def __getattr__(name):
@@ -64,7 +72,9 @@ else:
 
             return installed_version()
         if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}"
+            )
         from importlib import import_module
 
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

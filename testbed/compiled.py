@@ -1,10 +1,13 @@
-"""Inner loops that run as Python at first, and as machine code once that is worth it.
+"""Inner loops that run as Python at first, and as machine code once that is
+worth it.
 
-A loop and the functions that it calls by name stand in one module; it takes arrays, numbers and
-named tuples of them. Numba compiles it when it first becomes long, and keeps the machine code
-beside the module (in its ``__pycache__``; without write permission there, in the user's cache
-folder), for all later runs until the module changes. ``python -m testbed.runs.precompile`` does so
-for all loops, as ``provision.sh install`` does; elsewhere the first long run compiles, and says so.
+A loop and the functions that it calls by name stand in one module; it takes
+arrays, numbers and named tuples of them. Numba compiles it when it first
+becomes long, and keeps the machine code beside the module (in its
+``__pycache__``; without write permission there, in the user's cache folder),
+for all later runs until the module changes. ``python -m
+testbed.play.precompile`` does so for all loops, as ``provision.sh install``
+does; elsewhere the first long run compiles, and says so.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ SILENT_S = 2.0
 class LazyLoop:
     """A loop with its two forms, which compute the same to the last bit.
 
-    Small runs never import Numba (half a second), and long ones hardly notice the beginning.
+    Small runs never import Numba (half a second), and long ones hardly notice
+    the beginning.
     """
 
     patience: ClassVar[int] = 400_000
@@ -58,10 +62,11 @@ class LazyLoop:
     def machine_code(self) -> Callable[..., Any]:
         """The loop as machine code; what it calls becomes part of it.
 
-        Inlined at the level of Numba's own code, so that handing on a named tuple of many arrays
-        costs nothing.
+        Inlined at the level of Numba's own code, so that handing on a named
+        tuple of many arrays costs nothing.
         """
-        # Compiled parts stand under their names in a scope of its own: the module keeps Python.
+        # Compiled parts stand under their names in a scope of its own: the
+        # module keeps Python.
         scope = dict(self.python.__globals__)
         for name, part in _called(self.python, {}).items():
             scope[name] = _compile(_in_scope(part, scope), inline="always")
@@ -69,15 +74,24 @@ class LazyLoop:
 
 
 def _numba_is_there() -> bool:
-    """True once another loop has imported Numba: then there is nothing to be patient for."""
+    """True once another loop has imported Numba: then there is nothing to be
+    patient for.
+    """
     return "numba" in sys.modules
 
 
-def _called(function: Any, found: dict[str, FunctionType]) -> dict[str, FunctionType]:
-    """Adds the functions of its own module that a function calls, also indirectly."""
+def _called(
+    function: Any, found: dict[str, FunctionType]
+) -> dict[str, FunctionType]:
+    """Adds the functions of its own module that a function calls, also
+    indirectly.
+    """
     for name in function.__code__.co_names:
         part = function.__globals__.get(name)
-        own = isinstance(part, FunctionType) and part.__module__ == function.__module__
+        own = (
+            isinstance(part, FunctionType)
+            and part.__module__ == function.__module__
+        )
         if own and name not in found:
             found[name] = part
             _called(part, found)
@@ -88,10 +102,14 @@ def _in_scope(function: Any, scope: dict[str, Any]) -> FunctionType:
     return FunctionType(function.__code__, scope, function.__name__)
 
 
-def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def _compile(
+    function: Callable[..., Any], **options: Any
+) -> Callable[..., Any]:
     import numba
 
-    machine_code: Callable[..., Any] = numba.njit(nogil=True, **options)(function)
+    machine_code: Callable[..., Any] = numba.njit(nogil=True, **options)(
+        function
+    )
     return machine_code
 
 

@@ -16,7 +16,9 @@ class TestbedError(Exception):
         self.message = message
         self.hint = hint
         if hint is not None:
-            self.add_note(f"hint: {hint}")  # in tracebacks of those who use Python
+            self.add_note(
+                f"hint: {hint}"
+            )  # in tracebacks of those who use Python
 
 
 class DoesNotFit(TestbedError):
@@ -32,7 +34,9 @@ class BadInput(TestbedError):
 
 
 class MachineCannot(TestbedError):
-    """This machine cannot do it; ``hint`` is the command that would change that (exit 3)."""
+    """This machine cannot do it; ``hint`` is the command that would change that
+    (exit 3).
+    """
 
     exit_code = 3
 
@@ -48,12 +52,16 @@ class RunFailed(TestbedError):
 
 
 def from_checkout() -> bool:
-    """True unless this is the package of a wheel, which has no ``provision.sh`` beside it."""
+    """True unless this is the package of a wheel, which has no ``provision.sh``
+    beside it.
+    """
     return (Path(__file__).resolve().parents[1] / "provision.sh").is_file()
 
 
 def install_hint() -> str:
-    """The command that installs what the live network needs, and where to call it."""
+    """The command that installs what the live network needs, and where to call
+    it.
+    """
     command = "sudo ./provision.sh install"
     if from_checkout():
         return command

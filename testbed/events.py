@@ -1,7 +1,9 @@
-"""The one typed stream that feeds progress, metrics, report and audit (``events.jsonl``).
+"""The one typed stream that feeds progress, metrics, report and audit
+(``events.jsonl``).
 
-One JSON object a line: ``{"t": seconds since the run began, "event": NAME, ...}``.
-Rates and times are in experiment units; raw figures of the emulated wire end in ``_raw``.
+One JSON object a line: ``{"t": seconds since the run began, "event": NAME,
+...}``. Rates and times are in experiment units; raw figures of the emulated
+wire end in ``_raw``.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from annotated_types import Len
 from pydantic import AfterValidator, ConfigDict, Field
 
 LARGEST = 10**30
-"""Above all that is counted here, and far below where arithmetic with floats ends in an error."""
+"""Above all that is counted here, and far below where arithmetic with floats
+ends in an error.
+"""
 
 OUTLASTED = "its reservation ended before it did"
 NOT_STARTED = "it could not be started"
 FAILED = "stopped by a failure"
-"""Reasons of a kill that neither the policy nor the running job's own failure made."""
+"""Reasons of a kill that neither the policy nor the running job's own failure
+made.
+"""
 
 Int = Annotated[int, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
 Number = Annotated[float, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
@@ -41,7 +47,9 @@ Sample = Annotated[list[Number], Len(3, 3), AfterValidator(_of_a_link)]
 
 @dataclass(frozen=True)
 class Event:
-    """``t`` is experiment time in seconds; ``name`` is the class's, in snake case."""
+    """``t`` is experiment time in seconds; ``name`` is the class's, in snake
+    case.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -52,15 +60,18 @@ class Event:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def to_json(self) -> dict[str, Any]:
-        """The record as :func:`dataclasses.asdict` has it, in a tenth of the time. Its lists are
-        the event's own: to be written down, not to be changed.
+        """The record as :func:`dataclasses.asdict` has it, in a tenth of the
+        time. Its lists are the event's own: to be written down, not to be
+        changed.
         """
         return {"t": self.t, "event": self.name, **vars(self)}
 
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """``topology``: slots, links (lower, upper, capacity) and trees, as the audit needs them."""
+    """``topology``: slots, links (lower, upper, capacity) and trees, as the
+    audit needs them.
+    """
 
     run: str
     policy: str
@@ -90,16 +101,19 @@ class JobSubmitted(Event):
     job: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        job = self.job.data if isinstance(self.job, JobRecord) else dict(self.job)
+        job = (
+            self.job.data if isinstance(self.job, JobRecord) else dict(self.job)
+        )
         return {"t": self.t, "event": self.name, "job": job}
 
 
 @dataclass(frozen=True)
 class JobReserved(JobEvent):
-    """A reservation for ``[start_s, end_s)``; ``end_s`` None until the job ends.
+    """A reservation for ``[start_s, end_s)``; ``end_s`` None until the job
+    ends.
 
-    ``estimate_s`` is None for best effort: a job at rate 0 that wants bandwidth.
-    ``vms_on`` [[server, count]], ``links`` [[directed link, bps]].
+    ``estimate_s`` is None for best effort: a job at rate 0 that wants
+    bandwidth. ``vms_on`` [[server, count]], ``links`` [[directed link, bps]].
     """
 
     start_s: Number
@@ -116,7 +130,8 @@ class JobReserved(JobEvent):
 class JobWaits(JobEvent):
     """The reason for which a job waits from now on; written when it changes.
 
-    ``behind``: jobs that it waits for; ``until_s``: its earliest start by what the policy knows.
+    ``behind``: jobs that it waits for; ``until_s``: its earliest start by what
+    the policy knows.
     """
 
     reason: str
@@ -140,7 +155,9 @@ class JobRescaled(JobEvent):
 
 @dataclass(frozen=True)
 class JobProgress(JobEvent):
-    """Bytes of payload received so far over all VMs, and the share of the job's volume."""
+    """Bytes of payload received so far over all VMs, and the share of the job's
+    volume.
+    """
 
     received_bytes: Int
     share: Number
@@ -148,7 +165,9 @@ class JobProgress(JobEvent):
 
 @dataclass(frozen=True)
 class JobEnded(JobEvent):
-    """``outcome``: finished, rejected, killed, unfinished. Its reservation is free from ``t``."""
+    """``outcome``: finished, rejected, killed, unfinished. Its reservation is
+    free from ``t``.
+    """
 
     outcome: str
     reason: str
@@ -157,14 +176,20 @@ class JobEnded(JobEvent):
 
     @property
     def killed_by_policy(self) -> bool:
-        """True for a Kill among its actions; a job that failed while it ran has a detail."""
-        forced = self.detail or self.reason.startswith((OUTLASTED, NOT_STARTED, FAILED))
+        """True for a Kill among its actions; a job that failed while it ran has
+        a detail.
+        """
+        forced = self.detail or self.reason.startswith(
+            (OUTLASTED, NOT_STARTED, FAILED)
+        )
         return self.outcome == "killed" and not forced
 
 
 @dataclass(frozen=True)
 class JobShortened(JobEvent):
-    """Its reservation ends at ``until_s`` now: there it is preempted if it has not ended."""
+    """Its reservation ends at ``until_s`` now: there it is preempted if it has
+    not ended.
+    """
 
     until_s: Number
     reason: str
@@ -189,7 +214,9 @@ class JobResumed(JobEvent):
 
 @dataclass(frozen=True)
 class JobMigrated(JobEvent):
-    """It resumes elsewhere; its first ``cost_s`` there make no progress. ``end_s`` as above."""
+    """It resumes elsewhere; its first ``cost_s`` there make no progress.
+    ``end_s`` as above.
+    """
 
     reason: str
     root: Int
@@ -209,7 +236,9 @@ class JobTierSwitched(JobEvent):
 
 @dataclass(frozen=True)
 class JobRerooted(JobEvent):
-    """The same nodes, below another root from now on; ``links`` of its reservation there."""
+    """The same nodes, below another root from now on; ``links`` of its
+    reservation there.
+    """
 
     reason: str
     root: Int
@@ -237,7 +266,9 @@ class JobRequeued(JobEvent):
 
 @dataclass(frozen=True)
 class LinkFailed(Event):
-    """Carries nothing from now on, in both directions. ``link``: an undirected link's number."""
+    """Carries nothing from now on, in both directions. ``link``: an undirected
+    link's number.
+    """
 
     link: Int
 
@@ -273,7 +304,9 @@ class ControllerKilled(Event):
 
 @dataclass(frozen=True)
 class LinkSample(Event):
-    """Rates on directed links: [[id, mean sent since the last sample, reserved now]]."""
+    """Rates on directed links: [[id, mean sent since the last sample, reserved
+    now]].
+    """
 
     interval_s: Number
     links: list[Sample]
@@ -281,7 +314,9 @@ class LinkSample(Event):
 
 @dataclass(frozen=True)
 class FidelityNoted(Event):
-    """An observation about fidelity: ``level`` ok, suspect or invalid, with its reason."""
+    """An observation about fidelity: ``level`` ok, suspect or invalid, with its
+    reason.
+    """
 
     level: str
     check: str

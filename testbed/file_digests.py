@@ -8,9 +8,13 @@ from pathlib import Path
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's content as it is now. Raises OSError where it cannot be read."""
+    """The digest of a file's content as it is now. Raises OSError where it
+    cannot be read.
+    """
     status = path.stat()
-    return _digest_of(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return _digest_of(
+        path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
 
 
 @lru_cache(4096)

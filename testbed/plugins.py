@@ -1,7 +1,9 @@
-"""Plug-ins: objects of Python files and of installed packages that are not the testbed's own.
+"""Plug-ins: objects of Python files and of installed packages that are not the
+testbed's own.
 
-A file is executed as a module of its own; an installed package names its objects by entry points.
-Either is loaded when an experiment asks for it, and what it raises is one sentence.
+A file is executed as a module of its own; an installed package names its
+objects by entry points. Either is loaded when an experiment asks for it, and
+what it raises is one sentence.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from typing import Any, Final, Literal, TypeAlias
 from testbed.errors import BadInput
 from testbed.file_digests import file_digest
 
-Group: TypeAlias = Literal["policies", "embedders", "topologies", "workloads", "demands"]
+Group: TypeAlias = Literal[
+    "policies", "embedders", "topologies", "workloads", "demands"
+]
 """A kind of plug-in; its entry points are in the group ``hosenet.KIND``."""
 
 FindFile: TypeAlias = Callable[[str], Path | None]
@@ -37,7 +41,9 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A Python file that was executed; ``name`` is that of its copy in a run folder."""
+    """A Python file that was executed; ``name`` is that of its copy in a run
+    folder.
+    """
 
     name: str
     path: Path
@@ -52,8 +58,9 @@ class SourceFile:
 class Source:
     """Origin of a plug-in. ``written`` is how a file or a message names it.
 
-    ``files`` are its own file and the modules beside it that it imports; an installed package has
-    a distribution and a version instead. ``module`` is the one that was imported by its name.
+    ``files`` are its own file and the modules beside it that it imports; an
+    installed package has a distribution and a version instead. ``module`` is
+    the one that was imported by its name.
     """
 
     written: str
@@ -71,7 +78,11 @@ class Source:
             found = {"distribution": self.distribution, "version": self.version}
             return {"source": self.written, **found}
         own, *beside = [file.to_json() for file in self.files]
-        return {"source": self.written, **own, **({"beside": beside} if beside else {})}
+        return {
+            "source": self.written,
+            **own,
+            **({"beside": beside} if beside else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,9 @@ class Loaded:
 
 @dataclass(frozen=True)
 class PluginUse:
-    """A plug-in that an experiment uses, by the name that its file or run folder calls it."""
+    """A plug-in that an experiment uses, by the name that its file or run
+    folder calls it.
+    """
 
     group: Group
     name: str
@@ -96,31 +109,54 @@ class PluginUse:
 
 
 class PluginError(BadInput):
-    """A plug-in that cannot be loaded, or is none; ``line`` 0 where no line of a file is at fault.
+    """A plug-in that cannot be loaded, or is none; ``line`` 0 where no line of
+    a file is at fault.
 
     ``reason`` is the message without its place.
     """
 
     def __init__(
-        self, reason: str, file: Path | None = None, line: int = 0, column: int = 0
+        self,
+        reason: str,
+        file: Path | None = None,
+        line: int = 0,
+        column: int = 0,
     ) -> None:
-        place = f"{file}:{line}:{column}: " if file and line else f"{file}: " if file else ""
+        place = (
+            f"{file}:{line}:{column}: "
+            if file and line
+            else f"{file}: "
+            if file
+            else ""
+        )
         super().__init__(f"{place}{reason}")
-        self.reason, self.file, self.line, self.column = reason, file, line, column
+        self.reason, self.file, self.line, self.column = (
+            reason,
+            file,
+            line,
+            column,
+        )
 
 
 def raised(error: BaseException, file: Path) -> PluginError:
-    """An exception of somebody's code as a sentence, with the last of the file's lines on its way.
+    """An exception of somebody's code as a sentence, with the last of the
+    file's lines on its way.
 
     Line 0: the exception did not pass through that file.
     """
-    message = f"raises {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    message = f"raises {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(
+        ": "
+    )
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return PluginError(message, file, error.lineno or 0, error.offset or 0)
-    lines = [at for at in extract_tb(error.__traceback__) if at.filename == str(file)]
+    lines = [
+        at for at in extract_tb(error.__traceback__) if at.filename == str(file)
+    ]
     if not lines:
         return PluginError(message, file)
-    return PluginError(message, file, lines[-1].lineno or 0, (lines[-1].colno or 0) + 1)
+    return PluginError(
+        message, file, lines[-1].lineno or 0, (lines[-1].colno or 0) + 1
+    )
 
 
 def raised_anywhere(error: BaseException) -> str:
@@ -137,21 +173,29 @@ def raised_anywhere(error: BaseException) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that somebody's code gave, short and without addresses: as a message names it."""
+    """A value that somebody's code gave, short and without addresses: as a
+    message names it.
+    """
     text = repr(value)
-    return text if len(text) <= _SHOWN and " at 0x" not in text else f"a {type(value).__name__}"
+    return (
+        text
+        if len(text) <= _SHOWN and " at 0x" not in text
+        else f"a {type(value).__name__}"
+    )
 
 
-# -- files ----------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------
 
 
-def from_file(path: Path, name: str, written: str, beside: FindFile | None = None) -> Loaded:
-    """The object ``name`` of a Python file, which is executed once for each of its contents and
-    those of the modules beside it.
+def from_file(
+    path: Path, name: str, written: str, beside: FindFile | None = None
+) -> Loaded:
+    """The object ``name`` of a Python file, which is executed once for each of
+    its contents and those of the modules beside it.
 
-    ``beside`` finds the files of the modules that it imports, by their names relative to its own
-    folder; None: there. Prints go to standard error. Raises PluginError, at the line of the file
-    that raised.
+    ``beside`` finds the files of the modules that it imports, by their names
+    relative to its own folder; None: there. Prints go to standard error. Raises
+    PluginError, at the line of the file that raised.
     """
     text, place = path.read_bytes(), path.resolve()
     module_name = f"{_PREFIX}{sha256(bytes(place) + text).hexdigest()[:24]}"
@@ -161,14 +205,21 @@ def from_file(path: Path, name: str, written: str, beside: FindFile | None = Non
         module = _executed(path, text, module_name, finder)
     kept = Path(kept_name(written.rpartition(":")[0]))
     others: Mapping[str, tuple[Path, bytes]] = vars(module)["__beside__"]
-    files = [SourceFile(str(kept.parent / each), *other) for each, other in others.items()]
+    files = [
+        SourceFile(str(kept.parent / each), *other)
+        for each, other in others.items()
+    ]
     source = Source(written, (SourceFile(str(kept), place, text), *files))
     return Loaded(_named(module, name, path), source)
 
 
 def kept_name(written: str) -> str:
-    """The name, relative to ``plugins/`` of a run folder, of the copy of a file."""
-    return "/".join(part for part in Path(written).parts if part not in ("/", ".."))
+    """The name, relative to ``plugins/`` of a run folder, of the copy of a
+    file.
+    """
+    return "/".join(
+        part for part in Path(written).parts if part not in ("/", "..")
+    )
 
 
 def _found_in(folder: Path) -> FindFile:
@@ -176,7 +227,9 @@ def _found_in(folder: Path) -> FindFile:
 
 
 class _ModulesBeside:
-    """An importer of modules beside a file; ``files`` are those imported: path and text by name."""
+    """An importer of modules beside a file; ``files`` are those imported: path
+    and text by name.
+    """
 
     def __init__(self, find: FindFile) -> None:
         self.find = find
@@ -184,19 +237,30 @@ class _ModulesBeside:
         self.packages: set[str] = set()
 
     def has(self, files: Mapping[str, tuple[Path, bytes]]) -> bool:
-        """True while all of these are found where they were, with the same text."""
+        """True while all of these are found where they were, with the same
+        text.
+        """
         # All are looked for: whoever finds a file may keep account of it.
         found = {name: self.find(name) for name in files}
-        return files == {n: at and (at.resolve(), at.read_bytes()) for n, at in found.items()}
+        return files == {
+            n: at and (at.resolve(), at.read_bytes()) for n, at in found.items()
+        }
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The module of that name, unless it belongs to a package that is not here."""
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        """The module of that name, unless it belongs to a package that is not
+        here.
+        """
         del target
         top, _, _ = name.partition(".")
         if path is not None and top not in self.packages:
             return None
         stem = name.replace(".", "/")
-        for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
+        for file, is_package in (
+            (f"{stem}.py", False),
+            (f"{stem}/__init__.py", True),
+        ):
             found = self.find(file)
             if found is not None:
                 text = found.read_bytes()
@@ -206,13 +270,18 @@ class _ModulesBeside:
                 loader = _Executing(name, str(found))
                 loader.text = text
                 return spec_from_file_location(
-                    name, found, loader=loader, submodule_search_locations=folders
+                    name,
+                    found,
+                    loader=loader,
+                    submodule_search_locations=folders,
                 )
         return None
 
 
 class _Executing(SourceFileLoader):
-    """A loader of a text that was read already; bytecode that lies there may be of another."""
+    """A loader of a text that was read already; bytecode that lies there may be
+    of another.
+    """
 
     text: bytes
 
@@ -221,7 +290,9 @@ class _Executing(SourceFileLoader):
         return self.source_to_code(self.text, self.get_filename(fullname))
 
 
-def _executed(path: Path, text: bytes, name: str, finder: _ModulesBeside) -> ModuleType:
+def _executed(
+    path: Path, text: bytes, name: str, finder: _ModulesBeside
+) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     vars(module)["__beside__"] = finder.files
@@ -237,8 +308,8 @@ def _executed(path: Path, text: bytes, name: str, finder: _ModulesBeside) -> Mod
 
 @contextmanager
 def _importing(finder: _ModulesBeside) -> Iterator[None]:
-    """Modules beside a file can be imported, and leave no bytecode there; afterwards they are
-    forgotten: another folder may use the same names.
+    """Modules beside a file can be imported, and leave no bytecode there;
+    afterwards they are forgotten: another folder may use the same names.
     """
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.meta_path.insert(0, finder)
@@ -252,35 +323,62 @@ def _importing(finder: _ModulesBeside) -> Iterator[None]:
                 del sys.modules[name]
 
 
-# -- modules --------------------------------------------------------------------------------------
+# -- modules -------------------------------------------------------------------
 
 
 def from_module(name: str, attribute: str, written: str) -> Loaded:
-    """The object ``attribute`` of a module that can be imported. Raises PluginError."""
+    """The object ``attribute`` of a module that can be imported. Raises
+    PluginError.
+    """
     try:
         with redirect_stdout(sys.stderr):
             module = import_module(name)
     except (Exception, SystemExit) as error:
-        raise PluginError(f"cannot be imported: it {raised_anywhere(error)}") from error
+        raise PluginError(
+            f"cannot be imported: it {raised_anywhere(error)}"
+        ) from error
     path = Path(getattr(module, "__file__", None) or "")
-    files = (SourceFile(f"{name}.py", path, path.read_bytes()),) if path.is_file() else ()
+    files = (
+        (SourceFile(f"{name}.py", path, path.read_bytes()),)
+        if path.is_file()
+        else ()
+    )
     imported_digest(name)
-    return Loaded(_named(module, attribute, path), Source(written, files, module=name))
+    return Loaded(
+        _named(module, attribute, path), Source(written, files, module=name)
+    )
 
 
 def imported_digest(module: str) -> str:
     """Digest of the Python sources of the package that a module belongs to.
 
-    Raises PluginError where they are others than when this was first asked after their import.
+    Raises PluginError where they are others than when this was first asked
+    after their import.
     """
     top = module.partition(".")[0]
     digest = sha256()
     for name, path in _sources(top):
         digest.update(f"{name}\0{file_digest(path)}\n".encode())
     found = digest.hexdigest()
-    if top in sys.modules and vars(sys.modules[top]).setdefault("__sources__", found) != found:
-        raise PluginError(f"{top} has changed since it was imported: start Python anew")
+    if (
+        top in sys.modules
+        and vars(sys.modules[top]).setdefault("__sources__", found) != found
+    ):
+        raise PluginError(
+            f"{top} has changed since it was imported: start Python anew"
+        )
     return found
+
+
+def module_files(module: str) -> dict[Path, bytes]:
+    """The Python file of a module, by its path; empty where there is none."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return {}
+    return {Path(spec.origin): Path(spec.origin).read_bytes()}
 
 
 def _sources(top: str) -> Iterator[tuple[str, Path]]:
@@ -292,12 +390,16 @@ def _sources(top: str) -> Iterator[tuple[str, Path]]:
     if spec is not None and (path := Path(spec.origin or "")).is_file():
         yield path.name, path
     for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
-        found = (path for path in sorted(folder.rglob("*.py")) if path.is_file())
+        found = (
+            path for path in sorted(folder.rglob("*.py")) if path.is_file()
+        )
         yield from ((str(path.relative_to(folder)), path) for path in found)
 
 
 def _named(module: ModuleType, name: str, file: Path) -> Any:
-    known = [key for key, value in vars(module).items() if _is_of(value, module)]
+    known = [
+        key for key, value in vars(module).items() if _is_of(value, module)
+    ]
     found: Any = module
     for part in name.split("."):
         if not _has(found, part):
@@ -318,10 +420,12 @@ def _has(holder: object, name: str) -> bool:
 
 def _is_of(value: object, module: ModuleType) -> bool:
     """True for a class or function that the module itself defines."""
-    return getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
+    return getattr(value, "__module__", None) == module.__name__ and hasattr(
+        value, "__qualname__"
+    )
 
 
-# -- installed packages ---------------------------------------------------------------------------
+# -- installed packages --------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,36 +442,56 @@ class Installed:
     def source(self) -> Source:
         """The distribution, its version and the entry point."""
         dist = self.entries[0].dist
-        known = ("an unknown package", "") if dist is None else (dist.name, dist.version)
+        known = (
+            ("an unknown package", "")
+            if dist is None
+            else (dist.name, dist.version)
+        )
         written = f"{' '.join(known)} (entry point {self.name})"
-        return Source(written, (), *known, self.entries[0].value.partition(":")[0].strip())
+        return Source(
+            written, (), *known, self.entries[0].value.partition(":")[0].strip()
+        )
 
     def load(self) -> Loaded:
-        """The object. Raises PluginError, which names the package and what it raises."""
+        """The object. Raises PluginError, which names the package and what it
+        raises.
+        """
         if len(self.entries) > 1:
-            names = " and ".join(str(Installed(self.name, (each,)).source) for each in self.entries)
-            raise PluginError(f"{names} have the same name: remove one of the packages")
+            names = " and ".join(
+                str(Installed(self.name, (each,)).source)
+                for each in self.entries
+            )
+            raise PluginError(
+                f"{names} have the same name: remove one of the packages"
+            )
         try:
             with redirect_stdout(sys.stderr):
                 found = self.entries[0].load()
         except (Exception, SystemExit) as error:
-            raise PluginError(f"{self.source} {raised_anywhere(error)}") from error
+            raise PluginError(
+                f"{self.source} {raised_anywhere(error)}"
+            ) from error
         imported_digest(self.source.module or "")
         return Loaded(found, self.source)
 
 
 @cache
 def installed(group: Group) -> Mapping[str, Installed]:
-    """The plug-ins of a group that installed packages offer, by name; none of them is loaded.
+    """The plug-ins of a group that installed packages offer, by name; none of
+    them is loaded.
 
     The packages are looked at once in a process (see :func:`look_again`).
     """
     found: dict[str, Installed] = {}
-    for each in sorted(entry_points(group=f"hosenet.{group}"), key=lambda each: each.name):
+    for each in sorted(
+        entry_points(group=f"hosenet.{group}"), key=lambda each: each.name
+    ):
         others = found[each.name].entries if each.name in found else ()
         found[each.name] = Installed(each.name, (*others, each))
     return found
 
 
 look_again = installed.cache_clear
-"""Forgets which packages are installed: they are looked at anew when next asked for."""
+"""Forgets which packages are installed: they are looked at anew when next asked
+for.
+"""

@@ -1,10 +1,13 @@
-"""Quantities as people write them, and back: ``500 Mbit/s``, ``6 s``, ``64 MiB``, ``12 %``.
+"""Quantities as people write them, and back: ``500 Mbit/s``, ``6 s``, ``64
+MiB``, ``12 %``.
 
-Strings with units exist only in files and on screens; everything else carries plain numbers whose
-names say the unit. Arithmetic is decimal, so ``0.1 Gbit/s`` is exactly 100,000,000 bit/s.
+Strings with units exist only in files and on screens; everything else carries
+plain numbers whose names say the unit. Arithmetic is decimal, so ``0.1 Gbit/s``
+is exactly 100,000,000 bit/s.
 
-``parse_*`` accept exactly what their pattern says; :class:`UnitError` says what to write instead.
-``format_*`` write a quantity that parses back to the same value. ``human_*`` round for screens.
+``parse_*`` accept exactly what their pattern says; :class:`UnitError` says what
+to write instead. ``format_*`` write a quantity that parses back to the same
+value. ``human_*`` round for screens.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ class UnitError(ValueError):
 
 @dataclass(frozen=True)
 class Dimension:
-    """A kind of quantity: its units (name -> how many of the base unit), and how to speak of it."""
+    """A kind of quantity: its units (name -> how many of the base unit), and
+    how to speak of it.
+    """
 
     name: str
     units: Mapping[str, Decimal]
@@ -91,7 +96,9 @@ SIZE: Final = Dimension(
     "size",
     {
         **_powers(1000, "B", "kB", "MB", "GB", "TB"),
-        **dict(list(_powers(1024, "B", "KiB", "MiB", "GiB", "TiB").items())[1:]),
+        **dict(
+            list(_powers(1024, "B", "KiB", "MiB", "GiB", "TiB").items())[1:]
+        ),
     },
     "MB",
     {
@@ -105,7 +112,12 @@ SIZE: Final = Dimension(
 
 PER_HOUR: Final = Dimension(
     "rate",
-    {"/h": Decimal(1), "/min": Decimal(60), "/s": Decimal(3600), "/d": 1 / Decimal(24)},
+    {
+        "/h": Decimal(1),
+        "/min": Decimal(60),
+        "/s": Decimal(3600),
+        "/d": 1 / Decimal(24),
+    },
     "/h",
     {
         **dict.fromkeys(("per hour", "per h", "/hour", "/hr"), "/h"),
@@ -135,24 +147,32 @@ def parse_size(value: object) -> int:
 
 
 def parse_per_hour(value: object) -> float:
-    """Events per hour from ``160 /h`` or ``2 /min``; a bare number already counts per hour."""
+    """Events per hour from ``160 /h`` or ``2 /min``; a bare number already
+    counts per hour.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _plain(value, "a rate per hour")
     return float(_parse(PER_HOUR, value))
 
 
 def parse_share(value: object) -> float:
-    """A ratio from ``12 %`` or from the bare number 0.12. No upper bound: that is the caller's."""
+    """A ratio from ``12 %`` or from the bare number 0.12. No upper bound: that
+    is the caller's.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _plain(value, "a share")
     if not isinstance(value, str):
-        raise UnitError(f"a share such as 12 % or 0.12 is wanted, not {_shown(value)}")
+        raise UnitError(
+            f"a share such as 12 % or 0.12 is wanted, not {_shown(value)}"
+        )
     text = _short(value)
     if re.fullmatch(SHARE_PATTERN, text):
         return float(Decimal(text.removesuffix("%").rstrip()) / 100)
     _refuse_negative(text)
     if re.fullmatch(_NUMBER, text):
-        raise UnitError(f"{text!r} is a text: remove the quotes, or write {text} %")
+        raise UnitError(
+            f"{text!r} is a text: remove the quotes, or write {text} %"
+        )
     raise UnitError(f"{text!r} is not a share: write it as 12 % or as 0.12")
 
 
@@ -175,7 +195,11 @@ def _parse(dimension: Dimension, value: object) -> Decimal:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
             raise UnitError(f"a {dimension.name} is finite, not {value}")
-        shown = _number_text(Decimal(repr(value))) if isinstance(value, float) else str(value)
+        shown = (
+            _number_text(Decimal(repr(value)))
+            if isinstance(value, float)
+            else str(value)
+        )
         raise _bare(dimension, shown)
     if not isinstance(value, str):
         raise UnitError(
@@ -195,7 +219,9 @@ def _parse(dimension: Dimension, value: object) -> Decimal:
         raise UnitError(f"{text!r} has too many blanks: write {number} {unit}")
     amount = Decimal(number) * dimension.units[unit]
     if amount > dimension.maximum:
-        raise UnitError(f"{text} is more than any {dimension.name} here ({_limit(dimension)})")
+        raise UnitError(
+            f"{text} is more than any {dimension.name} here ({_limit(dimension)})"
+        )
     return amount
 
 
@@ -227,21 +253,35 @@ def _bare(dimension: Dimension, number: str) -> UnitError:
 def _unreadable(dimension: Dimension, text: str) -> UnitError:
     example = f"5 {dimension.example_unit}"
     if re.match(r"[0-9][0-9,_' ]*[,_' ][0-9]", text):
-        return UnitError(f"{text!r} is not a {dimension.name}: write the number without separators")
-    return UnitError(f"{text!r} is not a {dimension.name}: write a number and a unit, as {example}")
+        return UnitError(
+            f"{text!r} is not a {dimension.name}: write the number without separators"
+        )
+    return UnitError(
+        f"{text!r} is not a {dimension.name}: write a number and a unit, as {example}"
+    )
 
 
-def _unknown_unit(dimension: Dimension, text: str, number: str, unit: str) -> UnitError:
+def _unknown_unit(
+    dimension: Dimension, text: str, number: str, unit: str
+) -> UnitError:
     if re.match(r"[,_'. ]*[0-9]", unit) or unit[0] in ",.'_":
         return _unreadable(dimension, text)
     if dimension is BANDWIDTH and re.fullmatch(r"[kKMGT]?i?B(/s|ps)", unit):
-        return UnitError(f"{text!r} counts bytes: bandwidths are in bits, as {number} Mbit/s")
+        return UnitError(
+            f"{text!r} counts bytes: bandwidths are in bits, as {number} Mbit/s"
+        )
     lowered = unit.lower()
     by_case = {name.lower(): name for name in dimension.units}
     close = get_close_matches(unit, list(dimension.units), n=1, cutoff=0.6)
-    guess = by_case.get(lowered) or dimension.synonyms.get(lowered) or (close[0] if close else None)
+    guess = (
+        by_case.get(lowered)
+        or dimension.synonyms.get(lowered)
+        or (close[0] if close else None)
+    )
     hint = (
-        f"did you mean {number} {guess}?" if guess else f"write one of {', '.join(dimension.units)}"
+        f"did you mean {number} {guess}?"
+        if guess
+        else f"write one of {', '.join(dimension.units)}"
     )
     return UnitError(f"unknown unit {unit!r} of {dimension.name} ({hint})")
 
@@ -263,11 +303,15 @@ def _number_text(number: Decimal) -> str:
 
 
 def format_bandwidth(bps: int) -> str:
-    """``750 Mbit/s``: the largest unit in which the number stays short, without losing a bit."""
+    """``750 Mbit/s``: the largest unit in which the number stays short, without
+    losing a bit.
+    """
     amount, unit = Decimal(bps), "bit/s"
     for name, factor in BANDWIDTH.units.items():
         scaled = Decimal(bps) / factor
-        if abs(scaled) >= 1 and len(_number_text(scaled)) <= len(_number_text(amount)):
+        if abs(scaled) >= 1 and len(_number_text(scaled)) <= len(
+            _number_text(amount)
+        ):
             amount, unit = scaled, name
     return f"{_number_text(amount)} {unit}"
 
@@ -318,7 +362,7 @@ def human_share(share: float) -> str:
 
 
 def with_tolerance_s(at_s: float) -> float:
-    """Up to when an instant counts as ``at_s`` (at least 0): sums of floats differ in their last
-    digits.
+    """Up to when an instant counts as ``at_s`` (at least 0): sums of floats
+    differ in their last digits.
     """
     return at_s + 1e-9 + 1e-14 * at_s

@@ -33,7 +33,13 @@ _most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 
 # How long an example takes says nothing about the code: tests never depend on the clock.
-settings.register_profile("hosenet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "hosenet", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+# `make check` takes fewer examples, by --hypothesis-profile.
+settings.register_profile(
+    "quick", settings.get_profile("hosenet"), max_examples=20
+)
 settings.load_profile("hosenet")
 
 TESTS = Path(__file__).parent
@@ -52,7 +58,12 @@ PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -91,7 +102,11 @@ def _lacks_kernel_datapath() -> str | None:
 
 
 def _lacks_userspace_datapath() -> str | None:
-    return None if _lacks_kernel_datapath() else "the kernel's openvswitch module is loaded"
+    return (
+        None
+        if _lacks_kernel_datapath()
+        else "the kernel's openvswitch module is loaded"
+    )
 
 
 def _lacks_cgroup_v2() -> str | None:
@@ -101,7 +116,9 @@ def _lacks_cgroup_v2() -> str | None:
 
 
 def _lacks_module(name: str) -> Callable[[], str | None]:
-    return lambda: None if importlib.util.find_spec(name) else f"Python has no {name}"
+    return lambda: (
+        None if importlib.util.find_spec(name) else f"Python has no {name}"
+    )
 
 
 PROBES: dict[str, Callable[[], str | None]] = {
@@ -135,9 +152,23 @@ def _tier(item: pytest.Item) -> str:
     return folders[0]
 
 
+def _only_with_all(item: pytest.Item) -> bool:
+    """True for a parameter set that ``short`` does not name."""
+    marker = item.get_closest_marker("short")
+    parameters = getattr(item, "callspec", None)
+    if marker is None or parameters is None:
+        return False
+    return not parameters.id.startswith(marker.args)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if TESTS not in item.path.parents or "vm" in item.path.relative_to(TESTS).parts:
+        if _only_with_all(item):
+            item.add_marker(pytest.mark.long)
+        if (
+            TESTS not in item.path.parents
+            or "vm" in item.path.relative_to(TESTS).parts
+        ):
             continue
         tier = _tier(item)
         if tier != "unit":
@@ -156,7 +187,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if reason is None:
                 continue
             if feature in os.environ.get(REQUIRE_VARIABLE, "").split():
-                pytest.fail(f"{REQUIRE_VARIABLE} names {feature}: {reason}", pytrace=False)
+                pytest.fail(
+                    f"{REQUIRE_VARIABLE} names {feature}: {reason}",
+                    pytrace=False,
+                )
             pytest.skip(reason)
 
 
@@ -167,9 +201,13 @@ _held: list[int] = []
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item,
+) -> Generator[None, object, object]:
     if not _held and item.get_closest_marker("emu") and os.geteuid() == 0:
-        descriptor = os.open(LIVE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(
+            LIVE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         _held.append(descriptor)
     return (yield)
@@ -181,20 +219,33 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def left_behind(prefix: str) -> list[str]:
     """Everything here that still bears ``prefix``: namespaces, links, bridges, cgroups."""
     found = []
-    for kind, folder in (("namespace", "/run/netns"), ("link", "/sys/class/net")):
+    for kind, folder in (
+        ("namespace", "/run/netns"),
+        ("link", "/sys/class/net"),
+    ):
         with suppress(FileNotFoundError):
-            found += [f"{kind} {e.name}" for e in Path(folder).iterdir() if _ours(e.name, prefix)]
+            found += [
+                f"{kind} {e.name}"
+                for e in Path(folder).iterdir()
+                if _ours(e.name, prefix)
+            ]
     if os.geteuid() == 0 and lacking("ovs") is None:
         bridges = _run("ovs-vsctl", "--timeout=50", "list-br").stdout.split()
         found += [f"bridge {name}" for name in bridges if _ours(name, prefix)]
     root = Path("/sys/fs/cgroup")
     for depth in ("*", "*/*", "*/*/*"):
-        found += [f"cgroup {c}" for c in root.glob(depth) if c.is_dir() and _ours(c.name, prefix)]
+        found += [
+            f"cgroup {c}"
+            for c in root.glob(depth)
+            if c.is_dir() and _ours(c.name, prefix)
+        ]
     return sorted(found)
 
 
 def _ours(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith((f"{prefix}-", f"{prefix}_", f"{prefix}."))
+    return name == prefix or name.startswith(
+        (f"{prefix}-", f"{prefix}_", f"{prefix}.")
+    )
 
 
 def _remove(found: list[str]) -> None:
@@ -218,7 +269,9 @@ def make_prefix() -> Iterator[Callable[[], str]]:
 
     def make() -> str:
         # Not from `random`: it is seeded alike in every worker.
-        prefix = "t" + "".join(secrets.choice(PREFIX_ALPHABET) for _ in range(3))
+        prefix = "t" + "".join(
+            secrets.choice(PREFIX_ALPHABET) for _ in range(3)
+        )
         given.append(prefix)
         return prefix
 
@@ -226,7 +279,10 @@ def make_prefix() -> Iterator[Callable[[], str]]:
     found = [entry for prefix in given for entry in left_behind(prefix)]
     _remove(found)
     if found:
-        pytest.fail(f"left behind at the session's end: {', '.join(found)}", pytrace=False)
+        pytest.fail(
+            f"left behind at the session's end: {', '.join(found)}",
+            pytrace=False,
+        )
 
 
 @pytest.fixture

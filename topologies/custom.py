@@ -29,7 +29,10 @@ Edges = dict[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class _Graph:
-    """Nodes in the file's order, with the nodes above and below each; links by their index."""
+    """Nodes in the file's order, and those above and below each.
+
+    A neighbour comes with the index of the link to it.
+    """
 
     servers: dict[str, int]
     switches: list[str]
@@ -55,11 +58,12 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
           - {lower: s1, upper: r0, capacity: 1000000000}
         roots: [r0]
 
-    ``capacity`` is a whole number of bit/s. The links must make a tree, or ``roots`` must name the
-    switches without uplink; then each root with all that hangs below it is one tree that tenants
-    can be pinned to, and no tree may reach a node in two ways. A switch's level is its height above
-    the servers. Raises TopologyError with the problems of the entries, all at once; where those are
-    good, with the problems of the structure, all at once.
+    ``capacity`` is a whole number of bit/s. The links must make a tree, or
+    ``roots`` must name the switches without uplink; then each root with all
+    that hangs below it is one tree that tenants can be pinned to, and no tree
+    may reach a node in two ways. A switch's level is its height above the
+    servers. Raises TopologyError with the problems of the entries, all at once;
+    where those are good, with the problems of the structure, all at once.
     """
     unknown = content.keys() - {"servers", "switches", "links", "roots"}
     problems = Problems(((key,), "unknown key") for key in sorted(unknown))
@@ -67,22 +71,37 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
     switches = _read_switches(problems, content, servers)
     names = [*servers, *switches]
     graph = _Graph(
-        servers, switches, above={name: [] for name in names}, below={name: [] for name in names}
+        servers,
+        switches,
+        above={name: [] for name in names},
+        below={name: [] for name in names},
     )
     _read_links(problems, content, graph)
-    roots = _read_roots(problems, content, graph) if content.get("roots") is not None else None
-    if len(names) > MAX_NODES:
-        problems.report(f"more than {MAX_NODES:,} nodes", "servers")
-    n_roots, most = len(roots or ()), MAX_TREE_ENTRIES // max(1, len(names))
-    if n_roots > most:
-        problems.report(f"{len(names):,} nodes may have {most:,} roots, not {n_roots:,}", "roots")
-    trees = {} if problems else _trees(problems, graph, roots)
+    roots: list[str] | None = None
+    if content.get("roots") is not None:
+        roots = _read_roots(problems, content, graph)
+    _check_size(problems, n_nodes=len(names), n_roots=len(roots or ()))
+    if problems:
+        raise TopologyError(problems)
+    trees = _trees(problems, graph, roots)
     if problems:
         raise TopologyError(problems)
     return _build(graph, trees)
 
 
-# ------------------------------------------------------------------ reading the entries
+def _check_size(problems: Problems, n_nodes: int, n_roots: int) -> None:
+    if n_nodes > MAX_NODES:
+        problems.report(f"more than {MAX_NODES:,} nodes", "servers")
+    # Each tree has an entry for every node.
+    most_roots = MAX_TREE_ENTRIES // max(1, n_nodes)
+    if n_roots > most_roots:
+        problems.report(
+            f"{n_nodes:,} nodes may have {most_roots:,} roots, not {n_roots:,}",
+            "roots",
+        )
+
+
+# -- reading the entries -------------------------------------------------------
 
 
 def _entries(
@@ -90,33 +109,52 @@ def _entries(
 ) -> Iterator[tuple[int, Any]]:
     """The entries of a list, those that have all the wanted keys."""
     entries = content.get(key)
-    if not isinstance(entries, list) or not entries:
-        problems.report("must not be empty" if entries == [] else "missing", key)
+    if entries == []:
+        problems.report("must not be empty", key)
+        return
+    if not isinstance(entries, list):
+        problems.report("missing", key)
         return
     for i, entry in enumerate(entries):
         missing: list[Path] = [(key, i)]
         if isinstance(entry, Mapping) or not wanted:
-            missing = [(key, i, k) for k in wanted if k not in entry]
-        problems.extend((path, "missing") for path in missing)
+            missing = [(key, i, name) for name in wanted if name not in entry]
+        for path in missing:
+            problems.report("missing", *path)
         if not missing:
             yield i, entry
 
 
 def _is_name(problems: Problems, path: Path, value: object) -> bool:
-    good = isinstance(value, str) and bool(value.strip()) and len(value) <= _MAX_NAME
+    good = (
+        isinstance(value, str)
+        and bool(value.strip())
+        and len(value) <= _MAX_NAME
+    )
     if not good:
-        problems.report(f"a name is a text of 1 to {_MAX_NAME} characters, not {value!r}", *path)
+        problems.report(
+            f"a name is a text of 1 to {_MAX_NAME} characters, not {value!r}",
+            *path,
+        )
     return good
 
 
-def _read_servers(problems: Problems, content: Mapping[str, Any]) -> dict[str, int]:
+def _read_servers(
+    problems: Problems, content: Mapping[str, Any]
+) -> dict[str, int]:
     servers: dict[str, int] = {}
     for i, entry in _entries(problems, content, "servers", "name", "slots"):
-        name, slots = entry["name"], entry["slots"]
+        name = entry["name"]
+        slots = entry["slots"]
         good = _is_name(problems, ("servers", i, "name"), name)
         at_least(problems, ("servers", i, "slots"), slots, 1, "a slot count")
         if good and name in servers:
-            problems.report(f"{name!r} is already the name of a server", "servers", i, "name")
+            problems.report(
+                f"{name!r} is already the name of a server",
+                "servers",
+                i,
+                "name",
+            )
         elif good:
             servers[name] = slots
     return servers
@@ -131,26 +169,32 @@ def _read_switches(
             continue
         if name in servers or name in switches:
             noun = "server" if name in servers else "switch"
-            problems.report(f"{name!r} is already the name of a {noun}", "switches", i)
+            problems.report(
+                f"{name!r} is already the name of a {noun}", "switches", i
+            )
         switches.setdefault(name)
     return list(switches)
 
 
-def _read_links(problems: Problems, content: Mapping[str, Any], graph: _Graph) -> None:
+def _read_links(
+    problems: Problems, content: Mapping[str, Any], graph: _Graph
+) -> None:
     first_with: dict[frozenset[str], int] = {}
-    for i, entry in _entries(problems, content, "links", "lower", "upper", "capacity"):
-        lower, upper = entry["lower"], entry["upper"]
-        known = True
-        for end, name in (("lower", lower), ("upper", upper)):
-            if not isinstance(name, str) or name not in graph.above:
-                hint = _hint(name, list(graph.above))
-                problems.report(f"no node is named {name!r}{hint}", "links", i, end)
-                known = False
-        ends = frozenset((lower, upper)) if known else frozenset()
-        if not ends:
+    for i, entry in _entries(
+        problems, content, "links", "lower", "upper", "capacity"
+    ):
+        if not _ends_are_known(problems, graph, i, entry):
             continue
+        lower = entry["lower"]
+        upper = entry["upper"]
+        ends = frozenset((lower, upper))
         if upper in graph.servers:
-            problems.report(f"{upper} is a server: nothing hangs below it", "links", i, "upper")
+            problems.report(
+                f"{upper} is a server: nothing hangs below it",
+                "links",
+                i,
+                "upper",
+            )
         elif lower == upper:
             problems.report(f"both ends are {lower}", "links", i)
         elif ends in first_with:
@@ -161,11 +205,28 @@ def _read_links(problems: Problems, content: Mapping[str, Any], graph: _Graph) -
             graph.join(lower, upper, entry["capacity"])
 
 
-def _read_roots(problems: Problems, content: Mapping[str, Any], graph: _Graph) -> list[str]:
+def _ends_are_known(
+    problems: Problems, graph: _Graph, i: int, entry: Mapping[str, Any]
+) -> bool:
+    known = True
+    for end in ("lower", "upper"):
+        name = entry[end]
+        if not isinstance(name, str) or name not in graph.above:
+            hint = _hint(name, list(graph.above))
+            problems.report(f"no node is named {name!r}{hint}", "links", i, end)
+            known = False
+    return known
+
+
+def _read_roots(
+    problems: Problems, content: Mapping[str, Any], graph: _Graph
+) -> list[str]:
     roots: dict[str, None] = {}
     for i, name in _entries(problems, content, "roots"):
         if isinstance(name, str) and name in graph.servers:
-            problems.report(f"{name} is a server, a root is a switch", "roots", i)
+            problems.report(
+                f"{name} is a server, a root is a switch", "roots", i
+            )
         elif not isinstance(name, str) or name not in graph.above:
             hint = _hint(name, graph.switches)
             problems.report(f"no switch is named {name!r}{hint}", "roots", i)
@@ -177,51 +238,72 @@ def _read_roots(problems: Problems, content: Mapping[str, Any], graph: _Graph) -
 
 
 def _hint(name: object, known: list[str]) -> str:
-    close = get_close_matches(str(name), known, n=1) if len(known) <= _MOST_COMPARED else []
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    if len(known) > _MOST_COMPARED:
+        return ""
+    close = get_close_matches(str(name), known, n=1)
+    if not close:
+        return ""
+    return f" (did you mean {close[0]!r}?)"
 
 
-# ------------------------------------------------------------------ checking the structure
+# -- checking the structure ----------------------------------------------------
 
 
-def _trees(problems: Problems, graph: _Graph, named: list[str] | None) -> dict[str, Edges]:
+def _trees(
+    problems: Problems, graph: _Graph, named: list[str] | None
+) -> dict[str, Edges]:
     """The tree below each root; what is wrong with the structure is noted."""
     for i, name in enumerate(graph.servers):
         if not graph.above[name]:
             problems.report(f"server {name} has no uplink", "servers", i)
     for i, name in enumerate(graph.switches):
         if not graph.below[name]:
-            problems.report(f"switch {name} has nothing below it", "switches", i)
+            problems.report(
+                f"switch {name} has nothing below it", "switches", i
+            )
     circle = _circle(graph)
     if circle:
         problems.report(f"a circle upward: {' -> '.join(circle)}", "links")
         return {}
     roots = _roots(problems, graph, named)
     trees = {root: _edges(problems, graph, root) for root in roots}
+    # A node that is lost, or an island, may only follow from an earlier
+    # problem.
     if not problems:
         reached = set(roots).union(*trees.values())
-        for key, names in (("servers", list(graph.servers)), ("switches", graph.switches)):
-            lost = [(i, name) for i, name in enumerate(names) if name not in reached]
-            problems.extend(((key, i), f"{name} is below no root") for i, name in lost)
+        _check_reached(problems, "servers", list(graph.servers), reached)
+        _check_reached(problems, "switches", graph.switches, reached)
     if not problems:
         _check_connected(problems, graph)
     return trees
 
 
+def _check_reached(
+    problems: Problems, key: str, names: list[str], reached: set[str]
+) -> None:
+    for i, name in enumerate(names):
+        if name not in reached:
+            problems.report(f"{name} is below no root", key, i)
+
+
 def _circle(graph: _Graph) -> list[str]:
     """Names along one circle of uplinks and the first one again, or nothing."""
+    uppers = {}
+    for name, above in graph.above.items():
+        uppers[name] = [upper for upper, _ in above]
     try:
-        TopologicalSorter(
-            {n: [upper for upper, _ in graph.above[n]] for n in graph.above}
-        ).prepare()
+        TopologicalSorter(uppers).prepare()
     except CycleError as error:
-        # Its names go from an upper end to a lower one, and the first one is the last one again.
+        # Its names go from an upper end to a lower one, and the first one is
+        # the last one again.
         names: list[str] = error.args[1]
         return [*names[:0:-1], names[-1]]
     return []
 
 
-def _roots(problems: Problems, graph: _Graph, named: list[str] | None) -> list[str]:
+def _roots(
+    problems: Problems, graph: _Graph, named: list[str] | None
+) -> list[str]:
     if named is None:
         tops = [name for name in graph.switches if not graph.above[name]]
         if len(tops) > 1:
@@ -230,8 +312,11 @@ def _roots(problems: Problems, graph: _Graph, named: list[str] | None) -> list[s
             return []
         return tops
     for i, name in enumerate(named):
-        for upper, _ in graph.above[name][:1]:
-            problems.report(f"{name} is no root: it has an uplink to {upper}", "roots", i)
+        if graph.above[name]:
+            upper, _ = graph.above[name][0]
+            problems.report(
+                f"{name} is no root: it has an uplink to {upper}", "roots", i
+            )
     return [name for name in named if not graph.above[name]]
 
 
@@ -254,38 +339,58 @@ def _edges(problems: Problems, graph: _Graph, root: str) -> Edges:
 def _check_connected(problems: Problems, graph: _Graph) -> None:
     """Notes the first node and the first one that no links join to it."""
     first = next(iter(graph.above))
-    joined = {n: [other for other, _ in graph.above[n] + graph.below[n]] for n in graph.above}
+    joined = {}
+    for name, above in graph.above.items():
+        joined[name] = [other for other, _ in above + graph.below[name]]
     reached = distances(joined, [first])
-    lone = next((name for name in graph.above if name not in reached), None)
-    if lone is not None:
-        problems.report(f"disconnected: nothing joins {first} and {lone}", "links")
+    for name in graph.above:
+        if name not in reached:
+            problems.report(
+                f"disconnected: nothing joins {first} and {name}", "links"
+            )
+            return
 
 
-def distances(joined: Mapping[str, Iterable[str]], sources: Iterable[str]) -> dict[str, int]:
-    """Links from the nearest source to each node that can be reached, nearest nodes first."""
-    found = dict.fromkeys(sources, 0)
-    waiting = list(found)
-    for name in waiting:
-        fresh = dict.fromkeys((n for n in joined[name] if n not in found), found[name] + 1)
-        found |= fresh
-        waiting += fresh
-    return found
+def distances(
+    joined: Mapping[str, Iterable[str]], sources: Iterable[str]
+) -> dict[str, int]:
+    """Links from the nearest source to each node that can be reached.
+
+    Nearest nodes come first.
+    """
+    distance = dict.fromkeys(sources, 0)
+    # It grows while it is walked: a breadth-first search.
+    to_visit = list(distance)
+    for name in to_visit:
+        for neighbour in joined[name]:
+            if neighbour not in distance:
+                distance[neighbour] = distance[name] + 1
+                to_visit.append(neighbour)
+    return distance
 
 
 def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
-    lowers = {upper: [lower for lower, _ in graph.below[upper]] for upper in graph.switches}
-    height = dict.fromkeys(graph.servers, 0)
-    for name in TopologicalSorter(lowers).static_order():
-        if name in lowers:
-            height[name] = 1 + max(height[lower] for lower in lowers[name])
-    names = [*graph.servers, *sorted(graph.switches, key=lambda name: height[name])]
+    height = _heights(graph)
+    switches = sorted(graph.switches, key=lambda name: height[name])
+    names = [*graph.servers, *switches]
     number = {name: i for i, name in enumerate(names)}
     level = frozen_array([height[name] for name in names])
-    ends = sorted(
-        (link, number[lower], number[upper])
-        for lower, above in graph.above.items()
-        for upper, link in above
-    )
+    ends = []
+    for lower, above in graph.above.items():
+        for upper, link in above:
+            ends.append((link, number[lower], number[upper]))
+    ends.sort()
+    made_trees = []
+    for root in sorted(trees, key=lambda name: number[name]):
+        edges = trees[root]
+        tree = make_tree(
+            root=number[root],
+            level=level,
+            nodes=[number[lower] for lower in edges],
+            parents=[number[upper] for upper, _ in edges.values()],
+            links=[link for _, link in edges.values()],
+        )
+        made_trees.append(tree)
     return DataCentre(
         kind="custom",
         names=tuple(names),
@@ -294,19 +399,22 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         link_lower=frozen_array([lower for _, lower, _ in ends]),
         link_upper=frozen_array([upper for _, _, upper in ends]),
         link_capacity_bps=frozen_array(graph.capacity_bps),
-        trees=tuple(
-            make_tree(
-                number[root],
-                level,
-                [number[lower] for lower in trees[root]],
-                [number[upper] for upper, _ in trees[root].values()],
-                [link for _, link in trees[root].values()],
-            )
-            for root in sorted(trees, key=lambda name: number[name])
-        ),
+        trees=tuple(made_trees),
         parameters={
             "servers": len(graph.servers),
             "switches": len(graph.switches),
             "roots": list(trees),
         },
     )
+
+
+def _heights(graph: _Graph) -> dict[str, int]:
+    """Each node's height above the servers, by the longest way down."""
+    lowers = {}
+    for switch in graph.switches:
+        lowers[switch] = [lower for lower, _ in graph.below[switch]]
+    height = dict.fromkeys(graph.servers, 0)
+    for name in TopologicalSorter(lowers).static_order():
+        if name in lowers:
+            height[name] = 1 + max(height[lower] for lower in lowers[name])
+    return height

@@ -1,9 +1,10 @@
-"""The data centre as frozen arrays: nodes, links, capacities, and the trees tenants are pinned to.
+"""The data centre as frozen arrays: nodes, links, capacities and trees.
 
-Nodes are integers: servers ``0 .. n_servers-1`` first, then switches, level by level upward, so
-that a node's number alone tells a server from a switch. Links are integers ``l``; every physical
-link is two *directed* links, ``2*l`` upward (lower end to upper end) and ``2*l + 1`` downward,
-each with the link's full capacity (full duplex).
+Tenants are pinned to trees. Nodes are integers: servers ``0 .. n_servers-1``
+first, then switches, level by level upward, so that a node's number alone tells
+a server from a switch. Links are integers ``l``; every physical link is two
+*directed* links, ``2*l`` upward (lower end to upper end) and ``2*l + 1``
+downward, each with the link's full capacity (full duplex).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MAX_TREE_ENTRIES = 10_000_000
 
 
 class Problems(list[tuple[Path, str]]):
-    """The problems of a builder's arguments, each with the path of the argument."""
+    """The problems of a builder's arguments, each with its argument's path."""
 
     def report(self, message: str, *path: str | int) -> None:
         self.append((path, message))
@@ -46,19 +47,26 @@ class Problems(list[tuple[Path, str]]):
 class TopologyError(ValueError):
     """Everything that is wrong with a wanted topology.
 
-    ``problems`` holds ``(path, message)``: where in the builder's arguments (``("fanout", 2)``),
-    and what is wrong there.
+    ``problems`` holds ``(path, message)``: where in the builder's arguments
+    (``("fanout", 2)``), and what is wrong there.
     """
 
     def __init__(self, problems: Iterable[tuple[Path, str]]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{_dotted(path)}: {text}" for path, text in self.problems))
+        sentences = [f"{_dotted(path)}: {text}" for path, text in self.problems]
+        super().__init__("; ".join(sentences))
 
 
 def _dotted(path: Path) -> str:
+    """A path as text: ``links[2].lower``."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif text:
+            text += f".{part}"
+        else:
+            text = part
     return text
 
 
@@ -76,8 +84,9 @@ def down(link: int) -> int:
 class Tree:
     """One tree below one root: where a tenant can be pinned.
 
-    ``parent[v]`` is the node above ``v`` (-1 for the root and for nodes outside this tree),
-    ``uplink[v]`` the link between them (-1 likewise). Shapes ``(n_nodes,)``.
+    ``parent[v]`` is the node above ``v`` (-1 for the root and for nodes outside
+    this tree), ``uplink[v]`` the link between them (-1 likewise). Shapes
+    ``(n_nodes,)``.
     """
 
     root: int
@@ -87,14 +96,23 @@ class Tree:
 
     @cached_property
     def child_list(self) -> IntArray:
-        """All nodes with a parent, grouped by parent in order of id; see :attr:`child_start`."""
+        """All nodes with a parent, grouped by parent in order of id.
+
+        :attr:`child_start` has where each group begins.
+        """
         inside = np.flatnonzero(self.parent >= 0)
-        return frozen_array(inside[np.argsort(self.parent[inside], kind="stable")])
+        # Stable, so that the children of one parent stay in order of their id.
+        order = np.argsort(self.parent[inside], kind="stable")
+        return frozen_array(inside[order])
 
     @cached_property
     def child_start(self) -> IntArray:
-        """``child_list[child_start[v]:child_start[v + 1]]`` are ``v``'s children, by id."""
-        counts = np.bincount(self.parent[self.parent >= 0], minlength=len(self.parent))
+        """Starts of the groups of :attr:`child_list`, shape ``(n_nodes + 1,)``.
+
+        ``child_list[child_start[v]:child_start[v + 1]]`` are ``v``'s children.
+        """
+        parents = self.parent[self.parent >= 0]
+        counts = np.bincount(parents, minlength=len(self.parent))
         return frozen_array(np.concatenate(([0], np.cumsum(counts))))
 
     @cached_property
@@ -129,11 +147,12 @@ def _index(ids: IntArray) -> Index:
 class Layer:
     """The switches of one level, and the edges from each down to its children.
 
-    Shapes: E edges, grouped by switch in order of id and by child within it; n switches, of
-    which ``switches[i]`` has the edges ``start[i] .. start[i + 1] - 1``. A child may hang below
-    several switches (the edge switches of a fat-tree below all aggregation switches of the pod):
-    the layers of a data centre hold all its trees at once. ``link`` is -1 where there is no link
-    to limit anything (flat clusters).
+    Shapes: E edges, grouped by switch in order of id and by child within it; n
+    switches, of which ``switches[i]`` has the edges ``start[i] .. start[i + 1]
+    - 1``. A child may hang below several switches (the edge switches of a
+    fat-tree below all aggregation switches of the pod): the layers of a data
+    centre hold all its trees at once. ``link`` is -1 where there is no link to
+    limit anything (flat clusters).
     """
 
     level: int
@@ -167,7 +186,9 @@ class Layer:
     @cached_property
     def owner(self) -> IntArray:
         """For every edge the position in ``switches`` of its switch."""
-        return frozen_array(np.repeat(np.arange(len(self.switches)), np.diff(self.start)))
+        edges_of_switch = np.diff(self.start)
+        positions = np.arange(len(self.switches))
+        return frozen_array(np.repeat(positions, edges_of_switch))
 
     @cached_property
     def shared(self) -> bool:
@@ -185,7 +206,7 @@ class Layer:
         return frozen_array(self.child[self.edges_by_child])
 
     def position(self, switch: int) -> int:
-        """Where ``switch`` stands in ``switches``."""
+        """The index of ``switch`` in ``switches``."""
         return int(np.searchsorted(self.switches, switch))
 
 
@@ -193,13 +214,15 @@ class Layer:
 class DataCentre:
     """Servers with VM slots, switches, and links with capacities in bit/s.
 
-    Arrays: ``level`` per node (``(n_nodes,)``; level 0 is the servers, a switch stands above all
-    its children), ``slots`` per server (``(n_servers,)``), ``link_lower``, ``link_upper``,
-    ``link_capacity_bps`` per link (``(n_links,)``).
+    Arrays: ``level`` per node (``(n_nodes,)``; level 0 is the servers, a switch
+    stands above all its children), ``slots`` per server (``(n_servers,)``),
+    ``link_lower``, ``link_upper``, ``link_capacity_bps`` per link
+    (``(n_links,)``).
 
-    ``trees`` are all the trees a tenant can be pinned to, in order of their root's number: one for
-    a tree topology, one per core switch for a fat-tree. ``memory_mib`` is the memory of every
-    server (``(n_servers,)``); None where memory limits nothing.
+    ``trees`` are all the trees a tenant can be pinned to, in order of their
+    root's number: one for a tree topology, one per core switch for a fat-tree.
+    ``memory_mib`` is the memory of every server (``(n_servers,)``); None where
+    memory limits nothing.
     """
 
     kind: Kind
@@ -243,12 +266,14 @@ class DataCentre:
         """Capacity of each server's own links together, shape ``(n_servers,)``."""
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
-        np.add.at(nic, self.link_lower[at_server], self.link_capacity_bps[at_server])
+        np.add.at(
+            nic, self.link_lower[at_server], self.link_capacity_bps[at_server]
+        )
         return frozen_array(nic)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """All trees at once, level by level upward: ``layers[0]`` is the switches of level 1.
+        """All trees at once, level by level upward from level 1.
 
         Trees that share a switch agree on what hangs below it.
         """
@@ -256,8 +281,11 @@ class DataCentre:
 
     @cached_property
     def uniform_depth(self) -> bool:
-        """True if every edge spans exactly one level, so that all servers are equally deep."""
-        return all(bool(np.all(self.level[k.child] == k.level - 1)) for k in self.layers)
+        """True if every edge spans one level: all servers are equally deep."""
+        for layer in self.layers:
+            if np.any(self.level[layer.child] != layer.level - 1):
+                return False
+        return True
 
     @cached_property
     def first_root(self) -> IntArray:
@@ -275,15 +303,17 @@ class DataCentre:
     def link_name(self, directed_link: int) -> str:
         """A directed link as people read it, e.g. ``rack 3 -> aggregation 1``."""
         link, downward = divmod(directed_link, 2)
-        lower, upper = int(self.link_lower[link]), int(self.link_upper[link])
-        ends = (upper, lower) if downward else (lower, upper)
-        return f"{self.names[ends[0]]} -> {self.names[ends[1]]}"
+        lower = self.names[int(self.link_lower[link])]
+        upper = self.names[int(self.link_upper[link])]
+        if downward:
+            return f"{upper} -> {lower}"
+        return f"{lower} -> {upper}"
 
 
 def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
-    n = datacentre.n_nodes
     edges: list[IntArray] = []
-    # A link joins the same nodes in every tree: of each link the first tree's edge will do.
+    # A link joins the same nodes in every tree: of each link the first tree's
+    # edge will do.
     known = np.zeros(datacentre.n_links + 1, dtype=np.bool_)
     for tree in datacentre.trees:
         new = (tree.parent >= 0) & ~known[tree.uplink]
@@ -294,26 +324,28 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     if not edges:
         return ()
     together = np.concatenate(edges, axis=1)
-    key = together[0] * n + together[1]
-    _, first = np.unique(key, return_index=True)
+    # One number for each pair (parent, child): flat clusters have no links by
+    # which an edge could be told.
+    pair = together[0] * datacentre.n_nodes + together[1]
+    _, first = np.unique(pair, return_index=True)
     parent, child, link = together[:, first]
     layers = []
     parent_level = datacentre.level[parent]
     for level in range(1, datacentre.n_levels):
-        # np.unique sorted by (parent, child), so each level's edges are grouped by switch.
-        here = np.flatnonzero(parent_level == level)
-        if not len(here):
+        # np.unique sorted by (parent, child), so each level's edges are grouped
+        # by switch.
+        of_level = np.flatnonzero(parent_level == level)
+        if not len(of_level):
             continue
-        switches, start = np.unique(parent[here], return_index=True)
-        layers.append(
-            Layer(
-                level=level,
-                switches=frozen_array(switches),
-                start=frozen_array(np.append(start, len(here))),
-                child=frozen_array(child[here]),
-                link=frozen_array(link[here]),
-            )
+        switches, start = np.unique(parent[of_level], return_index=True)
+        layer = Layer(
+            level=level,
+            switches=frozen_array(switches),
+            start=frozen_array(np.append(start, len(of_level))),
+            child=frozen_array(child[of_level]),
+            link=frozen_array(link[of_level]),
         )
+        layers.append(layer)
     return tuple(layers)
 
 
@@ -324,16 +356,18 @@ def make_tree(
     parents: IntArray | Sequence[int] | int,
     links: IntArray | Sequence[int] | int,
 ) -> Tree:
-    """The tree in which ``nodes`` hang from the ``parents`` beside them, by ``links``."""
+    """The tree in which ``nodes`` hang from their ``parents`` by ``links``."""
     parent = np.full(len(level), -1, dtype=np.int64)
     uplink = parent.copy()
     parent[nodes] = parents
     uplink[nodes] = links
-    shared = frozen_array(level) if level.flags.writeable else level
-    return Tree(root, frozen_array(parent), frozen_array(uplink), shared)
+    # All trees of a data centre share one array of levels if it is frozen.
+    if level.flags.writeable:
+        level = frozen_array(level)
+    return Tree(root, frozen_array(parent), frozen_array(uplink), level)
 
 
-# ------------------------------------------------------------------ the builders' arguments
+# -- arguments of the builders -------------------------------------------------
 
 
 def whole(value: object) -> bool:
@@ -341,7 +375,9 @@ def whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def at_least(problems: Problems, path: Path, value: object, least: int, noun: str) -> bool:
+def at_least(
+    problems: Problems, path: Path, value: object, least: int, noun: str
+) -> bool:
     """Notes a problem unless ``value`` is a whole number of at least ``least``."""
     if not whole(value):
         problems.report(f"{noun} is a whole number, not {value!r}", *path)
@@ -355,17 +391,23 @@ def at_least(problems: Problems, path: Path, value: object, least: int, noun: st
 def capacity(problems: Problems, path: Path, value: object) -> bool:
     """Notes a problem unless ``value`` is a usable link capacity in bit/s."""
     if not whole(value):
-        problems.report(f"a link's capacity is a whole number of bit/s, not {value!r}", *path)
+        problems.report(
+            f"a link's capacity is a whole number of bit/s, not {value!r}",
+            *path,
+        )
         return False
     if not 0 < int(value) <= MAX_LINK_BPS:  # type: ignore[call-overload]
         problems.report(
-            f"a link's capacity must be above 0 and at most 1000 Tbit/s, not {value} bit/s", *path
+            f"a link's capacity must be above 0 and at most 1000 Tbit/s, not {value} bit/s",
+            *path,
         )
         return False
     return True
 
 
-def capacities(problems: Problems, link_bps: int | Sequence[int], levels: int) -> list[int]:
+def capacities(
+    problems: Problems, link_bps: int | Sequence[int], levels: int
+) -> list[int]:
     """Capacity per level from the top down; one number serves all levels."""
     if isinstance(link_bps, int | np.integer):
         capacity(problems, ("link_bps",), link_bps)
@@ -375,27 +417,47 @@ def capacities(problems: Problems, link_bps: int | Sequence[int], levels: int) -
             f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one",
             "link_bps",
         )
-    good = [capacity(problems, ("link_bps", i), value) for i, value in enumerate(link_bps)]
-    if not all(good) or not len(link_bps):
+    all_good = len(link_bps) > 0
+    for i, value in enumerate(link_bps):
+        good = capacity(problems, ("link_bps", i), value)
+        all_good = all_good and good
+    if not all_good:
+        # Something to build with, so that other problems are found too.
         return [1] * levels
-    return [int(value) for value in (link_bps if len(link_bps) > 1 else [link_bps[0]] * levels)]
+    if len(link_bps) == 1:
+        return [int(link_bps[0])] * levels
+    return [int(value) for value in link_bps]
 
 
 def slot_array(
-    problems: Problems, slots: int | Sequence[int], n_servers: int | None, name: str
+    problems: Problems,
+    slots: int | Sequence[int],
+    n_servers: int | None,
+    name: str,
 ) -> IntArray:
-    """Slots of every server from one number or a list; None: nobody knows how many servers."""
+    """Slots of every server from one number or a list.
+
+    ``n_servers`` is None where it is not known. Zeros where there is a problem.
+    """
+    none = np.zeros(n_servers or 0, dtype=np.int64)
     if isinstance(slots, int | np.integer) and not isinstance(slots, bool):
         at_least(problems, (name,), slots, 1, "slots per server")
         return np.full(n_servers or 0, int(slots), dtype=np.int64)
     if isinstance(slots, bool) or not isinstance(slots, Sequence | np.ndarray):
-        problems.report(f"slots are a whole number or a list of them, not {slots!r}", name)
-        return np.zeros(n_servers or 0, dtype=np.int64)
+        problems.report(
+            f"slots are a whole number or a list of them, not {slots!r}", name
+        )
+        return none
     if n_servers is not None and len(slots) != n_servers:
-        problems.report(f"{len(slots)} slot counts for {n_servers} servers", name)
-    good = [at_least(problems, (name, i), s, 0, "a slot count") for i, s in enumerate(slots)]
-    if not all(good) or len(slots) != n_servers:
-        return np.zeros(n_servers or 0, dtype=np.int64)
+        problems.report(
+            f"{len(slots)} slot counts for {n_servers} servers", name
+        )
+    all_good = len(slots) == n_servers
+    for i, count in enumerate(slots):
+        good = at_least(problems, (name, i), count, 0, "a slot count")
+        all_good = all_good and good
+    if not all_good:
+        return none
     if not any(slots):
         problems.report("no server has a slot", name)
     return np.array(slots, dtype=np.int64)
@@ -404,4 +466,6 @@ def slot_array(
 def one_or_all(values: IntArray) -> int | list[int]:
     """A number that all servers share, or one each."""
     listed: list[int] = values.tolist()
-    return listed[0] if len(set(listed)) == 1 else listed
+    if len(set(listed)) == 1:
+        return listed[0]
+    return listed

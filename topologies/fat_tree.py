@@ -1,9 +1,11 @@
-"""Fat-trees: k pods of k/2 edge and k/2 aggregation switches below (k/2)^2 cores.
+"""Fat-trees: k pods of k/2 edge and k/2 aggregation switches below (k/2)^2
+cores.
 
-After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Their
-capacity has two interpretations. *tree*: below any one core there is exactly one tree to all
-servers, and a tenant is pinned to one of them. *pooled*: parallel uplinks between two layers count
-as one link that carries all they carry together.
+After Al-Fares et al., "A scalable, commodity data center network architecture"
+(2008). Their capacity has two interpretations. *tree*: below any one core there
+is exactly one tree to all servers, and a tenant is pinned to one of them.
+*pooled*: parallel uplinks between two layers count as one link that carries all
+they carry together.
 """
 
 from __future__ import annotations
@@ -44,32 +46,49 @@ def fat_tree(
 ) -> DataCentre:
     """The fat-tree of k-port switches: k^3/4 servers, k even and at least 2.
 
-    ``link_bps``: one capacity, or three from the top down (core, aggregation, server links); those
-    of single links in both interpretations of the ``network``.
+    ``link_bps``: one capacity, or three from the top down (core, aggregation,
+    server links); those of single links in both interpretations of the
+    ``network``.
 
-    Numbering: servers, edges, aggregation switches pod by pod, then cores. Core ``c`` stands above
-    the aggregation switch ``c // (k/2)`` of every pod, so the cores of one group share everything
-    below their aggregation switches. ``trees`` has one tree per core, in order of the cores.
+    Numbering: servers, edges, aggregation switches pod by pod, then cores. Core
+    ``c`` stands above the aggregation switch ``c // (k/2)`` of every pod, so
+    the cores of one group share everything below their aggregation switches.
+    ``trees`` has one tree per core, in order of the cores.
 
-    Pooled it is one tree: servers, edges, one aggregation node a pod for its k/2 switches, and one
-    core node for all cores; an edge's uplink carries k/2 links' worth, a pod's (k/2)^2. Raises
-    TopologyError with all problems at once.
+    Pooled it is one tree: servers, edges, one aggregation node a pod for its
+    k/2 switches, and one core node for all cores; an edge's uplink carries k/2
+    links' worth, a pod's (k/2)^2. Raises TopologyError with all problems at
+    once.
     """
     problems = Problems()
     if at_least(problems, ("k",), k, 2, "the number of ports"):
         if k % 2:
-            problems.report(f"a fat-tree's switches have an even number of ports, not {k}", "k")
-        elif (k // 2) ** 2 * (k**3 // 4 + 5 * k * k // 4) > MAX_TREE_ENTRIES or k**3 > MAX_NODES:
-            problems.report(f"k = {k} is more than is supported; at most 42", "k")
+            problems.report(
+                f"a fat-tree's switches have an even number of ports, not {k}",
+                "k",
+            )
+        elif (k // 2) ** 2 * (
+            k**3 // 4 + 5 * k * k // 4
+        ) > MAX_TREE_ENTRIES or k**3 > MAX_NODES:
+            problems.report(
+                f"k = {k} is more than is supported; at most 42", "k"
+            )
     n_servers = None if problems else int(k) ** 3 // 4
     per_level = capacities(problems, link_bps, 3)
-    slots = slot_array(problems, slots_per_server, n_servers, "slots_per_server")
+    slots = slot_array(
+        problems, slots_per_server, n_servers, "slots_per_server"
+    )
     if network not in NETWORKS:
-        problems.report(f"must be one of {', '.join(NETWORKS)}, not {network!r}", "network")
+        problems.report(
+            f"must be one of {', '.join(NETWORKS)}, not {network!r}", "network"
+        )
     elif network == "pooled" and not problems:
         most = max(_pooled_bps(k // 2, per_level))
         if most > MAX_LINK_BPS:
-            problems.report(f"pooled links of {most} bit/s are above 1000 Tbit/s", "link_bps")
+            problems.report(
+                f"pooled links of {most} bit/s are above 1000 Tbit/s",
+                "link_bps",
+            )
     if problems:
         raise TopologyError(problems)
     k = int(k)
@@ -96,7 +115,8 @@ def fat_tree(
         link_upper=frozen_array(upper),
         link_capacity_bps=frozen_array(np.repeat(per_level[::-1], n_links)),
         trees=tuple(
-            _tree_of_core(core, half, first, lower, upper, level) for core in range(counts[3])
+            _tree_of_core(core, half, first, lower, upper, level)
+            for core in range(counts[3])
         ),
         parameters=parameters,
     )
@@ -109,12 +129,18 @@ def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
 
 
 def _pooled(
-    half: int, per_level: list[int], slots: list[int], parameters: dict[str, object]
+    half: int,
+    per_level: list[int],
+    slots: list[int],
+    parameters: dict[str, object],
 ) -> DataCentre:
     """All links between two layers of a pod, or of the data centre, as one."""
     regular = tree([2 * half, half, half], _pooled_bps(half, per_level), slots)
     return replace(
-        regular, kind="fat-tree", names=_edges_for_racks(regular.names), parameters=parameters
+        regular,
+        kind="fat-tree",
+        names=_edges_for_racks(regular.names),
+        parameters=parameters,
     )
 
 
@@ -122,13 +148,17 @@ def _edges_for_racks(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.replace("rack ", "edge ") for name in names)
 
 
-def _links(half: int, counts: list[int], first: IntArray) -> tuple[IntArray, IntArray]:
-    """Lower and upper ends: the servers' links, then the edges' uplinks, then the aggregations'."""
+def _links(
+    half: int, counts: list[int], first: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Lower and upper ends: the servers' links, then the edges' uplinks, then
+    the aggregations'.
+    """
     server = np.arange(counts[0])
     edge = np.repeat(np.arange(counts[1]), half)
     within = np.tile(np.arange(half), counts[1])
-    # The aggregation switches of an edge are those of its pod; the cores of an aggregation switch
-    # are the group that bears its number within the pod.
+    # The aggregation switches of an edge are those of its pod; the cores of an
+    # aggregation switch are the group that bears its number within the pod.
     lower = (server, first[1] + edge, first[2] + edge)
     upper = (
         first[1] + server // half,
@@ -139,10 +169,19 @@ def _links(half: int, counts: list[int], first: IntArray) -> tuple[IntArray, Int
 
 
 def _tree_of_core(
-    core: int, half: int, first: IntArray, lower: IntArray, upper: IntArray, level: IntArray
+    core: int,
+    half: int,
+    first: IntArray,
+    lower: IntArray,
+    upper: IntArray,
+    level: IntArray,
 ) -> Tree:
-    """Of the edges' and aggregation switches' uplinks those that lead to the core."""
+    """Of the edges' and aggregation switches' uplinks those that lead to the
+    core.
+    """
     root, group = int(first[3]) + core, core // half
     leads = (upper < first[2]) | (upper == root)
     leads |= (upper < first[3]) & ((upper - first[2]) % half == group)
-    return make_tree(root, level, lower[leads], upper[leads], np.flatnonzero(leads))
+    return make_tree(
+        root, level, lower[leads], upper[leads], np.flatnonzero(leads)
+    )

@@ -1,4 +1,6 @@
-"""Flat clusters: nodes with slots and no network, for the policies that know none."""
+"""Flat clusters: nodes with slots and no network, for the policies that know
+none.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,33 @@ from topologies.datacentre import (
 
 
 def flat(
-    nodes: int, slots: int | Sequence[int], memory_mib: int | Sequence[int] | None = None
+    nodes: int,
+    slots: int | Sequence[int],
+    memory_mib: int | Sequence[int] | None = None,
 ) -> DataCentre:
-    """``nodes`` servers without links below one notional switch, which limits nothing.
+    """``nodes`` servers without links below one notional switch, which limits
+    nothing.
 
-    The switch is there so that placements name a root as everywhere else; it has no links, so any
-    bandwidth fits. ``memory_mib`` is every node's memory; None: it limits nothing. Raises
-    TopologyError with all problems at once.
+    The switch is there so that placements name a root as everywhere else; it
+    has no links, so any bandwidth fits. ``memory_mib`` is every node's memory;
+    None: it limits nothing. Raises TopologyError with all problems at once.
     """
     problems = Problems()
-    if at_least(problems, ("nodes",), nodes, 1, "the number of nodes") and nodes >= MAX_NODES:
-        problems.report(f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported", "nodes")
-    slot_counts = slot_array(problems, slots, None if problems else int(nodes), "slots")
+    if (
+        at_least(problems, ("nodes",), nodes, 1, "the number of nodes")
+        and nodes >= MAX_NODES
+    ):
+        problems.report(
+            f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported", "nodes"
+        )
+    slot_counts = slot_array(
+        problems, slots, None if problems else int(nodes), "slots"
+    )
     memory = None if memory_mib is None else np.ravel(memory_mib)
     if memory is not None and not problems and len(memory) not in (1, nodes):
-        problems.report(f"{len(memory)} amounts of memory for {nodes} servers", "memory_mib")
+        problems.report(
+            f"{len(memory)} amounts of memory for {nodes} servers", "memory_mib"
+        )
     if problems:
         raise TopologyError(problems)
     level = np.append(np.zeros(nodes, dtype=np.int64), 1)

@@ -1,4 +1,6 @@
-"""Regular trees: any fan-out and any capacity per level, as in Oktopus and DCloud, Section IV."""
+"""Regular trees: any fan-out and any capacity per level, as in Oktopus and
+DCloud, Section IV.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,23 @@ def tree(
     slots_per_server: int | Sequence[int],
     oversubscription: Sequence[float] | None = None,
 ) -> DataCentre:
-    """A tree with one core switch; ``fanout`` counts children per level, from the core down.
+    """A tree with one core switch; ``fanout`` counts children per level, from
+    the core down.
 
-    ``[4, 2, 2]`` is a core over 4 aggregation switches, each over 2 racks of 2 servers.
-    ``link_bps`` gives the capacity of the links below each level, from the top down; one number
-    serves all levels. ``slots_per_server`` is one number, or one per server.
+    ``[4, 2, 2]`` is a core over 4 aggregation switches, each over 2 racks of 2
+    servers. ``link_bps`` gives the capacity of the links below each level, from
+    the top down; one number serves all levels. ``slots_per_server`` is one
+    number, or one per server.
 
-    ``oversubscription`` gives the upper capacities as ratios instead: then ``link_bps`` is the
-    servers' links alone, and the uplink of a switch has the capacity of all links below it divided
-    by its level's ratio; ratios from the top down, one for each level of switches with an uplink.
-    DCloud's 8:1 is ``[2, 4]``: 2:1 at the aggregation, 4:1 at the racks.
+    ``oversubscription`` gives the upper capacities as ratios instead: then
+    ``link_bps`` is the servers' links alone, and the uplink of a switch has the
+    capacity of all links below it divided by its level's ratio; ratios from the
+    top down, one for each level of switches with an uplink. DCloud's 8:1 is
+    ``[2, 4]``: 2:1 at the aggregation, 4:1 at the racks.
 
-    Servers come first, then racks and so on up, each level from left to right; link ``l`` is the
-    uplink of node ``l``. Raises TopologyError with all problems at once. O(nodes), in numpy.
+    Servers come first, then racks and so on up, each level from left to right;
+    link ``l`` is the uplink of node ``l``. Raises TopologyError with all
+    problems at once. O(nodes), in numpy.
     """
     problems = Problems()
     counts = _level_counts(problems, fanout)
@@ -50,9 +56,14 @@ def tree(
     if oversubscription is None:
         per_level = capacities(problems, link_bps, levels)
     else:
-        per_level = _oversubscribed(problems, fanout, link_bps, oversubscription)
+        per_level = _oversubscribed(
+            problems, fanout, link_bps, oversubscription
+        )
     slots = slot_array(
-        problems, slots_per_server, counts[0] if counts else None, "slots_per_server"
+        problems,
+        slots_per_server,
+        counts[0] if counts else None,
+        "slots_per_server",
     )
     if problems:
         raise TopologyError(problems)
@@ -62,7 +73,9 @@ def tree(
     parent = np.full(n_nodes, -1, dtype=np.int64)
     for low in range(levels):
         children = np.arange(counts[low])
-        parent[first[low] : first[low + 1]] = first[low + 1] + children // fanout[levels - 1 - low]
+        parent[first[low] : first[low + 1]] = (
+            first[low + 1] + children // fanout[levels - 1 - low]
+        )
     links = np.arange(n_nodes - 1)
     return DataCentre(
         kind="tree",
@@ -77,29 +90,47 @@ def tree(
             "fanout": [int(f) for f in fanout],
             "link_bps": per_level,
             "slots_per_server": np.asarray(slots_per_server).tolist(),
-            "oversubscription": None if oversubscription is None else list(oversubscription),
+            "oversubscription": None
+            if oversubscription is None
+            else list(oversubscription),
         },
     )
 
 
 def tree_names(counts: Sequence[int]) -> tuple[str, ...]:
-    """``server 12``, ``rack 3``, ``aggregation 1``, ``core 0``; counts per level, servers first."""
-    between = ["rack", "aggregation", *(f"level-{i}" for i in range(3, len(counts)))]
+    """``server 12``, ``rack 3``, ``aggregation 1``, ``core 0``; counts per
+    level, servers first.
+    """
+    between = [
+        "rack",
+        "aggregation",
+        *(f"level-{i}" for i in range(3, len(counts))),
+    ]
     nouns = ["server", *between[: len(counts) - 2], "core"]
-    return tuple(f"{noun} {i}" for noun, n in zip(nouns, counts, strict=True) for i in range(n))
+    return tuple(
+        f"{noun} {i}"
+        for noun, n in zip(nouns, counts, strict=True)
+        for i in range(n)
+    )
 
 
 def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
     """Nodes per level, servers first."""
     if not len(fanout):
-        problems.report("a tree needs at least one level, such as [4, 2, 2]", "fanout")
-    good = [at_least(problems, ("fanout", i), f, 1, "a fan-out") for i, f in enumerate(fanout)]
+        problems.report(
+            "a tree needs at least one level, such as [4, 2, 2]", "fanout"
+        )
+    good = [
+        at_least(problems, ("fanout", i), f, 1, "a fan-out")
+        for i, f in enumerate(fanout)
+    ]
     if not (good and all(good)):
         return []
     counts = [math.prod(fanout[:i]) for i in range(len(fanout), -1, -1)]
     if sum(counts) > MAX_NODES:
         problems.report(
-            f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported", "fanout"
+            f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported",
+            "fanout",
         )
         return []
     return [int(count) for count in counts]
@@ -111,10 +142,13 @@ def _oversubscribed(
     link_bps: int | Sequence[int],
     ratios: Sequence[float],
 ) -> list[int]:
-    """Capacities per level from the top down, from the servers' links and the ratios."""
+    """Capacities per level from the top down, from the servers' links and the
+    ratios.
+    """
     if not isinstance(link_bps, int | np.integer) and len(link_bps) != 1:
         problems.report(
-            "with oversubscription give one capacity, that of the servers' links", "link_bps"
+            "with oversubscription give one capacity, that of the servers' links",
+            "link_bps",
         )
         return [1] * len(fanout)
     server_bps = capacities(problems, link_bps, 1)[0]
@@ -127,20 +161,26 @@ def _oversubscribed(
     for i, ratio in enumerate(ratios):
         if not _is_ratio(ratio):
             problems.report(
-                f"a ratio is a number above 0 (4 means 4:1), not {ratio!r}", "oversubscription", i
+                f"a ratio is a number above 0 (4 means 4:1), not {ratio!r}",
+                "oversubscription",
+                i,
             )
     if problems:
         return [1] * len(fanout)
     below = Fraction(int(server_bps))
     upward = [below]
-    # From the racks up: fanout[-1] links come in below a rack, ratios[-1] is its ratio.
-    for width, ratio in zip(reversed(fanout[1:]), reversed(ratios), strict=True):
+    # From the racks up: fanout[-1] links come in below a rack, ratios[-1] is
+    # its ratio.
+    for width, ratio in zip(
+        reversed(fanout[1:]), reversed(ratios), strict=True
+    ):
         below = below * int(width) / Fraction(ratio).limit_denominator(10**6)
         upward.append(below)
     per_level = [max(1, round(capacity)) for capacity in reversed(upward)]
     if max(per_level) > MAX_LINK_BPS:
         problems.report(
-            f"{max(per_level)} bit/s on an uplink is above 1000 Tbit/s", "oversubscription"
+            f"{max(per_level)} bit/s on an uplink is above 1000 Tbit/s",
+            "oversubscription",
         )
     return per_level
 

@@ -59,13 +59,17 @@ def main(megabytes: float, disk_mbit: float, port: float = 5300) -> None:
     part_bytes = round(megabytes * 1e6 / len(others))
     heard_bytes = 0
     with (
-        socket.create_server((ranks[rank], int(port)), backlog=len(others)) as listener,
+        socket.create_server(
+            (ranks[rank], int(port)), backlog=len(others)
+        ) as listener,
         ThreadPoolExecutor(1) as beside,
     ):
         listener.settimeout(PATIENCE_S)
         outgoing = [connect(address, int(port)) for address in others]
         accepted = [listener.accept() for _ in others]
-        incoming = {address: connection for connection, (address, _) in accepted}
+        incoming = {
+            address: connection for connection, (address, _) in accepted
+        }
         for to, origin in zip(outgoing, reversed(others), strict=True):
             sent = beside.submit(send, to, part_bytes, disk_mbit * 1e6)
             heard_bytes += hear(incoming[origin])

@@ -1,1 +1,3 @@
-"""The live job: agents that move real bytes and burn real CPU inside network namespaces."""
+"""The live job: agents that move real bytes and burn real CPU inside network
+namespaces.
+"""

@@ -9,7 +9,14 @@ import signal
 import socket
 import time
 
-from jobs.live.agent_protocol import AgentMessage, AgentReport, Plan, Progress, Ready, encode
+from jobs.live.agent_protocol import (
+    AgentMessage,
+    AgentReport,
+    Plan,
+    Progress,
+    Ready,
+    encode,
+)
 
 EXIT_GOOD = 0
 EXIT_FAILED = 1
@@ -19,11 +26,15 @@ TERMINATING = (signal.SIGTERM, signal.SIGINT)
 
 
 class AgentFailure(Exception):
-    """The agent cannot do its work; the text is the reason that the report carries."""
+    """The agent cannot do its work; the text is the reason that the report
+    carries.
+    """
 
 
 class Terminated(BaseException):
-    """Raised by the handler of SIGTERM and SIGINT, so that an agent still reports."""
+    """Raised by the handler of SIGTERM and SIGINT, so that an agent still
+    reports.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"terminated by signal {signum}")
@@ -55,28 +66,40 @@ class Agent:
         self._sample_ns = 0
 
     def run(self) -> None:
-        """Do the work; raises AgentFailure or OSError with the reason where that fails."""
+        """Do the work; raises AgentFailure or OSError with the reason where
+        that fails.
+        """
         raise NotImplementedError
 
     def report(self, error: str | None) -> AgentReport:
         """The end of its work. May be called at any time, also after a failure."""
         end_ns = time.monotonic_ns()
         return AgentReport(
-            self._plan.index, self._start_ns, end_ns, cpu_s=self._cpu_s(), error=error
+            self._plan.index,
+            self._start_ns,
+            end_ns,
+            cpu_s=self._cpu_s(),
+            error=error,
         )
 
     def _start_together(self) -> None:
-        """Waits for the instant at which all agents of the job start, and starts the stopwatch."""
+        """Waits for the instant at which all agents of the job start, and
+        starts the stopwatch.
+        """
         self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
         self._start_ns = self._sample_ns = wait_for_start(self._channel)
         self._cpu_start_s = used_cpu_s()
 
     def _cpu_s(self) -> float:
         """CPU seconds since the start; 0 before it."""
-        return 0.0 if self._start_ns is None else used_cpu_s() - self._cpu_start_s
+        return (
+            0.0 if self._start_ns is None else used_cpu_s() - self._cpu_start_s
+        )
 
     def _sample_when_due(self) -> None:
-        """Says where its VM stands once per period; a late call does not double the next one."""
+        """Says where its VM stands once per period; a late call does not double
+        the next one.
+        """
         now_ns = time.monotonic_ns()
         if now_ns >= self._sample_ns + round(self._plan.progress_every_s * 1e9):
             self._sample_ns = now_ns
@@ -85,19 +108,26 @@ class Agent:
     def _sample(self) -> None:
         moved = self._received_bytes, self._sent_bytes
         now_ns = time.monotonic_ns()
-        self._channel.say(Progress(self._plan.index, now_ns, *moved, self._cpu_s()))
+        self._channel.say(
+            Progress(self._plan.index, now_ns, *moved, self._cpu_s())
+        )
 
 
 def used_cpu_s() -> float:
-    """User and system time of this process and its ended children so far, in s (getrusage)."""
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    """User and system time of this process and its ended children so far, in s
+    (getrusage).
+    """
+    usages = map(
+        resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def wait_for_start(channel: Channel) -> int:
     """Sleep until the start that the caller sends; returns the actual time.
 
-    A start that has passed already means now: the report then shows how late it was.
+    A start that has passed already means now: the report then shows how late it
+    was.
     """
     while (start_at_ns := channel.heard()) is None:
         select.select([channel], [], [])
@@ -111,7 +141,8 @@ def run_to_report(agent: Agent, channel: Channel) -> int:
     reason: str | None
     try:
         code, reason = _run(agent)
-        # From here on a signal would only cost the report; one that came before is raised here.
+        # From here on a signal would only cost the report; one that came before
+        # is raised here.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATING)
     except Terminated as stop:
         code, reason = EXIT_SIGNAL + stop.signum, str(stop)
@@ -120,7 +151,9 @@ def run_to_report(agent: Agent, channel: Channel) -> int:
 
 
 def _run(agent: Agent) -> tuple[int, str | None]:
-    """The exit code and the reason of a failure. May be left by Terminated at any point."""
+    """The exit code and the reason of a failure. May be left by Terminated at
+    any point.
+    """
     try:
         agent.run()
     except (AgentFailure, OSError, ValueError) as error:
@@ -142,7 +175,9 @@ _GONE = "the caller closed the channel"
 
 
 class Channel:
-    """The agent's end. ``fileno`` is readable when the caller has sent the start."""
+    """The agent's end. ``fileno`` is readable when the caller has sent the
+    start.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(0)
@@ -154,7 +189,9 @@ class Channel:
         return self._sock.fileno()
 
     def say(self, message: AgentMessage) -> None:
-        """Send without waiting; what does not fit now goes with the next message."""
+        """Send without waiting; what does not fit now goes with the next
+        message.
+        """
         if len(self._pending) < _PENDING_LIMIT_BYTES:
             self._pending += encode(message)
         try:
@@ -165,14 +202,18 @@ class Channel:
             raise ConnectionError(_GONE) from None
 
     def finish_with(self, report: AgentReport, timeout_s: float = 5.0) -> None:
-        """Send the report and what still waits, at most ``timeout_s`` for a slow caller; close."""
+        """Send the report and what still waits, at most ``timeout_s`` for a
+        slow caller; close.
+        """
         self._sock.settimeout(timeout_s)
         with contextlib.suppress(OSError):
             self._sock.sendall(self._pending + encode(report))
         self._sock.close()
 
     def heard(self) -> int | None:
-        """The start, if it has come since the last call; raises ConnectionError at its end."""
+        """The start, if it has come since the last call; raises ConnectionError
+        at its end.
+        """
         try:
             data = self._sock.recv(4096)
         except BlockingIOError:

@@ -1,4 +1,6 @@
-"""The caller's side: a pool of agents that one fork server starts, and one stream of messages."""
+"""The caller's side: a pool of agents that one fork server starts, and one
+stream of messages.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,18 @@ class _Line:
     sock: socket.socket
     rest: bytes = b""
     started: bool = False
-    held: list[tuple[str, Message]] = field(default_factory=list)  # came before its AgentStarted
+    held: list[tuple[str, Message]] = field(
+        default_factory=list
+    )  # came before its AgentStarted
 
 
 class AgentPool:
-    """Agents and their fork server. No threads; use from the thread that made it.
+    """Agents and their fork server. No threads; use from the thread that made
+    it.
 
-    (The server ends with the thread that started it.) A context manager: leaving it ends every
-    agent. ``log`` is where the server's own complaints go, None for nowhere.
+    (The server ends with the thread that started it.) A context manager:
+    leaving it ends every agent. ``log`` is where the server's own complaints
+    go, None for nowhere.
     """
 
     def __init__(self, log: Path | None = None) -> None:
@@ -67,20 +73,30 @@ class AgentPool:
         self._messages: list[tuple[str, Message]] = []
         self._urgent = False  # one of them is not Progress
         # The kinds exclude each other; most by far are Progress.
-        kinds = Annotated[Progress | AgentReport | Ready, Field(union_mode="left_to_right")]
+        kinds = Annotated[
+            Progress | AgentReport | Ready, Field(union_mode="left_to_right")
+        ]
         self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(kinds)
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, theirs = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
         with theirs:
             for end in (self._control, theirs):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * PACKET_LIMIT_BYTES)
+                end.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * PACKET_LIMIT_BYTES
+                )
             self._server = self._started(theirs.fileno())
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._control, selectors.EVENT_READ)
 
     def _started(self, fd: int) -> subprocess.Popen[bytes]:
-        """The fork server; it inherits one socket and nothing else of this process."""
+        """The fork server; it inherits one socket and nothing else of this
+        process.
+        """
         module = ["-S", "-m", "jobs.live.forkserver"]
-        with Path(os.devnull if self._log is None else self._log).open("ab") as output:
+        with Path(os.devnull if self._log is None else self._log).open(
+            "ab"
+        ) as output:
             return subprocess.Popen(
                 [sys.executable, *module, str(fd), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -90,7 +106,9 @@ class AgentPool:
                 cwd="/",
                 env={
                     "PATH": os.defpath,
-                    "PYTHONPATH": str(Path(jobs.__file__).resolve().parent.parent),
+                    "PYTHONPATH": str(
+                        Path(jobs.__file__).resolve().parent.parent
+                    ),
                     "PYTHONDONTWRITEBYTECODE": "1",
                 },
             )
@@ -107,9 +125,13 @@ class AgentPool:
         return self._server.pid
 
     def spawn(self, request: SpawnRequest) -> None:
-        """Ask for an agent; AgentStarted or AgentRefused follows in :meth:`poll`."""
+        """Ask for an agent; AgentStarted or AgentRefused follows in
+        :meth:`poll`.
+        """
         if request.id in self._lines:
-            raise ValueError(f"an agent named {request.id!r} is in the pool already")
+            raise ValueError(
+                f"an agent named {request.id!r} is in the pool already"
+            )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             ours.settimeout(0)
@@ -122,7 +144,8 @@ class AgentPool:
         for agent_id in agent_ids:
             if agent_id not in self._lines:
                 raise ValueError(f"no agent named {agent_id!r} is in the pool")
-            # One that has just ended says so itself, by its report and its exit.
+            # One that has just ended says so itself, by its report and its
+            # exit.
             with contextlib.suppress(ConnectionError):
                 self._lines[agent_id].sock.send(b"%d\n" % at_ns)
 
@@ -133,25 +156,34 @@ class AgentPool:
     def poll(self, timeout_s: float = 0.0) -> list[tuple[str, Message]]:
         """Agents' names and their messages since the last call.
 
-        It waits up to ``timeout_s`` for the first that is not Progress: hundreds of agents would
-        have their caller look around all the time. Per agent the order is AgentStarted, Ready,
-        Progress ..., AgentReport, AgentExited. Raises AgentPoolError when the server has ended.
+        It waits up to ``timeout_s`` for the first that is not Progress:
+        hundreds of agents would have their caller look around all the time. Per
+        agent the order is AgentStarted, Ready, Progress ..., AgentReport,
+        AgentExited. Raises AgentPoolError when the server has ended.
         """
         end_s = time.monotonic() + timeout_s
         while True:
             left_s = 0.0 if self._urgent else max(0.0, end_s - time.monotonic())
-            ready = {key.fd: key.data for key, _ in self._selector.select(left_s)}
+            ready = {
+                key.fd: key.data for key, _ in self._selector.select(left_s)
+            }
             for _, line in sorted(ready.items()):
                 if line is not None:
                     self._read_line(line)
             if self._control.fileno() in ready:
                 self._read_answers()
             if self._urgent or time.monotonic() >= end_s:
-                messages, self._messages, self._urgent = self._messages, [], False
+                messages, self._messages, self._urgent = (
+                    self._messages,
+                    [],
+                    False,
+                )
                 return messages
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all agents and the server; safe to call twice and after a failure."""
+        """End all agents and the server; safe to call twice and after a
+        failure.
+        """
         self._control.close()
         try:
             self._server.wait(timeout_s)
@@ -163,10 +195,14 @@ class AgentPool:
         self._lines.clear()
         self._selector.close()
 
-    def _request(self, request: SpawnRequest | SignalRequest, *fds: int) -> None:
+    def _request(
+        self, request: SpawnRequest | SignalRequest, *fds: int
+    ) -> None:
         packet = pickle.dumps(request)
         if len(packet) > PACKET_LIMIT_BYTES:
-            raise ValueError(f"a request of {len(packet)} bytes is too long for the fork server")
+            raise ValueError(
+                f"a request of {len(packet)} bytes is too long for the fork server"
+            )
         try:
             socket.send_fds(self._control, [packet], fds)
         except ConnectionError:
@@ -175,7 +211,9 @@ class AgentPool:
     def _read_answers(self) -> None:
         while True:
             try:
-                packet = self._control.recv(PACKET_LIMIT_BYTES, socket.MSG_DONTWAIT)
+                packet = self._control.recv(
+                    PACKET_LIMIT_BYTES, socket.MSG_DONTWAIT
+                )
             except BlockingIOError:
                 return
             except ConnectionError:
@@ -190,7 +228,11 @@ class AgentPool:
         if line is not None and isinstance(answer, AgentExited):
             self._read_line(line)  # all of its messages are there: it has ended
             self._forget(line)
-        if line is not None and isinstance(answer, AgentRefused) and not line.started:
+        if (
+            line is not None
+            and isinstance(answer, AgentRefused)
+            and not line.started
+        ):
             self._forget(line)
         self._messages.append((agent_id, answer))
         self._urgent = True
@@ -199,7 +241,9 @@ class AgentPool:
             self._messages += line.held
 
     def _read_line(self, line: _Line) -> None:
-        """Reads the messages of one agent; at end of file stops listening, its exit follows."""
+        """Reads the messages of one agent; at end of file stops listening, its
+        exit follows.
+        """
         while True:
             try:
                 data = line.sock.recv(65536)
@@ -216,7 +260,9 @@ class AgentPool:
                     message = self._decoder.validate_json(text)
                     messages = self._messages if line.started else line.held
                     messages.append((line.agent_id, message))
-                    self._urgent |= line.started and not isinstance(message, Progress)
+                    self._urgent |= line.started and not isinstance(
+                        message, Progress
+                    )
 
     def _unwatch(self, line: _Line) -> None:
         with contextlib.suppress(KeyError):

@@ -1,10 +1,11 @@
 """Values that the backend, the fork server and its agents exchange.
 
-An agent is given one :class:`Plan`. Over its channel it sends :class:`Ready` once,
-:class:`Progress` now and then, and :class:`AgentReport` at the end, each as one line of JSON; it
-receives the instant of its start, a line with a number. The fork server and its caller, which
-started it, trust each other: they exchange requests and answers as pickles. All instants are
-CLOCK_MONOTONIC nanoseconds of the machine, which every network namespace shares.
+An agent is given one :class:`Plan`. Over its channel it sends :class:`Ready`
+once, :class:`Progress` now and then, and :class:`AgentReport` at the end, each
+as one line of JSON; it receives the instant of its start, a line with a number.
+The fork server and its caller, which started it, trust each other: they
+exchange requests and answers as pickles. All instants are CLOCK_MONOTONIC
+nanoseconds of the machine, which every network namespace shares.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ Arrived = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of the agent of VM ``index``. A kind of agent derives its own plan from this one.
+    """The work of the agent of VM ``index``. A kind of agent derives its own
+    plan from this one.
 
-    Its module also holds the agent; :data:`jobs.live.forkserver.AGENTS` registers the two.
+    Its module also holds the agent; :data:`jobs.live.forkserver.AGENTS`
+    registers the two.
     """
 
     pinned: ClassVar[bool] = False
-    """Its process keeps to one processor: weights of VMs count only where they meet on one."""
+    """Its process keeps to one processor: weights of VMs count only where they
+    meet on one.
+    """
 
     index: int
     progress_every_s: float = field(default=0.2, kw_only=True)
@@ -50,7 +55,9 @@ class Plan:
         return self
 
     def remaining(self, report: AgentReport | None, arrived: Arrived) -> Self:  # noqa: ARG002
-        """The rest of a plan that was stopped; what cannot be divided is done again."""
+        """The rest of a plan that was stopped; what cannot be divided is done
+        again.
+        """
         return self
 
 
@@ -58,9 +65,15 @@ class Plan:
 
 
 class _Checked:
-    """A message that is read strictly: its agent runs beside the job's own code."""
+    """A message that is read strictly: its agent runs beside the job's own
+    code.
+    """
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[Any] = {
+        "extra": "forbid",
+        "strict": True,
+        "allow_inf_nan": False,
+    }
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,9 @@ class Ready(_Checked):
 
 @dataclass(frozen=True)
 class Progress(_Checked):
-    """Payload received by and handed to the network by VM ``index`` so far, and its CPU time."""
+    """Payload received by and handed to the network by VM ``index`` so far, and
+    its CPU time.
+    """
 
     index: int
     at_ns: int
@@ -84,9 +99,11 @@ class Progress(_Checked):
 
 @dataclass(frozen=True)
 class Received(_Checked):
-    """Payload that arrived from ``peer``, with the instants of its first and last byte.
+    """Payload that arrived from ``peer``, with the instants of its first and
+    last byte.
 
-    ``reported_bps``: the payload's bandwidth by the program that received it, where one states it.
+    ``reported_bps``: the payload's bandwidth by the program that received it,
+    where one states it.
     """
 
     peer: int
@@ -98,7 +115,9 @@ class Received(_Checked):
 
 @dataclass(frozen=True)
 class Sent(_Checked):
-    """Payload sent to ``peer``; the receiver's own count comes back as acknowledged."""
+    """Payload sent to ``peer``; the receiver's own count comes back as
+    acknowledged.
+    """
 
     peer: int
     size_bytes: int
@@ -109,10 +128,12 @@ class Sent(_Checked):
 
 @dataclass(frozen=True)
 class AgentReport(_Checked):
-    """The end of one agent. ``error`` is None when all was sent, received and acknowledged.
+    """The end of one agent. ``error`` is None when all was sent, received and
+    acknowledged.
 
-    ``start_ns`` is when it really started (None if it never did), ``cpu_s`` what it used from
-    then on (user and system time), ``congestion_control`` what its sockets really use.
+    ``start_ns`` is when it really started (None if it never did), ``cpu_s``
+    what it used from then on (user and system time), ``congestion_control``
+    what its sockets really use.
     """
 
     index: int
@@ -126,7 +147,9 @@ class AgentReport(_Checked):
 
     @property
     def last_byte_ns(self) -> int | None:
-        """When the last byte of all peers had arrived; None while one is missing."""
+        """When the last byte of all peers had arrived; None while one is
+        missing.
+        """
         stamps = [flow.last_ns for flow in self.received]
         known = [stamp for stamp in stamps if stamp is not None]
         return max(known) if known and len(known) == len(stamps) else None
@@ -145,12 +168,14 @@ def encode(message: AgentMessage) -> bytes:
 
 @dataclass(frozen=True)
 class SpawnRequest:
-    """Start agent ``id``; the packet also carries the agent's end of its channel.
+    """Start agent ``id``; the packet also carries the agent's end of its
+    channel.
 
-    It runs as ``uid`` and ``gid``. ``netns`` is the path of a network namespace (None: the
-    server's own), as ``/run/netns/NAME``, ``cgroups`` are the ``cgroup.procs`` files to join,
-    ``log`` is the file for its output, made with mode 0600 (None: no output is kept), ``cpus`` are
-    the processors it keeps to (none named: any).
+    It runs as ``uid`` and ``gid``. ``netns`` is the path of a network namespace
+    (None: the server's own), as ``/run/netns/NAME``, ``cgroups`` are the
+    ``cgroup.procs`` files to join, ``log`` is the file for its output, made
+    with mode 0600 (None: no output is kept), ``cpus`` are the processors it
+    keeps to (none named: any).
     """
 
     id: str
@@ -180,7 +205,9 @@ class AgentStarted:
 
 @dataclass(frozen=True)
 class AgentExited:
-    """The agent's last message: its exit ``code``, or the ``signum`` that ended it."""
+    """The agent's last message: its exit ``code``, or the ``signum`` that ended
+    it.
+    """
 
     code: int | None
     signum: int | None

@@ -8,8 +8,9 @@ The command finds its place in its environment, as in MPI-like launchers:
 - ``HOSENET_JOB``, ``HOSENET_BANDWIDTH_BPS``: the job's name, and what each VM may send;
 - ``HOME`` and ``TMPDIR``: a folder of its own, removed when it ends.
 
-The job has finished when the command of every rank has ended with exit code 0. What a command
-leaves running is ended with it. Its output goes to the agent's log, up to a limit.
+The job has finished when the command of every rank has ended with exit code 0.
+What a command leaves running is ended with it. Its output goes to the agent's
+log, up to a limit.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ _CUT = b"\n[the rest of the output is not kept]\n"
 
 @dataclass(frozen=True)
 class CommandPlan(Plan):
-    """The agent of VM ``index`` runs an application: ``argv``, one process tree per VM.
+    """The agent of VM ``index`` runs an application: ``argv``, one process tree
+    per VM.
 
-    ``ip`` is the VM's address, ``peers`` are those of all VMs by rank, its own included.
-    ``environment`` is added to what every command gets. A command that migrates starts from its
-    beginning.
+    ``ip`` is the VM's address, ``peers`` are those of all VMs by rank, its own
+    included. ``environment`` is added to what every command gets. A command
+    that migrates starts from its beginning.
     """
 
     pinned: ClassVar[bool] = True
@@ -64,7 +66,9 @@ class CommandAgent(Agent):
     _tail = b""
 
     def run(self) -> None:
-        """Run the command to its end; raises AgentFailure with its last output if it fails."""
+        """Run the command to its end; raises AgentFailure with its last output
+        if it fails.
+        """
         self._start_together()
         home = tempfile.mkdtemp(prefix="hosenet-")
         try:
@@ -92,9 +96,13 @@ class CommandAgent(Agent):
             **dict(plan.environment),
         }
         try:
-            return start_tied(plan.argv, subprocess.PIPE, env=environment, cwd=home, bufsize=0)
+            return start_tied(
+                plan.argv, subprocess.PIPE, env=environment, cwd=home, bufsize=0
+            )
         except OSError as error:
-            raise AgentFailure(f"cannot run {plan.argv[0]!r}: {error.strerror}") from None
+            raise AgentFailure(
+                f"cannot run {plan.argv[0]!r}: {error.strerror}"
+            ) from None
 
     def _attend(self, child: subprocess.Popen[bytes]) -> None:
         """Pass its output on and look after the channel until it ends."""
@@ -139,13 +147,17 @@ class CommandAgent(Agent):
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
         how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
-        return f"{name} ended with {how}" + (f": {lines[-1].strip()}" if lines else "")
+        return f"{name} ended with {how}" + (
+            f": {lines[-1].strip()}" if lines else ""
+        )
 
 
 def start_tied(
     argv: Sequence[str], output: int | IO[bytes], **more: Any
 ) -> subprocess.Popen[bytes]:
-    """A program in a process group of its own that ends with its agent. Raises OSError."""
+    """A program in a process group of its own that ends with its agent. Raises
+    OSError.
+    """
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -159,14 +171,18 @@ def start_tied(
 
 
 def _tie_to_agent() -> None:
-    """In a child before exec: it ends with its agent, and on the signals that end one."""
+    """In a child before exec: it ends with its agent, and on the signals that
+    end one.
+    """
     linux.set_parent_death_signal(signal.SIGKILL)
     for signum in TERMINATING:
         signal.signal(signum, signal.SIG_DFL)
 
 
 def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End programs and whatever they have left running: by a word first, then by force."""
+    """End programs and whatever they have left running: by a word first, then
+    by force.
+    """
     for signum in (signal.SIGTERM, signal.SIGKILL):
         for child in children:
             if signum == signal.SIGKILL or child.poll() is None:

@@ -1,11 +1,14 @@
-"""Connecting the VMs of a job before its start, so that no handshake counts as transfer.
+"""Connecting the VMs of a job before its start, so that no handshake counts as
+transfer.
 
-All sockets are made at once, while the agent still has the privilege to choose their congestion
-control: the kernel lets others use only what the machine's owner allowed for everybody.
+All sockets are made at once, while the agent still has the privilege to choose
+their congestion control: the kernel lets others use only what the machine's
+owner allowed for everybody.
 
-Every agent listens, connects to the peers it sends to, and sends on each connection its name, its
-peer's and the volume to come. The receiver answers one byte when that is what it expects. An agent
-is ready when all its receivers have answered and all its senders have called.
+Every agent listens, connects to the peers it sends to, and sends on each
+connection its name, its peer's and the volume to come. The receiver answers one
+byte when that is what it expects. An agent is ready when all its receivers have
+answered and all its senders have called.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from dataclasses import dataclass, field
 from jobs.live.agent import AgentFailure, Channel
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
-_HELLO = struct.Struct("!8sIIQ")  # magic, sender, receiver, payload bytes to come
+_HELLO = struct.Struct(
+    "!8sIIQ"
+)  # magic, sender, receiver, payload bytes to come
 _MAGIC = b"hosenet1"
 _WELCOME = b"\1"
 
@@ -75,7 +80,9 @@ class Receiving:
     def wake_for(self, size_bytes: int) -> None:
         """Be woken when so much more has arrived, one byte at least."""
         self.wake_bytes = max(1, size_bytes)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.wake_bytes)
+        self.sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.wake_bytes
+        )
 
 
 @dataclass
@@ -91,10 +98,12 @@ class _Attempt:
 
 @dataclass
 class Connections:
-    """Establishes the connections of one plan; owns every socket until :meth:`close`.
+    """Establishes the connections of one plan; owns every socket until
+    :meth:`close`.
 
-    Making one opens the sockets in the present network namespace and raises OSError where the
-    congestion control cannot be had; :meth:`establish` needs no privilege.
+    Making one opens the sockets in the present network namespace and raises
+    OSError where the congestion control cannot be had; :meth:`establish` needs
+    no privilege.
     """
 
     plan: TransferPlan
@@ -104,15 +113,21 @@ class Connections:
 
     def __post_init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._attempts = [_Attempt(order, self._opened()) for order in self.plan.sends]
+        self._attempts = [
+            _Attempt(order, self._opened()) for order in self.plan.sends
+        ]
         self._expected = {order.peer: order for order in self.plan.receives}
         self._callers: dict[socket.socket, bytes] = {}
         self._listener = self._opened()
 
     def establish(self) -> None:
-        """Connect everything; raises AgentFailure naming the peers that are missing."""
+        """Connect everything; raises AgentFailure naming the peers that are
+        missing.
+        """
         end_ns = time.monotonic_ns() + round(self.plan.connect_timeout_s * 1e9)
-        self._selector.register(self.channel, selectors.EVENT_READ, self.channel.heard)
+        self._selector.register(
+            self.channel, selectors.EVENT_READ, self.channel.heard
+        )
         if self.plan.receives:
             self._listen()
         while self._attempts or self._expected:
@@ -124,7 +139,9 @@ class Connections:
                     self._connect(attempt)
             for key, _ in self._selector.select(_RETRY_S):
                 key.data()
-        self.sendings.sort(key=lambda sending: self.plan.sends.index(sending.order))
+        self.sendings.sort(
+            key=lambda sending: self.plan.sends.index(sending.order)
+        )
         self.receivings.sort(key=lambda receiving: receiving.order.peer)
         self._selector.close()
 
@@ -133,7 +150,13 @@ class Connections:
         attempts = [attempt.sock for attempt in self._attempts]
         sending = [flow.sock for flow in self.sendings]
         receiving = [flow.sock for flow in self.receivings]
-        for sock in [*attempts, *sending, *receiving, *self._callers, self._listener]:
+        for sock in [
+            *attempts,
+            *sending,
+            *receiving,
+            *self._callers,
+            self._listener,
+        ]:
             _in_order(sock)
             sock.close()
         self._selector.close()
@@ -142,7 +165,9 @@ class Connections:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.settimeout(0)
         set_congestion_control(sock, self.plan.congestion_control)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_TIMEOUT_MS)
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_TIMEOUT_MS
+        )
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         return sock
 
@@ -155,16 +180,22 @@ class Connections:
                 f"cannot listen at {self.plan.ip}:{self.plan.port}: {error.strerror}"
             ) from None
         self._listener.listen(max(16, len(self.plan.receives)))
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(
+            self._listener, selectors.EVENT_READ, self._accept
+        )
 
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # the caller is gone again; a peer that matters calls once more
+        except (
+            OSError
+        ):  # the caller is gone again; a peer that matters calls once more
             return
         sock.settimeout(0)  # the rest is the listener's
         self._callers[sock] = b""
-        self._selector.register(sock, selectors.EVENT_READ, lambda: self._greeting(sock))
+        self._selector.register(
+            sock, selectors.EVENT_READ, lambda: self._greeting(sock)
+        )
 
     def _greeting(self, sock: socket.socket) -> None:
         """Read a peer's hello; unexpected connections are closed."""
@@ -207,7 +238,9 @@ class Connections:
             self._retry(attempt, code)
             return
         attempt.calling = True
-        self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(attempt))
+        self._selector.register(
+            sock, selectors.EVENT_WRITE, lambda: self._connected(attempt)
+        )
 
     def _connected(self, attempt: _Attempt) -> None:
         """Say hello; :meth:`_welcomed` continues."""
@@ -217,8 +250,12 @@ class Connections:
             self._retry(attempt, code)
             return
         order = attempt.order
-        sock.send(_HELLO.pack(_MAGIC, self.plan.index, order.peer, order.size_bytes))
-        self._selector.modify(sock, selectors.EVENT_READ, lambda: self._welcomed(attempt))
+        sock.send(
+            _HELLO.pack(_MAGIC, self.plan.index, order.peer, order.size_bytes)
+        )
+        self._selector.modify(
+            sock, selectors.EVENT_READ, lambda: self._welcomed(attempt)
+        )
 
     def _welcomed(self, attempt: _Attempt) -> None:
         sock = attempt.sock
@@ -230,18 +267,24 @@ class Connections:
             self._retry(attempt, error.errno or errno.ECONNRESET)
             return
         if answer != _WELCOME:
-            raise AgentFailure(f"{_name(attempt.order)} turned the connection away")
+            raise AgentFailure(
+                f"{_name(attempt.order)} turned the connection away"
+            )
         self._selector.unregister(sock)
         self._attempts.remove(attempt)
         self.sendings.append(Sending(attempt.order, sock))
 
     def _retry(self, attempt: _Attempt, code: int) -> None:
-        """Plan the next call on the same socket, unless the reason is one that stays."""
+        """Plan the next call on the same socket, unless the reason is one that
+        stays.
+        """
         if attempt.calling:
             self._selector.unregister(attempt.sock)
         attempt.calling = False
         if code not in _NOT_YET:
-            raise AgentFailure(f"cannot connect to {_name(attempt.order)}: {os.strerror(code)}")
+            raise AgentFailure(
+                f"cannot connect to {_name(attempt.order)}: {os.strerror(code)}"
+            )
         if code == errno.ECONNABORTED:
             return
         attempt.reason = os.strerror(code)
@@ -266,50 +309,62 @@ def _name(order: Outgoing) -> str:
 # ----------------------------------------------------------------------------------------- tcp
 
 
-# Set in every VM's namespace before its sockets are made (names below /proc/sys, with dots).
+# Set in every VM's namespace before its sockets are made (names below
+# /proc/sys, with dots).
 VM_SYSCTLS: tuple[tuple[str, str], ...] = (
-    # Full packets whatever the round-trip time. Each packet is answered by an acknowledgement of
-    # 66 bytes, which a VM that also sends takes from its own cap: 2.2 % of two segments.
+    # Full packets whatever the round-trip time. Each packet is answered by an
+    # acknowledgement of 66 bytes, which a VM that also sends takes from its own
+    # cap: 2.2 % of two segments.
     ("net.ipv4.tcp_tso_rtt_log", "20"),
-    # A receiver's window that does not hold a sender back: with the kernel's 128 kB it begins at
-    # 42 kB, and stood in the way for 40 ms of the first 300 (60 Mbit/s, round trips of 30 ms).
+    # A receiver's window that does not hold a sender back: with the kernel's
+    # 128 kB it begins at 42 kB, and stood in the way for 40 ms of the first 300
+    # (60 Mbit/s, round trips of 30 ms).
     ("net.ipv4.tcp_rmem", "4096 1048576 6291456"),
 )
 
-# Data the kernel holds without having sent it: enough to keep a gigabit busy while an agent waits
-# for its turn on two cores.
+# Data the kernel holds without having sent it: enough to keep a gigabit busy
+# while an agent waits for its turn on two cores.
 NOTSENT_BYTES = 262_144
 
-# Offsets in struct tcp_info (linux/tcp.h): eight one-byte fields, then 32-bit ones.
+# Offsets in struct tcp_info (linux/tcp.h): eight one-byte fields, then 32-bit
+# ones.
 _TCP_INFO_BYTES = 104
 _TOTAL_RETRANS_OFFSET = 100
 _NAME_BYTES = 16  # TCP_CA_NAME_MAX
 
-# A preempted job's connections stand still, for as long as others have its nodes: TCP may not take
-# that for a failure. The backend watches for jobs without progress, because it knows which jobs
-# are preempted.
+# A preempted job's connections stand still, for as long as others have its
+# nodes: TCP may not take that for a failure. The backend watches for jobs
+# without progress, because it knows which jobs are preempted.
 STALL_TIMEOUT_MS = 7 * 24 * 3_600_000
 
-# Nor may the kernel keep for so long, with its network namespace, a connection that nobody has any
-# more: a killed agent's end at once (SO_LINGER of 0 s; accepted ones inherit the listener's).
+# Nor may the kernel keep for so long, with its network namespace, a connection
+# that nobody has any more: a killed agent's end at once (SO_LINGER of 0 s;
+# accepted ones inherit the listener's).
 _RESET, _FINISH = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 LAST_TIMEOUT_MS = 60_000
 
 
 def _in_order(sock: socket.socket) -> None:
-    """Lets the kernel send after the end what is left to send, for LAST_TIMEOUT_MS at most."""
+    """Lets the kernel send after the end what is left to send, for
+    LAST_TIMEOUT_MS at most.
+    """
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FINISH)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LAST_TIMEOUT_MS)
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LAST_TIMEOUT_MS
+        )
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:
     """Pin ``name`` on the socket and verify it by reading back."""
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()
+        )
     except OSError as error:
-        # Without CAP_NET_ADMIN only what net.ipv4.tcp_allowed_congestion_control names may be
-        # chosen, but what the namespace uses anyway is no choice.
+        # Without CAP_NET_ADMIN only what
+        # net.ipv4.tcp_allowed_congestion_control names may be chosen, but what
+        # the namespace uses anyway is no choice.
         if congestion_control(sock) != name:
             raise OSError(
                 error.errno,
@@ -323,7 +378,9 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
 
 def congestion_control(sock: socket.socket) -> str:
     """The name of the congestion control that the socket uses."""
-    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES)
+    raw = sock.getsockopt(
+        socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES
+    )
     return raw.split(b"\0", 1)[0].decode("ascii")
 
 

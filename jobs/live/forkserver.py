@@ -1,10 +1,12 @@
-"""The fork server: a small process that starts agents by forking, in about a millisecond each.
+"""The fork server: a small process that starts agents by forking, in about a
+millisecond each.
 
-A fresh Python takes some 100 ms per agent to start; a fork of one that has the agents' code in
-memory does not. The server is started once, holds nothing but the socket to its caller and one
-process handle per living agent, and does what the caller asks: start an agent, signal an agent,
-close. It acts on its own children alone, and it does not outlive its caller: agents, server and
-caller are chained by parent-death signals and by the ends of their sockets.
+A fresh Python takes some 100 ms per agent to start; a fork of one that has the
+agents' code in memory does not. The server is started once, holds nothing but
+the socket to its caller and one process handle per living agent, and does what
+the caller asks: start an agent, signal an agent, close. It acts on its own
+children alone, and it does not outlive its caller: agents, server and caller
+are chained by parent-death signals and by the ends of their sockets.
 
 Started as ``python -m jobs.live.forkserver FD PARENT_PID``
 by :class:`jobs.live.agent_pool.AgentPool`.
@@ -27,7 +29,14 @@ from fcntl import F_DUPFD, fcntl
 from typing import Any
 
 from jobs import linux
-from jobs.live.agent import EXIT_FAILED, TERMINATING, Agent, Channel, run_to_report, terminate
+from jobs.live.agent import (
+    EXIT_FAILED,
+    TERMINATING,
+    Agent,
+    Channel,
+    run_to_report,
+    terminate,
+)
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
@@ -79,7 +88,9 @@ class ForkServer:
             self._end_children()
 
     def _handle(self) -> None:
-        """Read one packet and do what it asks; the end of the caller's socket is the server's."""
+        """Read one packet and do what it asks; the end of the caller's socket
+        is the server's.
+        """
         packet, fds, _, _ = socket.recv_fds(self._caller, PACKET_LIMIT_BYTES, 1)
         try:
             if not packet:
@@ -120,9 +131,12 @@ class ForkServer:
     def _signal(self, request: SignalRequest) -> None:
         pidfd = self._children.get(request.id)
         if pidfd is None:
-            self._answer(request.id, AgentRefused("no agent of this name is running"))
+            self._answer(
+                request.id, AgentRefused("no agent of this name is running")
+            )
             return
-        # The handle stands for this very process, so a reused number cannot be hit.
+        # The handle stands for this very process, so a reused number cannot be
+        # hit.
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, request.signum)
 
@@ -139,7 +153,9 @@ class ForkServer:
         self._answer(agent_id, AgentExited(code, signum))
 
     def _end_children(self) -> None:
-        """Kill what still runs; a frozen child dies when it is thawed, at the latest."""
+        """Kill what still runs; a frozen child dies when it is thawed, at the
+        latest.
+        """
         for pidfd in self._children.values():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -150,16 +166,26 @@ class ForkServer:
                 self._reap(key.data)
 
     def _answer(self, agent_id: str, answer: Answer) -> None:
-        # A caller that is gone shows as the end of its socket; there is nothing to tell it.
+        # A caller that is gone shows as the end of its socket; there is nothing
+        # to tell it.
         with contextlib.suppress(ConnectionError):
             self._caller.send(pickle.dumps((agent_id, answer)))
 
 
 def _open_log(request: SpawnRequest) -> int:
-    """The log as a file of its own: a link or anything else in its place is refused."""
+    """The log as a file of its own: a link or anything else in its place is
+    refused.
+    """
     if request.log is None:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = (
+        os.O_WRONLY
+        | os.O_CREAT
+        | os.O_APPEND
+        | os.O_NOFOLLOW
+        | os.O_CLOEXEC
+        | os.O_NONBLOCK
+    )
     fd = os.open(request.log, flags, 0o600)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
@@ -170,7 +196,9 @@ def _open_log(request: SpawnRequest) -> int:
     return fd
 
 
-def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pid: int) -> None:
+def _become_agent(
+    request: SpawnRequest, channel_fd: int, log_fd: int, server_pid: int
+) -> None:
     """In the child: take the VM's place and work; never returns."""
     code = EXIT_FAILED
     try:
@@ -180,16 +208,23 @@ def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pi
         code = _work(request, server_pid, channel)
     except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
         with contextlib.suppress(OSError):
-            os.write(2, f"agent {request.id}: {type(error).__name__}: {error}\n".encode())
+            os.write(
+                2,
+                f"agent {request.id}: {type(error).__name__}: {error}\n".encode(),
+            )
     finally:
         os._exit(code)
 
 
 def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
-    """Keep nothing of the server's but the log as output and the channel, which becomes 3."""
+    """Keep nothing of the server's but the log as output and the channel, which
+    becomes 3.
+    """
     null_fd = os.open(os.devnull, os.O_RDONLY)
     # Out of the way of the targets first, so that no dup2 overwrites a source.
-    high = [fcntl(fd, F_DUPFD, 4) for fd in (null_fd, log_fd, log_fd, channel_fd)]
+    high = [
+        fcntl(fd, F_DUPFD, 4) for fd in (null_fd, log_fd, log_fd, channel_fd)
+    ]
     for target, source in enumerate(high):
         os.dup2(source, target)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
@@ -197,14 +232,18 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
 
 
 def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
-    """The exit code of an agent in its place, without privileges; where that fails it says why."""
+    """The exit code of an agent in its place, without privileges; where that
+    fails it says why.
+    """
     try:
         _enter(request)
         agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
     except (OSError, ArithmeticError) as error:
         now_ns = time.monotonic_ns()
-        channel.finish_with(AgentReport(request.plan.index, None, now_ns, error=str(error)))
+        channel.finish_with(
+            AgentReport(request.plan.index, None, now_ns, error=str(error))
+        )
         return EXIT_FAILED
     return run_to_report(agent, channel)
 

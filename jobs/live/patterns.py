@@ -1,7 +1,8 @@
 """Communication patterns: which VM sends how many bytes to which other VM.
 
-In every pattern each VM sends exactly ``volume_bytes`` and receives exactly ``volume_bytes``, so
-that in the hose model every VM loads its send cap and its receive cap alike.
+In every pattern each VM sends exactly ``volume_bytes`` and receives exactly
+``volume_bytes``, so that in the hose model every VM loads its send cap and its
+receive cap alike.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from random import Random
 
 @dataclass(frozen=True)
 class Transfer:
-    """``sender`` and ``receiver`` are VM indices within the job; ``size_bytes`` is payload."""
+    """``sender`` and ``receiver`` are VM indices within the job; ``size_bytes``
+    is payload.
+    """
 
     sender: int
     receiver: int
@@ -22,24 +25,29 @@ class Transfer:
 def receivers(pattern: str, n_vms: int, rng: Random) -> list[int]:
     """The one receiver of each VM, in a ``ring`` or a ``permutation``.
 
-    A permutation is drawn uniformly among those without a fixed point; ``rng`` is read by it alone.
+    A permutation is drawn uniformly among those without a fixed point; ``rng``
+    is read by it alone.
     """
     if pattern == "ring":
         return [*range(1, n_vms), 0]
     receivers = list(range(n_vms))
-    # A shuffle has no fixed point with probability 1/e: three draws on average, unbiased.
+    # A shuffle has no fixed point with probability 1/e: three draws on average,
+    # unbiased.
     while any(i == receiver for i, receiver in enumerate(receivers)):
         rng.shuffle(receivers)
     return receivers
 
 
 def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
-    """Every VM spreads its volume over all others (a shuffle), beginning with its successor.
+    """Every VM spreads its volume over all others (a shuffle), beginning with
+    its successor.
 
-    Taken in this order, one receiver after the other, every round is a permutation.
+    Taken in this order, one receiver after the other, every round is a
+    permutation.
 
-    What does not divide evenly goes, byte by byte, to the nearest successors: the share depends
-    on the distance alone, so the sums at the receivers are exact too.
+    What does not divide evenly goes, byte by byte, to the nearest successors:
+    the share depends on the distance alone, so the sums at the receivers are
+    exact too.
     """
     share, rest = divmod(volume_bytes, n_vms - 1)
     return tuple(
@@ -50,8 +58,11 @@ def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
     )
 
 
-def transfers(pattern: str, n_vms: int, volume_bytes: int, rng: Random) -> tuple[Transfer, ...]:
-    """The transfers of ``pattern`` by sender, each sender's in the order it sends them.
+def transfers(
+    pattern: str, n_vms: int, volume_bytes: int, rng: Random
+) -> tuple[Transfer, ...]:
+    """The transfers of ``pattern`` by sender, each sender's in the order it
+    sends them.
 
     There are two VMs or more. Nothing to send gives no transfers.
     """
@@ -60,4 +71,6 @@ def transfers(pattern: str, n_vms: int, volume_bytes: int, rng: Random) -> tuple
     if pattern == "all-to-all":
         return all_to_all(n_vms, volume_bytes)
     to = receivers(pattern, n_vms, rng)
-    return tuple(Transfer(i, receiver, volume_bytes) for i, receiver in enumerate(to))
+    return tuple(
+        Transfer(i, receiver, volume_bytes) for i, receiver in enumerate(to)
+    )

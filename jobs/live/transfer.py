@@ -1,12 +1,14 @@
 """The transfer agent: one VM's part in a job's communication pattern.
 
-All senders start at the same instant on connections that stand already. A VM with several
-receivers serves them one after the other, in the plan's order: an all-to-all is then a sequence of
-permutations. All at once, several senders would meet at each receiver's cap and lose packets there,
-which cost 5 % of the time. The next one's turn comes when the kernel has sent all for the one
-before: what it only keeps, up to 256 kB, would share the sender's cap with the next one's bytes.
-The clock of a flow stops at the receiver's last byte. The receiver answers with its own count and
-stamps on the same connection; the sender compares: what a report calls acknowledged has arrived.
+All senders start at the same instant on connections that stand already. A VM
+with several receivers serves them one after the other, in the plan's order: an
+all-to-all is then a sequence of permutations. All at once, several senders
+would meet at each receiver's cap and lose packets there, which cost 5 % of the
+time. The next one's turn comes when the kernel has sent all for the one before:
+what it only keeps, up to 256 kB, would share the sender's cap with the next
+one's bytes. The clock of a flow stops at the receiver's last byte. The receiver
+answers with its own count and stamps on the same connection; the sender
+compares: what a report calls acknowledged has arrived.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from jobs.live.transfer_plan import BUFFER_LIMIT_BYTES, Production, TransferPlan
 
 _ACK = struct.Struct("!QQQ")  # bytes counted, instants of first and last byte
 
-# A receiver is woken for so many bytes, or for so small a part of a flow: what arrives is counted
-# late by that much. Large packets come one by one, and waking up costs more than taking them in.
+# A receiver is woken for so many bytes, or for so small a part of a flow: what
+# arrives is counted late by that much. Large packets come one by one, and
+# waking up costs more than taking them in.
 WAKE_BYTES = 131_072
 WAKES_PER_FLOW = 64
 
@@ -54,7 +57,9 @@ class TransferAgent(Agent):
         self._selector = selectors.DefaultSelector()
         self._data = memoryview(bytes(NOTSENT_BYTES))
         self._into = memoryview(bytearray(1 << 20))
-        self._unsent: deque[Sending] = deque()  # in their turn; only the first is sending
+        self._unsent: deque[Sending] = (
+            deque()
+        )  # in their turn; only the first is sending
         self._open = 0  # flows of both directions that are not complete
         self._congestion_control: str | None = None
         total_bytes = sum(order.size_bytes for order in plan.sends)
@@ -65,7 +70,9 @@ class TransferAgent(Agent):
         )
 
     def run(self) -> None:
-        """Move everything; raises AgentFailure or OSError with the reason if that fails."""
+        """Move everything; raises AgentFailure or OSError with the reason if
+        that fails.
+        """
         try:
             self._connections.establish()
             self._prepare()
@@ -105,23 +112,34 @@ class TransferAgent(Agent):
 
     def _prepare(self) -> None:
         """Register all flows; from here on a turn of the loop is all there is."""
-        notsent_bytes = BUFFER_LIMIT_BYTES if self._production else NOTSENT_BYTES
+        notsent_bytes = (
+            BUFFER_LIMIT_BYTES if self._production else NOTSENT_BYTES
+        )
         self._selector.register(self._channel, _READ)
         for sending in self._connections.sendings:
             # So that progress follows the network, not the kernel's buffers.
-            sending.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, notsent_bytes)
+            sending.sock.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, notsent_bytes
+            )
             if self._production:
-                # By default a chunk's last, short segment waits until the one before has been
-                # acknowledged, which a receiver may put off for 40 ms.
-                sending.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # By default a chunk's last, short segment waits until the one
+                # before has been acknowledged, which a receiver may put off for
+                # 40 ms.
+                sending.sock.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+                )
             self._selector.register(sending.sock, _READ, sending)
             sending.watched = _READ
         self._unsent.extend(self._connections.sendings)
         for receiving in self._connections.receivings:
-            receiving.wake_for(min(WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW))
+            receiving.wake_for(
+                min(WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW)
+            )
             self._selector.register(receiving.sock, _READ, receiving)
         sockets = [sending.sock for sending in self._connections.sendings]
-        sockets += [receiving.sock for receiving in self._connections.receivings]
+        sockets += [
+            receiving.sock for receiving in self._connections.receivings
+        ]
         self._open = len(sockets)
         names = sorted({congestion_control(sock) for sock in sockets})
         self._congestion_control = ",".join(names) or None
@@ -143,7 +161,9 @@ class TransferAgent(Agent):
                 self._channel.heard()
 
     def _produce(self, now_ns: int) -> float:
-        """Let the application work; returns how long the loop may wait, in seconds."""
+        """Let the application work; returns how long the loop may wait, in
+        seconds.
+        """
         wait_s = self._plan.progress_every_s
         production = self._production
         if production is None or production.finished:
@@ -161,10 +181,15 @@ class TransferAgent(Agent):
         """Bytes that ``sending`` may hand to the kernel now."""
         if self._production is None:
             return sending.left_bytes
-        return min(sending.left_bytes, self._production.produced_bytes - self._sent_bytes)
+        return min(
+            sending.left_bytes,
+            self._production.produced_bytes - self._sent_bytes,
+        )
 
     def _watch_sending(self) -> None:
-        """Wait for room only where there is something to send: a selector would spin."""
+        """Wait for room only where there is something to send: a selector would
+        spin.
+        """
         while self._unsent and self._unsent[0].acknowledged_ns is not None:
             self._unsent.popleft()
         if self._unsent:
@@ -191,10 +216,14 @@ class TransferAgent(Agent):
         sending.sent_bytes += n
         self._sent_bytes += n
         if not sending.left_bytes:
-            sending.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1)
+            sending.sock.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1
+            )
 
     def _hear(self, sending: Sending) -> None:
-        """Read the receiver's acknowledgement and hold it against what was sent."""
+        """Read the receiver's acknowledgement and hold it against what was
+        sent.
+        """
         try:
             data = sending.sock.recv(_ACK.size - len(sending.answer))
         except BlockingIOError:
@@ -206,7 +235,9 @@ class TransferAgent(Agent):
         sending.answer += data
         if len(sending.answer) < _ACK.size:
             return
-        sending.acknowledged_bytes, _, sending.acknowledged_ns = _ACK.unpack(sending.answer)
+        sending.acknowledged_bytes, _, sending.acknowledged_ns = _ACK.unpack(
+            sending.answer
+        )
         self._selector.unregister(sending.sock)
         self._open -= 1
         if sending.acknowledged_bytes != sending.order.size_bytes:
@@ -216,7 +247,9 @@ class TransferAgent(Agent):
             )
 
     def _take_in(self) -> None:
-        """Count payload that waits to be read: it is not sent again where the job resumes."""
+        """Count payload that waits to be read: it is not sent again where the
+        job resumes.
+        """
         if self._start_ns is None:
             return
         for receiving in self._connections.receivings:
@@ -243,7 +276,9 @@ class TransferAgent(Agent):
             receiving.wake_for(receiving.left_bytes)
         if receiving.left_bytes == 0:
             receiving.last_ns = now_ns
-            receiving.sock.send(_ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns))
+            receiving.sock.send(
+                _ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns)
+            )
             self._selector.unregister(receiving.sock)
             self._open -= 1
         return True

@@ -1,16 +1,18 @@
-"""The plan of a transfer, and the pace at which its application produces the data. Pure.
+"""The plan of a transfer, and the pace at which its application produces the
+data. Pure.
 
-:class:`Production` is a discrete producer for the demand curve of DCloud's Eq. 1; the caller
-supplies all instants and CPU times. At progress x the application can produce c(x) bit/s; its VM
-carries at most b(t). Eq. 1 lets it advance at the smaller of the two. Here the curve is cut into
-chunks of a few milliseconds. The production of a chunk overlaps the sending of the ones before, as
-far as a small buffer allows:
+:class:`Production` is a discrete producer for the demand curve of DCloud's Eq.
+1; the caller supplies all instants and CPU times. At progress x the application
+can produce c(x) bit/s; its VM carries at most b(t). Eq. 1 lets it advance at
+the smaller of the two. Here the curve is cut into chunks of a few milliseconds.
+The production of a chunk overlaps the sending of the ones before, as far as a
+small buffer allows:
 
 * where c(x) < b the buffer is nearly empty and the pace is the chunks' own time;
 * where c(x) > b the buffer is full and a chunk is begun only when the network made room.
 
-Time in which production was blocked is lost: what the network refuses now is not caught up later
-at more than c(x).
+Time in which production was blocked is lost: what the network refuses now is
+not caught up later at more than c(x).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ Curve = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Outgoing:
-    """``size_bytes`` of payload to send to VM ``peer``, which listens at ``ip``:``port``."""
+    """``size_bytes`` of payload to send to VM ``peer``, which listens at
+    ``ip``:``port``.
+    """
 
     peer: int
     ip: str
@@ -45,11 +49,13 @@ class Incoming:
 
 @dataclass(frozen=True)
 class TransferPlan(Plan):
-    """The part of VM ``index`` in a transfer: ``sends`` in this order, one by one.
+    """The part of VM ``index`` in a transfer: ``sends`` in this order, one by
+    one.
 
-    ``demand`` is the demand curve c(x) (DCloud, Eq. 1) with the *payload* rate that the
-    application of this VM can produce up to that progress; empty means that it is never the
-    application that limits. ``cpu_share`` is the share of a core it uses while it produces.
+    ``demand`` is the demand curve c(x) (DCloud, Eq. 1) with the *payload* rate
+    that the application of this VM can produce up to that progress; empty means
+    that it is never the application that limits. ``cpu_share`` is the share of
+    a core it uses while it produces.
 
     ``connect_timeout_s`` runs until all connections stand.
     """
@@ -68,23 +74,42 @@ class TransferPlan(Plan):
         return sum(flow.size_bytes for flow in self.receives)
 
     def done_share(self, progress: Progress) -> float | None:
-        return progress.received_bytes / self.receives_bytes if self.receives else None
+        return (
+            progress.received_bytes / self.receives_bytes
+            if self.receives
+            else None
+        )
 
     def readdressed(self, ips: Sequence[str]) -> TransferPlan:
-        sends = tuple(replace(order, ip=ips[order.peer]) for order in self.sends)
+        sends = tuple(
+            replace(order, ip=ips[order.peer]) for order in self.sends
+        )
         return replace(self, ip=ips[self.index], sends=sends)
 
-    def remaining(self, report: AgentReport | None, arrived: Arrived) -> TransferPlan:  # noqa: ARG002
+    def remaining(
+        self,
+        report: AgentReport | None,  # noqa: ARG002
+        arrived: Arrived,
+    ) -> TransferPlan:
         """The payload that receivers have not counted.
 
-        A stretch of the demand curve in which nothing is sent cannot be divided: it is done again.
+        A stretch of the demand curve in which nothing is sent cannot be
+        divided: it is done again.
         """
         sends = [
-            replace(order, size_bytes=order.size_bytes - arrived.get((self.index, order.peer), 0))
+            replace(
+                order,
+                size_bytes=order.size_bytes
+                - arrived.get((self.index, order.peer), 0),
+            )
             for order in self.sends
         ]
         receives = [
-            replace(flow, size_bytes=flow.size_bytes - arrived.get((flow.peer, self.index), 0))
+            replace(
+                flow,
+                size_bytes=flow.size_bytes
+                - arrived.get((flow.peer, self.index), 0),
+            )
             for flow in self.receives
         ]
         left = tuple(order for order in sends if order.size_bytes > 0)
@@ -94,17 +119,24 @@ class TransferPlan(Plan):
             self,
             sends=left,
             receives=tuple(flow for flow in receives if flow.size_bytes > 0),
-            demand=curve_after(self.demand, done / total) if self.demand and left else (),
+            demand=curve_after(self.demand, done / total)
+            if self.demand and left
+            else (),
         )
 
 
 def curve_after(curve: Curve, sent_share: float) -> Curve:
-    """The demand curve from where ``sent_share`` of all bytes are sent, stretched to 0..1 again.
+    """The demand curve from where ``sent_share`` of all bytes are sent,
+    stretched to 0..1 again.
 
-    With τ and the total both reduced in proportion, the rest takes as long as it would have.
+    With τ and the total both reduced in proportion, the rest takes as long as
+    it would have.
     """
     starts = [0.0, *(end for end, _ in curve)]
-    areas = [(b - a) * rate for (a, b), (_, rate) in zip(pairwise(starts), curve, strict=True)]
+    areas = [
+        (b - a) * rate
+        for (a, b), (_, rate) in zip(pairwise(starts), curve, strict=True)
+    ]
     done = sent_share * sum(areas)
     x0 = 0.0
     for start, (end, rate), area in zip(starts, curve, areas, strict=False):
@@ -123,14 +155,16 @@ def curve_after(curve: Curve, sent_share: float) -> Curve:
 
 NS_PER_S = 1_000_000_000
 
-# Short enough that the buffer of a few chunks is small beside any transfer worth measuring, long
-# enough that 32 agents on two cores spend their time on bytes and not on waking up.
+# Short enough that the buffer of a few chunks is small beside any transfer
+# worth measuring, long enough that 32 agents on two cores spend their time on
+# bytes and not on waking up.
 CHUNK_S = 0.005
 CHUNK_LIMIT_BYTES = 65536
 BUFFER_S = 0.020
 BUFFER_LIMIT_BYTES = 131_072
 
-# An agent that the machine woke up late may catch up this much; what is beyond it is a pause.
+# An agent that the machine woke up late may catch up this much; what is beyond
+# it is a pause.
 LATENESS_LIMIT_NS = 20_000_000
 
 
@@ -144,34 +178,51 @@ class Phase:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The unit of production; ``buffer_bytes`` is how much may wait when it is finished."""
+    """The unit of production; ``buffer_bytes`` is how much may wait when it is
+    finished.
+    """
 
     size_bytes: int
     duration_ns: int
     buffer_bytes: int
 
 
-def phases(total_bytes: int, steps: Sequence[tuple[float, int]]) -> tuple[Phase, ...]:
-    """The steps ``(progress_end, rate_bps)`` of c(x) as phases whose sizes sum to the total.
+def phases(
+    total_bytes: int, steps: Sequence[tuple[float, int]]
+) -> tuple[Phase, ...]:
+    """The steps ``(progress_end, rate_bps)`` of c(x) as phases whose sizes sum
+    to the total.
 
-    Progress is that of the job, not of its bytes: with τ = 8·total / ∫c(x)dx a step of width w
-    lasts w·τ at infinite bandwidth and yields w·τ·c of the bytes, perhaps none.
+    Progress is that of the job, not of its bytes: with τ = 8·total / ∫c(x)dx a
+    step of width w lasts w·τ at infinite bandwidth and yields w·τ·c of the
+    bytes, perhaps none.
     """
     starts = [0.0, *(end for end, _ in steps[:-1])]
-    areas = [(end - start) * rate for start, (end, rate) in zip(starts, steps, strict=True)]
+    areas = [
+        (end - start) * rate
+        for start, (end, rate) in zip(starts, steps, strict=True)
+    ]
     tau_s = 8 * total_bytes / sum(areas)
     out: list[Phase] = []
     area, done = 0.0, 0
     for start, (end, _), step_area in zip(starts, steps, areas, strict=True):
         area += step_area
-        until = total_bytes if end == steps[-1][0] else round(total_bytes * area / sum(areas))
+        until = (
+            total_bytes
+            if end == steps[-1][0]
+            else round(total_bytes * area / sum(areas))
+        )
         out.append(Phase(until - done, round((end - start) * tau_s * NS_PER_S)))
         done = until
     return tuple(out)
 
 
-def chunks(total_bytes: int, steps: Sequence[tuple[float, int]]) -> Iterator[Chunk]:
-    """The phases cut into chunks; sizes and durations sum exactly to those of the phases."""
+def chunks(
+    total_bytes: int, steps: Sequence[tuple[float, int]]
+) -> Iterator[Chunk]:
+    """The phases cut into chunks; sizes and durations sum exactly to those of
+    the phases.
+    """
     for phase in phases(total_bytes, steps):
         n = max(
             1,
@@ -179,7 +230,9 @@ def chunks(total_bytes: int, steps: Sequence[tuple[float, int]]) -> Iterator[Chu
             -(-phase.size_bytes // CHUNK_LIMIT_BYTES),
         )
         largest = -(-phase.size_bytes // n)
-        in_time = round(phase.size_bytes * BUFFER_S * NS_PER_S / max(1, phase.duration_ns))
+        in_time = round(
+            phase.size_bytes * BUFFER_S * NS_PER_S / max(1, phase.duration_ns)
+        )
         buffer_bytes = max(2 * largest, min(in_time, BUFFER_LIMIT_BYTES))
         for i in range(n):
             yield Chunk(
@@ -192,16 +245,22 @@ def chunks(total_bytes: int, steps: Sequence[tuple[float, int]]) -> Iterator[Chu
 class Production:
     """Bytes that the application has produced by now.
 
-    Call :meth:`advance` with the present whenever something may have changed. ``cpu_share`` is
-    the CPU a chunk costs, as a share of its duration: a chunk is finished when both its time has
-    passed and its CPU time has been burnt, so a VM that gets less CPU produces more slowly.
+    Call :meth:`advance` with the present whenever something may have changed.
+    ``cpu_share`` is the CPU a chunk costs, as a share of its duration: a chunk
+    is finished when both its time has passed and its CPU time has been burnt,
+    so a VM that gets less CPU produces more slowly.
     """
 
     def __init__(
-        self, total_bytes: int, steps: Sequence[tuple[float, int]], cpu_share: float
+        self,
+        total_bytes: int,
+        steps: Sequence[tuple[float, int]],
+        cpu_share: float,
     ) -> None:
         self.produced_bytes = 0
-        self.due_ns: int | None = None  # when the present chunk's time is over; None: blocked
+        self.due_ns: int | None = (
+            None  # when the present chunk's time is over; None: blocked
+        )
         self.cpu_due_ns = 0  # CPU time at which its burning is over
         self._chunks = chunks(total_bytes, steps)
         self._cpu_share = cpu_share
@@ -212,28 +271,43 @@ class Production:
         return self._chunk is None
 
     def cpu_missing_ns(self, cpu_ns: int) -> int:
-        """CPU time that the chunk in production still has to burn at CPU time ``cpu_ns``."""
+        """CPU time that the chunk in production still has to burn at CPU time
+        ``cpu_ns``.
+        """
         return 0 if self.due_ns is None else max(0, self.cpu_due_ns - cpu_ns)
 
     def advance(self, now_ns: int, cpu_ns: int, sent_bytes: int) -> None:
-        """Finish and begin chunks up to ``now_ns``, with ``sent_bytes`` gone to the network."""
+        """Finish and begin chunks up to ``now_ns``, with ``sent_bytes`` gone to
+        the network.
+        """
         while self._chunk is not None:
             if self.due_ns is None:
                 if not self._room(self._chunk, sent_bytes):
                     return
                 self._begin(self._chunk, now_ns, cpu_ns)
-            if self.due_ns is None or now_ns < self.due_ns or cpu_ns < self.cpu_due_ns:
+            if (
+                self.due_ns is None
+                or now_ns < self.due_ns
+                or cpu_ns < self.cpu_due_ns
+            ):
                 return
             due_ns, cpu_due_ns = self.due_ns, self.cpu_due_ns
             self.produced_bytes += self._chunk.size_bytes
             self._chunk, self.due_ns = next(self._chunks, None), None
             if self._chunk is not None and self._room(self._chunk, sent_bytes):
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
-                self._begin(self._chunk, begun_ns, max(cpu_due_ns, cpu_ns - LATENESS_LIMIT_NS))
+                self._begin(
+                    self._chunk,
+                    begun_ns,
+                    max(cpu_due_ns, cpu_ns - LATENESS_LIMIT_NS),
+                )
 
     def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
         waiting_bytes = self.produced_bytes - sent_bytes
-        return waiting_bytes == 0 or waiting_bytes + chunk.size_bytes <= chunk.buffer_bytes
+        return (
+            waiting_bytes == 0
+            or waiting_bytes + chunk.size_bytes <= chunk.buffer_bytes
+        )
 
     def _begin(self, chunk: Chunk, now_ns: int, cpu_ns: int) -> None:
         self.due_ns = now_ns + chunk.duration_ns

@@ -1,1 +1,3 @@
-"""Synthetic jobs and jobs of traces: random streams by name, one distribution per quantity."""
+"""Synthetic jobs and jobs of traces: random streams by name, one distribution
+per quantity.
+"""

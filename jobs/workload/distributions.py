@@ -1,4 +1,6 @@
-"""Random streams by name, normal distributions with a floor, stratified sampling."""
+"""Random streams by name, normal distributions with a floor, stratified
+sampling.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +19,51 @@ Rule = Literal["redraw", "clamp"]
 
 _MOST_ROUNDS = 10_000
 _FARTHEST = 2.0
-"""Deviations from the mean to the floor: farther up, one draw in 44 is left, and drawing lasts."""
+"""Deviations from the mean to the floor: farther up, one draw in 44 is left,
+and drawing lasts.
+"""
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """The random generator of that name under ``seed``: always the same, independent of all others.
+    """The random generator of that name under ``seed``: always the same,
+    independent of all others.
 
-    numpy's SeedSequence is spawned with the name's digest as its key, so that streams need no
-    common parent and no order in which they are asked for.
+    numpy's SeedSequence is spawned with the name's digest as its key, so that
+    streams need no common parent and no order in which they are asked for.
     """
-    digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
-    key = tuple(int.from_bytes(digest[k : k + 4], "big") for k in range(0, 16, 4))
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    digest = hashlib.sha256(
+        "/".join(str(name) for name in names).encode()
+    ).digest()
+    key = tuple(
+        int.from_bytes(digest[k : k + 4], "big") for k in range(0, 16, 4)
+    )
+    return np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
+    )
 
 
-def choose(seed: int, names: Sequence[str], values: Floats, weights: Floats, count: int) -> Floats:
-    """``count`` of the values, each with probability as its weight; a prefix never changes."""
+def choose(
+    seed: int, names: Sequence[str], values: Floats, weights: Floats, count: int
+) -> Floats:
+    """``count`` of the values, each with probability as its weight; a prefix
+    never changes.
+    """
     ends = np.cumsum(weights / weights.sum())
     quantiles = stream(seed, *names).random(count)
-    return values[np.minimum(np.searchsorted(ends, quantiles, side="right"), len(values) - 1)]
+    return values[
+        np.minimum(
+            np.searchsorted(ends, quantiles, side="right"), len(values) - 1
+        )
+    ]
 
 
 @dataclass(frozen=True)
 class NormalDistribution:
-    """A normal distribution. A draw below ``low`` is drawn again, or clamped to ``low``.
+    """A normal distribution. A draw below ``low`` is drawn again, or clamped to
+    ``low``.
 
-    Redrawing gives the normal distribution truncated at ``low``; its mean is above ``mean``.
+    Redrawing gives the normal distribution truncated at ``low``; its mean is
+    above ``mean``.
     """
 
     mean: float
@@ -51,7 +72,10 @@ class NormalDistribution:
     rule: Rule = "redraw"
 
     def __post_init__(self) -> None:
-        if self.rule == "redraw" and self.mean + _FARTHEST * self.sigma < self.low:
+        if (
+            self.rule == "redraw"
+            and self.mean + _FARTHEST * self.sigma < self.low
+        ):
             raise ValueError(
                 f"a mean of {self.mean:g} with deviation {self.sigma:g} hardly ever reaches "
                 f"{self.low:g}: draws below that are drawn again"
@@ -60,25 +84,33 @@ class NormalDistribution:
     def draw(self, seed: int, name: str, count: int) -> Floats:
         """``count`` values, shape ``(count,)``.
 
-        Value k depends on seed, name and k alone: more values leave the first ones as they are,
-        and the same normal numbers stand behind every mean and sigma (common random numbers).
+        Value k depends on seed, name and k alone: more values leave the first
+        ones as they are, and the same normal numbers stand behind every mean
+        and sigma (common random numbers).
         """
-        values = self.mean + self.sigma * stream(seed, name, 0).standard_normal(count)
+        values = self.mean + self.sigma * stream(seed, name, 0).standard_normal(
+            count
+        )
         if self.rule == "clamp":
             return np.maximum(values, self.low)
         round_ = 0
         while np.any(short := values < self.low):
             round_ += 1
             if round_ > _MOST_ROUNDS:
-                raise ValueError(f"{name}: no draw of {self} reaches {self.low:g}")
-            again = self.mean + self.sigma * stream(seed, name, round_).standard_normal(count)
+                raise ValueError(
+                    f"{name}: no draw of {self} reaches {self.low:g}"
+                )
+            again = self.mean + self.sigma * stream(
+                seed, name, round_
+            ).standard_normal(count)
             values[short] = again[short]
         return values
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The chosen jobs (rising indices), their mean size, and the number of large ones.
+    """The chosen jobs (rising indices), their mean size, and the number of
+    large ones.
 
     ``again`` of them stand there because jobs of their size ran out.
     """
@@ -89,25 +121,33 @@ class Sample:
     again: int = 0
 
 
-def stratified(sizes: Sequence[int], count: int, mean: float, largest: int, seed: int) -> Sample:
-    """``count`` jobs with about ``mean`` VMs on average, none above ``largest``.
+def stratified(
+    sizes: Sequence[int], count: int, mean: float, largest: int, seed: int
+) -> Sample:
+    """``count`` jobs with about ``mean`` VMs on average, none above
+    ``largest``.
 
-    Stratified sampling of two groups, below the wanted mean and from it on: as many of each as
-    bring their means together to it, inside a group at random. A group whose jobs run out is
-    gone through again, none of its jobs more than once more than another. Raises ValueError where
-    a group is empty. O(n).
+    Stratified sampling of two groups, below the wanted mean and from it on: as
+    many of each as bring their means together to it, inside a group at random.
+    A group whose jobs run out is gone through again, none of its jobs more than
+    once more than another. Raises ValueError where a group is empty. O(n).
     """
     size = np.asarray(sizes, dtype=np.float64)
     small = np.flatnonzero(size < mean)
     large = np.flatnonzero((size >= mean) & (size <= largest))
     if not len(small) or not len(large):
-        raise ValueError(f"no jobs on both sides of {mean:g} VMs and up to {largest}")
+        raise ValueError(
+            f"no jobs on both sides of {mean:g} VMs and up to {largest}"
+        )
     low, high = float(size[small].mean()), float(size[large].mean())
     many = round(count * (mean - low) / (high - low))
     again = max(0, many - len(large)) + max(0, count - many - len(small))
     taken = np.sort(
         np.concatenate(
-            (_some(small, count - many, seed, "small"), _some(large, many, seed, "large"))
+            (
+                _some(small, count - many, seed, "small"),
+                _some(large, many, seed, "large"),
+            )
         )
     )
     chosen: Floats = size[taken]
@@ -116,6 +156,9 @@ def stratified(sizes: Sequence[int], count: int, mean: float, largest: int, seed
 
 def _some(members: Ints, count: int, seed: int, name: str) -> Ints:
     rounds = stream(seed, "strata", name)  # the name decides on the numbers
-    whole = [rounds.permutation(len(members)) for _ in range(max(1, -(-count // len(members))))]
+    whole = [
+        rounds.permutation(len(members))
+        for _ in range(max(1, -(-count // len(members))))
+    ]
     out: Ints = members[np.concatenate(whole)[:count]]
     return out

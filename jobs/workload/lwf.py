@@ -1,8 +1,10 @@
-"""Haizea's lease workloads: XML leases, or the older form of one line of numbers a lease.
+"""Haizea's lease workloads: XML leases, or the older form of one line of
+numbers a lease.
 
-The older line is ``arrival start duration real-duration nodes cpus memory disk image size``, where
-a start of -1 is none (best effort). In XML a lease with an exact start is an advance reservation,
-one that is to start now is immediate, one without is best effort.
+The older line is ``arrival start duration real-duration nodes cpus memory disk
+image size``, where a start of -1 is none (best effort). In XML a lease with an
+exact start is an advance reservation, one that is to start now is immediate,
+one without is best effort.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
 LEASE_KINDS: tuple[LeaseKind, ...] = get_args(LeaseKind)
 
-_TYPES: dict[LeaseKind, LeaseType] = {"AR": "advance", "IM": "immediate", "BE": "best-effort"}
+_TYPES: dict[LeaseKind, LeaseType] = {
+    "AR": "advance",
+    "IM": "immediate",
+    "BE": "best-effort",
+}
 
 LINE_FIELDS = (
     "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
@@ -33,9 +39,11 @@ _TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A lease that is asked for. Times in seconds; ``cores`` and ``memory_mb`` are per node.
+    """A lease that is asked for. Times in seconds; ``cores`` and ``memory_mb``
+    are per node.
 
-    ``real_s`` is how long it is really used, where it is known to end before its time.
+    ``real_s`` is how long it is really used, where it is known to end before
+    its time.
     """
 
     name: str
@@ -51,7 +59,9 @@ class LeaseRecord:
 
 
 def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
-    """The leases of a file of either form. Raises :class:`TraceErrors`, and OSError."""
+    """The leases of a file of either form. Raises :class:`TraceErrors`, and
+    OSError.
+    """
     complaints = Complaints()
     lines: list[str] = []
     with complaints.reading(path) as source:
@@ -60,17 +70,21 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
             complaints.line += 1
     start = next((text.lstrip() for text in lines if text.strip()), "")
     xml = start.startswith("<")
-    leases = _Xml(complaints).read(lines) if xml else _read_lines(lines, complaints)
+    leases = (
+        _Xml(complaints).read(lines) if xml else _read_lines(lines, complaints)
+    )
     return complaints.trace(path, leases, lenient=lenient, noun="lease")
 
 
 def requests_of(
     leases: Sequence[LeaseRecord], *, memory: bool = True, margin_s: float = 0.0
 ) -> tuple[JobRequest, ...]:
-    """Leases as requests: each node a VM that computes; ``memory`` False asks for none.
+    """Leases as requests: each node a VM that computes; ``memory`` False asks
+    for none.
 
-    A lease's real duration is the truth behind its stated one, where it is known. It is booked for
-    ``margin_s`` more than it states, as its VMs take a moment to start and to end.
+    A lease's real duration is the truth behind its stated one, where it is
+    known. It is booked for ``margin_s`` more than it states, as its VMs take a
+    moment to start and to end.
     """
     return tuple(
         JobRequest(
@@ -106,14 +120,18 @@ def _read_lines(lines: list[str], complaints: Complaints) -> list[LeaseRecord]:
     return leases
 
 
-def _lease_of_line(text: str, line: int, complaints: Complaints) -> LeaseRecord | None:
+def _lease_of_line(
+    text: str, line: int, complaints: Complaints
+) -> LeaseRecord | None:
     words = list(re.finditer(r"\S+", text))
     if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
         message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
         complaints.add(line, words[0].start() + 1, message)
         return None
     if len(words) != len(LINE_FIELDS):
-        complaints.add_of_count(line, words[-1].end(), len(words), len(LINE_FIELDS))
+        complaints.add_of_count(
+            line, words[-1].end(), len(words), len(LINE_FIELDS)
+        )
         return None
     values: list[int] = []
     for k, word in enumerate(words[:8]):
@@ -125,7 +143,9 @@ def _lease_of_line(text: str, line: int, complaints: Complaints) -> LeaseRecord 
         values.append(int(word.group()))
     arrival, start, duration, real, nodes, cores, memory, _ = values
     if 0 <= start < arrival:
-        message = f"field 2 (start): {start} s is before the arrival at {arrival} s"
+        message = (
+            f"field 2 (start): {start} s is before the arrival at {arrival} s"
+        )
         complaints.add(line, words[1].start() + 1, message)
         return None
     kind: LeaseKind = "BE" if start < 0 else "IM" if start == arrival else "AR"
@@ -154,9 +174,13 @@ def _objection(field: str, word: str) -> str | None:
     return None
 
 
-def _in_order(lease: LeaseRecord, above: list[LeaseRecord], complaints: Complaints) -> bool:
+def _in_order(
+    lease: LeaseRecord, above: list[LeaseRecord], complaints: Complaints
+) -> bool:
     latest = (above[-1].arrival_s, above[-1].line) if above else (0.0, 0)
-    return not complaints.is_early(lease.line, 1, "arrival", lease.arrival_s, latest)
+    return not complaints.is_early(
+        lease.line, 1, "arrival", lease.arrival_s, latest
+    )
 
 
 # ------------------------------------------------------------------ XML
@@ -189,8 +213,14 @@ class _Xml:
             self._complaints.add_of_file(line, column, wrong)
         except expat.ExpatError as error:
             cut = "no element found" in str(error) or "unclosed" in str(error)
-            wrong = "the file is cut off here" if cut else expat.ErrorString(error.code)
-            self._complaints.add_of_file(error.lineno, error.offset + 1, f"not XML: {wrong}")
+            wrong = (
+                "the file is cut off here"
+                if cut
+                else expat.ErrorString(error.code)
+            )
+            self._complaints.add_of_file(
+                error.lineno, error.offset + 1, f"not XML: {wrong}"
+            )
         except (LookupError, ValueError) as error:  # of the declared encoding
             self._complaints.add_of_file(*self._place(), f"not XML: {error}")
         return self._leases
@@ -199,7 +229,10 @@ class _Xml:
         raise _DocumentTypeError
 
     def _place(self) -> tuple[int, int]:
-        return self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+        return (
+            self._parser.CurrentLineNumber,
+            self._parser.CurrentColumnNumber + 1,
+        )
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         place = self._place()
@@ -208,7 +241,10 @@ class _Xml:
         if self._now is None:
             return
         if tag == "res":
-            self._now[f"res {attributes.get('type', '')}"] = (attributes.get("amount", ""), *place)
+            self._now[f"res {attributes.get('type', '')}"] = (
+                attributes.get("amount", ""),
+                *place,
+            )
         elif tag in ("start", "now"):
             self._now[tag] = ("", *place)
         for key, value in attributes.items():
@@ -228,23 +264,41 @@ class _Xml:
             self._known[lease.name] = lease.line
             self._leases.append(lease)
 
-    def _lease(self, given: dict[str, tuple[str, int, int]]) -> LeaseRecord | None:
+    def _lease(
+        self, given: dict[str, tuple[str, int, int]]
+    ) -> LeaseRecord | None:
         found = self._complaints.found
         arrival_s = self._time(given, "lease-request arrival")
         duration_s = self._time(given, "duration time")
         nodes = self._count(given, "node-set numnodes", 0)
-        start_s = self._time(given, "exact time") if "exact time" in given else None
-        real_s = self._time(given, "realduration time") if "realduration time" in given else None
+        start_s = (
+            self._time(given, "exact time") if "exact time" in given else None
+        )
+        real_s = (
+            self._time(given, "realduration time")
+            if "realduration time" in given
+            else None
+        )
         cores = self._count(given, "res CPU", 100)
         memory_mb = self._count(given, "res Memory", 1024)
         name = self._name(given)
-        if start_s is not None and arrival_s is not None and start_s < arrival_s:
+        if (
+            start_s is not None
+            and arrival_s is not None
+            and start_s < arrival_s
+        ):
             _, line, column = given["exact time"]
             wrong = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
             self._complaints.add(line, column, wrong)
-        if self._complaints.found > found or arrival_s is None or duration_s is None:
+        if (
+            self._complaints.found > found
+            or arrival_s is None
+            or duration_s is None
+        ):
             return None
-        kind: LeaseKind = "IM" if "now" in given else "BE" if start_s is None else "AR"
+        kind: LeaseKind = (
+            "IM" if "now" in given else "BE" if start_s is None else "AR"
+        )
         return LeaseRecord(
             name,
             kind,
@@ -259,20 +313,32 @@ class _Xml:
         )
 
     def _name(self, given: dict[str, tuple[str, int, int]]) -> str:
-        name, line, column = given.get("lease id", (str(len(self._leases) + 1), 0, 0))
+        name, line, column = given.get(
+            "lease id", (str(len(self._leases) + 1), 0, 0)
+        )
         if not (name.isascii() and name.isdecimal()):
             return name
         number = whole_number(name, 40)
         if number is None:
-            self._complaints.add(line, column, f"lease id: {shown(name)} is too long for a number")
+            self._complaints.add(
+                line,
+                column,
+                f"lease id: {shown(name)} is too long for a number",
+            )
         return f"lease-{number or 0:05}"
 
-    def _time(self, given: dict[str, tuple[str, int, int]], key: str) -> float | None:
+    def _time(
+        self, given: dict[str, tuple[str, int, int]], key: str
+    ) -> float | None:
         """``HH:MM:SS.FF`` in seconds."""
         text, line, column = given.get(key, ("", *self._begun))
         match = _TIME.fullmatch(text)
         if match is None:
-            wrong = f"{shown(text)} is no time as 01:30:00.00" if text else "is missing"
+            wrong = (
+                f"{shown(text)} is no time as 01:30:00.00"
+                if text
+                else "is missing"
+            )
             self._complaints.add(line, column, f"{key}: {wrong}")
             return None
         hours, minutes, seconds, fraction = match.groups()
@@ -281,10 +347,16 @@ class _Xml:
             self._complaints.add(line, column, f"{key}: must be above 0")
         return whole + float(f"0.{fraction or 0}")
 
-    def _count(self, given: dict[str, tuple[str, int, int]], key: str, absent: int) -> int:
+    def _count(
+        self, given: dict[str, tuple[str, int, int]], key: str, absent: int
+    ) -> int:
         text, line, column = given.get(key, (str(absent), *self._begun))
         value = whole_number(text, 9) or 0
         if value < 1:
-            wrong = f"{shown(text)} is no number above 0" if key in given else "is missing"
+            wrong = (
+                f"{shown(text)} is no number above 0"
+                if key in given
+                else "is missing"
+            )
             self._complaints.add(line, column, f"{key}: {wrong}")
         return value

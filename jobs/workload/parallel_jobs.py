@@ -1,7 +1,8 @@
-"""Parallel jobs of traces and workload models as columns, a million of them at need.
+"""Parallel jobs of traces and workload models as columns, a million of them at
+need.
 
-One row is one job; requests are made of rows one at a time (:class:`Requests`), so that a large
-trace costs some 60 bytes a job until a job is looked at.
+One row is one job; requests are made of rows one at a time (:class:`Requests`),
+so that a large trace costs some 60 bytes a job until a job is looked at.
 """
 
 from __future__ import annotations
@@ -29,21 +30,26 @@ MEAN_OF_MAX = 0.55
 """Avg_B over Max_B: halfway between a tenth of it and the whole."""
 
 CAP_BPS = 455_000_000
-"""The cap of Max_B that gives the means of the paper's Table 1 (250 Mbit/s = 0.55 of it)."""
+"""The cap of Max_B that gives the means of the paper's Table 1 (250 Mbit/s =
+0.55 of it).
+"""
 
 
 class NoSpan(ValueError):
-    """Jobs that are all submitted at once, or hold no work: they have no load to scale."""
+    """Jobs that are all submitted at once, or hold no work: they have no load
+    to scale.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class ParallelJobs:
     """Columns in order of submission, shapes ``(n,)``.
 
-    ``number`` names a job, ``line`` is where a file asks for it (0: nowhere). ``stated_s`` is NaN
-    where no running time was stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps``
-    are the CPU uses of all processes, job after job, in 1/10,000 of a node; None: all of it.
-    ``stated_steps`` are the uses that schedulers see, where they differ from the true ones.
+    ``number`` names a job, ``line`` is where a file asks for it (0: nowhere).
+    ``stated_s`` is NaN where no running time was stated; ``user`` and ``queue``
+    are -1 where unknown. ``cpu_steps`` are the CPU uses of all processes, job
+    after job, in 1/10,000 of a node; None: all of it. ``stated_steps`` are the
+    uses that schedulers see, where they differ from the true ones.
     """
 
     number: Ints
@@ -80,11 +86,17 @@ class ParallelJobs:
     def at_load(self, load: float, slots: int) -> ParallelJobs:
         """The same jobs with their arrivals stretched or squeezed, from 0 s on."""
         factor = self.load(slots) / load
-        return replace(self, submit_s=(self.submit_s - self.submit_s[0]) * factor)
+        return replace(
+            self, submit_s=(self.submit_s - self.submit_s[0]) * factor
+        )
 
     def from_zero(self) -> ParallelJobs:
         """The same jobs with the first one submitted at 0 s."""
-        return replace(self, submit_s=self.submit_s - self.submit_s[0]) if len(self) else self
+        return (
+            replace(self, submit_s=self.submit_s - self.submit_s[0])
+            if len(self)
+            else self
+        )
 
     def in_vms(self, processes_per_vm: int) -> ParallelJobs:
         """The same jobs with that many processes in each VM; ⌈n/k⌉ VMs a job."""
@@ -92,7 +104,9 @@ class ParallelJobs:
         return replace(self, processes=vms.astype(np.int32))
 
     def with_cpu_use(self, low: float, high: float, seed: int) -> ParallelJobs:
-        """CPU use of every process: 100 % where a job has one, else uniform (CMBF, Section 5.2)."""
+        """CPU use of every process: 100 % where a job has one, else uniform
+        (CMBF, Section 5.2).
+        """
         total = int(self.processes.sum())
         steps = _steps(stream(seed, "cpu use").uniform(low, high, total))
         ends = np.cumsum(self.processes)
@@ -100,23 +114,32 @@ class ParallelJobs:
         return replace(self, cpu_steps=steps)
 
     def with_cpu_error(self, error: float, seed: int) -> ParallelJobs:
-        """Adds a uniform error, at most ``error`` of a node, to the CPU uses that schedulers see.
+        """Adds a uniform error, at most ``error`` of a node, to the CPU uses
+        that schedulers see.
 
         Needs :meth:`with_cpu_use` first.
         """
         if self.cpu_steps is None:
             return self
-        wrong = stream(seed, "cpu told").uniform(-error, error, len(self.cpu_steps))
-        return replace(self, stated_steps=_steps(self.cpu_steps / CPU_STEPS + wrong))
+        wrong = stream(seed, "cpu told").uniform(
+            -error, error, len(self.cpu_steps)
+        )
+        return replace(
+            self, stated_steps=_steps(self.cpu_steps / CPU_STEPS + wrong)
+        )
 
     def with_cpu_stated(self, use: float) -> ParallelJobs:
         """Hides the CPU uses: schedulers see ``use`` for every process."""
         if self.cpu_steps is None:
             return self
-        return replace(self, stated_steps=_steps(np.full(len(self.cpu_steps), use)))
+        return replace(
+            self, stated_steps=_steps(np.full(len(self.cpu_steps), use))
+        )
 
     def overestimated(self, most: float, seed: int) -> ParallelJobs:
-        """Stated running times: the true ones times a factor, uniform from 1 to ``most``."""
+        """Stated running times: the true ones times a factor, uniform from 1 to
+        ``most``.
+        """
         factor = stream(seed, "overestimate").uniform(1.0, most, len(self))
         return replace(self, stated_s=self.run_s * factor)
 
@@ -127,7 +150,9 @@ def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
 
 @dataclass(frozen=True, eq=False)
 class Requests(JobStream):
-    """The jobs as requests, made when they are asked for. Ids sort as the numbers do."""
+    """The jobs as requests, made when they are asked for. Ids sort as the
+    numbers do.
+    """
 
     jobs: ParallelJobs
     pattern: Pattern = "ring"
@@ -141,7 +166,9 @@ class Requests(JobStream):
     @overload
     def __getitem__(self, index: slice) -> Sequence[JobRequest]: ...
 
-    def __getitem__(self, index: int | slice) -> JobRequest | Sequence[JobRequest]:
+    def __getitem__(
+        self, index: int | slice
+    ) -> JobRequest | Sequence[JobRequest]:
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
         row = range(len(self))[index]
@@ -158,8 +185,14 @@ class Requests(JobStream):
     def row_of(self, job_id: str) -> int | None:
         """The row of a job by its name; None where there is none. O(n)."""
         number = whole_number(job_id.removeprefix("job-"), 18)
-        rows = np.flatnonzero(self.jobs.number == number) if number is not None else ()
-        return next((int(row) for row in rows if self.id_of(int(row)) == job_id), None)
+        rows = (
+            np.flatnonzero(self.jobs.number == number)
+            if number is not None
+            else ()
+        )
+        return next(
+            (int(row) for row in rows if self.id_of(int(row)) == job_id), None
+        )
 
     @property
     def _digits(self) -> int:
@@ -175,7 +208,16 @@ class Requests(JobStream):
         )  # fmt: skip
         moving, still = Transfer(self.pattern), Compute()
         rows = zip(*(column[part].tolist() for column in columns), strict=True)
-        for number, submit_s, n, run_s, stated_s, bandwidth_bps, user, queue in rows:
+        for (
+            number,
+            submit_s,
+            n,
+            run_s,
+            stated_s,
+            bandwidth_bps,
+            user,
+            queue,
+        ) in rows:
             use, estimate = next(uses) or 1.0, next(stated)
             demand: Transfer | Compute = moving if bandwidth_bps else still
             if use != 1.0 or estimate is not None:
@@ -193,7 +235,11 @@ class Requests(JobStream):
             )
 
     def _shares(
-        self, steps: npt.NDArray[np.uint16] | None, absent: float | None, start: int, end: int
+        self,
+        steps: npt.NDArray[np.uint16] | None,
+        absent: float | None,
+        start: int,
+        end: int,
     ) -> Iterator[float | tuple[float, ...] | None]:
         """The shares of each job's processes, from the columns of all of them."""
         processes = self.jobs.processes
@@ -202,19 +248,24 @@ class Requests(JobStream):
             if steps is None:
                 yield absent
             else:
-                yield tuple(step / CPU_STEPS for step in steps[at : at + n].tolist())
+                yield tuple(
+                    step / CPU_STEPS for step in steps[at : at + n].tolist()
+                )
                 at += n
 
 
 @dataclass(frozen=True)
 class HoseDemand:
-    """Bandwidth for logs that record none, as AdaBa's evaluation assigns it (Section 5.2).
+    """Bandwidth for logs that record none, as AdaBa's evaluation assigns it
+    (Section 5.2).
 
-    ``Max_B`` is what a job's VMs could get were every server's link there for them alone: link ·
-    servers / VMs. ``B`` is normal around 0.55·Max_B and clipped to ``[Max_B/10, Max_B]``. The
-    printed ``max(min(Min_B, x), Max_B)`` is Max_B whatever x is. ``cap_bps`` limits Max_B (None:
-    nothing does), ``sigma`` is a share of Avg_B. By the rule ``mean`` the distribution is that of
-    one size of job, scaled such that the mean of all is exactly ``mean_bps`` (AdaBa, Fig. 4).
+    ``Max_B`` is what a job's VMs could get were every server's link there for
+    them alone: link · servers / VMs. ``B`` is normal around 0.55·Max_B and
+    clipped to ``[Max_B/10, Max_B]``. The printed ``max(min(Min_B, x), Max_B)``
+    is Max_B whatever x is. ``cap_bps`` limits Max_B (None: nothing does),
+    ``sigma`` is a share of Avg_B. By the rule ``mean`` the distribution is that
+    of one size of job, scaled such that the mean of all is exactly ``mean_bps``
+    (AdaBa, Fig. 4).
     """
 
     link_bps: int
@@ -224,8 +275,12 @@ class HoseDemand:
     rule: HoseRule = "clip"
     mean_bps: int | None = None
 
-    def draw(self, seed: int, vms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """B of each job in bit/s, at least 1. Job k's normal number depends on seed and k alone."""
+    def draw(
+        self, seed: int, vms: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.int64]:
+        """B of each job in bit/s, at least 1. Job k's normal number depends on
+        seed and k alone.
+        """
         if self.rule == "mean" and self.mean_bps is not None:
             return self._of_mean(seed, len(vms), self.mean_bps)
         most = self.link_bps * self.servers / vms.astype(np.float64)
@@ -236,10 +291,14 @@ class HoseDemand:
         else:
             noise = stream(seed, "bandwidth").standard_normal(len(vms))
             mean = MEAN_OF_MAX * most
-            asked = np.clip(mean * (1.0 + self.sigma * noise), most / 10.0, most)
+            asked = np.clip(
+                mean * (1.0 + self.sigma * noise), most / 10.0, most
+            )
         return np.maximum(np.rint(asked), 1).astype(np.int64)
 
-    def _of_mean(self, seed: int, count: int, mean_bps: int) -> npt.NDArray[np.int64]:
+    def _of_mean(
+        self, seed: int, count: int, mean_bps: int
+    ) -> npt.NDArray[np.int64]:
         noise = stream(seed, "bandwidth").standard_normal(count)
         scaled = np.clip(MEAN_OF_MAX * (1.0 + self.sigma * noise), 0.1, 1.0)
         scaled *= mean_bps / scaled.mean()
@@ -247,7 +306,10 @@ class HoseDemand:
 
 
 def in_order(
-    submit_s: Floats, processes: npt.NDArray[np.int64], run_s: Floats, count: int
+    submit_s: Floats,
+    processes: npt.NDArray[np.int64],
+    run_s: Floats,
+    count: int,
 ) -> ParallelJobs:
     """The first ``count`` jobs by submission (ties: as drawn), numbered from 1."""
     order = np.argsort(submit_s, kind="stable")[:count]

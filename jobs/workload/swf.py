@@ -1,9 +1,11 @@
-"""The Standard Workload Format: header comments, then 18 numbers a line, -1 where unknown.
+"""The Standard Workload Format: header comments, then 18 numbers a line, -1
+where unknown.
 
-What a line must be is the format's definition (Parallel Workloads Archive, version 2.2). What is
-wrong is named by line and column, all of it at once; ``lenient`` leaves such lines out and counts
-them. Of sound records :func:`jobs_of` takes those that are jobs which can be scheduled, and counts
-the others by reason.
+What a line must be is the format's definition (Parallel Workloads Archive,
+version 2.2). What is wrong is named by line and column, all of it at once;
+``lenient`` leaves such lines out and counts them. Of sound records
+:func:`jobs_of` takes those that are jobs which can be scheduled, and counts the
+others by reason.
 """
 
 from __future__ import annotations
@@ -48,20 +50,27 @@ NAMES = tuple(name for name, _, _ in FIELDS)
 
 _WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
 _GREATEST = np.array(
-    [2**31 - 1 if kind is np.int32 else 2**53 if kind is np.int64 else 1e15 for *_, kind in FIELDS]
+    [
+        2**31 - 1 if kind is np.int32 else 2**53 if kind is np.int64 else 1e15
+        for *_, kind in FIELDS
+    ]
 )
 _CHUNK_LINES = 1 << 15
-_COMMENT = re.compile(r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)")
+_COMMENT = re.compile(
+    r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)"
+)
 
 Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """The content of a file: ``records`` of the :data:`FIELDS` asked for, and each one's line.
+    """The content of a file: ``records`` of the :data:`FIELDS` asked for, and
+    each one's line.
 
-    ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
-    ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
+    ``header`` has every ``; Key: value`` comment before the first record, in
+    order of the file; ``skipped`` says how many lines were left out, and
+    ``examples`` what was wrong with the first.
     """
 
     path: Path
@@ -73,14 +82,19 @@ class Swf:
 
 
 def read_swf(
-    path: Path, *, first: int | None = None, lenient: bool = False, names: Collection[str] = NAMES
+    path: Path,
+    *,
+    first: int | None = None,
+    lenient: bool = False,
+    names: Collection[str] = NAMES,
 ) -> Swf:
     """The records of a file, the ``first`` so many of them where that is given.
 
-    All 18 fields of a line are read and checked; ``names`` are those that are kept.
-    Raises :class:`TraceErrors` with all that is wrong with the lines read, unless ``lenient``; in
-    any case where there is no record at all; OSError where there is no such file. O(lines): about
-    a microsecond a record, and 112 bytes if all its fields are kept.
+    All 18 fields of a line are read and checked; ``names`` are those that are
+    kept. Raises :class:`TraceErrors` with all that is wrong with the lines
+    read, unless ``lenient``; in any case where there is no record at all;
+    OSError where there is no such file. O(lines): about a microsecond a record,
+    and 112 bytes if all its fields are kept.
     """
     complaints = Complaints()
     record = np.dtype([(n, kind) for n, _, kind in FIELDS if n in names])
@@ -100,7 +114,9 @@ def read_swf(
 
 @dataclass
 class _Log:
-    """A log as far as it has been read. Records come in blocks of some thousand lines."""
+    """A log as far as it has been read. Records come in blocks of some thousand
+    lines.
+    """
 
     first: int | None
     record: np.dtype[np.void]
@@ -117,7 +133,9 @@ class _Log:
         """Read until the lines end or the wanted records are there."""
         while self.first is None or self.kept < self.first:
             # No line beyond the last wanted record is looked at.
-            wanted = _CHUNK_LINES if self.first is None else self.first - self.kept
+            wanted = (
+                _CHUNK_LINES if self.first is None else self.first - self.kept
+            )
             chunk = list(islice(lines, min(_CHUNK_LINES, wanted)))
             if not chunk:
                 return
@@ -149,7 +167,9 @@ class _Log:
         else:
             self._key = None
 
-    def _take_records(self, texts: list[str], where: npt.NDArray[np.int32]) -> None:
+    def _take_records(
+        self, texts: list[str], where: npt.NDArray[np.int32]
+    ) -> None:
         try:
             values = np.loadtxt(texts, dtype=np.float64, comments=None, ndmin=2)
         except ValueError:
@@ -165,8 +185,12 @@ class _Log:
             if name in (self.record.names or ()):
                 block[name] = values[:, k]
         if len(values):
-            self._greatest_number = max(self._greatest_number, values[:, 0].max())
-            self._latest = max(self._latest, (float(values[-1, 1]), int(where[-1])))
+            self._greatest_number = max(
+                self._greatest_number, values[:, 0].max()
+            )
+            self._latest = max(
+                self._latest, (float(values[-1, 1]), int(where[-1]))
+            )
         self.blocks.append(block)
         self.numbers.append(where)
         self.kept += len(values)
@@ -175,10 +199,17 @@ class _Log:
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Line by line, where not all lines are 18 numbers: those that are."""
-        rows = [self._row(text, int(line)) for text, line in zip(texts, where, strict=True)]
+        rows = [
+            self._row(text, int(line))
+            for text, line in zip(texts, where, strict=True)
+        ]
         kept = [k for k, row in enumerate(rows) if row is not None]
         values = np.array([rows[k] for k in kept], dtype=np.float64)
-        return [texts[k] for k in kept], where[kept], values.reshape(len(kept), len(FIELDS))
+        return (
+            [texts[k] for k in kept],
+            where[kept],
+            values.reshape(len(kept), len(FIELDS)),
+        )
 
     def _row(self, text: str, line: int) -> list[float] | None:
         words = list(re.finditer(r"\S+", text))
@@ -201,10 +232,15 @@ class _Log:
         return row
 
     def _in_order(self, values: npt.NDArray[np.float64]) -> bool:
-        """True where job numbers rise and submission times never fall, from the lines above on."""
+        """True where job numbers rise and submission times never fall, from the
+        lines above on.
+        """
         numbers = np.concatenate(([self._greatest_number], values[:, 0]))
         times = np.concatenate(([self._latest[0]], values[:, 1]))
-        return bool((numbers[1:] > numbers[:-1]).all() and (times[1:] >= times[:-1]).all())
+        return bool(
+            (numbers[1:] > numbers[:-1]).all()
+            and (times[1:] >= times[:-1]).all()
+        )
 
     def _check_each(
         self,
@@ -213,20 +249,34 @@ class _Log:
         values: npt.NDArray[np.float64],
         wrong: npt.NDArray[np.bool_],
     ) -> list[int]:
-        """Lines of which nothing is wrong with the numbers, the order, or the job number."""
+        """Lines of which nothing is wrong with the numbers, the order, or the
+        job number.
+        """
         good: list[int] = []
         known: dict[float, int] = {}
         for block, lines in zip(self.blocks, self.numbers, strict=True):
             shared = np.isin(block["number"], values[:, 0])
-            known.update(zip(block["number"][shared].tolist(), lines[shared].tolist(), strict=True))
+            known.update(
+                zip(
+                    block["number"][shared].tolist(),
+                    lines[shared].tolist(),
+                    strict=True,
+                )
+            )
         for k, line in enumerate(where.tolist()):
-            columns = [word.start() + 1 for word in re.finditer(r"\S+", texts[k])]
+            columns = [
+                word.start() + 1 for word in re.finditer(r"\S+", texts[k])
+            ]
             number, submit_s = values[k, :2].tolist()
             if wrong[k].any():
                 at = int(np.argmax(wrong[k]))
-                message = f"{_field(at)}: {_objection(at, float(values[k, at]))}"
+                message = (
+                    f"{_field(at)}: {_objection(at, float(values[k, at]))}"
+                )
                 self.complaints.add(line, columns[at], message)
-            elif not self.complaints.is_early(line, columns[1], _field(1), submit_s, self._latest):
+            elif not self.complaints.is_early(
+                line, columns[1], _field(1), submit_s, self._latest
+            ):
                 self._latest = (submit_s, line)
                 if number in known:
                     message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
@@ -265,7 +315,8 @@ def _field(field_: int) -> str:
 # ------------------------------------------------------------------ from records to jobs
 
 ZeroRun = Literal["raise", "skip"]
-"""Treatments of records with a running time of 0 s: raised to 1 s, or left out."""
+"""Treatments of records with a running time of 0 s: raised to 1 s, or left out.
+"""
 
 NEEDED = (
     "number", "submit_s", "run_s", "allocated", "requested", "requested_s", "status", "user",
@@ -276,7 +327,9 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class JobsOfLog:
-    """The jobs, how many records were left out, and how many were repaired, by reason."""
+    """The jobs, how many records were left out, and how many were repaired, by
+    reason.
+    """
 
     jobs: ParallelJobs
     skipped: Mapping[str, int]
@@ -284,12 +337,16 @@ class JobsOfLog:
 
 
 def jobs_of(
-    log: Swf, zero_run: ZeroRun = "raise", shortest_s: float = 0.0, longest_s: float = math.inf
+    log: Swf,
+    zero_run: ZeroRun = "raise",
+    shortest_s: float = 0.0,
+    longest_s: float = math.inf,
 ) -> JobsOfLog:
     """The jobs of a log that ran from ``shortest_s`` to ``longest_s``.
 
-    Processors are those requested, else those allocated, else 1. A stated time below the true one
-    is raised to it: the machine would have ended the job, and it did not.
+    Processors are those requested, else those allocated, else 1. A stated time
+    below the true one is raised to it: the machine would have ended the job,
+    and it did not.
     """
     records = log.records
     keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
@@ -305,7 +362,8 @@ def jobs_of(
     low = stated & (records["requested_s"] < run_s)
     repaired = {
         "processors neither requested nor allocated: 1 taken": ~(asked | given),
-        f"running time below {SHORTEST_S:g} s raised to it": records["run_s"] < SHORTEST_S,
+        f"running time below {SHORTEST_S:g} s raised to it": records["run_s"]
+        < SHORTEST_S,
         "requested time below the running time raised to it": low,
         "no requested time: the running time taken": ~stated,
     }
@@ -314,7 +372,9 @@ def jobs_of(
         submit_s=records["submit_s"].copy(),
         processes=processes.astype(np.int32),
         run_s=run_s,
-        stated_s=np.where(stated, np.maximum(records["requested_s"], run_s), np.nan),
+        stated_s=np.where(
+            stated, np.maximum(records["requested_s"], run_s), np.nan
+        ),
         bandwidth_bps=np.zeros(len(records), dtype=np.int64),
         user=records["user"].copy(),
         queue=records["queue"].copy(),
@@ -329,10 +389,14 @@ def _usable(
     shortest_s: float,
     longest_s: float,
 ) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
-    """Which records are jobs with a running time, and why the others are not: the first reason."""
+    """Which records are jobs with a running time, and why the others are not:
+    the first reason.
+    """
     status, run_s = records["status"], records["run_s"]
     reasons = {
-        "part of a job that has a record of its own": np.isin(status, (2, 3, 4)),
+        "part of a job that has a record of its own": np.isin(
+            status, (2, 3, 4)
+        ),
         "cancelled before it ran": (status == 5) & (run_s <= 0),
         "running time unknown": run_s < 0,
         "ran for 0 s": (run_s == 0) & (zero_run == "skip"),
@@ -348,4 +412,8 @@ def _usable(
 
 
 def _counts(marked: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, int]:
-    return {reason: int(marks.sum()) for reason, marks in marked.items() if marks.any()}
+    return {
+        reason: int(marks.sum())
+        for reason, marks in marked.items()
+        if marks.any()
+    }

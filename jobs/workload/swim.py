@@ -1,7 +1,8 @@
-"""SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps, shuffled, and out.
+"""SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps,
+shuffled, and out.
 
-One job a line, six fields apart by tabs. Bytes, not tasks: tasks are ⌈map bytes / 64 MB⌉ and one
-reducer where anything is shuffled.
+One job a line, six fields apart by tabs. Bytes, not tasks: tasks are ⌈map bytes
+/ 64 MB⌉ and one reducer where anything is shuffled.
 """
 
 from __future__ import annotations
@@ -29,24 +30,36 @@ class SwimJob:
 
     @property
     def tasks(self) -> int:
-        """Maps and reducers: one map a block of input, one reducer where there is a shuffle."""
-        return max(1, -(-self.map_bytes // BLOCK_BYTES) + (self.shuffle_bytes > 0))
+        """Maps and reducers: one map a block of input, one reducer where there
+        is a shuffle.
+        """
+        return max(
+            1, -(-self.map_bytes // BLOCK_BYTES) + (self.shuffle_bytes > 0)
+        )
 
     @property
     def bytes_per_vm(self) -> float:
         """Bytes that each task reads, shuffles and writes."""
-        return (self.map_bytes + self.shuffle_bytes + self.output_bytes) / self.tasks
+        return (
+            self.map_bytes + self.shuffle_bytes + self.output_bytes
+        ) / self.tasks
 
 
 def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
-    """The jobs of a file. Raises :class:`TraceErrors` with all that is wrong, and OSError."""
+    """The jobs of a file. Raises :class:`TraceErrors` with all that is wrong,
+    and OSError.
+    """
     complaints = Complaints()
     jobs: list[SwimJob] = []
     known: dict[str, int] = {}
     with complaints.reading(path) as lines:
         for number, text in enumerate(lines, 1):
             complaints.line = number
-            job = _job(text.rstrip("\r\n"), number, complaints) if text.strip() else None
+            job = (
+                _job(text.rstrip("\r\n"), number, complaints)
+                if text.strip()
+                else None
+            )
             if job is not None and _fits(job, jobs, known, complaints):
                 jobs.append(job)
                 known[job.name] = number
@@ -56,7 +69,11 @@ def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
 def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
     words = text.split("\t")
     if len(words) == 1:
-        complaints.add(line, 1, f"{shown(text)} is no line of this format: 6 fields apart by tabs")
+        complaints.add(
+            line,
+            1,
+            f"{shown(text)} is no line of this format: 6 fields apart by tabs",
+        )
         return None
     if len(words) != len(FIELDS):
         complaints.add_of_count(line, len(text), len(words), len(FIELDS))
@@ -74,11 +91,16 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
             return None
         values.append(value)
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
-    return SwimJob(words[0], submit_s, map_bytes, shuffle_bytes, output_bytes, line)
+    return SwimJob(
+        words[0], submit_s, map_bytes, shuffle_bytes, output_bytes, line
+    )
 
 
 def _fits(
-    job: SwimJob, above: list[SwimJob], known: dict[str, int], complaints: Complaints
+    job: SwimJob,
+    above: list[SwimJob],
+    known: dict[str, int],
+    complaints: Complaints,
 ) -> bool:
     """True if a job is named once and not submitted before the one above it."""
     if job.name in known:
@@ -87,4 +109,6 @@ def _fits(
         return False
     latest = (above[-1].submit_s, above[-1].line) if above else (0, 0)
     field, column = "field 2 (submit time)", len(job.name) + 2
-    return not complaints.is_early(job.line, column, field, job.submit_s, latest)
+    return not complaints.is_early(
+        job.line, column, field, job.submit_s, latest
+    )

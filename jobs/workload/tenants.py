@@ -1,7 +1,9 @@
-"""Tenants' requests ⟨n, b, p, d⟩ and their arrivals as in DCloud's simulations (Section IV.A).
+"""Tenants' requests ⟨n, b, p, d⟩ and their arrivals as in DCloud's simulations
+(Section IV.A).
 
-The paper gives ``Norm(n̄, 25n̄²)``, ``Norm(b̄, 2b̄²)``, ``Norm(p̄, 2p̄²)``, ``Norm(r̄, 2r̄²)`` and does not
-say what became of the 24 to 42 % of draws that are then negative: :data:`INTERPRETATIONS`.
+The paper gives ``Norm(n̄, 25n̄²)``, ``Norm(b̄, 2b̄²)``, ``Norm(p̄, 2p̄²)``,
+``Norm(r̄, 2r̄²)`` and does not say what became of the 24 to 42 % of draws that
+are then negative: :data:`INTERPRETATIONS`.
 """
 
 from __future__ import annotations
@@ -33,20 +35,27 @@ INTERPRETATIONS: dict[str, tuple[tuple[float, float, float, float], Rule]] = {
     "literal": ((5.0, _ROOT, _ROOT, _ROOT), "redraw"),
     "literal-clamped": ((5.0, _ROOT, _ROOT, _ROOT), "clamp"),
 }
-"""Standard deviations of the :data:`QUANTITIES` over their means, and the rule below the floor.
+"""Standard deviations of the :data:`QUANTITIES` over their means, and the rule
+below the floor.
 
-G, the default, is fitted to the published figures; literal takes the printed second parameters as
-variances, literal-clamped puts draws below the floor onto it.
+G, the default, is fitted to the published figures; literal takes the printed
+second parameters as variances, literal-clamped puts draws below the floor onto
+it.
 """
 
 
 def day_and_night(
-    seed: int, per_hour: float, night_factor: float = 0.2, span_s: float = 24 * HOUR_S
+    seed: int,
+    per_hour: float,
+    night_factor: float = 0.2,
+    span_s: float = 24 * HOUR_S,
 ) -> Floats:
-    """Poisson arrival times in ``[0, span_s)``, rising: ``night_factor`` times as many by night.
+    """Poisson arrival times in ``[0, span_s)``, rising: ``night_factor`` times
+    as many by night.
 
-    Days and nights of 12 h take turns, beginning with a day (DCloud, Section IV.A: 12 h of λ, 12 h
-    of λ/5). A process of rate 1 with its time warped, so that all rates share their random numbers.
+    Days and nights of 12 h take turns, beginning with a day (DCloud, Section
+    IV.A: 12 h of λ, 12 h of λ/5). A process of rate 1 with its time warped, so
+    that all rates share their random numbers.
     """
     starts = np.append(np.arange(0.0, span_s, HALF_DAY_S), span_s)
     factor = np.where(np.arange(len(starts) - 1) % 2 == 0, 1.0, night_factor)
@@ -55,9 +64,13 @@ def day_and_night(
     expected = np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
     total = float(expected[-1])
     rng = stream(seed, "arrivals")
-    clock = np.cumsum(rng.standard_exponential(max(16, int(total + 8 * math.sqrt(total) + 8))))
+    clock = np.cumsum(
+        rng.standard_exponential(max(16, int(total + 8 * math.sqrt(total) + 8)))
+    )
     while clock[-1] < total:
-        clock = np.concatenate((clock, clock[-1] + np.cumsum(rng.standard_exponential(64))))
+        clock = np.concatenate(
+            (clock, clock[-1] + np.cumsum(rng.standard_exponential(64)))
+        )
     times: Floats = np.interp(clock[clock < total], expected, starts)
     return times[times < span_s]
 
@@ -66,9 +79,10 @@ def day_and_night(
 class Tenants:
     """The distributions of requests. Quantities are drawn independently.
 
-    ``vms`` counts, ``bandwidth`` in bit/s, ``duration`` in seconds, ``deadline_ratio`` is d/p. The
-    true duration is p·(1 + e), e uniform between the ends of ``profiling_error``. A
-    ``service_share`` of the jobs are user-facing services: d = p, and tagged as such.
+    ``vms`` counts, ``bandwidth`` in bit/s, ``duration`` in seconds,
+    ``deadline_ratio`` is d/p. The true duration is p·(1 + e), e uniform between
+    the ends of ``profiling_error``. A ``service_share`` of the jobs are
+    user-facing services: d = p, and tagged as such.
     """
 
     vms: NormalDistribution
@@ -80,10 +94,14 @@ class Tenants:
     service_share: float = 0.0
 
     def requests(self, times: Floats, seed: int) -> tuple[JobRequest, ...]:
-        """The jobs that arrive at these times; ids sort in that order: ``job-00000`` …"""
+        """The jobs that arrive at these times; ids sort in that order:
+        ``job-00000`` …
+        """
         count = len(times)
         vms = np.rint(self.vms.draw(seed, "vms", count)).astype(np.int64)
-        bandwidth = np.rint(self.bandwidth.draw(seed, "bandwidth", count)).astype(np.int64)
+        bandwidth = np.rint(
+            self.bandwidth.draw(seed, "bandwidth", count)
+        ).astype(np.int64)
         duration = self.duration.draw(seed, "duration", count)
         ratio = self.deadline_ratio.draw(seed, "ratio", count)
         true_s = self._true_durations(seed, duration.tolist())
@@ -97,7 +115,9 @@ class Tenants:
                 n_vms=max(1, int(vms[k])),
                 bandwidth_bps=max(1, int(bandwidth[k])),
                 duration_s=float(duration[k]),
-                deadline_s=float(duration[k] * (1.0 if service[k] else ratio[k])),
+                deadline_s=float(
+                    duration[k] * (1.0 if service[k] else ratio[k])
+                ),
                 demand=demand,
                 true_duration_s=true_s[k],
                 tags=(SERVICE_TAG,) if service[k] else (),
@@ -105,11 +125,18 @@ class Tenants:
             for k in range(count)
         )
 
-    def _true_durations(self, seed: int, stated_s: list[float]) -> list[float | None]:
+    def _true_durations(
+        self, seed: int, stated_s: list[float]
+    ) -> list[float | None]:
         if self.profiling_error == (0.0, 0.0):
             return [None] * len(stated_s)
-        errors = stream(seed, "profiling error").uniform(*self.profiling_error, len(stated_s))
-        return [p * (1.0 + e) for p, e in zip(stated_s, errors.tolist(), strict=True)]
+        errors = stream(seed, "profiling error").uniform(
+            *self.profiling_error, len(stated_s)
+        )
+        return [
+            p * (1.0 + e)
+            for p, e in zip(stated_s, errors.tolist(), strict=True)
+        ]
 
 
 def distribution(
@@ -119,7 +146,9 @@ def distribution(
     sigma: float | None = None,
     rule: Rule | None = None,
 ) -> NormalDistribution:
-    """A quantity's distribution in an interpretation, but for what is given; ValueError."""
+    """A quantity's distribution in an interpretation, but for what is given;
+    ValueError.
+    """
     usual, low = QUANTITIES[quantity]
     mean = usual if mean is None else float(mean)
     shares, usual_rule = INTERPRETATIONS[reading]
@@ -129,7 +158,9 @@ def distribution(
 
 
 def interpretation(reading: str = "G", **means: float) -> Tenants:
-    """The requests of an interpretation, with means by the names of :data:`QUANTITIES`."""
+    """The requests of an interpretation, with means by the names of
+    :data:`QUANTITIES`.
+    """
     vms, bandwidth, duration, deadline_ratio = (
         distribution(reading, name, means.get(name)) for name in QUANTITIES
     )

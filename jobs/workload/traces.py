@@ -1,6 +1,8 @@
-"""Trace files: their lines, compressed or not, their errors by line and column, their origins.
+"""Trace files: their lines, compressed or not, their errors by line and column,
+their origins.
 
-Published traces are known by name; the traces themselves are no part of this project.
+Published traces are known by name; the traces themselves are no part of this
+project.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, order=True)
 class LineProblem:
-    """An error in a line; line and column count from 1, line 0 is the file as a whole."""
+    """An error in a line; line and column count from 1, line 0 is the file as a
+    whole.
+    """
 
     line: int
     column: int
@@ -35,31 +39,47 @@ class LineProblem:
 
 
 class TraceErrors(ValueError):
-    """A trace that cannot be read. ``problems`` are the first ones, ``found`` counts all.
+    """A trace that cannot be read. ``problems`` are the first ones, ``found``
+    counts all.
 
     ``lines_alone``: nothing but single lines is wrong, and there are others.
     """
 
     def __init__(
-        self, path: Path, problems: tuple[LineProblem, ...], found: int, *, lines_alone: bool = True
+        self,
+        path: Path,
+        problems: tuple[LineProblem, ...],
+        found: int,
+        *,
+        lines_alone: bool = True,
     ) -> None:
         self.path = path
         self.problems = problems
         self.found = found
         self.lines_alone = lines_alone
         super().__init__(
-            "; ".join(f"{path}:{p.line}:{p.column}: {p.message}" for p in problems)
-            + (f"; and {found - len(problems):,} more" if found > len(problems) else "")
+            "; ".join(
+                f"{path}:{p.line}:{p.column}: {p.message}" for p in problems
+            )
+            + (
+                f"; and {found - len(problems):,} more"
+                if found > len(problems)
+                else ""
+            )
         )
 
 
 class CutOff(ValueError):
-    """A file that cannot be read any further: compressed and damaged, or of endless lines."""
+    """A file that cannot be read any further: compressed and damaged, or of
+    endless lines.
+    """
 
 
 @dataclass(frozen=True)
 class Trace(Generic[T]):
-    """A file's jobs; ``skipped`` were left out, ``examples`` says why of the first."""
+    """A file's jobs; ``skipped`` were left out, ``examples`` says why of the
+    first.
+    """
 
     path: Path
     jobs: tuple[T, ...]
@@ -70,8 +90,8 @@ class Trace(Generic[T]):
 class Complaints:
     """The errors of a file: the first of them whole, all of them counted.
 
-    ``of_lines``: so far only single lines are wrong. A reader keeps ``line`` at the number of
-    lines that it has read.
+    ``of_lines``: so far only single lines are wrong. A reader keeps ``line`` at
+    the number of lines that it has read.
     """
 
     def __init__(self) -> None:
@@ -86,19 +106,30 @@ class Complaints:
             self.first.append(LineProblem(line, column, message))
 
     def add_of_file(self, line: int, column: int, message: str) -> None:
-        """Adds an error that no other line makes good: from there on the file is unreadable."""
+        """Adds an error that no other line makes good: from there on the file
+        is unreadable.
+        """
         self.of_lines = False
         self.add(line, column, message)
 
-    def add_of_count(self, line: int, column: int, found: int, wanted: int) -> None:
+    def add_of_count(
+        self, line: int, column: int, found: int, wanted: int
+    ) -> None:
         """Adds a line's wrong number of fields."""
         hint = ": the line is cut off" if found < wanted else ""
         self.add(line, column, f"has {found} fields, not {wanted}{hint}")
 
     def is_early(
-        self, line: int, column: int, field: str, submit_s: float, above: tuple[float, int]
+        self,
+        line: int,
+        column: int,
+        field: str,
+        submit_s: float,
+        above: tuple[float, int],
     ) -> bool:
-        """True, and reported, if a job is submitted before the one above it, in another line."""
+        """True, and reported, if a job is submitted before the one above it, in
+        another line.
+        """
         before_s, before_line = above
         if submit_s >= before_s:
             return False
@@ -108,15 +139,20 @@ class Complaints:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[Iterator[str]]:
-        """The file's lines; a damaged archive ends them, and is reported after the last line."""
+        """The file's lines; a damaged archive ends them, and is reported after
+        the last line.
+        """
         try:
             with opened(path) as lines:
                 yield lines
         except CutOff as damage:
             self.add_of_file(self.line + 1, 1, str(damage))
 
-    def conclude(self, path: Path, kept: int, *, lenient: bool, noun: str = "job") -> None:
-        """Raises :class:`TraceErrors` where nothing is kept, or anything is wrong unless lenient.
+    def conclude(
+        self, path: Path, kept: int, *, lenient: bool, noun: str = "job"
+    ) -> None:
+        """Raises :class:`TraceErrors` where nothing is kept, or anything is
+        wrong unless lenient.
 
         ``kept`` is how many jobs could be read.
         """
@@ -125,16 +161,22 @@ class Complaints:
             self.add_of_file(max(self.line, 1), 1, message)
         if self.found and (not lenient or kept == 0):
             alone = self.of_lines and kept > 0
-            raise TraceErrors(path, tuple(self.first), self.found, lines_alone=alone)
+            raise TraceErrors(
+                path, tuple(self.first), self.found, lines_alone=alone
+            )
 
-    def trace(self, path: Path, jobs: Sequence[T], *, lenient: bool, noun: str = "job") -> Trace[T]:
+    def trace(
+        self, path: Path, jobs: Sequence[T], *, lenient: bool, noun: str = "job"
+    ) -> Trace[T]:
         """The jobs that could be read. Raises as :meth:`conclude`."""
         self.conclude(path, len(jobs), lenient=lenient, noun=noun)
         return Trace(path, tuple(jobs), self.found, tuple(self.first))
 
 
 def shown(text: str) -> str:
-    """A piece of a file as a message may quote it: short, and nothing a terminal would obey."""
+    """A piece of a file as a message may quote it: short, and nothing a
+    terminal would obey.
+    """
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
@@ -145,12 +187,16 @@ def whole_number(text: str, digits: int) -> int | None:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[BinaryIO]:
-    """The content, unpacked where it begins as gzip does, whatever the name says."""
+    """The content, unpacked where it begins as gzip does, whatever the name
+    says.
+    """
     with path.open("rb") as file:
         packed = file.read(2) == GZIP_MAGIC
         file.seek(0)
         try:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+            yield (
+                cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+            )
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             what = f"the compressed file is cut off or damaged here ({error})"
             raise CutOff(what) from None
@@ -158,24 +204,35 @@ def _unpacked(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Iterator[str]]:
-    """The file's lines. Raises OSError; :class:`CutOff` while iterating over a damaged archive.
+    """The file's lines. Raises OSError; :class:`CutOff` while iterating over a
+    damaged archive.
 
-    Bytes are taken as Latin-1: every one is a character, and a trace's fields are ASCII.
+    Bytes are taken as Latin-1: every one is a character, and a trace's fields
+    are ASCII.
     """
-    with _unpacked(path) as inside, io.TextIOWrapper(inside, encoding="latin-1") as text:
+    with (
+        _unpacked(path) as inside,
+        io.TextIOWrapper(inside, encoding="latin-1") as text,
+    ):
         yield _lines(text)
 
 
 def _lines(text: TextIO) -> Iterator[str]:
-    """The lines of a file; CutOff at one that no trace has, which a small archive may hold."""
+    """The lines of a file; CutOff at one that no trace has, which a small
+    archive may hold.
+    """
     while line := text.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
-            raise CutOff(f"a line of more than {LONGEST_LINE:,} characters is no trace's")
+            raise CutOff(
+                f"a line of more than {LONGEST_LINE:,} characters is no trace's"
+            )
         yield line
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of the unpacked content, in hexadecimal. Raises OSError, :class:`CutOff`."""
+    """SHA-256 of the unpacked content, in hexadecimal. Raises OSError,
+    :class:`CutOff`.
+    """
     digest = hashlib.sha256()
     with _unpacked(path) as inside:
         while block := inside.read(1 << 20):
@@ -190,7 +247,9 @@ TraceFormat = Literal["swf", "swim", "lwf"]
 
 @dataclass(frozen=True)
 class PublishedTrace:
-    """A trace that experiments here use, with its origin; ``sha256`` of the unpacked file."""
+    """A trace that experiments here use, with its origin; ``sha256`` of the
+    unpacked file.
+    """
 
     name: str
     format: TraceFormat
@@ -210,11 +269,17 @@ class PublishedTrace:
 @cache
 def published_traces() -> tuple[PublishedTrace, ...]:
     """The traces that are known by name."""
-    table = tomllib.loads(Path(__file__).with_name("published_traces.toml").read_text("utf-8"))
+    table = tomllib.loads(
+        Path(__file__).with_name("published_traces.toml").read_text("utf-8")
+    )
     return tuple(PublishedTrace(**each) for each in table["trace"])
 
 
 def published(name: str) -> PublishedTrace | None:
-    """The published trace that a file is named after, packed or not, in whatever folder."""
-    by_name = {PurePath(t.name).name.removesuffix(".gz"): t for t in published_traces()}
+    """The published trace that a file is named after, packed or not, in
+    whatever folder.
+    """
+    by_name = {
+        PurePath(t.name).name.removesuffix(".gz"): t for t in published_traces()
+    }
     return by_name.get(PurePath(name).name.removesuffix(".gz"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from testbed.errors import RunFailed
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of, shown
 from testbed.labs.submission import Submission
-from testbed.runs.standing_network import StandingNetwork
+from testbed.standing.standing_network import StandingNetwork
 
 FILE = "sharing.py"
 CLOSE = 1e-6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from testbed.errors import DoesNotFit
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of, shown
 from testbed.labs.submission import Submission
-from testbed.runs.standing_network import StandingNetwork
+from testbed.standing.standing_network import StandingNetwork
 
 FILE = "placement.py"
 Tree = dict[str, Any]

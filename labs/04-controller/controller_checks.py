@@ -27,7 +27,7 @@ from jobs.linux import inside_network_namespace
 from testbed.errors import BadInput, RunFailed
 from testbed.labs.checking import Check, Margin, Wrong, for_all, list_of, shown
 from testbed.labs.submission import CodeFailed, Submission
-from testbed.runs.standing_network import StandingNetwork
+from testbed.standing.standing_network import StandingNetwork
 
 FLOWS, APP = "flows.py", "app.py"
 HERE = Path(__file__).parent

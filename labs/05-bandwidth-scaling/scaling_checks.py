@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
-from testbed.results.metrics import JobRow
-from testbed.results.reading import Run
+from testbed.record.metrics import JobRow
+from testbed.record.reading import Run
 
 FILE = "scaling.py"
 PROGRAM = Path(__file__).parent / "start" / "index.py"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from testbed.labs.checking import Check, Margin, Wrong, for_all, list_of, number_of, shown
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
-from testbed.results.reading import Run
+from testbed.record.reading import Run
 
 FILE = "search.py"
 Record = dict[str, Any]

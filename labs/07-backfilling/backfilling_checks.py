@@ -11,7 +11,7 @@ from testbed.events import JobEnded, JobMigrated, JobPreempted, JobResumed, JobS
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
-from testbed.results.reading import Run
+from testbed.record.reading import Run
 
 FILE = "backfilling.py"
 Job = dict[str, Any]

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from testbed.errors import DoesNotFit, RunFailed
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of, shown
 from testbed.labs.submission import Submission
-from testbed.runs.keeper_protocol import RestartSwitch, SetLink, ShowLinks, ask
-from testbed.runs.network_state import LinkState, SwitchState
-from testbed.runs.standing_network import StandingNetwork
+from testbed.standing.keeper_protocol import RestartSwitch, SetLink, ShowLinks, ask
+from testbed.standing.network_state import LinkState, SwitchState
+from testbed.standing.standing_network import StandingNetwork
 
 FILE = "failures.py"
 TRIED = 300

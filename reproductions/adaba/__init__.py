@@ -1,4 +1,6 @@
-"""AdaBa's acceptance (Figures 4, 5) and BgMBF's scheduling (Figures 6 to 8), simulated and live."""
+"""AdaBa's acceptance (Figures 4, 5) and BgMBF's scheduling (Figures 6 to 8),
+simulated and live.
+"""
 
 from reproductions.adaba.adaba_acceptance import FIGURE_4, FIGURE_5
 from reproductions.adaba.bgmbf_live import KTH_LIVE

@@ -14,13 +14,26 @@ from reproductions.adaba.adaba_setup import (
     random_jobs,
     size_words,
 )
-from reproductions.claim_checks import NEGATIVE, POSITIVE, Band, Check, Claim, more, mostly
+from reproductions.claim_checks import (
+    NEGATIVE,
+    POSITIVE,
+    Band,
+    Check,
+    Claim,
+    more,
+    mostly,
+)
 from reproductions.configuration import RunConfiguration, Together
 from reproductions.grid_quantities import Change, Difference, Gain, GainGrowth
 from reproductions.published_figure import Figure, Panel
 
 ADABA, BEST, OKTOPUS, GREEDY = "AdaBa", "best fit", "Oktopus", "greedy"
-EMBEDDERS = {ADABA: "adaba", BEST: "best-fit", OKTOPUS: "oktopus", GREEDY: "greedy"}
+EMBEDDERS = {
+    ADABA: "adaba",
+    BEST: "best-fit",
+    OKTOPUS: "oktopus",
+    GREEDY: "greedy",
+}
 SERIES = tuple(EMBEDDERS)
 OTHERS = (BEST, OKTOPUS, GREEDY)
 
@@ -33,13 +46,17 @@ ALIKE = (
     " perhaps the published baselines were of that kind in part"
 )
 
-# -- Figure 4 -------------------------------------------------------------------------------------
+# -- Figure 4 ------------------------------------------------------------------
 
 MEANS = (50.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0)
 
 
-def _random(series: str, mean_mbps: float, seed: int, quick: bool) -> RunConfiguration:
-    return random_jobs(EMBEDDERS[series], seed, mean_mbps, jobs=jobs_of(quick=quick))
+def _random(
+    series: str, mean_mbps: float, seed: int, quick: bool
+) -> RunConfiguration:
+    return random_jobs(
+        EMBEDDERS[series], seed, mean_mbps, jobs=jobs_of(quick=quick)
+    )
 
 
 FIGURE_4 = Figure(
@@ -72,7 +89,10 @@ FIGURE_4 = Figure(
             "The higher the mean bandwidth the more AdaBa is ahead",
             "grows",
             tuple(
-                Check(GainGrowth(ACCEPTED, ADABA, other, MEANS[0], MEANS[-1]), POSITIVE)
+                Check(
+                    GainGrowth(ACCEPTED, ADABA, other, MEANS[0], MEANS[-1]),
+                    POSITIVE,
+                )
                 for other in OTHERS
             ),
         ),
@@ -90,14 +110,18 @@ FIGURE_4 = Figure(
             "Fewer jobs are accepted as the mean bandwidth grows",
             "all fall",
             tuple(
-                Check(Change(ACCEPTED, series, MEANS[0], MEANS[-1]), NEGATIVE) for series in SERIES
+                Check(Change(ACCEPTED, series, MEANS[0], MEANS[-1]), NEGATIVE)
+                for series in SERIES
             ),
         ),
         Claim(
             "AdaBa falls more slowly than the others",
             "slower",
             tuple(
-                Check(GainGrowth(ACCEPTED, ADABA, other, 400.0, MEANS[-1]), POSITIVE)
+                Check(
+                    GainGrowth(ACCEPTED, ADABA, other, 400.0, MEANS[-1]),
+                    POSITIVE,
+                )
                 for other in OTHERS
             ),
             interpretation="its gain over each grows from 400 to 700 Mbit/s",
@@ -106,7 +130,9 @@ FIGURE_4 = Figure(
             "Best fit is better than Oktopus and greedy in most cases",
             "best fit > Oktopus, greedy",
             mostly([Difference(ACCEPTED, BEST, OKTOPUS, x) for x in MEANS], 0.0)
-            + mostly([Difference(ACCEPTED, BEST, GREEDY, x) for x in MEANS], 0.0),
+            + mostly(
+                [Difference(ACCEPTED, BEST, GREEDY, x) for x in MEANS], 0.0
+            ),
             remark="see the first claim",
         ),
     ),
@@ -115,7 +141,7 @@ FIGURE_4 = Figure(
     quick_size=f"{size_words(quick=True)}; random jobs of 8 VMs on average, load 0.5",
 )
 
-# -- Figure 5 -------------------------------------------------------------------------------------
+# -- Figure 5 ------------------------------------------------------------------
 
 LOADS = (0.2, 0.4, 0.6, 0.8, 1.0)
 KTH_ACCEPTED = KTH.measure("acceptance", "accepted jobs", "%", 100.0)
@@ -123,13 +149,19 @@ NASA_ACCEPTED = NASA.measure("acceptance", "accepted jobs", "%", 100.0)
 
 
 def _logs(series: str, load: float, seed: int, quick: bool) -> Together:
-    return both_logs("vc", EMBEDDERS[series], seed, load, jobs=jobs_of(quick=quick))
+    return both_logs(
+        "vc", EMBEDDERS[series], seed, load, jobs=jobs_of(quick=quick)
+    )
 
 
 def _claims_5() -> tuple[Claim, ...]:
     found = []
     for log, accepted in ((KTH, KTH_ACCEPTED), (NASA, NASA_ACCEPTED)):
-        ahead = [Difference(accepted, ADABA, other, x) for other in OTHERS for x in LOADS]
+        ahead = [
+            Difference(accepted, ADABA, other, x)
+            for other in OTHERS
+            for x in LOADS
+        ]
         found += [
             Claim(
                 f"{log.label}: AdaBa is better than the others at most loads",
@@ -142,7 +174,10 @@ def _claims_5() -> tuple[Claim, ...]:
                 f"{log.label}: the higher the load the more AdaBa is ahead",
                 "grows",
                 tuple(
-                    Check(GainGrowth(accepted, ADABA, other, LOADS[0], LOADS[-1]), POSITIVE)
+                    Check(
+                        GainGrowth(accepted, ADABA, other, LOADS[0], LOADS[-1]),
+                        POSITIVE,
+                    )
                     for other in OTHERS
                 ),
             ),

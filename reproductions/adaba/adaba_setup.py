@@ -1,10 +1,17 @@
-"""AdaBa's and BgMBF's simulations in common: sizes, logs, measures, and the runs behind a point."""
+"""AdaBa's and BgMBF's simulations in common: sizes, logs, measures, and the
+runs behind a point.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reproductions.configuration import RunConfiguration, Together, Variant, settings
+from reproductions.configuration import (
+    RunConfiguration,
+    Together,
+    Variant,
+    settings,
+)
 from reproductions.extractors import QUEUE_METRICS
 from reproductions.grid_quantities import Measure
 
@@ -21,10 +28,21 @@ class Log:
     file: str
 
     def measure(
-        self, name: str, label: str, unit: str = "", factor: float = 1.0, digits: int = 1
+        self,
+        name: str,
+        label: str,
+        unit: str = "",
+        factor: float = 1.0,
+        digits: int = 1,
     ) -> Measure:
         """A measure of this log's run."""
-        return Measure(f"{self.name}_{name}", f"{label}, {self.label}", unit, factor, digits)
+        return Measure(
+            f"{self.name}_{name}",
+            f"{label}, {self.label}",
+            unit,
+            factor,
+            digits,
+        )
 
 
 KTH = Log("kth", "KTH", "KTH-SP2-1996-2.1-cln.swf.gz")
@@ -49,28 +67,47 @@ FULL = f"{size_words(quick=False)} from the beginning of each log"
 QUICK = f"{size_words(quick=True)} from the beginning of each log"
 
 
-def random_jobs(embedder: str, seed: int, mean_mbps: float, *, jobs: int) -> RunConfiguration:
+def random_jobs(
+    embedder: str, seed: int, mean_mbps: float, *, jobs: int
+) -> RunConfiguration:
     """Random jobs without a queue, of so much bandwidth per VM on average."""
     values = settings(jobs=jobs, **{"bandwidth.mean": f"{mean_mbps:g} Mbit/s"})
-    variant = Variant("adaba/adaba-random.yaml", "vc", (("embedder", embedder), *values))
-    return RunConfiguration(variant, seed, QUEUE_METRICS, jobs * _weight(embedder))
+    variant = Variant(
+        "adaba/adaba-random.yaml", "vc", (("embedder", embedder), *values)
+    )
+    return RunConfiguration(
+        variant, seed, QUEUE_METRICS, jobs * _weight(embedder)
+    )
 
 
-def both_logs(policy: str, embedder: str, seed: int, load: float, *, jobs: int) -> Together:
-    """Both logs under one policy at one load; measures begin with the log's name."""
+def both_logs(
+    policy: str, embedder: str, seed: int, load: float, *, jobs: int
+) -> Together:
+    """Both logs under one policy at one load; measures begin with the log's
+    name.
+    """
     return Together(
-        tuple((log.name, one_log(log, policy, embedder, seed, load, jobs=jobs)) for log in LOGS)
+        tuple(
+            (log.name, one_log(log, policy, embedder, seed, load, jobs=jobs))
+            for log in LOGS
+        )
     )
 
 
 def one_log(
     log: Log, policy: str, embedder: str, seed: int, load: float, *, jobs: int
 ) -> RunConfiguration:
-    """The first jobs of a log; the seed draws their bandwidths. BgMBF's migrations are free."""
+    """The first jobs of a log; the seed draws their bandwidths. BgMBF's
+    migrations are free.
+    """
     values = settings(path=log.file, first=jobs, load=load)
     backfilling = policy.startswith("bgmbf")
-    entry = f"{{name: {policy}, migration_cost: 0 s}}" if backfilling else policy
-    variant = Variant("adaba/bgmbf-logs.yaml", entry, (("embedder", embedder), *values))
+    entry = (
+        f"{{name: {policy}, migration_cost: 0 s}}" if backfilling else policy
+    )
+    variant = Variant(
+        "adaba/bgmbf-logs.yaml", entry, (("embedder", embedder), *values)
+    )
     weight = jobs * load * (8.0 if backfilling else 1.0) * _weight(embedder)
     return RunConfiguration(variant, seed, QUEUE_METRICS, weight, log.file)
 

@@ -1,4 +1,6 @@
-"""BgMBF with AdaBa live: jobs of a real log on a fat-tree that moves their bytes."""
+"""BgMBF with AdaBa live: jobs of a real log on a fat-tree that moves their
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.results.reading import Run
+from testbed.record.reading import Run
 
 BGMBF, SDF, FCFS = "BgMBF", "BgMBF-SDF", "FCFS"
 POLICIES = {
@@ -63,7 +65,11 @@ def slots_by_hour(run: Run) -> Curve:
 
 
 def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one load
-    return Variant("adaba/bgmbf-live.yaml", POLICIES[series], settings(first=150) if quick else ())
+    return Variant(
+        "adaba/bgmbf-live.yaml",
+        POLICIES[series],
+        settings(first=150) if quick else (),
+    )
 
 
 KTH_LIVE = LiveFigure(
@@ -91,16 +97,32 @@ KTH_LIVE = LiveFigure(
             more(WAITING, FCFS, (BGMBF, SDF), XS),
         ),
         Claim(
-            "Slowdowns too are less", "BgMBF, SDF ≪ FCFS", more(SLOWDOWN, FCFS, (BGMBF, SDF), XS)
+            "Slowdowns too are less",
+            "BgMBF, SDF ≪ FCFS",
+            more(SLOWDOWN, FCFS, (BGMBF, SDF), XS),
         ),
-        Claim("FCFS preempts no job", OURS, held(SUSPENDED, Band(high=0.0), (FCFS,), XS)),
+        Claim(
+            "FCFS preempts no job",
+            OURS,
+            held(SUSPENDED, Band(high=0.0), (FCFS,), XS),
+        ),
         sound(SERIES, XS),
         audited(SERIES, XS),
         estimates_kept(SERIES, XS, 0.05),
         backends_agree(SERIES, XS),
         replays_alike(SERIES, XS),
     ),
-    also=(ACCEPTED, MEDIAN, P95, WORST, POINTS, COMPLETION, START_UP, FIDELITY, WALL),
+    also=(
+        ACCEPTED,
+        MEDIAN,
+        P95,
+        WORST,
+        POINTS,
+        COMPLETION,
+        START_UP,
+        FIDELITY,
+        WALL,
+    ),
     printed=(
         WAITING,
         simulated(WAITING),

@@ -1,4 +1,6 @@
-"""BgMBF's Figures 6 to 8: waiting, slowdown and migrations under five schedulers."""
+"""BgMBF's Figures 6 to 8: waiting, slowdown and migrations under five
+schedulers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from reproductions.grid_quantities import Difference, Gain, Level, Measure
 from reproductions.published_figure import Figure, Panel
 
 FCFS, SBF, SDF, BGMBF, BGMBF_SDF = "FCFS", "SBF", "SDF", "BgMBF", "BgMBF-SDF"
-POLICIES = {FCFS: "fcfs", SBF: "sbf", SDF: "sdf", BGMBF: "bgmbf", BGMBF_SDF: "bgmbf-sdf"}
+POLICIES = {
+    FCFS: "fcfs",
+    SBF: "sbf",
+    SDF: "sdf",
+    BGMBF: "bgmbf",
+    BGMBF_SDF: "bgmbf-sdf",
+}
 FIVE = tuple(POLICIES)
 LOADS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -39,15 +47,25 @@ def _migrations(log: Log) -> Measure:
 
 
 def _restoring(log: Log) -> Measure:
-    return log.measure("restoring_share", "20 s a migration over the mean waiting", "%", 100.0, 0)
+    return log.measure(
+        "restoring_share",
+        "20 s a migration over the mean waiting",
+        "%",
+        100.0,
+        0,
+    )
 
 
 ALSO = tuple(
     measure
     for log in LOGS
     for measure in (
-        log.measure("wait_s", "mean waiting before the first start", "h", HOURS, 2),
-        log.measure("response_s", "mean time from arrival to end", "h", HOURS, 2),
+        log.measure(
+            "wait_s", "mean waiting before the first start", "h", HOURS, 2
+        ),
+        log.measure(
+            "response_s", "mean time from arrival to end", "h", HOURS, 2
+        ),
         log.measure("acceptance", "accepted jobs", "%", 100.0),
         log.measure("preemptions", "preemptions", digits=0),
         log.measure("utilisation", "VM use", "%", 100.0),
@@ -56,7 +74,9 @@ ALSO = tuple(
 
 
 def _logs(series: str, load: float, seed: int, quick: bool) -> Together:
-    return both_logs(POLICIES[series], "adaba", seed, load, jobs=jobs_of(quick=quick))
+    return both_logs(
+        POLICIES[series], "adaba", seed, load, jobs=jobs_of(quick=quick)
+    )
 
 
 def _outperforms(measure: Measure, log: Log, what: str) -> tuple[Claim, ...]:
@@ -87,7 +107,10 @@ def _outperforms(measure: Measure, log: Log, what: str) -> tuple[Claim, ...]:
             f"{log.label}: BgMBF-SDF, SDF and BgMBF differ little in {what}",
             "≈",
             tuple(
-                Check(Difference(measure, FCFS, series, x), Band(low=0.0, strictly=True))
+                Check(
+                    Difference(measure, FCFS, series, x),
+                    Band(low=0.0, strictly=True),
+                )
                 for series in (SDF, BGMBF_SDF)
                 for x in LOADS
             ),
@@ -104,7 +127,11 @@ def _figure_6_claims() -> tuple[Claim, ...]:
         Claim(
             "NASA: SDF waits less than BgMBF and BgMBF-SDF",
             "SDF < BgMBF-SDF, BgMBF",
-            tuple(c for other in (BGMBF, BGMBF_SDF) for c in more(nasa, other, (SDF,), LOADS)),
+            tuple(
+                c
+                for other in (BGMBF, BGMBF_SDF)
+                for c in more(nasa, other, (SDF,), LOADS)
+            ),
         ),
         Claim(
             "KTH: SDF waits more than BgMBF and BgMBF-SDF",
@@ -114,7 +141,10 @@ def _figure_6_claims() -> tuple[Claim, ...]:
         Claim(
             "The mean waiting is of the order of 10,000 s",
             "10⁴ s",
-            tuple(Check(Level(kth, BGMBF, x), Band(1e3 * HOURS, 1e5 * HOURS)) for x in LOADS),
+            tuple(
+                Check(Level(kth, BGMBF, x), Band(1e3 * HOURS, 1e5 * HOURS))
+                for x in LOADS
+            ),
             interpretation="BgMBF on KTH, from 1,000 to 100,000 s",
         ),
     )
@@ -144,7 +174,11 @@ FIGURE_7 = Figure(
     series=FIVE,
     configuration=_logs,
     panels=tuple(Panel(_slowdown(log)) for log in LOGS),
-    claims=tuple(claim for log in LOGS for claim in _outperforms(_slowdown(log), log, "slowdown")),
+    claims=tuple(
+        claim
+        for log in LOGS
+        for claim in _outperforms(_slowdown(log), log, "slowdown")
+    ),
     also=(CPU,),
     size=FULL,
     quick_size=QUICK,
@@ -153,14 +187,21 @@ FIGURE_7 = Figure(
 
 def _figure_8_claims() -> tuple[Claim, ...]:
     kth, nasa = _migrations(KTH), _migrations(NASA)
-    fewer = [Difference(measure, BGMBF, BGMBF_SDF, x) for measure in (kth, nasa) for x in LOADS]
+    fewer = [
+        Difference(measure, BGMBF, BGMBF_SDF, x)
+        for measure in (kth, nasa)
+        for x in LOADS
+    ]
     return (
         *(
             Claim(
                 f"{log.label}: at most {most} migrations",
                 f"≤ {most}",
                 tuple(
-                    Check(Level(_migrations(log), series, x), Band(high=float(most)))
+                    Check(
+                        Level(_migrations(log), series, x),
+                        Band(high=float(most)),
+                    )
                     for series in (BGMBF, BGMBF_SDF)
                     for x in LOADS
                 ),

@@ -1,4 +1,6 @@
-"""CMBF's Figures 3 and 4: six schedulers over Feitelson-style and Jann-style jobs."""
+"""CMBF's Figures 3 and 4: six schedulers over Feitelson-style and Jann-style
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from reproductions.configuration import RunConfiguration
 from reproductions.grid_quantities import Difference, Gain, Largest, Measure
 from reproductions.published_figure import Figure, Panel
 
-# -- why claims are not reproduced, as far as is known (full size, five seeds) --------------------
+# -- why claims are not reproduced, as far as is known (full size, five seeds) -
 
 _SEEDS = "the means over the seeds say so at every load; seeds differ by more than these two do"
 _ALL_WORK = (
@@ -76,15 +78,26 @@ _WHY: dict[ModelName, dict[str, str]] = {
 
 
 def why(model: ModelName, claim: str) -> str:
-    """The known reason why a claim is not reproduced for a model; empty where none is."""
-    return next((reason for begins, reason in _WHY[model].items() if claim.startswith(begins)), "")
+    """The known reason why a claim is not reproduced for a model; empty where
+    none is.
+    """
+    return next(
+        (
+            reason
+            for begins, reason in _WHY[model].items()
+            if claim.startswith(begins)
+        ),
+        "",
+    )
 
 
-# -- claims ---------------------------------------------------------------------------------------
+# -- claims --------------------------------------------------------------------
 
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9)
 SATURATED = 1.2
-"""More work than 320 nodes can do one process at a time: every queue grows to the end."""
+"""More work than 320 nodes can do one process at a time: every queue grows to
+the end.
+"""
 XS = (*LOADS, SATURATED)
 BOTH = (RESPONSE, SLOWDOWN)
 
@@ -96,7 +109,10 @@ def _order(measure: Measure) -> Claim:
         f"In {measure.label}: AMCBF, CMCBF, EASY, AMBF, CMBF, FCFS",
         "AMCBF ≤ CMCBF < EASY < AMBF < CMBF < FCFS",
         tuple(
-            Check(Difference(measure, worse, better, x), Band(0.0, strictly=better != AMCBF))
+            Check(
+                Difference(measure, worse, better, x),
+                Band(0.0, strictly=better != AMCBF),
+            )
             for better, worse in pairwise(ranks)
             for x in LOADS
         ),
@@ -120,7 +136,12 @@ def _claims(use_gain: float, saturated_gain: float) -> tuple[Claim, ...]:
         Claim(
             "CMBF and AMBF have worse response time and slowdown than EASY",
             "CMBF, AMBF > EASY",
-            tuple(c for one in (CMBF, AMBF) for m in BOTH for c in more(m, one, (EASY,), LOADS)),
+            tuple(
+                c
+                for one in (CMBF, AMBF)
+                for m in BOTH
+                for c in more(m, one, (EASY,), LOADS)
+            ),
             interpretation="at every load up to 0.9",
         ),
         Claim(
@@ -142,7 +163,9 @@ def _claims(use_gain: float, saturated_gain: float) -> tuple[Claim, ...]:
                 check
                 for one in (CMCBF, AMCBF)
                 for check in about(
-                    Largest(USE, tuple(Gain(USE, one, EASY, x) for x in LOADS)), use_gain, use_gain
+                    Largest(USE, tuple(Gain(USE, one, EASY, x) for x in LOADS)),
+                    use_gain,
+                    use_gain,
                 )
             ),
             interpretation="the largest gain at loads up to 0.9, from 0 to twice the published one",
@@ -154,7 +177,9 @@ def _claims(use_gain: float, saturated_gain: float) -> tuple[Claim, ...]:
                 check
                 for one in (CMCBF, AMCBF)
                 for check in about(
-                    Gain(USE, one, EASY, SATURATED), saturated_gain, 0.5 * saturated_gain
+                    Gain(USE, one, EASY, SATURATED),
+                    saturated_gain,
+                    0.5 * saturated_gain,
                 )
             ),
             interpretation=f"work per node and second at load {SATURATED:g}, within half the gain",
@@ -170,7 +195,9 @@ def _claims(use_gain: float, saturated_gain: float) -> tuple[Claim, ...]:
             tuple(
                 c
                 for m in BOTH
-                for c in mostly([Difference(m, CMCBF, AMCBF, x) for x in LOADS], 0.0)
+                for c in mostly(
+                    [Difference(m, CMCBF, AMCBF, x) for x in LOADS], 0.0
+                )
             ),
             interpretation="at most loads, in either measure",
         ),
@@ -182,7 +209,10 @@ def _claims(use_gain: float, saturated_gain: float) -> tuple[Claim, ...]:
         Claim(
             "AMBF migrates significantly fewer jobs than CMBF",
             "AMBF ≪ CMBF",
-            tuple(Check(Gain(MIGRATIONS, AMBF, CMBF, x), Band(high=-30.0)) for x in LOADS),
+            tuple(
+                Check(Gain(MIGRATIONS, AMBF, CMBF, x), Band(high=-30.0))
+                for x in LOADS
+            ),
             interpretation="by at least 30 %",
         ),
         _order(RESPONSE),
@@ -211,10 +241,14 @@ def _figure(
     saturated: float,
     own: tuple[Claim, ...] = (),
 ) -> Figure:
-    def configuration(series: str, load: float, seed: int, quick: bool) -> RunConfiguration:
+    def configuration(
+        series: str, load: float, seed: int, quick: bool
+    ) -> RunConfiguration:
         return nodes(model, series, seed, load, quick=quick)
 
-    claims = (replace(c, remark=why(model, c.text)) for c in _claims(gain, saturated))
+    claims = (
+        replace(c, remark=why(model, c.text)) for c in _claims(gain, saturated)
+    )
     return Figure(
         name=name,
         title=f"Six schedulers over {LABELS[model]}",
@@ -223,7 +257,9 @@ def _figure(
         xs=XS,
         series=SIX,
         configuration=configuration,
-        panels=tuple(Panel(measure) for measure in (RESPONSE, SLOWDOWN, MIGRATIONS, USE)),
+        panels=tuple(
+            Panel(measure) for measure in (RESPONSE, SLOWDOWN, MIGRATIONS, USE)
+        ),
         claims=(*claims, *own),
         also=(BUSY, CPU),
         size=size_words(model, quick=False),
@@ -232,4 +268,6 @@ def _figure(
 
 
 FIGURE_3 = _figure("cmbf-fig3", "CMBF, Fig. 3", "feitelson", 2.4, 11.0)
-FIGURE_4 = _figure("cmbf-fig4", "CMBF, Fig. 4", "jann", 3.1, 16.0, (MOST_MIGRATIONS,))
+FIGURE_4 = _figure(
+    "cmbf-fig4", "CMBF, Fig. 4", "jann", 3.1, 16.0, (MOST_MIGRATIONS,)
+)

@@ -1,4 +1,6 @@
-"""CMBF's worked examples live (Figures 1 and 2), and the distance of a run from them."""
+"""CMBF's worked examples live (Figures 1 and 2), and the distance of a run from
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +27,30 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.results.reading import Run
+from testbed.record.reading import Run
 
 MIN_S = 60.0
 
-LATE = Measure("late", "greatest distance of an end from the example's", "%", 100.0, 2)
+LATE = Measure(
+    "late", "greatest distance of an end from the example's", "%", 100.0, 2
+)
 MOVED = Measure(
-    "moved", "starts, evictions, migrations, tier switches unlike the example's", "", 1.0, 0
+    "moved",
+    "starts, evictions, migrations, tier switches unlike the example's",
+    "",
+    1.0,
+    0,
 )
 TIERS = Measure("tiers", "moments with other jobs in either tier", "", 1.0, 0)
 
 
 @dataclass(frozen=True)
 class Example:
-    """Ends in minutes by job, moves in order, and foreground and background jobs by minute.
+    """Ends in minutes by job, moves in order, and foreground and background
+    jobs by minute.
 
-    ``moves`` are ``JOB WHAT`` with ``foreground`` or ``background`` where it matters.
+    ``moves`` are ``JOB WHAT`` with ``foreground`` or ``background`` where it
+    matters.
     """
 
     ends: Mapping[str, float]
@@ -65,7 +75,14 @@ FIGURE_1 = {
     ),
     AMBF: Example(
         {"J1": 20, "J2": 5, "J3": 25, "J4": 20, "J5": 15, "J6": 10},
-        ("J1 started", "J2 started", "J5 started", "J6 started", "J4 started", "J3 started"),
+        (
+            "J1 started",
+            "J2 started",
+            "J5 started",
+            "J6 started",
+            "J4 started",
+            "J3 started",
+        ),
         {},
     ),
 }
@@ -91,29 +108,51 @@ _TIERS_TO_15 = {
     10.0: ("J04 J05 J06", "J07 J10"),
     15.0: ("J05 J06 J10", ""),
 }
-_ENDS = {"J01": 10, "J02": 5, "J03": 10, "J04": 15, "J05": 25, "J06": 20, "J07": 12, "J08": 30}
+_ENDS = {
+    "J01": 10,
+    "J02": 5,
+    "J03": 10,
+    "J04": 15,
+    "J05": 25,
+    "J06": 20,
+    "J07": 12,
+    "J08": 30,
+}
 
 FIGURE_2 = {
     CMCBF: Example(
         {**_ENDS, "J09": 25, "J10": 20 + 1.25 / 0.55},
-        (*_UP_TO_20, "J10 switched background", "J09 started foreground", "J08 started foreground"),
+        (
+            *_UP_TO_20,
+            "J10 switched background",
+            "J09 started foreground",
+            "J08 started foreground",
+        ),
         {**_TIERS_TO_15, 20.0: ("J05 J09", "J10"), 25.0: ("J08", "")},
     ),
     AMCBF: Example(
         {**_ENDS, "J09": 26.25, "J10": 21.25},
-        (*_UP_TO_20, "J09 started foreground", "J09 switched background", "J08 started foreground"),
+        (
+            *_UP_TO_20,
+            "J09 started foreground",
+            "J09 switched background",
+            "J08 started foreground",
+        ),
         {**_TIERS_TO_15, 20.0: ("J05 J10", ""), 22.0: ("J05 J09", "")},
     ),
 }
-"""Of the example file's running times; the drawing with the paper's is lost (NOTES of the file).
+"""Of the example file's running times; the drawing with the paper's is lost
+(NOTES of the file).
 
-J10 has 2.75 of its 9 min in the background of J4, 5 in the foreground; in CMCBF it goes to the
-background of J9 for the rest.
+J10 has 2.75 of its 9 min in the background of J4, 5 in the foreground; in CMCBF
+it goes to the background of J9 for the rest.
 """
 
 EXAMPLES = {"cmbf-fig1": FIGURE_1, "cmcbf-fig2": FIGURE_2}
 DELAY_MIN = 0.5
-"""The delay after an example's moment at which a run is compared: acting takes a moment."""
+"""The delay after an example's moment at which a run is compared: acting takes
+a moment.
+"""
 
 
 def example_of(run: Run) -> Example:
@@ -133,7 +172,10 @@ def measures_of(run: Run) -> dict[str, float]:
     ends = {row.job_id: row.end_s or float("inf") for row in run.rows}
     over = {job: ends[job] / (at * MIN_S) for job, at in example.ends.items()}
     moves = moves_of(run)
-    unlike = sum(ours != theirs for ours, theirs in zip(moves, example.moves, strict=False))
+    unlike = sum(
+        ours != theirs
+        for ours, theirs in zip(moves, example.moves, strict=False)
+    )
     return {
         LATE.name: max(abs(ratio - 1.0) for ratio in over.values()),
         MOVED.name: float(unlike + abs(len(moves) - len(example.moves))),
@@ -149,9 +191,15 @@ def moves_of(run: Run) -> list[str]:
         match event:
             case events.JobPreempted():
                 out.append(f"{event.job_id} preempted")
-            case events.JobStarted() | events.JobMigrated() | events.JobTierSwitched():
+            case (
+                events.JobStarted()
+                | events.JobMigrated()
+                | events.JobTierSwitched()
+            ):
                 what = event.name.removeprefix("job_").removeprefix("tier_")
-                out.append(f"{event.job_id} {what}{f' {event.tier}' if two_tiers else ''}")
+                out.append(
+                    f"{event.job_id} {what}{f' {event.tier}' if two_tiers else ''}"
+                )
             case events.JobResumed():
                 out.append(f"{event.job_id} resumed")
             case _:
@@ -162,7 +210,9 @@ def moves_of(run: Run) -> list[str]:
 def tiers_apart(run: Run) -> dict[str, float]:
     """The number of the example's moments with other jobs in either tier."""
     wanted = example_of(run).tiers
-    apart = sum(jobs_by_tier(run, at + DELAY_MIN) != two for at, two in wanted.items())
+    apart = sum(
+        jobs_by_tier(run, at + DELAY_MIN) != two for at, two in wanted.items()
+    )
     return {TIERS.name: float(apart)}
 
 
@@ -173,7 +223,9 @@ def jobs_by_tier(run: Run, at_min: float) -> tuple[str, str]:
         if event.t > at_min * MIN_S:
             break
         match event:
-            case events.JobStarted() | events.JobMigrated() | events.JobResumed():
+            case (
+                events.JobStarted() | events.JobMigrated() | events.JobResumed()
+            ):
                 where[event.job_id] = event.tier
             case events.JobTierSwitched():
                 where[event.job_id] = event.tier
@@ -199,7 +251,7 @@ def nodes_in_use(run: Run) -> Curve:
     return points
 
 
-# -- figures --------------------------------------------------------------------------------------
+# -- figures -------------------------------------------------------------------
 
 WITHIN = Band(high=5.0)
 NOWHERE = Band(high=0.0)
@@ -239,7 +291,11 @@ EXAMPLE_1 = LiveFigure(
     series=(CMBF, AMBF),
     variant=_figure_1,
     own=measures_of,
-    curves=(Curves("nodes in use", "time [min]", nodes_in_use, XS_1[0], (0.0, 26.0)),),
+    curves=(
+        Curves(
+            "nodes in use", "time [min]", nodes_in_use, XS_1[0], (0.0, 26.0)
+        ),
+    ),
     panels=(Panel(LATE), Panel(simulated(LATE))),
     claims=(
         Claim(
@@ -258,7 +314,14 @@ EXAMPLE_1 = LiveFigure(
         audited((CMBF, AMBF), XS_1),
         replays_alike((CMBF, AMBF), XS_1),
     ),
-    also=(*_each(FIGURE_1[CMBF]), MOVED, simulated(MOVED), COMPLETION, FIDELITY, WALL),
+    also=(
+        *_each(FIGURE_1[CMBF]),
+        MOVED,
+        simulated(MOVED),
+        COMPLETION,
+        FIDELITY,
+        WALL,
+    ),
     printed=(LATE, MOVED, FIDELITY),
     size="6 nodes of a tenth of a processor, a minute of the example in 3 s, live",
     quick_size="the same",
@@ -275,7 +338,15 @@ EXAMPLE_2 = LiveFigure(
     series=(CMCBF, AMCBF),
     variant=_figure_2,
     own=lambda run: {**measures_of(run), **tiers_apart(run)},
-    curves=(Curves("nodes in use, foreground", "time [min]", nodes_in_use, XS_2[0], (0.0, 31.0)),),
+    curves=(
+        Curves(
+            "nodes in use, foreground",
+            "time [min]",
+            nodes_in_use,
+            XS_2[0],
+            (0.0, 31.0),
+        ),
+    ),
     panels=(Panel(LATE), Panel(simulated(LATE))),
     claims=(
         Claim(

@@ -1,8 +1,10 @@
-"""CMBF's Section 3: the effect of two VMs on a node on each other, measured live.
+"""CMBF's Section 3: the effect of two VMs on a node on each other, measured
+live.
 
-Three jobs of ``cmbf-interference.yaml``: ``alone``, the same once more as ``front``, and in its
-background ``rear``, which could use the whole processor. What ``rear`` got follows from its end:
-after ``front`` has ended it has the processor to itself.
+Three jobs of ``cmbf-interference.yaml``: ``alone``, the same once more as
+``front``, and in its background ``rear``, which could use the whole processor.
+What ``rear`` got follows from its end: after ``front`` has ended it has the
+processor to itself.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.results.metrics import JobRow
-from testbed.results.reading import Run
+from testbed.record.metrics import JobRow
+from testbed.record.reading import Run
 
 LOSS = Measure("loss", "loss of the foreground process", "%", 100.0, 2)
 SHARE = Measure("share", "CPU share of the background process", "%", 100.0, 1)
@@ -38,7 +40,9 @@ LEAST_IDLE = 0.01
 
 
 def interference(run: Run) -> dict[str, float]:
-    """The foreground's loss, and the CPU that the background VM made use of meanwhile."""
+    """The foreground's loss, and the CPU that the background VM made use of
+    meanwhile.
+    """
     rows = {row.job_id: row for row in run.rows}
     alone, foreground, rear = rows["alone"], rows["front"], rows["rear"]
     if not alone.measured_s or foreground.measured_s is None:
@@ -55,7 +59,9 @@ def interference(run: Run) -> dict[str, float]:
 
 
 def background_share(foreground: JobRow, rear: JobRow) -> float:
-    """The work of ``rear`` while the foreground ran, over the time that this took."""
+    """The work of ``rear`` while the foreground ran, over the time that this
+    took.
+    """
     if foreground.end_s is None or rear.end_s is None or rear.start_s is None:
         return math.nan
     both_s = foreground.end_s - rear.start_s
@@ -73,7 +79,7 @@ def _use(run: Run) -> float:
     return math.nan
 
 
-# -- the figure -----------------------------------------------------------------------------------
+# -- the figure ----------------------------------------------------------------
 
 BURSTS = "bursts of 10 ms"
 USES = (10.0, 30.0, 50.0, 70.0, 90.0, 96.0, 100.0)
@@ -86,11 +92,16 @@ def _interference(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG00
     """At one CPU use: alone, then with a background VM that has as much to do."""
     wall_s = QUICK_S if quick else WALL_S
     burst = f'"{x / 100:g}", "{wall_s:g}"'
-    settings = [(f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s") for k in range(3)]
+    settings = [
+        (f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s") for k in range(3)
+    ]
     for k in range(2):
         settings += [
             (f"workload.jobs[{k}].cpu", f"{x:g} %"),
-            (f"workload.jobs[{k}].command", f"[python3, ./apps/bursts.py, {burst}]"),
+            (
+                f"workload.jobs[{k}].command",
+                f"[python3, ./apps/bursts.py, {burst}]",
+            ),
         ]
     return Variant(
         "cmbf/cmbf-interference.yaml",
@@ -140,7 +151,14 @@ STUDY = LiveFigure(
         replays_alike((BURSTS,), USES),
     ),
     also=(FIDELITY, WALL),
-    printed=(LOSS, simulated(LOSS), IDLE_USED, simulated(IDLE_USED), SHARE, FIDELITY),
+    printed=(
+        LOSS,
+        simulated(LOSS),
+        IDLE_USED,
+        simulated(IDLE_USED),
+        SHARE,
+        FIDELITY,
+    ),
     size="two VMs on one processor, CPU weights 10,000 to 1; in the foreground bursts "
     "of computing with waits between, in the background computing all the time; 6 s, live",
     quick_size="the same for 3 s, live",

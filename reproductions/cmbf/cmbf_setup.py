@@ -1,4 +1,6 @@
-"""CMBF's simulations in common: models, policies, measures, sizes, and the run behind a point."""
+"""CMBF's simulations in common: models, policies, measures, sizes, and the run
+behind a point.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,17 @@ MIGRATION_COST_S = 20.0
 ModelName = Literal["feitelson", "jann"]
 JOBS: dict[ModelName, int] = {"feitelson": 20_000, "jann": 10_000}
 
-FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF = "FCFS", "EASY", "CMBF", "AMBF", "CMCBF", "AMCBF"
-POLICIES = {name: name.lower() for name in (FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF)}
+FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF = (
+    "FCFS",
+    "EASY",
+    "CMBF",
+    "AMBF",
+    "CMCBF",
+    "AMCBF",
+)
+POLICIES = {
+    name: name.lower() for name in (FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF)
+}
 SIX = tuple(POLICIES)
 
 LABELS: dict[ModelName, str] = {"feitelson": "FWorkload", "jann": "JWorkload"}
@@ -24,7 +35,9 @@ RESPONSE = Measure("response_s", "mean response time", "s", 1.0, 0)
 SLOWDOWN = Measure("slowdown", "mean bounded slowdown", digits=2)
 MIGRATIONS = Measure("migrations", "migrations a job", digits=3)
 USE = Measure("utilisation", "CPU use by the jobs' own work", "%", 100.0)
-BUSY = Measure("busy", "CPU use, what is lost behind others included", "%", 100.0)
+BUSY = Measure(
+    "busy", "CPU use, what is lost behind others included", "%", 100.0
+)
 CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
 
 
@@ -35,7 +48,9 @@ def jobs_of(model: ModelName, *, quick: bool) -> int:
 
 def size_words(*models: ModelName, quick: bool) -> str:
     """The size of a run, in words."""
-    counts = ", ".join(f"{jobs_of(m, quick=quick):,} jobs of {LABELS[m]}" for m in models)
+    counts = ", ".join(
+        f"{jobs_of(m, quick=quick):,} jobs of {LABELS[m]}" for m in models
+    )
     return f"{NODES} nodes; {counts}"
 
 
@@ -50,10 +65,12 @@ def nodes(
     cpu_error: float | None = 0.0,
     migration_cost_s: float = MIGRATION_COST_S,
 ) -> RunConfiguration:
-    """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1 and 5.2).
+    """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1
+    and 5.2).
 
-    ``cpu_low``: processes use from so much of a node's CPU up to all of it. ``cpu_error``: what
-    schedulers know of it is wrong by at most so much; None: they know nothing.
+    ``cpu_low``: processes use from so much of a node's CPU up to all of it.
+    ``cpu_error``: what schedulers know of it is wrong by at most so much; None:
+    they know nothing.
     """
     policy, jobs = POLICIES[series], jobs_of(model, quick=quick)
     by_cpu = policy in ("cmcbf", "amcbf")
@@ -63,5 +80,7 @@ def nodes(
     entry = f"{{name: {policy}, migration_cost: {migration_cost_s} s{unknown}}}"
     plain = policy in ("fcfs", "easy")
     weight = jobs * load * (4.0 if policy == "fcfs" else 8.0 if by_cpu else 1.0)
-    variant = Variant(f"cmbf/cmbf-{model}.yaml", policy if plain else entry, values)
+    variant = Variant(
+        f"cmbf/cmbf-{model}.yaml", policy if plain else entry, values
+    )
     return RunConfiguration(variant, seed, NODE_METRICS, weight)

@@ -1,4 +1,6 @@
-"""CMBF's Section 5.4: AMCBF with worse estimates, dearer migrations and busier processes."""
+"""CMBF's Section 5.4: AMCBF with worse estimates, dearer migrations and busier
+processes.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,19 @@ class Case:
 
 
 def _cases(*policies: str) -> dict[str, Case]:
-    cases = (Case(policy, model, load) for model in MODELS for load in LOADS for policy in policies)
+    cases = (
+        Case(policy, model, load)
+        for model in MODELS
+        for load in LOADS
+        for policy in policies
+    )
     return {case.label: case for case in cases}
 
 
 def _styles(cases: Mapping[str, Case]) -> dict[str, SeriesStyle]:
-    """A colour by policy, a line by load; the models are in panels of their own."""
+    """A colour by policy, a line by load; the models are in panels of their
+    own.
+    """
     policies = list(dict.fromkeys(case.policy for case in cases.values()))
     return {
         label: SeriesStyle(
@@ -67,7 +76,9 @@ def _panels(cases: Mapping[str, Case]) -> tuple[Panel, ...]:
     return tuple(
         Panel(
             measure,
-            shown=tuple(label for label, case in cases.items() if case.model == model),
+            shown=tuple(
+                label for label, case in cases.items() if case.model == model
+            ),
             subject=LABELS[model],
         )
         for measure in (RESPONSE, SLOWDOWN)
@@ -80,7 +91,9 @@ def _of(policy: str, model: ModelName) -> tuple[str, ...]:
 
 
 def _gains(model: ModelName, x: float, policy: str = AMCBF) -> list[Quantity]:
-    """EASY less AMCBF at each load, in both measures: above 0 where AMCBF is better."""
+    """EASY less AMCBF at each load, in both measures: above 0 where AMCBF is
+    better.
+    """
     return [
         Difference(measure, easy, ours, x)
         for measure in (RESPONSE, SLOWDOWN)
@@ -91,12 +104,14 @@ def _gains(model: ModelName, x: float, policy: str = AMCBF) -> list[Quantity]:
 def _better_in_most(
     model: ModelName, xs: Sequence[float], policy: str = AMCBF
 ) -> tuple[Check, ...]:
-    return tuple(check for x in xs for check in mostly(_gains(model, x, policy), 0.0))
+    return tuple(
+        check for x in xs for check in mostly(_gains(model, x, policy), 0.0)
+    )
 
 
 ALSO = (MIGRATIONS, USE, BUSY, CPU)
 
-# -- how well CPU use is known --------------------------------------------------------------------
+# -- how well CPU use is known -------------------------------------------------
 
 ERRORS = (0.0, 0.1, 0.2, 0.4)
 UNKNOWN_WHY: dict[ModelName, str] = {
@@ -110,12 +125,16 @@ UNKNOWN_WHY: dict[ModelName, str] = {
 _BY_ERROR = _cases(EASY, AMCBF, UNKNOWN)
 
 
-def _with_error(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+def _with_error(
+    series: str, x: float, seed: int, quick: bool
+) -> RunConfiguration:
     case = _BY_ERROR[series]
     if case.policy == EASY:
         return nodes(case.model, EASY, seed, case.load, quick=quick)
     error = None if case.policy == UNKNOWN else x
-    return nodes(case.model, AMCBF, seed, case.load, quick=quick, cpu_error=error)
+    return nodes(
+        case.model, AMCBF, seed, case.load, quick=quick, cpu_error=error
+    )
 
 
 CPU_ESTIMATE = Figure(
@@ -134,9 +153,14 @@ CPU_ESTIMATE = Figure(
                 f"{LABELS[model]}: AMCBF's performance improves with the accuracy of estimates",
                 "better",
                 tuple(
-                    Check(Difference(measure, unknown, exact, 0.0), Band(0.0, strictly=True))
+                    Check(
+                        Difference(measure, unknown, exact, 0.0),
+                        Band(0.0, strictly=True),
+                    )
                     for measure in (RESPONSE, SLOWDOWN)
-                    for unknown, exact in zip(_of(UNKNOWN, model), _of(AMCBF, model), strict=True)
+                    for unknown, exact in zip(
+                        _of(UNKNOWN, model), _of(AMCBF, model), strict=True
+                    )
                 ),
                 interpretation="knowing it exactly is better than not at all, at each load",
                 remark="so are the means at every load; seeds differ by as much",
@@ -159,7 +183,7 @@ CPU_ESTIMATE = Figure(
     quick_size=QUICK,
 )
 
-# -- what a migration costs -----------------------------------------------------------------------
+# -- what a migration costs ----------------------------------------------------
 
 COSTS_S = (0.0, 20.0, 120.0, 360.0, 600.0, 1200.0)
 THRESHOLD_S: dict[ModelName, float] = {"feitelson": 600.0, "jann": 360.0}
@@ -175,7 +199,9 @@ def _cost(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
     case = _COST[series]
     if case.policy == EASY:
         return nodes(case.model, EASY, seed, case.load, quick=quick)
-    return nodes(case.model, AMCBF, seed, case.load, quick=quick, migration_cost_s=x)
+    return nodes(
+        case.model, AMCBF, seed, case.load, quick=quick, migration_cost_s=x
+    )
 
 
 MIGRATION_COST = Figure(
@@ -196,7 +222,9 @@ MIGRATION_COST = Figure(
                 tuple(
                     check
                     for series in _of(AMCBF, model)
-                    for check in rises(RESPONSE, series, (COSTS_S[0], COSTS_S[-1]))
+                    for check in rises(
+                        RESPONSE, series, (COSTS_S[0], COSTS_S[-1])
+                    )
                 ),
                 interpretation="its response time at 1,200 s is above that at 0 s, at each load",
             )
@@ -206,7 +234,9 @@ MIGRATION_COST = Figure(
             Claim(
                 f"{LABELS[model]}: AMCBF beats EASY in most cases up to {cost_s:g} s a migration",
                 f"AMCBF < EASY up to {cost_s:g} s",
-                _better_in_most(model, tuple(x for x in COSTS_S if x <= cost_s)),
+                _better_in_most(
+                    model, tuple(x for x in COSTS_S if x <= cost_s)
+                ),
                 interpretation="response time and slowdown at loads 0.6, 0.7 and 0.8, at each cost",
                 remark=COST_WHY[model],
             )
@@ -218,7 +248,7 @@ MIGRATION_COST = Figure(
     quick_size=QUICK,
 )
 
-# -- what is left of a node -----------------------------------------------------------------------
+# -- what is left of a node ----------------------------------------------------
 
 MEANS = (0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 THRESHOLD: dict[ModelName, float] = {"feitelson": 0.95, "jann": 0.8}
@@ -228,10 +258,14 @@ CAPACITY_WHY: dict[ModelName, str] = {
 }
 
 
-def _capacity(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+def _capacity(
+    series: str, x: float, seed: int, quick: bool
+) -> RunConfiguration:
     case = _COST[series]
     low = max(1e-4, round(2 * x - 1, 6))
-    return nodes(case.model, case.policy, seed, case.load, quick=quick, cpu_low=low)
+    return nodes(
+        case.model, case.policy, seed, case.load, quick=quick, cpu_low=low
+    )
 
 
 CAPACITY = Figure(

@@ -1,9 +1,19 @@
 """DCloud's simulations (Figures 4 to 9, pricing) and its testbed (Figure 11)."""
 
-from reproductions.dcloud.dcloud_arrivals import BL_INTERPRETATIONS, FIGURE_8, FIGURE_9, REQUESTS
+from reproductions.dcloud.dcloud_arrivals import (
+    BL_INTERPRETATIONS,
+    FIGURE_8,
+    FIGURE_9,
+    REQUESTS,
+)
 from reproductions.dcloud.dcloud_live import FIGURE_11
 from reproductions.dcloud.dcloud_pricing import CHARGING
-from reproductions.dcloud.dcloud_sweeps import FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7
+from reproductions.dcloud.dcloud_sweeps import (
+    FIGURE_4,
+    FIGURE_5,
+    FIGURE_6,
+    FIGURE_7,
+)
 
 FIGURES = (
     FIGURE_4,

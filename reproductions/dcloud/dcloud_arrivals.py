@@ -1,8 +1,10 @@
-"""DCloud's Figures 8 and 9, the rate of arrivals and batches, and other interpretations of both.
+"""DCloud's Figures 8 and 9, the rate of arrivals and batches, and other
+interpretations of both.
 
-The paper says of BL that VMs compete "using TCP", and not who sends to whom; of the requests that
-they are normal with deviations that make a quarter to two fifths of the values negative. Two
-figures show what interpretations other than ours would give.
+The paper says of BL that VMs compete "using TCP", and not who sends to whom; of
+the requests that they are normal with deviations that make a quarter to two
+fifths of the values negative. Two figures show what interpretations other than
+ours would give.
 """
 
 from __future__ import annotations
@@ -40,20 +42,30 @@ from reproductions.dcloud.dcloud_setup import (
     panels,
 )
 from reproductions.dcloud.dcloud_sweeps import PUBLISHED, SPLITS
-from reproductions.grid_quantities import Change, Difference, Gain, LeastStep, Level
+from reproductions.grid_quantities import (
+    Change,
+    Difference,
+    Gain,
+    LeastStep,
+    Level,
+)
 from reproductions.published_figure import Figure, Panel
 
-# -- Figure 8 -------------------------------------------------------------------------------------
+# -- Figure 8 ------------------------------------------------------------------
 
 RATES = (20.0, 40.0, 80.0, 120.0, 160.0, 200.0, 250.0)
 BUSY = tuple(rate for rate in RATES if rate >= 80.0)
 
 
-def _arriving(series: str, per_hour: float, seed: int, quick: bool) -> RunConfiguration:
+def _arriving(
+    series: str, per_hour: float, seed: int, quick: bool
+) -> RunConfiguration:
     return configuration(series, seed, quick=quick, per_hour=per_hour)
 
 
-RATE_PUBLISHED = {SUCCESS: {(DCLOUD, 80.0): 100.0, (VC, 80.0): 60.0, (BL, 80.0): 10.0}}
+RATE_PUBLISHED = {
+    SUCCESS: {(DCLOUD, 80.0): 100.0, (VC, 80.0): 60.0, (BL, 80.0): 10.0}
+}
 
 FIGURE_8 = Figure(
     name="dcloud-fig8",
@@ -68,7 +80,11 @@ FIGURE_8 = Figure(
         Claim(
             "Fewer jobs succeed at higher rates, under all three",
             "all fall",
-            tuple(check for series in THREE for check in falls(SUCCESS, series, RATES)),
+            tuple(
+                check
+                for series in THREE
+                for check in falls(SUCCESS, series, RATES)
+            ),
         ),
         Claim(
             "λ = 80: DCloud accepts almost all jobs",
@@ -89,21 +105,34 @@ FIGURE_8 = Figure(
         Claim(
             "VM use grows with the rate",
             "all rise",
-            tuple(check for series in THREE for check in rises(VM_USE, series, RATES)),
+            tuple(
+                check
+                for series in THREE
+                for check in rises(VM_USE, series, RATES)
+            ),
         ),
         Claim(
-            "BL has the highest VM use", "BL > DCloud, VC", more(VM_USE, BL, (DCLOUD, VC), RATES)
+            "BL has the highest VM use",
+            "BL > DCloud, VC",
+            more(VM_USE, BL, (DCLOUD, VC), RATES),
         ),
         Claim(
             "From λ = 80 on DCloud uses about 40 % more VMs than VC",
             "+40 %",
-            tuple(Check(Difference(VM_USE, DCLOUD, VC, x), Band(30.0, 50.0)) for x in BUSY),
+            tuple(
+                Check(Difference(VM_USE, DCLOUD, VC, x), Band(30.0, 50.0))
+                for x in BUSY
+            ),
             interpretation="40 points, as in Fig. 5; ± 10",
         ),
         Claim(
             "Link use grows with the rate",
             "all rise",
-            tuple(check for series in THREE for check in rises(LINK_USE, series, RATES)),
+            tuple(
+                check
+                for series in THREE
+                for check in rises(LINK_USE, series, RATES)
+            ),
         ),
         Claim(
             "From λ = 80 on DCloud uses the servers' links more than VC and BL",
@@ -140,7 +169,10 @@ FIGURE_8 = Figure(
         Claim(
             "DCloud allocates a job in less than a second",
             "< 1,000 ms",
-            tuple(Check(Level(SLOWEST, DCLOUD, x), Band(0.0, 1000.0)) for x in RATES),
+            tuple(
+                Check(Level(SLOWEST, DCLOUD, x), Band(0.0, 1000.0))
+                for x in RATES
+            ),
             interpretation="processor time of the slowest allocation of a run, on this machine",
         ),
     ),
@@ -149,13 +181,15 @@ FIGURE_8 = Figure(
     quick_size=QUICK.words,
 )
 
-# -- Figure 9 -------------------------------------------------------------------------------------
+# -- Figure 9 ------------------------------------------------------------------
 
 BATCHES = (50.0, 100.0, 200.0, 300.0, 400.0, 500.0)
 LARGE = tuple(count for count in BATCHES if count > 200.0)
 
 
-def _at_once(series: str, count: float, seed: int, quick: bool) -> RunConfiguration:
+def _at_once(
+    series: str, count: float, seed: int, quick: bool
+) -> RunConfiguration:
     return configuration(series, seed, quick=quick, batch=count)
 
 
@@ -190,14 +224,20 @@ FIGURE_9 = Figure(
             "TS > BS",
             more(SUCCESS, TS, (BS,), LARGE) + more(REVENUE, TS, (BS,), LARGE),
         ),
-        Claim("DCloud's revenue grows with the batch", "rises", rises(REVENUE, DCLOUD, BATCHES)),
+        Claim(
+            "DCloud's revenue grows with the batch",
+            "rises",
+            rises(REVENUE, DCLOUD, BATCHES),
+        ),
         *(
             Claim(
                 f"{series} earns no more above 200 jobs",
                 "flat",
                 (
                     Check(
-                        Change(REVENUE, series, 200.0, 500.0, relative=True), Band(-15.0, 15.0), 5.0
+                        Change(REVENUE, series, 200.0, 500.0, relative=True),
+                        Band(-15.0, 15.0),
+                        5.0,
                     ),
                 ),
                 interpretation="from 200 to 500 jobs at most ± 15 %",
@@ -229,7 +269,7 @@ FIGURE_9 = Figure(
     quick_size=QUICK.words,
 )
 
-# -- BL -------------------------------------------------------------------------------------------
+# -- BL ------------------------------------------------------------------------
 
 TAKEN = "permutation, slowest flow"
 UNEXTENDED = "permutation, no extension (d = p)"
@@ -245,10 +285,17 @@ WAYS: dict[str, tuple[str, dict[str, object]]] = {
 BL_RATES = (20.0, 40.0, 80.0, 160.0)
 
 
-def _competing(way: str, per_hour: float, seed: int, quick: bool) -> RunConfiguration:
+def _competing(
+    way: str, per_hour: float, seed: int, quick: bool
+) -> RunConfiguration:
     parameters, workload = WAYS[way]
     return configuration(
-        BL, seed, quick=quick, per_hour=per_hour, parameters=parameters, workload=workload
+        BL,
+        seed,
+        quick=quick,
+        per_hour=per_hour,
+        parameters=parameters,
+        workload=workload,
     )
 
 
@@ -274,7 +321,7 @@ BL_INTERPRETATIONS = Figure(
     quick_size=QUICK.words,
 )
 
-# -- requests -------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------
 
 DRAWS = {
     f"{policy}, {reading}": (policy, reading)
@@ -284,14 +331,21 @@ DRAWS = {
 TIMES = (1.0, 16.0)
 
 
-def _drawn(series: str, times: float, seed: int, quick: bool) -> RunConfiguration:
+def _drawn(
+    series: str, times: float, seed: int, quick: bool
+) -> RunConfiguration:
     policy, reading = DRAWS[series]
-    # Clamped are VMs, bandwidths and durations; deadlines are drawn again in every interpretation.
+    # Clamped are VMs, bandwidths and durations; deadlines are drawn again in
+    # every interpretation.
     values = {"reading": reading, "deadline_ratio": "{rule: redraw}"}
-    return configuration(policy, seed, quick=quick, splits=SPLITS[times], workload=values)
+    return configuration(
+        policy, seed, quick=quick, splits=SPLITS[times], workload=values
+    )
 
 
-def _published(measure_points: dict[tuple[str, float], float]) -> dict[tuple[str, float], float]:
+def _published(
+    measure_points: dict[tuple[str, float], float],
+) -> dict[tuple[str, float], float]:
     return {
         (series, x): measure_points[policy, x]
         for series, (policy, _) in DRAWS.items()

@@ -1,4 +1,6 @@
-"""DCloud's Figure 11: a day of arrivals on 16 servers, measured on the live network."""
+"""DCloud's Figure 11: a day of arrivals on 16 servers, measured on the live
+network.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,12 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.results.metrics import JobRow
-from testbed.results.reading import Run
+from testbed.record.metrics import JobRow
+from testbed.record.reading import Run
 
 DCLOUD, VC, BL = "DCloud", "VC", "BL"
-# On the wire the flows of a job are independent of each other: so they must be in the simulator.
+# On the wire the flows of a job are independent of each other: so they must be
+# in the simulator.
 POLICIES = {DCLOUD: "dcloud", VC: "vc", BL: "{name: bl, coupling: independent}"}
 RESERVING = (DCLOUD, VC)
 GAMMA = 0.12
@@ -46,13 +49,19 @@ HOURS = 24
 
 
 def deadline_over_finish(run: Run) -> Curve:
-    """Figure 11(a): by ratio of deadline to finish time, the share of jobs at or below it."""
+    """Figure 11(a): by ratio of deadline to finish time, the share of jobs at
+    or below it.
+    """
     ratios = sorted(_ratio(row) for row in run.rows)
-    return [(ratio, 100.0 * (i + 1) / len(ratios)) for i, ratio in enumerate(ratios)]
+    return [
+        (ratio, 100.0 * (i + 1) / len(ratios)) for i, ratio in enumerate(ratios)
+    ]
 
 
 def _ratio(row: JobRow) -> float:
-    """0 where the job was not accepted, or did not finish (BL kills it at its deadline)."""
+    """0 where the job was not accepted, or did not finish (BL kills it at its
+    deadline).
+    """
     if row.response_s is None or row.deadline_s is None:
         return 0.0
     return row.deadline_s / row.response_s
@@ -61,7 +70,9 @@ def _ratio(row: JobRow) -> float:
 def slots_by_hour(run: Run) -> Curve:
     """Figure 11(b): the share of VM slots in use, the mean of every hour."""
     curve = slots_in_use(run)
-    until = [hour * mean_until(curve, hour * HOUR_S) for hour in range(1, HOURS + 1)]
+    until = [
+        hour * mean_until(curve, hour * HOUR_S) for hour in range(1, HOURS + 1)
+    ]
     means = [b - a for a, b in pairwise([0.0, *until])]
     return [
         *((float(hour), 100.0 * mean) for hour, mean in enumerate(means)),
@@ -90,7 +101,13 @@ FIGURE_11 = LiveFigure(
             X,
             (0.0, 20.0),
         ),
-        Curves("VM slots in use, by hour [%]", "time [h]", slots_by_hour, X, (0.0, 24.0)),
+        Curves(
+            "VM slots in use, by hour [%]",
+            "time [h]",
+            slots_by_hour,
+            X,
+            (0.0, 24.0),
+        ),
     ),
     panels=(
         Panel(SUCCESS, {(DCLOUD, X): 55.0, (VC, X): 37.0, (BL, X): 4.0}),
@@ -122,8 +139,27 @@ FIGURE_11 = LiveFigure(
         backends_agree((DCLOUD, VC, BL), XS),
         replays_alike((DCLOUD, VC, BL), XS),
     ),
-    also=(ACCEPTED, MEDIAN, P95, WORST, POINTS, COMPLETION, START_UP, FIDELITY, WALL),
-    printed=(SUCCESS, simulated(SUCCESS), SLOTS, simulated(SLOTS), MEDIAN, P95, WORST, FIDELITY),
+    also=(
+        ACCEPTED,
+        MEDIAN,
+        P95,
+        WORST,
+        POINTS,
+        COMPLETION,
+        START_UP,
+        FIDELITY,
+        WALL,
+    ),
+    printed=(
+        SUCCESS,
+        simulated(SUCCESS),
+        SLOTS,
+        simulated(SLOTS),
+        MEDIAN,
+        P95,
+        WORST,
+        FIDELITY,
+    ),
     size="16 servers of 2 VMs, every link 1 Gbit/s, 4:1; 24 h of arrivals, live",
     quick_size="the same with 2 h of arrivals, live",
     seeds=1,

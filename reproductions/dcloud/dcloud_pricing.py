@@ -1,8 +1,10 @@
-"""DCloud's pricing (Sections III.E and VI): price and outcome of a strategic tenant's requests.
+"""DCloud's pricing (Sections III.E and VI): price and outcome of a strategic
+tenant's requests.
 
-The tenant's application produces up to 250 Mbit/s on each of 120 VMs, takes an hour at that, and
-its result is of use until d. What it asks for is its strategy; what happens then is simulated in an
-otherwise empty data centre, with profiles as Eq. 1 gives them for the bandwidth asked for.
+The tenant's application produces up to 250 Mbit/s on each of 120 VMs, takes an
+hour at that, and its result is of use until d. What it asks for is its
+strategy; what happens then is simulated in an otherwise empty data centre, with
+profiles as Eq. 1 gives them for the bandwidth asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from jobs.workload.tenants import HOUR_S
 from reproductions.claim_checks import NEGATIVE, Band, Check, Claim, more
 from reproductions.configuration import Variant, measured
 from reproductions.extractors import BILL_METRICS
-from reproductions.grid_quantities import Change, Difference, Level, Measure, Measures
+from reproductions.grid_quantities import (
+    Change,
+    Difference,
+    Level,
+    Measure,
+    Measures,
+)
 from reproductions.published_figure import Figure, Panel
 from testbed.schedulers.charging import request_price
 from testbed.spec.experiment import Experiment
@@ -46,34 +54,63 @@ Strategy = Callable[[Asked], tuple[Asked, ...]]
 def _smallest_bandwidth(truth: Asked) -> tuple[Asked, ...]:
     times = truth.d_s / truth.p_s
     b_bps = -(-truth.b_bps * truth.p_s // truth.d_s)
-    return (replace(truth, b_bps=int(b_bps), p_s=truth.d_s, true_s=truth.true_s * times),)
+    return (
+        replace(
+            truth, b_bps=int(b_bps), p_s=truth.d_s, true_s=truth.true_s * times
+        ),
+    )
 
 
 def _half_bandwidth(truth: Asked) -> tuple[Asked, ...]:
-    return (replace(truth, b_bps=truth.b_bps // 2, p_s=2 * truth.p_s, true_s=2 * truth.true_s),)
+    return (
+        replace(
+            truth,
+            b_bps=truth.b_bps // 2,
+            p_s=2 * truth.p_s,
+            true_s=2 * truth.true_s,
+        ),
+    )
 
 
 STRATEGIES: dict[str, Strategy] = {
     "the truth": lambda truth: (truth,),
     "20 % more VMs": lambda truth: (replace(truth, n=truth.n * 6 // 5),),
-    "20 % more bandwidth": lambda truth: (replace(truth, b_bps=truth.b_bps * 6 // 5),),
+    "20 % more bandwidth": lambda truth: (
+        replace(truth, b_bps=truth.b_bps * 6 // 5),
+    ),
     "half the bandwidth": _half_bandwidth,
     "the least bandwidth (p = d)": _smallest_bandwidth,
-    "20 % longer": lambda truth: (replace(truth, p_s=min(1.2 * truth.p_s, truth.d_s)),),
+    "20 % longer": lambda truth: (
+        replace(truth, p_s=min(1.2 * truth.p_s, truth.d_s)),
+    ),
     "10 % shorter": lambda truth: (replace(truth, p_s=0.9 * truth.p_s),),
     "20 % shorter": lambda truth: (replace(truth, p_s=0.8 * truth.p_s),),
     "no room (d = p)": lambda truth: (replace(truth, d_s=truth.p_s),),
-    "a deadline twice as late": lambda truth: (replace(truth, d_s=2 * truth.d_s),),
-    "two jobs of half the VMs": lambda truth: (replace(truth, n=truth.n // 2),) * 2,
+    "a deadline twice as late": lambda truth: (
+        replace(truth, d_s=2 * truth.d_s),
+    ),
+    "two jobs of half the VMs": lambda truth: (
+        (replace(truth, n=truth.n // 2),) * 2
+    ),
     "two jobs of half the time": lambda truth: (
-        (replace(truth, p_s=truth.p_s / 2, d_s=truth.d_s / 2, true_s=truth.true_s / 2),) * 2
+        (
+            replace(
+                truth,
+                p_s=truth.p_s / 2,
+                d_s=truth.d_s / 2,
+                true_s=truth.true_s / 2,
+            ),
+        )
+        * 2
     ),
 }
 
 
 @dataclass(frozen=True)
 class Bargain:
-    """A strategy at a deadline of ``ratio`` times the duration, beside the truth."""
+    """A strategy at a deadline of ``ratio`` times the duration, beside the
+    truth.
+    """
 
     strategy: str
     ratio: float
@@ -87,22 +124,30 @@ class Bargain:
         return 0.1
 
     def run(self) -> Measures:
-        """``price`` in dollars for all that was asked; ``done`` is 1 if it all ended by d.
+        """``price`` in dollars for all that was asked; ``done`` is 1 if it all
+        ended by d.
 
-        ``over_truth``: the price as a share above what the truth costs. ``discount``: the price
-        over that of the truth without any discount.
+        ``over_truth``: the price as a share above what the truth costs.
+        ``discount``: the price over that of the truth without any discount.
         """
-        truth = Asked(N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S)
+        truth = Asked(
+            N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S
+        )
         file = Variant(
-            "dcloud/dcloud-pricing.yaml", f"{{name: {self.policy}, gamma: {self.gamma}}}"
+            "dcloud/dcloud-pricing.yaml",
+            f"{{name: {self.policy}, gamma: {self.gamma}}}",
         )
         experiment = file.experiment()
 
         def bill(asked: tuple[Asked, ...]) -> Measures:
-            return measured(replace(experiment, jobs=_jobs(asked, truth.d_s)), BILL_METRICS)
+            return measured(
+                replace(experiment, jobs=_jobs(asked, truth.d_s)), BILL_METRICS
+            )
 
         asked, honest = bill(STRATEGIES[self.strategy](truth)), bill((truth,))
-        undiscounted = request_price(truth.n, truth.b_bps, truth.p_s, truth.d_s, discounts=False)
+        undiscounted = request_price(
+            truth.n, truth.b_bps, truth.p_s, truth.d_s, discounts=False
+        )
         return {
             "price": asked["price"],
             "done": float(asked["end_s"] <= truth.d_s * (1 + SLACK)),
@@ -117,11 +162,14 @@ def _experiment(policy: str) -> Experiment:
     return Variant("dcloud/dcloud-pricing.yaml", policy).experiment()
 
 
-def _jobs(asked: tuple[Asked, ...], wanted_by_s: float) -> tuple[JobRequest, ...]:
+def _jobs(
+    asked: tuple[Asked, ...], wanted_by_s: float
+) -> tuple[JobRequest, ...]:
     """The requests as jobs in place of the file's one.
 
-    Parts in time follow each other: each has its share of d, and arrives when that of the one
-    before is over. Set here and not in the file, which refuses d < p.
+    Parts in time follow each other: each has its share of d, and arrives when
+    that of the one before is over. Set here and not in the file, which refuses
+    d < p.
     """
     in_turn = sum(part.d_s for part in asked) <= wanted_by_s * (1 + SLACK)
     return tuple(
@@ -139,7 +187,7 @@ def _jobs(asked: tuple[Asked, ...], wanted_by_s: float) -> tuple[JobRequest, ...
     )
 
 
-# -- the table and its claims ---------------------------------------------------------------------
+# -- the table and its claims --------------------------------------------------
 
 RATIOS = (1.0, 2.0, 5.0, 10.0, 20.0)
 ROOM = RATIOS[1:]
@@ -150,7 +198,9 @@ ALLOCATIONS = {"sliding alone": "dcloud-ts", "scaling alone": "dcloud-bs"}
 PRICE = Measure("price", "price of what is asked for", "$", 1.0, 2)
 OVER = Measure("over_truth", "paid above what the truth costs", "%", 100.0)
 DONE = Measure("done", "done by the true deadline (1: yes)", "", 1.0, 0)
-DISCOUNT = Measure("discount", "price over the price without discount", "", 1.0, 3)
+DISCOUNT = Measure(
+    "discount", "price over the price without discount", "", 1.0, 3
+)
 
 SHOWN = (
     "half the bandwidth",
@@ -223,7 +273,10 @@ CHARGING = Figure(
         Claim(
             "The longer a tenant can wait, the less the job costs",
             "falls",
-            tuple(Check(Change(PRICE, TRUTH, a, b), NEGATIVE) for a, b in pairwise(RATIOS)),
+            tuple(
+                Check(Change(PRICE, TRUTH, a, b), NEGATIVE)
+                for a, b in pairwise(RATIOS)
+            ),
         ),
         Claim(
             "The discount at d = p and at d = 10 p",
@@ -238,7 +291,10 @@ CHARGING = Figure(
             "possible",
             (
                 *_always("10 % shorter"),
-                *(Check(Difference(PRICE, "10 % shorter", TRUTH, x), NEGATIVE) for x in ROOM),
+                *(
+                    Check(Difference(PRICE, "10 % shorter", TRUTH, x), NEGATIVE)
+                    for x in ROOM
+                ),
             ),
             interpretation="Section VI grants it: γ is a service that tenants may exploit",
         ),
@@ -252,7 +308,10 @@ CHARGING = Figure(
             "(ours)",
             tuple(
                 Check(Difference(PRICE, way, TRUTH, x), Band(-1e-6, 1e-6))
-                for way in ("two jobs of half the VMs", "two jobs of half the time")
+                for way in (
+                    "two jobs of half the VMs",
+                    "two jobs of half the time",
+                )
                 for x in RATIOS
             ),
             interpretation="not in the paper: the price is linear in n, and in p at equal d/p",

@@ -1,4 +1,6 @@
-"""DCloud's simulations in common: sizes, series, measures, and the run behind a point."""
+"""DCloud's simulations in common: sizes, series, measures, and the run behind a
+point.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,18 @@ from reproductions.grid_quantities import Measure
 from reproductions.published_figure import Panel, Point
 
 DCLOUD, TS, BS, VC, BL = "DCloud", "DCloud-TS", "DCloud-BS", "VC", "BL"
-POLICIES = {DCLOUD: "dcloud", TS: "dcloud-ts", BS: "dcloud-bs", VC: "vc", BL: "bl"}
+POLICIES = {
+    DCLOUD: "dcloud",
+    TS: "dcloud-ts",
+    BS: "dcloud-bs",
+    VC: "vc",
+    BL: "bl",
+}
 THREE = (DCLOUD, VC, BL)
 SECONDS_A_JOB = {BL: 0.006, VC: 0.0003}
-"""Processor time of a job in 8,000 servers, about; 5.5 ms for the variants of DCloud."""
+"""Processor time of a job in 8,000 servers, about; 5.5 ms for the variants of
+DCloud.
+"""
 
 SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
 VM_USE = Measure("vm_use", "VM use", "%", 100.0)
@@ -22,24 +32,28 @@ LINK_USE = Measure("link_use", "server link use", "%", 100.0)
 REVENUE = Measure("revenue", "revenue", "k$", 1e-3, 2)
 SLOWEST = Measure("allocation_max_s", "slowest allocation", "ms", 1e3, 1)
 VM_DAY = Measure("vm_use_day", "VM use within the first 24 hours", "%", 100.0)
-LINK_DAY = Measure("link_use_day", "server link use within the first 24 hours", "%", 100.0)
-UNDISTURBED = Measure("undisturbed", "jobs that ran in their stated time", "%", 100.0)
+LINK_DAY = Measure(
+    "link_use_day", "server link use within the first 24 hours", "%", 100.0
+)
+UNDISTURBED = Measure(
+    "undisturbed", "jobs that ran in their stated time", "%", 100.0
+)
 CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
 ALSO = (VM_DAY, LINK_DAY, UNDISTURBED, SLOWEST, CPU)
 
-BL_LEVEL = (
-    "the published BL misses far more deadlines than fair sharing can make it miss (decision 23)"
-)
+BL_LEVEL = "the published BL misses far more deadlines than fair sharing can make it miss (decision 23)"  # noqa: E501
 WORK_AFTER = "work after the 24 hours counts, and scaled jobs hold VMs longer (decision 20)"
 SCARCE = "with 50 Mbit/s per VM hardly any link is scarce; Figure 7 says so too (decision 23)"
 
 
 @dataclass(frozen=True)
 class Size:
-    """A data centre, the mean job in it, and its share of the published number of jobs.
+    """A data centre, the mean job in it, and its share of the published number
+    of jobs.
 
-    Jobs grow and shrink with the racks, and their number with the slots over the job's size, so
-    that the load and the way jobs spread over racks stay what they are.
+    Jobs grow and shrink with the racks, and their number with the slots over
+    the job's size, so that the load and the way jobs spread over racks stay
+    what they are.
     """
 
     fanout: tuple[int, int, int]
@@ -48,7 +62,12 @@ class Size:
     words: str
 
 
-FULL = Size((20, 20, 20), 120.0, 1.0, "8,000 servers, 32,000 VM slots, 120 VMs a job on average")
+FULL = Size(
+    (20, 20, 20),
+    120.0,
+    1.0,
+    "8,000 servers, 32,000 VM slots, 120 VMs a job on average",
+)
 QUICK = Size(
     (4, 10, 10),
     60.0,
@@ -73,8 +92,9 @@ def configuration(
 ) -> RunConfiguration:
     """The default run of a series with what a figure sweeps in it.
 
-    ``per_hour`` and ``batch`` are for 8,000 servers; ``splits`` the racks' and the aggregation
-    switches' oversubscription; ``workload`` values by key of that section.
+    ``per_hour`` and ``batch`` are for 8,000 servers; ``splits`` the racks' and
+    the aggregation switches' oversubscription; ``workload`` values by key of
+    that section.
     """
     size = QUICK if quick else FULL
     jobs = round(batch * size.jobs)
@@ -98,7 +118,13 @@ def configuration(
     return RunConfiguration(variant, seed, DAY_METRICS, cost)
 
 
-def panels(published: Mapping[Measure, Mapping[Point, float]] | None = None) -> tuple[Panel, ...]:
-    """The four plots that all but one of the figures have, with what the text says of them."""
+def panels(
+    published: Mapping[Measure, Mapping[Point, float]] | None = None,
+) -> tuple[Panel, ...]:
+    """The four plots that all but one of the figures have, with what the text
+    says of them.
+    """
     known = published or {}
-    return tuple(Panel(m, known.get(m, {})) for m in (SUCCESS, VM_USE, LINK_USE, REVENUE))
+    return tuple(
+        Panel(m, known.get(m, {})) for m in (SUCCESS, VM_USE, LINK_USE, REVENUE)
+    )

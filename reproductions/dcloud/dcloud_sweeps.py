@@ -1,4 +1,6 @@
-"""DCloud's Figures 4 to 7: relax index, deadlines, bandwidth per VM, oversubscription."""
+"""DCloud's Figures 4 to 7: relax index, deadlines, bandwidth per VM,
+oversubscription.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +38,36 @@ from reproductions.dcloud.dcloud_setup import (
     configuration,
     panels,
 )
-from reproductions.grid_quantities import Change, Difference, Gain, GainGrowth, Level, Measure
+from reproductions.grid_quantities import (
+    Change,
+    Difference,
+    Gain,
+    GainGrowth,
+    Level,
+    Measure,
+)
 from reproductions.published_figure import Figure
 
 ALL_FOUR = (SUCCESS, VM_USE, LINK_USE, REVENUE)
 
-# -- Figure 4 -------------------------------------------------------------------------------------
+# -- Figure 4 ------------------------------------------------------------------
 
 
-def _relaxed(series: str, gamma: float, seed: int, quick: bool) -> RunConfiguration:
-    return configuration(series, seed, quick=quick, parameters=f"gamma: {gamma / 100.0}")
+def _relaxed(
+    series: str, gamma: float, seed: int, quick: bool
+) -> RunConfiguration:
+    return configuration(
+        series, seed, quick=quick, parameters=f"gamma: {gamma / 100.0}"
+    )
 
 
 def _drop(measure: Measure, published: float) -> Claim:
     return Claim(
         f"γ from 0 to 12 % changes {measure}",
         f"{published:+g} %",
-        about(Change(measure, DCLOUD, 0.0, 12.0, relative=True), published, 2.0),
+        about(
+            Change(measure, DCLOUD, 0.0, 12.0, relative=True), published, 2.0
+        ),
         interpretation="in percent of the value at γ = 0",
     )
 
@@ -71,7 +86,9 @@ FIGURE_4 = Figure(
             "The index has only minor impact on all four metrics",
             "2 to 4 % less",
             tuple(
-                Check(Change(m, DCLOUD, 0.0, 12.0, relative=True), Band(-6.0, 6.0))
+                Check(
+                    Change(m, DCLOUD, 0.0, 12.0, relative=True), Band(-6.0, 6.0)
+                )
                 for m in ALL_FOUR
             ),
         ),
@@ -85,15 +102,19 @@ FIGURE_4 = Figure(
     quick_size=QUICK.words,
 )
 
-# -- Figure 5 -------------------------------------------------------------------------------------
+# -- Figure 5 ------------------------------------------------------------------
 
 RATIOS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0)
 
 
-def _extended(series: str, ratio: float, seed: int, quick: bool) -> RunConfiguration:
+def _extended(
+    series: str, ratio: float, seed: int, quick: bool
+) -> RunConfiguration:
     # Only here is r clamped: redrawn, a mean of 1 would leave every job room.
     ratios = f"{{mean: {ratio}, rule: clamp}}"
-    return configuration(series, seed, quick=quick, workload={"deadline_ratio": ratios})
+    return configuration(
+        series, seed, quick=quick, workload={"deadline_ratio": ratios}
+    )
 
 
 FIGURE_5 = Figure(
@@ -109,20 +130,34 @@ FIGURE_5 = Figure(
         Claim(
             "Without room (r̄ = 1) DCloud performs as VC does",
             "DCloud = VC",
-            tuple(c for m in (SUCCESS, VM_USE) for c in alike(m, DCLOUD, VC, RATIOS[:1], 2.0)),
+            tuple(
+                c
+                for m in (SUCCESS, VM_USE)
+                for c in alike(m, DCLOUD, VC, RATIOS[:1], 2.0)
+            ),
             interpretation="within 2 points",
         ),
         Claim(
             "Without room BL is the worst of the three",
             "BL < VC, DCloud",
-            more(SUCCESS, VC, (BL,), RATIOS[:1]) + more(SUCCESS, DCLOUD, (BL,), RATIOS[:1]),
+            more(SUCCESS, VC, (BL,), RATIOS[:1])
+            + more(SUCCESS, DCLOUD, (BL,), RATIOS[:1]),
         ),
-        Claim("DCloud completes more jobs with larger r̄", "rises", rises(SUCCESS, DCLOUD, RATIOS)),
-        Claim("BL completes more jobs with larger r̄", "rises", rises(SUCCESS, BL, RATIOS)),
+        Claim(
+            "DCloud completes more jobs with larger r̄",
+            "rises",
+            rises(SUCCESS, DCLOUD, RATIOS),
+        ),
+        Claim(
+            "BL completes more jobs with larger r̄",
+            "rises",
+            rises(SUCCESS, BL, RATIOS),
+        ),
         Claim(
             "r̄ has almost no impact on VC",
             "flat",
-            constant(SUCCESS, VC, RATIOS, 2.0) + constant(VM_USE, VC, RATIOS, 2.0),
+            constant(SUCCESS, VC, RATIOS, 2.0)
+            + constant(VM_USE, VC, RATIOS, 2.0),
         ),
         Claim(
             "VC accepts far fewer jobs than DCloud",
@@ -147,14 +182,26 @@ FIGURE_5 = Figure(
             "BL has the highest VM use, close to 100 %",
             "BL ≈ 100 %",
             more(VM_USE, BL, (DCLOUD, VC), RATIOS)
-            + tuple(Check(Level(VM_USE, BL, x), Band(90.0, 110.0)) for x in RATIOS),
+            + tuple(
+                Check(Level(VM_USE, BL, x), Band(90.0, 110.0)) for x in RATIOS
+            ),
             remark=WORK_AFTER,
         ),
-        Claim("BL's VM use is not affected by r̄", "flat", constant(VM_USE, BL, RATIOS, 5.0)),
         Claim(
-            "DCloud uses more VMs than VC", "DCloud > VC", more(VM_USE, DCLOUD, (VC,), RATIOS[1:])
+            "BL's VM use is not affected by r̄",
+            "flat",
+            constant(VM_USE, BL, RATIOS, 5.0),
         ),
-        Claim("DCloud's VM use grows with r̄", "rises", rises(VM_USE, DCLOUD, RATIOS)),
+        Claim(
+            "DCloud uses more VMs than VC",
+            "DCloud > VC",
+            more(VM_USE, DCLOUD, (VC,), RATIOS[1:]),
+        ),
+        Claim(
+            "DCloud's VM use grows with r̄",
+            "rises",
+            rises(VM_USE, DCLOUD, RATIOS),
+        ),
         Claim(
             "r̄ = 20: DCloud's VM use is almost three times VC's",
             "almost 3 ×",
@@ -178,7 +225,12 @@ FIGURE_5 = Figure(
             "DCloud > VC, BL",
             more(REVENUE, DCLOUD, (VC, BL), RATIOS[1:]),
         ),
-        Claim("BL earns least", "BL < VC", more(REVENUE, VC, (BL,), RATIOS), remark=BL_LEVEL),
+        Claim(
+            "BL earns least",
+            "BL < VC",
+            more(REVENUE, VC, (BL,), RATIOS),
+            remark=BL_LEVEL,
+        ),
         Claim(
             "r̄ = 20: DCloud's revenue over VC's",
             "+76.7 %",
@@ -206,13 +258,20 @@ FIGURE_5 = Figure(
     quick_size=QUICK.words,
 )
 
-# -- Figure 6 -------------------------------------------------------------------------------------
+# -- Figure 6 ------------------------------------------------------------------
 
 MBPS = (50.0, 100.0, 150.0, 200.0, 250.0, 300.0, 350.0, 400.0, 450.0, 500.0)
 
 
-def _requested(series: str, mbps: float, seed: int, quick: bool) -> RunConfiguration:
-    return configuration(series, seed, quick=quick, workload={"bandwidth.mean": f"{mbps:g} Mbit/s"})
+def _requested(
+    series: str, mbps: float, seed: int, quick: bool
+) -> RunConfiguration:
+    return configuration(
+        series,
+        seed,
+        quick=quick,
+        workload={"bandwidth.mean": f"{mbps:g} Mbit/s"},
+    )
 
 
 FIGURE_6 = Figure(
@@ -228,14 +287,22 @@ FIGURE_6 = Figure(
         Claim(
             "Larger bandwidths: fewer jobs succeed, under all three",
             "all fall",
-            tuple(check for series in THREE for check in falls(SUCCESS, series, MBPS)),
+            tuple(
+                check
+                for series in THREE
+                for check in falls(SUCCESS, series, MBPS)
+            ),
         ),
         Claim(
             "DCloud completes more jobs than VC and BL at every bandwidth",
             "DCloud > VC, BL",
             more(SUCCESS, DCLOUD, (VC, BL), MBPS),
         ),
-        Claim("VC's VM use falls with larger bandwidths", "falls", falls(VM_USE, VC, MBPS)),
+        Claim(
+            "VC's VM use falls with larger bandwidths",
+            "falls",
+            falls(VM_USE, VC, MBPS),
+        ),
         Claim(
             "DCloud's VM use falls up to 450 Mbit/s",
             "falls",
@@ -250,7 +317,8 @@ FIGURE_6 = Figure(
         Claim(
             "BL has the highest VM use",
             "BL > DCloud > VC",
-            more(VM_USE, BL, (DCLOUD,), MBPS) + more(VM_USE, DCLOUD, (VC,), MBPS),
+            more(VM_USE, BL, (DCLOUD,), MBPS)
+            + more(VM_USE, DCLOUD, (VC,), MBPS),
         ),
         Claim(
             "DCloud uses the servers' links most",
@@ -268,7 +336,11 @@ FIGURE_6 = Figure(
                 f"b̄ = {mbps:g} Mbit/s: DCloud's revenue over {other}'s",
                 f"{published:+,g} %",
                 gain_about(REVENUE, DCLOUD, other, mbps, published),
-                remark=SCARCE if mbps < 100 else BL_LEVEL if other == BL else "",
+                remark=SCARCE
+                if mbps < 100
+                else BL_LEVEL
+                if other == BL
+                else "",
             )
             for mbps, other, published in (
                 (50.0, VC, 63.8),
@@ -301,15 +373,25 @@ FIGURE_6 = Figure(
     quick_size=QUICK.words,
 )
 
-# -- Figure 7 -------------------------------------------------------------------------------------
+# -- Figure 7 ------------------------------------------------------------------
 
-SPLITS = {1.0: (1.0, 1.0), 2.0: (2.0, 1.0), 4.0: (4.0, 1.0), 8.0: (4.0, 2.0), 16.0: (16.0, 1.0)}
-"""The racks' and the aggregation switches' ratios; only 8 is published (decision 23)."""
+SPLITS = {
+    1.0: (1.0, 1.0),
+    2.0: (2.0, 1.0),
+    4.0: (4.0, 1.0),
+    8.0: (4.0, 2.0),
+    16.0: (16.0, 1.0),
+}
+"""The racks' and the aggregation switches' ratios; only 8 is published
+(decision 23).
+"""
 
 TIMES = tuple(SPLITS)
 
 
-def _oversubscribed(series: str, times: float, seed: int, quick: bool) -> RunConfiguration:
+def _oversubscribed(
+    series: str, times: float, seed: int, quick: bool
+) -> RunConfiguration:
     return configuration(series, seed, quick=quick, splits=SPLITS[times])
 
 
@@ -322,7 +404,12 @@ PUBLISHED = {
         (VC, 16.0): 20.7,
         (BL, 16.0): 0.0,
     },
-    VM_USE: {(DCLOUD, 1.0): 73.3, (VC, 1.0): 54.8, (BL, 1.0): 73.3, (DCLOUD, 2.0): 78.6},
+    VM_USE: {
+        (DCLOUD, 1.0): 73.3,
+        (VC, 1.0): 54.8,
+        (BL, 1.0): 73.3,
+        (DCLOUD, 2.0): 78.6,
+    },
     LINK_USE: {(DCLOUD, 1.0): 73.3, (VC, 1.0): 55.2, (BL, 1.0): 68.6},
 }
 
@@ -349,12 +436,17 @@ FIGURE_7 = Figure(
         Claim(
             "1:1: DCloud completes more jobs than VC, and VC more than BL",
             "DCloud > VC > BL",
-            more(SUCCESS, DCLOUD, (VC,), TIMES[:1]) + more(SUCCESS, VC, (BL,), TIMES[:1]),
+            more(SUCCESS, DCLOUD, (VC,), TIMES[:1])
+            + more(SUCCESS, VC, (BL,), TIMES[:1]),
         ),
         Claim(
             "Fewer jobs succeed at higher ratios, under all three",
             "all fall",
-            tuple(check for series in THREE for check in falls(SUCCESS, series, TIMES)),
+            tuple(
+                check
+                for series in THREE
+                for check in falls(SUCCESS, series, TIMES)
+            ),
         ),
         Claim(
             "DCloud completes more jobs than VC and BL at every ratio",
@@ -369,7 +461,10 @@ FIGURE_7 = Figure(
         Claim(
             "BL's VM use reaches 100 % at larger ratios",
             "BL = 100 %",
-            tuple(Check(Level(VM_USE, BL, x), Band(90.0, 110.0)) for x in TIMES[2:]),
+            tuple(
+                Check(Level(VM_USE, BL, x), Band(90.0, 110.0))
+                for x in TIMES[2:]
+            ),
             interpretation="90 to 110 % from 4:1 on; work after the 24 hours counts too",
         ),
         Claim(
@@ -383,7 +478,11 @@ FIGURE_7 = Figure(
             falls(VM_USE, DCLOUD, TIMES[1:]),
             remark=WORK_AFTER,
         ),
-        Claim("VC's VM use falls with the ratio", "falls", falls(VM_USE, VC, TIMES)),
+        Claim(
+            "VC's VM use falls with the ratio",
+            "falls",
+            falls(VM_USE, VC, TIMES),
+        ),
         Claim(
             "VC uses fewer VMs than DCloud at every ratio",
             "VC < DCloud",
@@ -392,12 +491,20 @@ FIGURE_7 = Figure(
         Claim(
             "Higher ratios lower the use of the servers' links",
             "all fall",
-            tuple(check for series in THREE for check in falls(LINK_USE, series, TIMES)),
+            tuple(
+                check
+                for series in THREE
+                for check in falls(LINK_USE, series, TIMES)
+            ),
         ),
         Claim(
             "Revenue falls with the ratio",
             "all fall",
-            tuple(check for series in THREE for check in falls(REVENUE, series, TIMES)),
+            tuple(
+                check
+                for series in THREE
+                for check in falls(REVENUE, series, TIMES)
+            ),
         ),
         *(
             Claim(
@@ -417,7 +524,8 @@ FIGURE_7 = Figure(
             "The gap in revenue grows with the ratio",
             "grows",
             tuple(
-                Check(GainGrowth(REVENUE, DCLOUD, other, 1.0, 16.0), POSITIVE) for other in (VC, BL)
+                Check(GainGrowth(REVENUE, DCLOUD, other, 1.0, 16.0), POSITIVE)
+                for other in (VC, BL)
             ),
         ),
         Claim(

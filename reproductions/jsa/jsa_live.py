@@ -34,7 +34,7 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.results.reading import Run
+from testbed.record.reading import Run
 
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12
@@ -54,16 +54,21 @@ def rewarded(run: Run) -> Measures:
     total = sum(row.value for row in run.rows)
     ran = [row.measured_s for row in run.rows if row.measured_s is not None]
     return {
-        REWARD.name: sum(row.value for row in run.rows if row.met_deadline) / (total or 1.0),
+        REWARD.name: sum(row.value for row in run.rows if row.met_deadline)
+        / (total or 1.0),
         RAN.name: sum(ran) / (len(ran) or 1),
     }
 
 
 def policy(series: str) -> str:
-    """An entry of the file's ``policies``: EDF keeps to its order, as on few machines it must to be
-    behind Oktopus; PS-P's flows are independent of each other on either backend.
+    """An entry of the file's ``policies``: EDF keeps to its order, as on few
+    machines it must to be behind Oktopus; PS-P's flows are independent of each
+    other on either backend.
     """
-    own = {EDF: "{name: edf, queue: block}", PSP: "{name: ps-p, coupling: independent}"}
+    own = {
+        EDF: "{name: edf, queue: block}",
+        PSP: "{name: ps-p, coupling: independent}",
+    }
     return own.get(series, POLICIES[series])
 
 
@@ -83,7 +88,9 @@ def _figure(
 
     def variant(one: str, x: float, quick: bool) -> Variant:
         less = (("workload.jobs", "25"),) if quick else ()
-        return Variant(FILE, policy(one), ((key, value.replace("#", f"{x:g}")), *less))
+        return Variant(
+            FILE, policy(one), ((key, value.replace("#", f"{x:g}")), *less)
+        )
 
     reserving = tuple(one for one in series if one != PSP)
     return LiveFigure(
@@ -95,7 +102,12 @@ def _figure(
         series=series,
         variant=variant,
         own=rewarded,
-        panels=(Panel(REWARD), Panel(shown), Panel(simulated(REWARD)), Panel(simulated(shown))),
+        panels=(
+            Panel(REWARD),
+            Panel(shown),
+            Panel(simulated(REWARD)),
+            Panel(simulated(shown)),
+        ),
         claims=(
             *claims,
             sound(series, xs),

@@ -1,11 +1,14 @@
-"""JSA's rewards against the optimum of Section III's mixed-integer programme, on small cases.
+"""JSA's rewards against the optimum of Section III's mixed-integer programme,
+on small cases.
 
-The paper's variables, with products taken apart: z[j,i,t] says that job j starts in slot t with
-its option i, which only counts when it ends by its deadline (Eqs. 1, 2, 4, 5, 10). VMs of a job are
-alike, so that p[j,i,m] becomes the number x[j,m] of its VMs on machine m (Eqs. 3, 6). A job that is
-not on time earns nothing and need not run at all: Eq. 4's "=" becomes "≤". The bandwidth of a link
-in a slot is at least B·min(X, N-X) while the job runs (Eqs. 8, 9), by a binary that says which of
-the two sides is taken, and a constant that switches the constraint off.
+The paper's variables, with products taken apart: z[j,i,t] says that job j
+starts in slot t with its option i, which only counts when it ends by its
+deadline (Eqs. 1, 2, 4, 5, 10). VMs of a job are alike, so that p[j,i,m] becomes
+the number x[j,m] of its VMs on machine m (Eqs. 3, 6). A job that is not on time
+earns nothing and need not run at all: Eq. 4's "=" becomes "≤". The bandwidth of
+a link in a slot is at least B·min(X, N-X) while the job runs (Eqs. 8, 9), by a
+binary that says which of the two sides is taken, and a constant that switches
+the constraint off.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ from topologies.tree import tree
 
 @dataclass(frozen=True)
 class SmallJob:
-    """A job in slots of time: ``options`` are (bandwidth, slots), it must end by slot ``due``."""
+    """A job in slots of time: ``options`` are (bandwidth, slots), it must end
+    by slot ``due``.
+    """
 
     n_vms: int
     options: tuple[tuple[int, int], ...]
@@ -43,8 +48,12 @@ class SmallJob:
     value: float
 
 
-def best_reward(datacentre: DataCentre, jobs: Sequence[SmallJob], limit_s: float = 1800.0) -> float:
-    """The greatest reward that any schedule has, by HiGHS. RuntimeError where it gives up."""
+def best_reward(
+    datacentre: DataCentre, jobs: Sequence[SmallJob], limit_s: float = 1800.0
+) -> float:
+    """The greatest reward that any schedule has, by HiGHS. RuntimeError where
+    it gives up.
+    """
     programme = _Programme(datacentre, jobs)
     return programme.solve(limit_s)
 
@@ -52,7 +61,9 @@ def best_reward(datacentre: DataCentre, jobs: Sequence[SmallJob], limit_s: float
 class _Programme:
     """Columns and rows as they are gathered; one tree, its first."""
 
-    def __init__(self, datacentre: DataCentre, jobs: Sequence[SmallJob]) -> None:
+    def __init__(
+        self, datacentre: DataCentre, jobs: Sequence[SmallJob]
+    ) -> None:
         self._reward: list[float] = []
         self._high: list[float] = []
         self._rows: list[dict[int, float]] = []
@@ -60,7 +71,8 @@ class _Programme:
         self._least: list[float] = []
         self._horizon = max((job.due for job in jobs), default=0)
         self._slots: list[list[dict[int, float]]] = [
-            [{} for _ in range(self._horizon)] for _ in range(datacentre.n_servers)
+            [{} for _ in range(self._horizon)]
+            for _ in range(datacentre.n_servers)
         ]
         self._links: dict[int, list[dict[int, float]]] = {}
         self._dc = datacentre
@@ -79,13 +91,21 @@ class _Programme:
 
         if not self._reward:
             return 0.0
-        entries = [(r, c, v) for r, row in enumerate(self._rows) for c, v in row.items()]
-        rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
+        entries = [
+            (r, c, v)
+            for r, row in enumerate(self._rows)
+            for c, v in row.items()
+        ]
+        rows, columns, values = (
+            np.array(part) for part in zip(*entries, strict=True)
+        )
         shape = (len(self._rows), len(self._reward))
         matrix = coo_array((values, (rows, columns)), shape=shape).tocsr()
         found = milp(
             -np.array(self._reward),
-            constraints=LinearConstraint(matrix, np.array(self._least), np.array(self._most)),
+            constraints=LinearConstraint(
+                matrix, np.array(self._least), np.array(self._most)
+            ),
             integrality=np.ones(len(self._reward)),
             bounds=Bounds(0, np.array(self._high)),
             options={"time_limit": limit_s, "mip_rel_gap": 0.0},
@@ -126,11 +146,17 @@ class _Programme:
     ) -> None:
         for server, placed in enumerate(on):
             for now, by_option in enumerate(running):
-                active = [column for columns in by_option.values() for column in columns]
+                active = [
+                    column
+                    for columns in by_option.values()
+                    for column in columns
+                ]
                 if active:
                     held = self._column(float(job.n_vms))
                     # held ≥ placed - N·(1 - runs)
-                    row = {placed: 1.0, held: -1.0} | dict.fromkeys(active, float(job.n_vms))
+                    row = {placed: 1.0, held: -1.0} | dict.fromkeys(
+                        active, float(job.n_vms)
+                    )
                     self._at_most(row, float(job.n_vms))
                     self._slots[server][now][held] = 1.0
 
@@ -140,10 +166,17 @@ class _Programme:
         n = float(job.n_vms)
         for link, below in self._below().items():
             crossing, far = self._column(n), self._column(1.0)
-            # crossing ≥ X where the near side is taken, ≥ N - X where the far one is.
-            self._at_most({crossing: -1.0, far: -n} | {on[s]: 1.0 for s in below}, 0.0)
-            self._at_most({crossing: -1.0, far: n} | {on[s]: -1.0 for s in below}, 0.0)
-            times = self._links.setdefault(link, [{} for _ in range(self._horizon)])
+            # crossing ≥ X where the near side is taken, ≥ N - X where the far
+            # one is.
+            self._at_most(
+                {crossing: -1.0, far: -n} | {on[s]: 1.0 for s in below}, 0.0
+            )
+            self._at_most(
+                {crossing: -1.0, far: n} | {on[s]: -1.0 for s in below}, 0.0
+            )
+            times = self._links.setdefault(
+                link, [{} for _ in range(self._horizon)]
+            )
             for now, by_option in enumerate(running):
                 if not any(by_option.values()):
                     continue
@@ -152,7 +185,9 @@ class _Programme:
                 for option, columns in by_option.items():
                     if columns:
                         rate = float(job.options[option][0])
-                        row = {crossing: rate, held: -1.0} | dict.fromkeys(columns, n * rate)
+                        row = {crossing: rate, held: -1.0} | dict.fromkeys(
+                            columns, n * rate
+                        )
                         self._at_most(row, n * rate)
                 times[now][held] = 1.0
 
@@ -179,7 +214,7 @@ class _Programme:
             self._most.append(most)
 
 
-# -- random cases, and the figure -----------------------------------------------------------------
+# -- random cases, and the figure ----------------------------------------------
 
 JSA, SIMPLE, EDF = "JSA", "SimpleJSA", "EDF"
 POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf"}
@@ -191,22 +226,34 @@ BEST = Measure("best", "the best case", "%", 100.0)
 OPTIMAL = Measure("optimal", "cases solved to the optimum", "%", 100.0)
 
 
-def random_case(jobs: int, rng: random.Random) -> tuple[DataCentre, list[SmallJob]]:
-    """Two racks of two or three machines, and jobs of up to eight VMs, all there at time 0."""
+def random_case(
+    jobs: int, rng: random.Random
+) -> tuple[DataCentre, list[SmallJob]]:
+    """Two racks of two or three machines, and jobs of up to eight VMs, all
+    there at time 0.
+    """
     machines, slots = rng.randint(2, 3), rng.randint(1, 3)
-    datacentre = tree([2, machines], [rng.randint(2, 8), rng.randint(2, 8)], slots)
+    datacentre = tree(
+        [2, machines], [rng.randint(2, 8), rng.randint(2, 8)], slots
+    )
     made = []
     for _ in range(jobs):
         n_vms = rng.randint(1, min(8, 2 * machines * slots))
         times = sorted(rng.sample(range(1, 7), rng.randint(1, 3)), reverse=True)
         rates = sorted(rng.sample(range(1, 5), len(times)))
-        due = min(10, max(1, round(times[len(times) // 2] * rng.uniform(1.0, 3.0))))
+        due = min(
+            10, max(1, round(times[len(times) // 2] * rng.uniform(1.0, 3.0)))
+        )
         options = tuple(zip(rates, times, strict=True))
-        made.append(SmallJob(n_vms, options, due, float(rng.randint(100, 1000))))
+        made.append(
+            SmallJob(n_vms, options, due, float(rng.randint(100, 1000)))
+        )
     return datacentre, made
 
 
-def reward_of(policy: str, datacentre: DataCentre, jobs: list[SmallJob]) -> float:
+def reward_of(
+    policy: str, datacentre: DataCentre, jobs: list[SmallJob]
+) -> float:
     """The reward that a policy earns; slots of time are seconds."""
     requests = [_request(number, job) for number, job in enumerate(jobs)]
     due = {one.id: one for one in requests}
@@ -216,7 +263,9 @@ def reward_of(policy: str, datacentre: DataCentre, jobs: list[SmallJob]) -> floa
         nonlocal earned
         if getattr(event, "outcome", "") == "finished":
             job = due[event.job_id]
-            earned += job.value if event.t <= (job.deadline_s or 0.0) + 1e-6 else 0.0
+            earned += (
+                job.value if event.t <= (job.deadline_s or 0.0) + 1e-6 else 0.0
+            )
 
     built = build_policy(policy, embedder("oktopus"), {})
     Engine(datacentre, requests, built, SimulatedBackend(), sink).run()
@@ -233,13 +282,19 @@ def _request(number: int, job: SmallJob) -> JobRequest:
         duration_s=float(took),
         deadline_s=float(job.due),
         value=job.value,
-        demand=Transfer(profile=Profile(tuple((bps, float(slots)) for bps, slots in job.options))),
+        demand=Transfer(
+            profile=Profile(
+                tuple((bps, float(slots)) for bps, slots in job.options)
+            )
+        ),
     )
 
 
 @dataclass(frozen=True)
 class OptimalityCases:
-    """``cases`` random cases of ``jobs`` jobs, under a policy and at the optimum."""
+    """``cases`` random cases of ``jobs`` jobs, under a policy and at the
+    optimum.
+    """
 
     policy: str
     seed: int
@@ -266,14 +321,19 @@ class OptimalityCases:
             "share": sum(shares) / len(shares),
             "worst": min(shares),
             "best": max(shares),
-            "optimal": sum(share >= 1.0 - 1e-9 for share in shares) / len(shares),
+            "optimal": sum(share >= 1.0 - 1e-9 for share in shares)
+            / len(shares),
             "cpu_s": time.process_time() - began_s,
         }
 
 
 @cache
-def _solved(seed: int, jobs: int, case: int) -> tuple[DataCentre, list[SmallJob], float]:
-    """A case and its optimum, kept for the other policies that meet it in this process."""
+def _solved(
+    seed: int, jobs: int, case: int
+) -> tuple[DataCentre, list[SmallJob], float]:
+    """A case and its optimum, kept for the other policies that meet it in this
+    process.
+    """
     rng = random.Random(f"{seed}/{jobs}/{case}")  # noqa: S311 - no secret
     datacentre, made = random_case(jobs, rng)
     return datacentre, made, best_reward(datacentre, made)
@@ -283,7 +343,9 @@ JOBS = (3.0, 5.0, 7.0)
 
 
 def _cases(series: str, x: float, seed: int, quick: bool) -> OptimalityCases:
-    return OptimalityCases(POLICIES[series], seed, int(x), 6 if quick else CASES)
+    return OptimalityCases(
+        POLICIES[series], seed, int(x), 6 if quick else CASES
+    )
 
 
 OPTIMALITY = Figure(
@@ -299,7 +361,10 @@ OPTIMALITY = Figure(
         Claim(
             "JSA never earns more than the optimum",
             "at most 100 %",
-            tuple(Check(Level(BEST, JSA, x), Band(0.0, 100.0 + 1e-6), 0.0) for x in JOBS),
+            tuple(
+                Check(Level(BEST, JSA, x), Band(0.0, 100.0 + 1e-6), 0.0)
+                for x in JOBS
+            ),
             interpretation="a check of both: the optimum by HiGHS, JSA by the engine",
         ),
     ),

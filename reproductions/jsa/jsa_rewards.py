@@ -1,4 +1,6 @@
-"""JSA's Figure 4: system reward against jobs, VMs, deadlines and speed-up (simulated)."""
+"""JSA's Figure 4: system reward against jobs, VMs, deadlines and speed-up
+(simulated).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from reproductions.grid_quantities import Measure
 from reproductions.published_figure import Figure, Panel
 
 JSA, SIMPLE, EDF, OKTOPUS, PSP = "JSA", "SimpleJSA", "EDF", "Oktopus", "PS-P"
-POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf", OKTOPUS: "oktopus-batch", PSP: "ps-p"}
+POLICIES = {
+    JSA: "jsa",
+    SIMPLE: "simple-jsa",
+    EDF: "edf",
+    OKTOPUS: "oktopus-batch",
+    PSP: "ps-p",
+}
 FOUR = (JSA, EDF, OKTOPUS, PSP)
 Trend = Callable[[Measure, str, tuple[float, ...]], tuple[Check, ...]]
 
@@ -35,20 +43,38 @@ class Size:
     words: str
 
 
-FULL = Size((2, 20, 40), 1.0, "1,600 machines, 6,400 VM slots, 5:1 at racks and above; 5 batches")
-QUICK = Size((2, 5, 40), 0.25, "400 machines, 1,600 VM slots, a quarter of the jobs; 5 batches")
+FULL = Size(
+    (2, 20, 40),
+    1.0,
+    "1,600 machines, 6,400 VM slots, 5:1 at racks and above; 5 batches",
+)
+QUICK = Size(
+    (2, 5, 40),
+    0.25,
+    "400 machines, 1,600 VM slots, a quarter of the jobs; 5 batches",
+)
 
 
 def _run(
-    series: str, seed: int, *, quick: bool, jobs: float = JOBS, **workload: object
+    series: str,
+    seed: int,
+    *,
+    quick: bool,
+    jobs: float = JOBS,
+    **workload: object,
 ) -> RunConfiguration:
-    """The run of a series with values of the workload section in place of the file's."""
+    """The run of a series with values of the workload section in place of the
+    file's.
+    """
     size = QUICK if quick else FULL
     count = round(jobs * size.jobs)
     variant = Variant(
         "jsa/jsa-simulations.yaml",
         POLICIES[series],
-        (("topology.fanout", str(list(size.fanout))), *settings(jobs=count, **workload)),
+        (
+            ("topology.fanout", str(list(size.fanout))),
+            *settings(jobs=count, **workload),
+        ),
     )
     seconds = 3.0 * (2.0 if series == PSP else 1.0) * count / JOBS
     return RunConfiguration(variant, seed, REWARD_METRICS, seconds, TRACE)
@@ -71,7 +97,8 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
         Claim(
             "PS-P, Oktopus and EDF perform similarly",
             "Oktopus ≈ PS-P ≈ EDF",
-            alike(reward, EDF, OKTOPUS, xs, 5.0) + alike(reward, EDF, PSP, xs, 5.0),
+            alike(reward, EDF, OKTOPUS, xs, 5.0)
+            + alike(reward, EDF, PSP, xs, 5.0),
             interpretation="EDF within 5 points of the other two",
         ),
         Claim(
@@ -85,19 +112,30 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
 
 
 def _trend(
-    claim: str, published: str, trend: Trend, reward: Measure, xs: tuple[float, ...]
+    claim: str,
+    published: str,
+    trend: Trend,
+    reward: Measure,
+    xs: tuple[float, ...],
 ) -> Claim:
     """The trend of the reward ratio along a curve, under all four."""
-    checks = tuple(check for series in FOUR for check in trend(reward, series, xs))
+    checks = tuple(
+        check for series in FOUR for check in trend(reward, series, xs)
+    )
     return Claim(f"{claim}, under all four", published, checks)
 
 
 def of_counts(
     reward: Measure, xs: tuple[float, ...], ordered: tuple[float, ...]
 ) -> tuple[Claim, ...]:
-    """Figures 4(a) and 5(a); ``ordered``: where there are enough jobs for an order."""
+    """Figures 4(a) and 5(a); ``ordered``: where there are enough jobs for an
+    order.
+    """
     fewer = "The more jobs, the lower the reward ratio"
-    return (*order(reward, ordered), _trend(fewer, "all fall", falls, reward, xs))
+    return (
+        *order(reward, ordered),
+        _trend(fewer, "all fall", falls, reward, xs),
+    )
 
 
 def of_sizes(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
@@ -112,7 +150,9 @@ def of_deadlines(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
     return (*order(reward, xs), _trend(later, "all rise", rises, reward, xs))
 
 
-def of_speedups(reward: Measure, ran: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+def of_speedups(
+    reward: Measure, ran: Measure, xs: tuple[float, ...]
+) -> tuple[Claim, ...]:
     """Figures 4(d) and 5(d)."""
     return (
         Claim(
@@ -121,11 +161,17 @@ def of_speedups(reward: Measure, ran: Measure, xs: tuple[float, ...]) -> tuple[C
             more(reward, JSA, (SIMPLE,), xs),
             remark="at 0.01 a step of bandwidth is worth 1 % of the time: little to shorten",
         ),
-        Claim("Shortening jobs shortens them", "JSA < SimpleJSA", more(ran, SIMPLE, (JSA,), xs)),
+        Claim(
+            "Shortening jobs shortens them",
+            "JSA < SimpleJSA",
+            more(ran, SIMPLE, (JSA,), xs),
+        ),
     )
 
 
-_simulated = partial(Figure, size=FULL.words, quick_size=QUICK.words, seeds=PUBLISHED_RUNS)
+_simulated = partial(
+    Figure, size=FULL.words, quick_size=QUICK.words, seeds=PUBLISHED_RUNS
+)
 
 COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
 

@@ -12,5 +12,14 @@ from reproductions.mbfcbs.mbfcbs_leases import (
 )
 from reproductions.mbfcbs.mbfcbs_live import LEASES
 
-FIGURES = (FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, FIGURE_9, FIGURE_10, FIGURE_11)
+FIGURES = (
+    FIGURE_4,
+    FIGURE_5,
+    FIGURE_6,
+    FIGURE_7,
+    FIGURE_8,
+    FIGURE_9,
+    FIGURE_10,
+    FIGURE_11,
+)
 LIVE_FIGURES = (LEASES,)

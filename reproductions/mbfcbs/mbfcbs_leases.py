@@ -1,4 +1,6 @@
-"""MBFCBS's Figures 4 to 11: a small cluster beside Haizea's default, and 50 hosts of 6 cores."""
+"""MBFCBS's Figures 4 to 11: a small cluster beside Haizea's default, and 50
+hosts of 6 cores.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,15 @@ from reproductions.claim_checks import (
 )
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import LEASE_METRICS
-from reproductions.grid_quantities import BetweenMeasures, Change, Difference, Measure
+from reproductions.grid_quantities import (
+    BetweenMeasures,
+    Change,
+    Difference,
+    Measure,
+)
 from reproductions.published_figure import Figure, Panel
 
-# -- Figures 4 and 5: the small cluster (Section 5.1) ---------------------------------------------
+# -- Figures 4 and 5: the small cluster (Section 5.1) --------------------------
 
 MBFCBS, DEFAULT = "MBFCBS", "Haizea's default"
 SMALL_POLICIES = {
@@ -35,15 +42,15 @@ ACCEPTED = Measure("accepted", "accepted leases", digits=1)
 USE = Measure("use", "core use until the last end", "%", 100.0)
 USE_EARLY = Measure("use_early", "core use while leases arrive", "%", 100.0)
 
-SMALL_SIZE = (
-    "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 leases are a load of 1.6"
-)
+SMALL_SIZE = "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 leases are a load of 1.6"  # noqa: E501
 
 
 def _few(series: str, count: float, seed: int, quick: bool) -> RunConfiguration:
     del quick  # it takes a second as it is
     values = settings(jobs=int(count), load=0.04 * count)
-    variant = Variant("mbfcbs/mbfcbs-small.yaml", SMALL_POLICIES[series], values)
+    variant = Variant(
+        "mbfcbs/mbfcbs-small.yaml", SMALL_POLICIES[series], values
+    )
     return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(count))
 
 
@@ -77,7 +84,13 @@ FIGURE_4 = _small(
         Claim(
             "MBFCBS accepts more at most numbers of requests",
             "more",
-            mostly([Difference(ACCEPTED, MBFCBS, DEFAULT, x) for x in SMALL_COUNTS], 0.0),
+            mostly(
+                [
+                    Difference(ACCEPTED, MBFCBS, DEFAULT, x)
+                    for x in SMALL_COUNTS
+                ],
+                0.0,
+            ),
             interpretation="weaker than the text: ours, not the paper's",
         ),
     ),
@@ -104,7 +117,7 @@ FIGURE_5 = _small(
     ),
 )
 
-# -- Figures 6 to 11 (Section 5.2) ----------------------------------------------------------------
+# -- Figures 6 to 11 (Section 5.2) ---------------------------------------------
 
 VMCT, PRIORITY = "V-MCT", "priority"
 POLICIES = {MBFCBS: "mbfcbs", VMCT: "v-mct", PRIORITY: "priority"}
@@ -122,33 +135,41 @@ BUSY = (600.0, 800.0, 1000.0)
 """From where on some policy rejects leases."""
 MANY = (800.0, 1000.0)
 
-_WORDS = (
-    "leases of 1 to 6 cores, 1 h on average, that arrive in some 7 h; the most are a load of 1.5"
-)
+_WORDS = "leases of 1 to 6 cores, 1 h on average, that arrive in some 7 h; the most are a load of 1.5"  # noqa: E501
 SIZE = f"50 hosts of 6 cores; {_WORDS}"
 QUICK_SIZE = f"10 hosts of 6 cores, a fifth of the leases; {_WORDS}"
 
 
-def _many(series: str, count: float, seed: int, quick: bool) -> RunConfiguration:
+def _many(
+    series: str, count: float, seed: int, quick: bool
+) -> RunConfiguration:
     share = 5 if quick else 1
     leases = int(count) // share
     values = settings(jobs=leases, load=0.0015 * count)
     hosts = (("topology.nodes", str(50 // share)),)
-    variant = Variant("mbfcbs/mbfcbs-large.yaml", POLICIES[series], (*hosts, *values))
+    variant = Variant(
+        "mbfcbs/mbfcbs-large.yaml", POLICIES[series], (*hosts, *values)
+    )
     return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(leases))
 
 
-# -- Figure 6 -------------------------------------------------------------------------------------
+# -- Figure 6 ------------------------------------------------------------------
 
 SHARES = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
 
-def _shares(series: str, advance: float, seed: int, quick: bool) -> RunConfiguration:
+def _shares(
+    series: str, advance: float, seed: int, quick: bool
+) -> RunConfiguration:
     del quick
     share = advance / 100.0
-    values = settings(jobs=100, load=1.5, advance=share, immediate=(1.0 - share) / 2.0)
+    values = settings(
+        jobs=100, load=1.5, advance=share, immediate=(1.0 - share) / 2.0
+    )
     variant = Variant(
-        "mbfcbs/mbfcbs-large.yaml", POLICIES[series], (("topology.nodes", "5"), *values)
+        "mbfcbs/mbfcbs-large.yaml",
+        POLICIES[series],
+        (("topology.nodes", "5"), *values),
     )
     return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(100))
 
@@ -168,7 +189,11 @@ FIGURE_6 = Figure(
         Claim(
             "The success rate of IM falls drastically with more AR requests",
             "falls",
-            (Check(Change(IM, MBFCBS, SHARES[0], SHARES[-1]), Band(high=-15.0)),),
+            (
+                Check(
+                    Change(IM, MBFCBS, SHARES[0], SHARES[-1]), Band(high=-15.0)
+                ),
+            ),
             interpretation="by 15 points or more from 10 to 60 % AR",
         ),
         Claim(
@@ -183,10 +208,15 @@ FIGURE_6 = Figure(
 )
 
 _by_leases = partial(
-    Figure, x_label="leases", xs=COUNTS, configuration=_many, size=SIZE, quick_size=QUICK_SIZE
+    Figure,
+    x_label="leases",
+    xs=COUNTS,
+    configuration=_many,
+    size=SIZE,
+    quick_size=QUICK_SIZE,
 )
 
-# -- Figure 7 -------------------------------------------------------------------------------------
+# -- Figure 7 ------------------------------------------------------------------
 
 FIGURE_7 = _by_leases(
     name="mbfcbs-fig7",
@@ -198,19 +228,28 @@ FIGURE_7 = _by_leases(
         Claim(
             "A higher success rate of AR than of IM requests",
             "AR > IM",
-            tuple(Check(BetweenMeasures(AR, IM, MBFCBS, x), POSITIVE) for x in MANY),
+            tuple(
+                Check(BetweenMeasures(AR, IM, MBFCBS, x), POSITIVE)
+                for x in MANY
+            ),
             interpretation="at 800 and 1,000 leases, where MBFCBS rejects some",
         ),
         Claim(
             "The success rate of BE is greater than that of IM requests",
             "BE > IM",
-            tuple(Check(BetweenMeasures(BE, IM, MBFCBS, x), POSITIVE) for x in MANY),
+            tuple(
+                Check(BetweenMeasures(BE, IM, MBFCBS, x), POSITIVE)
+                for x in MANY
+            ),
             interpretation="at 800 and 1,000 leases",
         ),
         Claim(
             "AR has the highest success rate",
             "AR > BE",
-            tuple(Check(BetweenMeasures(AR, BE, MBFCBS, x), POSITIVE) for x in MANY),
+            tuple(
+                Check(BetweenMeasures(AR, BE, MBFCBS, x), POSITIVE)
+                for x in MANY
+            ),
             interpretation="at 800 and 1,000 leases",
             remark="runs end when every lease has ended: best effort waits and then succeeds",
         ),
@@ -223,7 +262,7 @@ FIGURE_7 = _by_leases(
     ),
 )
 
-# -- Figures 8 to 11 ------------------------------------------------------------------------------
+# -- Figures 8 to 11 -----------------------------------------------------------
 
 FIGURE_8 = _by_leases(
     name="mbfcbs-fig8",
@@ -256,7 +295,9 @@ FIGURE_8 = _by_leases(
             "fails in turn are immediate leases alone, best effort resumes later",
         ),
         Claim(
-            "V-MCT's success rate falls with more requests", "falls", falls(SUCCESS, VMCT, COUNTS)
+            "V-MCT's success rate falls with more requests",
+            "falls",
+            falls(SUCCESS, VMCT, COUNTS),
         ),
     ),
 )

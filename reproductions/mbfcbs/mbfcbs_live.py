@@ -32,19 +32,23 @@ from reproductions.mbfcbs.mbfcbs_leases import (
 from reproductions.occupancy import Occupancy
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.results.reading import Run
+from testbed.record.reading import Run
 
 SERIES = tuple(SMALL_POLICIES)
 MARGIN_MIN = 3.0
 
-LATE = Measure("late_s", "greatest delay of an advance lease's start", "min", 1 / 60.0, 2)
+LATE = Measure(
+    "late_s", "greatest delay of an advance lease's start", "min", 1 / 60.0, 2
+)
 TWICE = Measure("twice", "best-effort leases preempted twice", digits=0)
 KILLED = Measure("killed", "leases that were killed", digits=0)
 NOTHING = Band(high=0.0)
 
 
 def measures(run: Run) -> Measures:
-    """Acceptance and use; delays, second preemptions and kills, of which there must be none."""
+    """Acceptance and use; delays, second preemptions and kills, of which there
+    must be none.
+    """
     held_slots = Occupancy()
     records = {}
     for event in run.file.events:
@@ -56,10 +60,14 @@ def measures(run: Run) -> Measures:
     late = [
         row.start_s - records[row.job_id]["wanted_s"]
         for row in run.rows
-        if row.start_s is not None and records[row.job_id]["wanted_s"] is not None
+        if row.start_s is not None
+        and records[row.job_id]["wanted_s"] is not None
     ]
     return {
-        **{measure.name: found[measure.name] for measure in (ACCEPTED, USE, USE_EARLY)},
+        **{
+            measure.name: found[measure.name]
+            for measure in (ACCEPTED, USE, USE_EARLY)
+        },
         LATE.name: max(late, default=0.0),
         TWICE.name: float(sum(row.preemptions > 1 for row in run.rows)),
         KILLED.name: float(sum(row.outcome == "killed" for row in run.rows)),
@@ -67,7 +75,9 @@ def measures(run: Run) -> Measures:
 
 
 def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one size
-    values = settings(jobs=int(x), load=f"{0.04 * x:g}", shortest="1 min")  # as simulated
+    values = settings(
+        jobs=int(x), load=f"{0.04 * x:g}", shortest="1 min"
+    )  # as simulated
     return Variant("mbfcbs/leases-live.yaml", SMALL_POLICIES[series], values)
 
 
@@ -80,7 +90,12 @@ LEASES = LiveFigure(
     series=SERIES,
     variant=_variant,
     own=measures,
-    panels=(Panel(ACCEPTED), Panel(USE), Panel(simulated(ACCEPTED)), Panel(simulated(USE))),
+    panels=(
+        Panel(ACCEPTED),
+        Panel(USE),
+        Panel(simulated(ACCEPTED)),
+        Panel(simulated(USE)),
+    ),
     claims=(
         Claim(
             "MBFCBS accepts more leases than Haizea's default",
@@ -110,7 +125,11 @@ LEASES = LiveFigure(
             "once",
             held(TWICE, NOTHING, SERIES, SMALL_COUNTS),
         ),
-        Claim("No lease is cut short", OURS, held(KILLED, NOTHING, SERIES, SMALL_COUNTS)),
+        Claim(
+            "No lease is cut short",
+            OURS,
+            held(KILLED, NOTHING, SERIES, SMALL_COUNTS),
+        ),
         sound(SERIES, SMALL_COUNTS),
         audited(SERIES, SMALL_COUNTS),
         backends_agree(SERIES, SMALL_COUNTS),
@@ -127,7 +146,14 @@ LEASES = LiveFigure(
         FIDELITY,
         WALL,
     ),
-    printed=(ACCEPTED, simulated(ACCEPTED), USE, simulated(USE), LATE, FIDELITY),
+    printed=(
+        ACCEPTED,
+        simulated(ACCEPTED),
+        USE,
+        simulated(USE),
+        LATE,
+        FIDELITY,
+    ),
     size="4 hosts of 4 cores of a twentieth of a processor, an hour in 5 s, live",
     quick_size="the same",
     reduced="Three sets of leases, where the simulated figures have ten.",

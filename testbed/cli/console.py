@@ -1,7 +1,7 @@
 """Where text goes: data on standard output, narration on standard error.
 
-Colours and progress only where a person looks on (a terminal); ``NO_COLOR`` and ``TERM=dumb`` are
-honoured by rich.
+Colours and progress only where a person looks on (a terminal); ``NO_COLOR`` and
+``TERM=dumb`` are honoured by rich.
 """
 
 from __future__ import annotations
@@ -31,18 +31,28 @@ def out() -> Console:
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped else None
     # No emoji: line 100 of a file is written ":100:".
-    return Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=piped, width=width)
+    return Console(
+        file=sys.stdout,
+        highlight=False,
+        emoji=False,
+        soft_wrap=piped,
+        width=width,
+    )
 
 
 def err() -> Console:
     """The console of narration: standard error."""
     piped = not sys.stderr.isatty()
-    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=piped)
+    return Console(
+        file=sys.stderr, highlight=False, emoji=False, soft_wrap=piped
+    )
 
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, keys in the order given."""
-    _write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    _write(
+        json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    )
 
 
 def print_text(text: str) -> None:
@@ -64,8 +74,13 @@ def say(text: str) -> None:
 
 
 def error_json(error: TestbedError) -> dict[str, Any]:
-    """An error as ``--json`` shows it, with the fields of its kind beside the message."""
-    record: dict[str, Any] = {"error": error.message, "exit_code": error.exit_code}
+    """An error as ``--json`` shows it, with the fields of its kind beside the
+    message.
+    """
+    record: dict[str, Any] = {
+        "error": error.message,
+        "exit_code": error.exit_code,
+    }
     if error.hint is not None:
         record["hint"] = error.hint
     if problems := _problems(error):
@@ -74,7 +89,9 @@ def error_json(error: TestbedError) -> dict[str, Any]:
 
 
 def _problems(error: TestbedError) -> Sequence[Problem]:
-    """Those of SpecErrors, whose module reads YAML: not worth importing for `testbed --help`."""
+    """Those of SpecErrors, whose module reads YAML: not worth importing for
+    `testbed --help`.
+    """
     return getattr(error, "problems", ())
 
 
@@ -87,7 +104,8 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
         except BrokenPipeError:
             raise
         except OSError:
-            # Standard output is full: that may be the very error, and people are to hear of it.
+            # Standard output is full: that may be the very error, and people
+            # are to hear of it.
             pass
         else:
             return
@@ -104,9 +122,18 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress(description: str, total: float | None = None) -> Generator[Progress, None, None]:
-    """A progress bar with the time left; nothing at all where standard error is no terminal."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def progress(
+    description: str, total: float | None = None
+) -> Generator[Progress, None, None]:
+    """A progress bar with the time left; nothing at all where standard error is
+    no terminal.
+    """
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = err()
     with Progress(

@@ -1,4 +1,6 @@
-"""``testbed data list | path NAME | check [NAME]``: published traces on this machine."""
+"""``testbed data list | path NAME | check [NAME]``: published traces on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -32,29 +34,46 @@ Asked = Annotated[
     ),
 ]
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="A trace's name, or how it begins.")
+    str | None,
+    typer.Argument(metavar="NAME", help="A trace's name, or how it begins."),
 ]
 
 
-def data(asked: Asked = Question.LIST, name: Name = None, as_json: Json = False) -> None:
-    """Say which published traces experiments can use, where they are looked for and come from.
+def data(
+    asked: Asked = Question.LIST, name: Name = None, as_json: Json = False
+) -> None:
+    """Say which published traces experiments can use, where they are looked for
+    and come from.
 
-    Nothing is downloaded. Exit codes: 1 a trace that is not the published one, 2 an unknown name,
-    3 the trace asked for is not on this machine.
+    Nothing is downloaded. Exit codes: 1 a trace that is not the published one,
+    2 an unknown name, 3 the trace asked for is not on this machine.
     """
     here = Path.cwd()
     known = look_for(here)
     if asked is Question.PATH:
         _path(known, name, here, as_json=as_json)
     elif asked is Question.LIST:
-        _list(known if name is None else [_named(known, name)], here, as_json=as_json)
+        _list(
+            known if name is None else [_named(known, name)],
+            here,
+            as_json=as_json,
+        )
     else:
-        _check(known if name is None else [_named(known, name)], name, here, as_json=as_json)
+        _check(
+            known if name is None else [_named(known, name)],
+            name,
+            here,
+            as_json=as_json,
+        )
 
 
 def _named(known: list[FoundTrace], name: str) -> FoundTrace:
-    """The trace of that name, or the only one whose name begins so. Raises BadInput."""
-    short = [one for one in known if _short(one).lower().startswith(name.lower())]
+    """The trace of that name, or the only one whose name begins so. Raises
+    BadInput.
+    """
+    short = [
+        one for one in known if _short(one).lower().startswith(name.lower())
+    ]
     exact = [one for one in known if name in (one.trace.name, _short(one))]
     if len(exact or short) != 1:
         names = [_short(one) for one in (short or known)]
@@ -71,7 +90,9 @@ def _folders(here: Path) -> str:
 
 
 def _present(one: FoundTrace, here: Path) -> Path:
-    """Where a trace is. Raises MachineCannot, with its origin, where it is not here."""
+    """Where a trace is. Raises MachineCannot, with its origin, where it is not
+    here.
+    """
     if one.path is not None:
         return one.path
     raise MachineCannot(
@@ -81,9 +102,13 @@ def _present(one: FoundTrace, here: Path) -> Path:
     )
 
 
-def _path(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool) -> None:
+def _path(
+    known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool
+) -> None:
     if name is None:
-        raise BadInput("testbed data path needs a NAME", "testbed data list shows them")
+        raise BadInput(
+            "testbed data path needs a NAME", "testbed data list shows them"
+        )
     found = find_file(name, here) or _present(_named(known, name), here)
     if as_json:
         console.print_json({"name": name, "path": str(found)})
@@ -94,19 +119,27 @@ def _path(known: list[FoundTrace], name: str | None, here: Path, *, as_json: boo
 def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
     if as_json:
         folders = [str(folder) for folder in search_path(here)]
-        console.print_json({"folders": folders, "traces": [one.to_json() for one in known]})
+        console.print_json(
+            {"folders": folders, "traces": [one.to_json() for one in known]}
+        )
         return
     for one in known:
         trace = one.trace
-        console.print_text(f"{trace.name}: {trace.what}, {trace.jobs:,} jobs ({trace.format})")
-        console.print_text(f"    {'not found' if one.path is None else one.path}")
+        console.print_text(
+            f"{trace.name}: {trace.what}, {trace.jobs:,} jobs ({trace.format})"
+        )
+        console.print_text(
+            f"    {'not found' if one.path is None else one.path}"
+        )
         console.print_text(f"    origin: {trace.origin}")
         console.print_text(f"    sha256 (unpacked): {trace.sha256}")
         console.print_text(f"    {trace.thanks}")
     console.print_text(f"looked for in: {_folders(here)}")
 
 
-def _check(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool) -> None:
+def _check(
+    known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool
+) -> None:
     if name is not None:
         _present(known[0], here)
     results = [checked(one) for one in known]

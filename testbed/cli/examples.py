@@ -1,4 +1,6 @@
-"""``testbed examples [FOLDER]``: the example experiment files, for those who have no checkout."""
+"""``testbed examples [FOLDER]``: the example experiment files, for those who
+have no checkout.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,22 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BESIDE = shutil.ignore_patterns("__pycache__", ".*", "runs")
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The new folder.", show_default="examples")
+    Path,
+    typer.Argument(
+        metavar="FOLDER", help="The new folder.", show_default="examples"
+    ),
 ]
 
 
 def examples(folder: Folder = Path("examples"), as_json: Json = False) -> None:
-    """Copy the example experiment files into a new folder. Exit code 2 if it is there already."""
+    """Copy the example experiment files into a new folder. Exit code 2 if it is
+    there already.
+    """
     if folder.exists():
-        raise BadInput(f"{folder}: is there already", "name another: testbed examples FOLDER")
+        raise BadInput(
+            f"{folder}: is there already",
+            "name another: testbed examples FOLDER",
+        )
     shutil.copytree(EXAMPLES, folder, ignore=BESIDE)
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
     if as_json:

@@ -1,4 +1,6 @@
-"""``testbed exec``, ``shell`` and ``measure``: in the VMs of the network that is up."""
+"""``testbed exec``, ``shell`` and ``measure``: in the VMs of the network that
+is up.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,37 @@ from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.cli.standing import Name, shown_tenant
 from testbed.errors import BadInput
-from testbed.runs import vm_measurement
-from testbed.runs.keeper_protocol import ShowNetwork, ask
-from testbed.runs.network_state import NetworkState
+from testbed.standing import vm_measurement
+from testbed.standing.keeper_protocol import ShowNetwork, ask
+from testbed.standing.network_state import NetworkState
 from testbed.units import human_bandwidth, human_share
 
-Vm = Annotated[str, typer.Argument(metavar="VM", help="A VM's name, as a.0, or h1 if open.")]
-VmOrTenant = Annotated[
-    str, typer.Argument(metavar="VM|TENANT", help="A VM's name, as a.0, or a tenant's.")
+Vm = Annotated[
+    str,
+    typer.Argument(metavar="VM", help="A VM's name, as a.0, or h1 if open."),
 ]
-Command = Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The command and its words.")]
-Seconds = Annotated[int, typer.Option(min=1, max=600, help="How long iperf3 measures.")]
+VmOrTenant = Annotated[
+    str,
+    typer.Argument(
+        metavar="VM|TENANT", help="A VM's name, as a.0, or a tenant's."
+    ),
+]
+Command = Annotated[
+    list[str],
+    typer.Argument(metavar="-- CMD…", help="The command and its words."),
+]
+Seconds = Annotated[
+    int, typer.Option(min=1, max=600, help="How long iperf3 measures.")
+]
 
 
 def exec(target: VmOrTenant, command: Command) -> None:  # noqa: A001 - the verb's name
-    """Run a command in a VM, unprivileged: as the user who called sudo, or nobody.
+    """Run a command in a VM, unprivileged: as the user who called sudo, or
+    nobody.
 
-    Input, output and exit code are the command's. For a tenant it runs in every VM, without input;
-    each line begins with the VM's name, and the exit code is the worst.
+    Input, output and exit code are the command's. For a tenant it runs in every
+    VM, without input; each line begins with the VM's name, and the exit code is
+    the worst.
     """
     if (place := _vm(target, "exec")) is not None:
         become_process(place, command)
@@ -46,25 +61,37 @@ def exec(target: VmOrTenant, command: Command) -> None:  # noqa: A001 - the verb
 def shell(vm: Vm) -> None:
     """Open a shell in a VM, unprivileged; its prompt names the VM."""
     if (place := _vm(vm, "shell")) is None:
-        raise BadInput(f"{vm} is no VM: a shell is in one of a tenant's, as {vm}.0")
+        raise BadInput(
+            f"{vm} is no VM: a shell is in one of a tenant's, as {vm}.0"
+        )
     bash = shutil.which("bash")
     argv = [bash, "--noprofile", "--norc", "-i"] if bash else ["/bin/sh", "-i"]
-    become_process(place, argv, PS1=f"[{place.name}] " + (r"\w \$ " if bash else "$ "))
+    become_process(
+        place, argv, PS1=f"[{place.name}] " + (r"\w \$ " if bash else "$ ")
+    )
 
 
 def measure(name: Name, seconds: Seconds = 5, as_json: Json = False) -> None:
-    """Measure a tenant's bandwidth and round trips among its VMs, against its reservation.
+    """Measure a tenant's bandwidth and round trips among its VMs, against its
+    reservation.
 
-    Exit code 1 where a VM's bandwidth is not within 1 % of what is reserved (below it, where
-    bandwidth is lent; any will do where none is reserved), or pings are lost.
+    Exit code 1 where a VM's bandwidth is not within 1 % of what is reserved
+    (below it, where bandwidth is lent; any will do where none is reserved), or
+    pings are lost.
     """
     tenant = shown_tenant(name, "measure")
-    with console.progress(f"measuring {name}", vm_measurement.expected_s(seconds)) as bars:
+    with console.progress(
+        f"measuring {name}", vm_measurement.expected_s(seconds)
+    ) as bars:
         (bar,) = bars.task_ids
-        found = vm_measurement.measure(tenant, seconds, lambda s: bars.update(bar, advance=s))
+        found = vm_measurement.measure(
+            tenant, seconds, lambda s: bars.update(bar, advance=s)
+        )
     if as_json:
         records = [asdict(one) | {"good": one.good} for one in found]
-        console.print_json({"tenant": name, "seconds": seconds, "pairs": records})
+        console.print_json(
+            {"tenant": name, "seconds": seconds, "pairs": records}
+        )
     else:
         console.out().print(_table(name, found))
     if not all(one.good for one in found):
@@ -76,16 +103,31 @@ VERDICTS: dict[Enforcement, str] = {
 }  # fmt: skip
 
 
-def _table(name: str, found: list[vm_measurement.Measured]) -> Table:
-    headings = ("reserved", "measured", "ratio", "round trip", "lost", "verdict")
-    table = Table("from", "to", *headings, title=f"tenant {name}, all VMs at once")
+def _table(name: str, found: list[vm_measurement.PairMeasurement]) -> Table:
+    headings = (
+        "reserved",
+        "measured",
+        "ratio",
+        "round trip",
+        "lost",
+        "verdict",
+    )
+    table = Table(
+        "from", "to", *headings, title=f"tenant {name}, all VMs at once"
+    )
     what = VERDICTS[found[0].enforcement]
-    table.caption = f"bits of frames, in the file's units; ok: {what}no ping lost"
+    table.caption = (
+        f"bits of frames, in the file's units; ok: {what}no ping lost"
+    )
     for one in found:
-        reserved = human_bandwidth(one.reserved_bps) if one.reserved_bps else "–"
+        reserved = (
+            human_bandwidth(one.reserved_bps) if one.reserved_bps else "–"
+        )
         rates = reserved, human_bandwidth(one.measured_bps)
         rtt = "–" if one.rtt_ms is None else f"{one.rtt_ms:.2f} ms"
-        verdict = Text("ok", "green") if one.good else Text("OUTSIDE", "bold red")
+        verdict = (
+            Text("ok", "green") if one.good else Text("OUTSIDE", "bold red")
+        )
         shown = f"{one.ratio:.4f}", rtt, human_share(one.lost_share), verdict
         table.add_row(one.sender, one.receiver, *rates, *shown)
     return table
@@ -106,7 +148,9 @@ def _vm(name: str, command: str) -> VmPlace | None:
         return None
     found = next((vm for vm in vms if vm.name == name), None)
     if found is None:
-        raise BadInput(f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}")
+        raise BadInput(
+            f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}"
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""``testbed link show``, ``down`` and ``up``: the cables of the network that is up."""
+"""``testbed link show``, ``down`` and ``up``: the cables of the network that is
+up.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.runs.keeper_protocol import SetLink, ShowLinks, ask
-from testbed.runs.network_state import LinkState
+from testbed.standing.keeper_protocol import SetLink, ShowLinks, ask
+from testbed.standing.network_state import LinkState
 from testbed.units import human_bandwidth, human_share
 
 link = typer.Typer(no_args_is_help=True)
@@ -23,7 +25,9 @@ Ends = Annotated[list[str], typer.Argument(metavar="A [B]", help=ENDS)]
 
 @link.command()
 def show(as_json: Json = False) -> None:
-    """List the links, and those of VMs' cables that are down (with --json all of them)."""
+    """List the links, and those of VMs' cables that are down (with --json all
+    of them).
+    """
     require_root("testbed link show")
     states = ask(ShowLinks(), tuple[LinkState, ...])
     if as_json:
@@ -36,17 +40,26 @@ def show(as_json: Json = False) -> None:
         shown = Text("up") if state.up else Text("DOWN", "bold red")
         rates = ["–", "–", "–"]
         if state.capacity_bps:
-            rates = [human_bandwidth(bps) for bps in (state.capacity_bps, state.reserved_bps)]
+            rates = [
+                human_bandwidth(bps)
+                for bps in (state.capacity_bps, state.reserved_bps)
+            ]
             rates.append(human_share(state.reserved_bps / state.capacity_bps))
-        table.add_row(Text(state.name), shown, *rates, Text(" ".join(state.tenants)))
+        table.add_row(
+            Text(state.name), shown, *rates, Text(" ".join(state.tenants))
+        )
     console.out().print(table)
-    for text in dict.fromkeys(text for state in states for text in state.broken):
+    for text in dict.fromkeys(
+        text for state in states for text in state.broken
+    ):
         console.print_text(text)
 
 
 @link.command()
 def down(ends: Ends, as_json: Json = False) -> None:
-    """Take a link down in both directions; say who moves to another root, and who is cut."""
+    """Take a link down in both directions; say who moves to another root, and
+    who is cut.
+    """
     _change(ends, up=False, as_json=as_json)
 
 

@@ -1,4 +1,6 @@
-"""``testbed doctor`` and ``testbed clean``: this machine, and what runs have left on it."""
+"""``testbed doctor`` and ``testbed clean``: this machine, and what runs have
+left on it.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,30 @@ from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import MachineCannot
 
-MARKS = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "fail": "[bold red]fail[/]"}
+MARKS = {
+    "ok": "[green]ok[/]  ",
+    "warn": "[yellow]warn[/]",
+    "fail": "[bold red]fail[/]",
+}
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be removed.")
+]
 
 
 def doctor(as_json: Json = False) -> None:
-    """Try everything a live run needs. Exit code 3 if this machine cannot run one."""
+    """Try everything a live run needs. Exit code 3 if this machine cannot run
+    one.
+    """
     from testbed.backends.emu.machine_checks import examine, verdict
 
     checks = examine()
     able, sentence = verdict(checks)
     if as_json:
         rows = [asdict(check) for check in checks]
-        console.print_json({"can_run": able, "verdict": sentence, "checks": rows})
+        console.print_json(
+            {"can_run": able, "verdict": sentence, "checks": rows}
+        )
     else:
         out = console.out()
         for check in checks:
@@ -40,14 +52,23 @@ def doctor(as_json: Json = False) -> None:
 
 
 def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Remove exactly what the ledgers of dead runs list. Exit code 3 while a run is alive."""
+    """Remove exactly what the ledgers of dead runs list. Exit code 3 while a
+    run is alive.
+    """
     if os.geteuid() != 0:
-        raise MachineCannot("removing namespaces and bridges needs root", "sudo testbed clean")
+        raise MachineCannot(
+            "removing namespaces and bridges needs root", "sudo testbed clean"
+        )
     from testbed.backends.emu.cleanup import clean as remove_leftovers
 
     removed = remove_leftovers(dry_run=dry_run)
     if as_json:
-        console.print_json({"dry_run": dry_run, "removed": [asdict(thing) for thing in removed]})
+        console.print_json(
+            {
+                "dry_run": dry_run,
+                "removed": [asdict(thing) for thing in removed],
+            }
+        )
         return
     verb = "would remove" if dry_run else "removed"
     for thing in removed:

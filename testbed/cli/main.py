@@ -1,8 +1,8 @@
 """The command ``testbed``: thin verbs, the same conventions for all of them.
 
-Data on standard output, narration on standard error, ``--json`` everywhere. Exit codes: 0 good;
-1 a result outside its stated band; 2 bad file or usage; 3 the machine cannot do it; 4 the run
-failed; 130 interrupted and cleaned up.
+Data on standard output, narration on standard error, ``--json`` everywhere.
+Exit codes: 0 good; 1 a result outside its stated band; 2 bad file or usage; 3
+the machine cannot do it; 4 the run failed; 130 interrupted and cleaned up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from typing import Annotated, Any
 import typer
 
 from testbed.cli import console
-from testbed.errors import BadInput, MachineCannot, TestbedError, from_checkout, install_hint
+from testbed.errors import (
+    BadInput,
+    MachineCannot,
+    TestbedError,
+    from_checkout,
+    install_hint,
+)
 
 INTERRUPTED = 130
 PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
@@ -80,21 +86,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A file's name may hold bytes that are no text.
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # So a script's shell starts what it puts in the background. Asked to end, we clean up.
+        # So a script's shell starts what it puts in the background. Asked to
+        # end, we clean up.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise SystemExit(_written(run(sys.argv[1:] if arguments is None else arguments)))
+    raise SystemExit(
+        _written(run(sys.argv[1:] if arguments is None else arguments))
+    )
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command; its exit code. Errors of the testbed end here, as one sentence and the hint."""
+    """One command; its exit code. Errors of the testbed end here, as one
+    sentence and the hint.
+    """
     # What follows "--" is for another program.
-    as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
+    as_json = "--json" in takewhile(
+        lambda argument: argument != "--", arguments
+    )
     if not arguments:
         run(["--help"])
         return BadInput.exit_code
     try:
         command = application(arguments)
-        status = command(args=list(arguments), prog_name="testbed", standalone_mode=False)
+        status = command(
+            args=list(arguments), prog_name="testbed", standalone_mode=False
+        )
     except TestbedError as error:
         console.print_error(error, as_json=as_json)
         return error.exit_code
@@ -127,7 +142,9 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
     for verb, summary in VERBS.items():
         if verb == wanted:
             function = _function(verb)
-            if isinstance(function, typer.Typer):  # a verb with verbs of its own
+            if isinstance(
+                function, typer.Typer
+            ):  # a verb with verbs of its own
                 app.add_typer(function, name=verb, help=summary)
             else:
                 app.command(verb, no_args_is_help=False)(function)
@@ -137,19 +154,27 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
 
 
 def _verb_in(arguments: Sequence[str]) -> str:
-    return next((argument for argument in arguments if not argument.startswith("-")), "")
+    return next(
+        (argument for argument in arguments if not argument.startswith("-")), ""
+    )
 
 
 def _function(verb: str) -> Callable[..., Any]:
-    """Function of a verb. Raises MachineCannot where a library it needs is missing."""
+    """Function of a verb. Raises MachineCannot where a library it needs is
+    missing.
+    """
     try:
-        module = importlib.import_module(MODULES.get(verb, f"testbed.cli.{verb}"))
+        module = importlib.import_module(
+            MODULES.get(verb, f"testbed.cli.{verb}")
+        )
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in PACKAGES:
             raise
         raise MachineCannot(
             f"testbed {verb} needs the Python package {error.name!r}, which is not installed",
-            install_hint() if from_checkout() else "install Hosenet again, with its dependencies",
+            install_hint()
+            if from_checkout()
+            else "install Hosenet again, with its dependencies",
         ) from None
     function: Callable[..., Any] = getattr(module, verb)
     return function
@@ -170,14 +195,23 @@ def _show_version(value: bool) -> None:
 def _global_options(
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version),
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=_show_version,
+        ),
     ] = False,
 ) -> None:
-    """Data-centre schedulers that reserve bandwidth, on a real emulated network."""
+    """Data-centre schedulers that reserve bandwidth, on a real emulated
+    network.
+    """
 
 
 def _usage_error(error: Exception) -> BadInput | None:
-    """A mistake on the command line, as typer raises it; None for any other exception."""
+    """A mistake on the command line, as typer raises it; None for any other
+    exception.
+    """
     format_message = getattr(error, "format_message", None)
     if format_message is None or getattr(error, "exit_code", None) is None:
         return None
@@ -189,20 +223,33 @@ def _usage_error(error: Exception) -> BadInput | None:
 # What the verbs with --out write lies below it.
 _WITH_OUT = frozenset(("run", "profile", "simulate", "sweep", "reproduce"))
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_NO_PLACE = _NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+_NO_PLACE = _NO_ROOM | {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+}
 
 
-def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInput | None:
+def _refused_by_the_system(
+    error: Exception, arguments: Sequence[str]
+) -> BadInput | None:
     """A file that cannot be read or written; None for any other exception.
 
-    Whoever reads our output may close it before its end: BrokenPipeError is not shown here.
+    Whoever reads our output may close it before its end: BrokenPipeError is not
+    shown here.
     """
     if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
         return None
     if error.filename is None and error.errno not in _NO_ROOM:
         return None
     why = error.strerror or type(error).__name__
-    message = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
+    message = (
+        why
+        if error.filename is None
+        else f"{os.fsdecode(error.filename)}: {why}"
+    )
     hint = None
     if error.filename in (None, console.STANDARD_OUTPUT):
         hint = ELSEWHERE
@@ -216,7 +263,9 @@ def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInp
 
 
 def _written(code: int) -> int:
-    """The exit code when what was printed has left; 2 where there was no room for it."""
+    """The exit code when what was printed has left; 2 where there was no room
+    for it.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -225,7 +274,8 @@ def _written(code: int) -> int:
         if code != BadInput.exit_code:
             why = f"{console.STANDARD_OUTPUT}: {error.strerror}"
             console.print_error(BadInput(why, ELSEWHERE), as_json=False)
-        # Python flushes once more when it ends, and would say so in its own words.
+        # Python flushes once more when it ends, and would say so in its own
+        # words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BadInput.exit_code
     return code

@@ -1,4 +1,6 @@
-"""Options that several verbs share, so that they are spelt and explained alike everywhere."""
+"""Options that several verbs share, so that they are spelt and explained alike
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,18 @@ import typer
 
 from testbed.errors import BadInput, MachineCannot, from_checkout, install_hint
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON value on standard output."),
+]
 
-ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file.")]
+ExperimentPath = Annotated[
+    Path, typer.Argument(metavar="FILE", help="An experiment file.")
+]
 
 Seed = Annotated[
-    int | None, typer.Option("--seed", min=0, help="The seed, in place of the file's.")
+    int | None,
+    typer.Option("--seed", min=0, help="The seed, in place of the file's."),
 ]
 
 Settings = Annotated[
@@ -28,7 +36,10 @@ Settings = Annotated[
     ),
 ]
 
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Where to put results."),
+]
 
 Tables = Annotated[
     Literal["csv", "parquet"],
@@ -40,19 +51,29 @@ Tables = Annotated[
 
 Lenient = Annotated[
     bool,
-    typer.Option("--lenient", help="Leave out lines of a trace that cannot be read; count them."),
+    typer.Option(
+        "--lenient",
+        help="Leave out lines of a trace that cannot be read; count them.",
+    ),
 ]
 
 
 def overrides_of(
-    settings: Sequence[str] | None, seed: int | None = None, *, lenient: bool = False
+    settings: Sequence[str] | None,
+    seed: int | None = None,
+    *,
+    lenient: bool = False,
 ) -> dict[str, str]:
-    """Overrides for ``load_experiment`` from ``--set``, ``--seed`` and ``--lenient``."""
+    """Overrides for ``load_experiment`` from ``--set``, ``--seed`` and
+    ``--lenient``.
+    """
     overrides: dict[str, str] = {}
     for setting in settings or ():
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
-            raise BadInput(f"--set {setting}: write it as KEY=VALUE, as scale.rate=0.05")
+            raise BadInput(
+                f"--set {setting}: write it as KEY=VALUE, as scale.rate=0.05"
+            )
         overrides[key.strip()] = value.strip()
     if seed is not None:
         overrides["seed"] = str(seed)
@@ -65,27 +86,50 @@ def overrides_of(
 
 
 OpenFlowPort = Annotated[
-    int, typer.Option(min=1, max=65535, help="Where the controller listens for switches.")
+    int,
+    typer.Option(
+        min=1, max=65535, help="Where the controller listens for switches."
+    ),
 ]
-ApiPort = Annotated[int, typer.Option(min=1, max=65535, help="Where the controller's API listens.")]
+ApiPort = Annotated[
+    int,
+    typer.Option(min=1, max=65535, help="Where the controller's API listens."),
+]
 Prefix = Annotated[
-    str, typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters).")
+    str,
+    typer.Option(
+        help="What the names of bridges and namespaces begin with (1 to 4 letters)."
+    ),
 ]
 Library = Annotated[
-    str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
+    str | None,
+    typer.Option(
+        "--controller", help="ryu or os-ken (default: ryu if installed)."
+    ),
 ]
 Builder = Annotated[
     Literal["batched", "plain"],
-    typer.Option("--builder", help="Who builds it: the testbed in batches, or Mininet (plain)."),
+    typer.Option(
+        "--builder",
+        help="Who builds it: the testbed in batches, or Mininet (plain).",
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Run though this machine cannot do it by the preflight.")
+    bool,
+    typer.Option(
+        "--force", help="Run though this machine cannot do it by the preflight."
+    ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 unless the run's fidelity is ok.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit 1 unless the run's fidelity is ok."),
+]
 
 
 def require_live(prefix: str, command: str) -> None:
-    """Raises BadInput for a prefix that names nothing, MachineCannot without root."""
+    """Raises BadInput for a prefix that names nothing, MachineCannot without
+    root.
+    """
     from testbed.plan.network_plan import check_prefix
 
     check_prefix(prefix, "--prefix")

@@ -1,4 +1,6 @@
-"""``testbed plan FILE``: the flows and tc text of an experiment; no root, no effects."""
+"""``testbed plan FILE``: the flows and tc text of an experiment; no root, no
+effects.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,18 @@ import typer
 
 from testbed.cli import console, options
 from testbed.errors import BadInput
-from testbed.runs.planned import Planned, planned
+from testbed.play.planned import Planned, planned
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
-JobId = Annotated[str | None, typer.Option("--job", help="Only this job's text.")]
+JobId = Annotated[
+    str | None, typer.Option("--job", help="Only this job's text.")
+]
 NoNetwork = Annotated[
-    bool, typer.Option("--tenants-only", help="Leave out what the network itself gets.")
+    bool,
+    typer.Option(
+        "--tenants-only", help="Leave out what the network itself gets."
+    ),
 ]
 
 SHOWN_NAMES = 5
@@ -31,30 +38,45 @@ def plan(
     lenient: options.Lenient = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what a run would install: bridges, limits, flows; job by job, as exact text.
+    """Show what a run would install: bridges, limits, flows; job by job, as
+    exact text.
 
-    Placements are the simulator's: live ends that come earlier or later can move later jobs.
+    Placements are the simulator's: live ends that come earlier or later can
+    move later jobs.
     """
-    experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
+    experiment = load_experiment(
+        file, options.overrides_of(settings, seed, lenient=lenient)
+    )
     if job is not None:
         _require(job, experiment)
     if experiment.scale.auto:
-        console.say("scale.rate: auto: a live run finds it; this is the text at scale.rate: 1")
+        console.say(
+            "scale.rate: auto: a live run finds it; this is the text at scale.rate: 1"
+        )
     network = not tenants_only and job is None
-    plans = [planned(experiment, p).only(job, network=network) for p in experiment.policies]
+    plans = [
+        planned(experiment, p).only(job, network=network)
+        for p in experiment.policies
+    ]
     _announce(plans)
     if as_json:
         console.print_json([one.to_json() for one in plans])
         return
     for one in plans:
-        console.print_text(str(one) or f"### policy {one.policy}: {job} does not start\n")
+        console.print_text(
+            str(one) or f"### policy {one.policy}: {job} does not start\n"
+        )
 
 
 def _require(job: str, experiment: Experiment) -> None:
     """Raises BadInput where the experiment has no such job."""
     names = [each.id for each in experiment.jobs]
     if job not in names:
-        hint = f"jobs are named as {', '.join(names[:SHOWN_NAMES])}" if names else None
+        hint = (
+            f"jobs are named as {', '.join(names[:SHOWN_NAMES])}"
+            if names
+            else None
+        )
         raise BadInput(f"{experiment.path} has no job {job!r}", hint)
 
 
@@ -63,4 +85,6 @@ def _announce(plans: Sequence[Planned]) -> None:
     megabytes = sum(one.n_characters for one in plans) / 1e6
     if megabytes > ANNOUNCED_MB:
         tenants = sum(len(one.tenants) for one in plans)
-        console.say(f"{megabytes:,.0f} MB of text for {tenants:,} tenants; --job NAME shows one")
+        console.say(
+            f"{megabytes:,.0f} MB of text for {tenants:,} tenants; --job NAME shows one"
+        )

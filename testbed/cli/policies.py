@@ -1,4 +1,6 @@
-"""``testbed policy``: the policies that there are, checks of one's own, and a beginning for one."""
+"""``testbed policy``: the policies that there are, checks of one's own, and a
+beginning for one.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,22 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, Out
 from testbed.errors import BadInput, RunFailed
-from testbed.results.folder import RunFolder, caller
+from testbed.record.folder import RunFolder
+from testbed.record.owned_files import caller
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.policy_section import policy_from
-from testbed.units import format_duration, format_share, human_duration, human_share
+from testbed.units import (
+    format_duration,
+    format_share,
+    human_duration,
+    human_share,
+)
 
 if TYPE_CHECKING:
-    from testbed.runs.playing import RunRecord
-    from testbed.runs.policy_standing import Measured, Row, Standing
-    from testbed.runs.policy_subject import Effort, Finding, Subject
+    from testbed.play.playing import RunRecord
+    from testbed.policy_trials.policy_standing import Measured, Row, Standing
+    from testbed.policy_trials.policy_subject import Effort, Finding, Subject
     from testbed.spec.experiment import Experiment
 
 policy = typer.Typer(no_args_is_help=True)
@@ -33,10 +41,12 @@ policy = typer.Typer(no_args_is_help=True)
 WHICH = "A policy's name, or a class as ./mine.py:MyPolicy."
 Which = Annotated[str, typer.Argument(metavar="NAME|FILE:CLASS", help=WHICH)]
 SETTINGS = "A parameter's value, as depth=3. May be given several times."
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS)]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS)
+]
 
 
-# -- what there is --------------------------------------------------------------------------------
+# -- what there is -------------------------------------------------------------
 
 
 @policy.command("list")
@@ -48,7 +58,13 @@ def list_(as_json: Json = False) -> None:
         return
     table = Table("policy", "schedules", "from", "parameters", "summary")
     for kind in kinds:
-        cells = (kind.name, schedules(kind), _origin(kind), ", ".join(kind.takes), kind.summary)
+        cells = (
+            kind.name,
+            schedules(kind),
+            _origin(kind),
+            ", ".join(kind.takes),
+            kind.summary,
+        )
         table.add_row(*map(Text, cells))
     console.out().print(table)
 
@@ -65,7 +81,11 @@ def show(which: Which, as_json: Json = False) -> None:
     if kind.takes:
         table = Table("parameter", "default", "limits or choices", "help")
         for each in kind.takes.values():
-            table.add_row(*map(Text, (each.key, _written(each), _allowed(each), each.help)))
+            table.add_row(
+                *map(
+                    Text, (each.key, _written(each), _allowed(each), each.help)
+                )
+            )
         console.out().print(table)
     for claim in kind.claims_of({}):
         console.print_text(f"claims {claim}: {CLAIMS[claim]}")
@@ -75,17 +95,27 @@ def show(which: Which, as_json: Json = False) -> None:
 
 
 def schedules(kind: PolicyKind) -> str:
-    """The kind of job that a policy is for: leases, hoses with bandwidth, or whole nodes."""
+    """The kind of job that a policy is for: leases, hoses with bandwidth, or
+    whole nodes.
+    """
     if kind.leases:
         return "leases"
-    return "hoses" if kind.embeds or kind.sharing is not None or kind.on_failure else "nodes"
+    return (
+        "hoses"
+        if kind.embeds or kind.sharing is not None or kind.on_failure
+        else "nodes"
+    )
 
 
 def _origin(kind: PolicyKind) -> str:
     source = kind.source
     if source is None:
         return "the testbed"
-    package = f"{source.distribution} {source.version}" if source.distribution else None
+    package = (
+        f"{source.distribution} {source.version}"
+        if source.distribution
+        else None
+    )
     return package or source.written
 
 
@@ -134,14 +164,23 @@ def _allowed(takes: Parameter) -> str:
 def _entry(kind: PolicyKind) -> str:
     """An entry of ``policies`` with every parameter at its default."""
     outside = kind.source is not None and not kind.source.distribution
-    first = f'class: "{kind.source.written}"' if outside and kind.source else f"name: {kind.name}"
+    first = (
+        f'class: "{kind.source.written}"'
+        if outside and kind.source
+        else f"name: {kind.name}"
+    )
     own = [f"{each.key}: {_written(each)}" for each in kind.takes.values()]
     return "{" + ", ".join([first, *own]) + "}" if own or outside else kind.name
 
 
-# -- checks ---------------------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------
 
-MARKS = {"ok": "green", "failed": "bold red", "not declared": "dim", "not run": "yellow"}
+MARKS = {
+    "ok": "green",
+    "failed": "bold red",
+    "not declared": "dim",
+    "not run": "yellow",
+}
 
 
 @dataclass(frozen=True)
@@ -173,24 +212,38 @@ def check(
     which: Which,
     settings: Settings = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Also a small live run, and its replay; needs root.")
+        bool,
+        typer.Option(
+            "--live", help="Also a small live run, and its replay; needs root."
+        ),
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs; one seed in tables.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random experiments.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer runs; one seed in tables.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of the random experiments.")
+    ] = 1,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Check a policy by the property tests of the testbed's own, and say where it stands.
+    """Check a policy by the property tests of the testbed's own, and say where
+    it stands.
 
-    Exit codes: 0 every check passed, 1 one failed, 2 bad usage or no policy, 4 the policy broke a
-    run: it is impure, slow, or its answer is none.
+    Exit codes: 0 every check passed, 1 one failed, 2 bad usage or no policy, 4
+    the policy broke a run: it is impure, slow, or its answer is none.
     """
-    from testbed.runs.policy_check import CHECKS, checked
-    from testbed.runs.policy_standing import QUICK_SEEDS, SEEDS, Contest
-    from testbed.runs.policy_subject import QUICK, Effort
+    from testbed.policy_trials.policy_check import CHECKS, checked
+    from testbed.policy_trials.policy_standing import (
+        QUICK_SEEDS,
+        SEEDS,
+        Contest,
+    )
+    from testbed.policy_trials.policy_subject import QUICK, Effort
 
     subject = _subject(which, settings, seed, QUICK if quick else Effort())
-    contest = Contest(subject.entry, subject.spec, (), QUICK_SEEDS if quick else SEEDS)
+    contest = Contest(
+        subject.entry, subject.spec, (), QUICK_SEEDS if quick else SEEDS
+    )
     per_check = max(1, contest.n_runs // len(CHECKS))
     result = _Result(subject, [], [])
     total = per_check * len(CHECKS) + contest.n_runs
@@ -201,7 +254,9 @@ def check(
             bars.update(task, advance=per_check)
             if not as_json:
                 _say(finding)
-        contest = Contest(subject.entry, subject.spec, subject.families, contest.seeds)
+        contest = Contest(
+            subject.entry, subject.spec, subject.families, contest.seeds
+        )
         for _ in contest.run():
             bars.advance(task)
     if live:
@@ -214,16 +269,22 @@ def check(
         raise typer.Exit(result.exit_code)
 
 
-def _subject(which: str, settings: Sequence[str] | None, seed: int, effort: Effort) -> Subject:
+def _subject(
+    which: str, settings: Sequence[str] | None, seed: int, effort: Effort
+) -> Subject:
     """The policy with its settings. Raises BadInput."""
-    from testbed.runs.policy_subject import Subject
+    from testbed.policy_trials.policy_subject import Subject
 
     spec = policy_from(which, Path.cwd())
-    entry: dict[str, Any] = {"name": spec.name} if spec.plugin is None else {"class": _class(which)}
+    entry: dict[str, Any] = (
+        {"name": spec.name} if spec.plugin is None else {"class": _class(which)}
+    )
     for setting in settings or ():
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise BadInput(f"--set {setting}: write it as KEY=VALUE, as depth=3")
+            raise BadInput(
+                f"--set {setting}: write it as KEY=VALUE, as depth=3"
+            )
         entry[key.strip()] = _value(setting, text)
     return Subject.of(entry, seed, effort)
 
@@ -232,23 +293,31 @@ def _value(setting: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise BadInput(f"--set {setting}: {text!r} is no value that a file could have") from None
+        raise BadInput(
+            f"--set {setting}: {text!r} is no value that a file could have"
+        ) from None
 
 
 def _class(which: str) -> str:
     """A class by its file's whole path: counterexamples lie elsewhere."""
     file, _, name = which.rpartition(":")
     path = Path(file)
-    return f"{path.resolve()}:{name}" if path.suffix == ".py" and path.exists() else which
+    return (
+        f"{path.resolve()}:{name}"
+        if path.suffix == ".py" and path.exists()
+        else which
+    )
 
 
 def _live(subject: Subject, which: str, out: Path | None) -> Finding:
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.cli.run import played_live
-    from testbed.runs.policy_check import live, not_run
+    from testbed.policy_trials.policy_check import live, not_run
 
     if os.geteuid() != 0:
-        return not_run(f"the live network needs root: sudo testbed policy check {which} --live")
+        return not_run(
+            f"the live network needs root: sudo testbed policy check {which} --live"
+        )
 
     def run(experiment: Experiment) -> list[RunRecord]:
         return played_live(experiment, out, LiveOptions("hn", 6653, 8653))
@@ -275,10 +344,14 @@ def _show(result: _Result, out: Path | None, *, as_json: bool) -> None:
             continue
         if out is not None:
             name = f"{finding.check.replace(' ', '-')}.yaml"
-            path = RunFolder(out, caller()).write_text(name, finding.counterexample)
+            path = RunFolder(out, caller()).write_text(
+                name, finding.counterexample
+            )
             console.say(f"{finding.check}: testbed simulate {path}")
         elif not as_json:
-            console.print_text(f"\n# {finding.check}: save it, and testbed simulate it")
+            console.print_text(
+                f"\n# {finding.check}: save it, and testbed simulate it"
+            )
             console.print_text(finding.counterexample)
 
 
@@ -303,7 +376,9 @@ _WITH_INTERVAL = ("success_rate", "wait_mean_s", "bounded_slowdown_mean")
 def _table(standing: Standing) -> Table:
     n = len(standing.seeds)
     seeds = f"{n} seeds, ± half the 95 % interval" if n > 1 else "one seed"
-    table = Table(title=Text(f"{standing.workload}, {seeds}"), title_justify="left")
+    table = Table(
+        title=Text(f"{standing.workload}, {seeds}"), title_justify="left"
+    )
     table.add_column("policy")
     for heading in _COLUMNS:
         table.add_column(heading, justify="right")
@@ -317,37 +392,54 @@ def _cells(row: Row) -> list[str]:
     name = f"→ {row.policy}" if row.own else f"  {row.policy}"
     if row.failed is not None:
         return [name, row.failed]
-    return [name, *(_cell(key, row.metrics[key], text) for key, text in _COLUMNS.values())]
+    return [
+        name,
+        *(
+            _cell(key, row.metrics[key], text)
+            for key, text in _COLUMNS.values()
+        ),
+    ]
 
 
 def _cell(key: str, value: Measured | None, text: Any) -> str:
     if value is None:
         return "–"
     with_interval = key in _WITH_INTERVAL and value.half is not None
-    return f"{text(value.mean)} ± {text(value.half)}" if with_interval else str(text(value.mean))
+    return (
+        f"{text(value.mean)} ± {text(value.half)}"
+        if with_interval
+        else str(text(value.mean))
+    )
 
 
-# -- a beginning ----------------------------------------------------------------------------------
+# -- a beginning ---------------------------------------------------------------
 
 
 @policy.command()
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The policy's name, as patient.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The policy's name, as patient."),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Instead of NAME, here.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Instead of NAME, here."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a repository for a policy of your own: its tests pass as it is.
 
-    Exit code 2 for a name that is taken or cannot be one, and where the folder exists.
+    Exit code 2 for a name that is taken or cannot be one, and where the folder
+    exists.
     """
-    from testbed.runs.policy_template import make
+    from testbed.policy_trials.policy_template import make
 
     made = make(name, out or Path(name))
     if as_json:
         files = [str(path.relative_to(made.folder)) for path in made.files]
-        console.print_json({"policy": name, "folder": str(made.folder), "files": files})
+        console.print_json(
+            {"policy": name, "folder": str(made.folder), "files": files}
+        )
         return
     console.print_text(f"policy {name}: {made.folder}, {len(made.files)} files")
     console.say(f"next: cd {made.folder} && python -m pytest")

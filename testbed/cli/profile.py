@@ -1,4 +1,6 @@
-"""``testbed profile APP``: an application's bandwidth sweep, live, and its job profile."""
+"""``testbed profile APP``: an application's bandwidth sweep, live, and its job
+profile.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,18 @@ from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
 
 AppPath = Annotated[
-    Path, typer.Argument(metavar="APP", help="An experiment file with a workload of kind ladder.")
+    Path,
+    typer.Argument(
+        metavar="APP", help="An experiment file with a workload of kind ladder."
+    ),
 ]
 To = Annotated[
     Path | None,
-    typer.Option("--to", metavar="FILE", help="Write the profile here too (replaces the file)."),
+    typer.Option(
+        "--to",
+        metavar="FILE",
+        help="Write the profile here too (replaces the file).",
+    ),
 ]
 
 
@@ -35,13 +44,16 @@ def profile(
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run an application at several bandwidths on the live network; write its job profile.
+    """Run an application at several bandwidths on the live network; write its
+    job profile.
 
-    The profile (bandwidth options with running times up to the no-elongation threshold) is what
-    a job's 'profile' names; it lies in the run folder as profile.yaml.
+    The profile (bandwidth options with running times up to the no-elongation
+    threshold) is what a job's 'profile' names; it lies in the run folder as
+    profile.yaml.
 
-    Exit codes: 0 good, 1 a broken reservation, fidelity invalid (with --strict: not ok) or a failed
-    audit, 2 bad file, 3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
+    Exit codes: 0 good, 1 a broken reservation, fidelity invalid (with --strict:
+    not ok) or a failed audit, 2 bad file, 3 this machine cannot, 4 the run
+    failed, 130 interrupted and cleaned up.
     """
     experiment = load_experiment(app, options.overrides_of(settings, seed))
     if experiment.sweep is None:
@@ -50,7 +62,7 @@ def profile(
             "write the application as workload: {kind: ladder, application: ...}; examples/"
             "profile-sort.yaml shows how",
         )
-    from testbed.runs.profiled import check_target, profiled
+    from testbed.play.profiled import check_target, profiled
 
     if to is not None:
         check_target(to)
@@ -65,7 +77,10 @@ def profile(
         console.print_json(found.to_json())
     else:
         console.out().print(profile_table(found.measured))
-        for line in (found.measured.sentence(), found.measured.model_sentence()):
+        for line in (
+            found.measured.sentence(),
+            found.measured.model_sentence(),
+        ):
             if line is not None:
                 console.print_text(line)
         for line in recorded.sentences():

@@ -1,4 +1,6 @@
-"""``testbed run FILE``: the experiment on the live network, its table, its verdict."""
+"""``testbed run FILE``: the experiment on the live network, its table, its
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from testbed.spec.experiment_file import load_experiment
 
 if TYPE_CHECKING:
     from testbed.backends.emu.emulation import LiveOptions
-    from testbed.runs.playing import RunRecord, TableFormat
+    from testbed.play.playing import RunRecord, TableFormat
 
 
 def run(
@@ -36,18 +38,25 @@ def run(
 ) -> None:
     """Run an experiment on the live emulated network and measure every job.
 
-    Exit codes: 0 good, 1 a broken reservation, fidelity invalid or a result outside its band, 2 bad
-    file, 3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
+    Exit codes: 0 good, 1 a broken reservation, fidelity invalid or a result
+    outside its band, 2 bad file, 3 this machine cannot, 4 the run failed, 130
+    interrupted and cleaned up.
     """
-    experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
+    experiment = load_experiment(
+        file, options.overrides_of(settings, seed, lenient=lenient)
+    )
     options.require_live(prefix, f"testbed run {file}")
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import verdict_table
 
-    live = LiveOptions(prefix, openflow_port, api_port, controller, force, builder)
+    live = LiveOptions(
+        prefix, openflow_port, api_port, controller, force, builder
+    )
     recorded = played_live(experiment, out, live, tables)
     bad = any(not one.good for one in recorded)
-    doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)
+    doubtful = strict and any(
+        one.results.summary.fidelity.verdict != "ok" for one in recorded
+    )
     if as_json:
         console.print_json([one.to_json() for one in recorded])
     else:
@@ -60,12 +69,19 @@ def run(
 
 
 def played_live(
-    experiment: Experiment, out: Path | None, live: LiveOptions, tables: TableFormat = "csv"
+    experiment: Experiment,
+    out: Path | None,
+    live: LiveOptions,
+    tables: TableFormat = "csv",
 ) -> list[RunRecord]:
-    """Plays an experiment on the live network, with sentences and bars on standard error."""
-    from testbed.runs.live_run import LiveRun, run_live
-    from testbed.runs.playing import new_run
+    """Plays an experiment on the live network, with sentences and bars on
+    standard error.
+    """
+    from testbed.play.live_run import LiveRun, run_live
+    from testbed.play.playing import new_run
 
     top = new_run(experiment, out, console.say, tables)
-    shown = LiveRun(console.say, lambda *about: RunProgress(console.err(), *about))
+    shown = LiveRun(
+        console.say, lambda *about: RunProgress(console.err(), *about)
+    )
     return run_live(experiment, top, live, shown, ["testbed", *sys.argv[1:]])

@@ -1,4 +1,6 @@
-"""``testbed audit | explain | report RUN``: what a run folder proves, tells and shows."""
+"""``testbed audit | explain | report RUN``: what a run folder proves, tells and
+shows.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,23 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json
-from testbed.results.folder import EVENTS, RunFolder
+from testbed.record.folder import EVENTS, RunFolder
 from testbed.units import human_duration
 
 if TYPE_CHECKING:
-    from testbed.results.audit import Audit, Result
-    from testbed.results.job_history import Explanation
+    from testbed.audit import Audit, Result
+    from testbed.record.job_history import Explanation
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/2026….")]
+RunPath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, as runs/2026….")
+]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
 
 Written = Annotated[
     Literal["html", "parquet"],
-    typer.Option("--format", help="html: the page; parquet: jobs, links and events."),
+    typer.Option(
+        "--format", help="html: the page; parquet: jobs, links and events."
+    ),
 ]
 
 SHOWN_NAMES = 12
@@ -32,11 +38,13 @@ _WORDS = {"passed": "ok", "failed": "FAILED", "not applicable": "–"}
 
 
 def audit(run: RunPath, as_json: Json = False) -> None:
-    """Prove a run's invariants from its events, with code that shares nothing with the schedulers.
+    """Prove a run's invariants from its events, with code that shares nothing
+    with the schedulers.
 
-    Exit codes: 0 all hold, 1 a check failed, 2 not a run folder, or a damaged one.
+    Exit codes: 0 all hold, 1 a check failed, 2 not a run folder, or a damaged
+    one.
     """
-    from testbed.results.audit import audit_all
+    from testbed.audit import audit_all
 
     audits = audit_all(run)
     if as_json:
@@ -45,7 +53,9 @@ def audit(run: RunPath, as_json: Json = False) -> None:
         for each in audits:
             _show_audit(each)
         good = all(each.passed for each in audits)
-        console.out().print(Text(closing(audits), style="bold green" if good else "bold red"))
+        console.out().print(
+            Text(closing(audits), style="bold green" if good else "bold red")
+        )
     if not all(each.passed for each in audits):
         raise typer.Exit(1)
 
@@ -59,21 +69,41 @@ def _show_audit(checked: Audit) -> None:
         for finding in result.findings:
             out.print(Text(f"          {finding}", style="red"), soft_wrap=True)
         if result.n_findings > len(result.findings):
-            out.print(Text(f"          and {result.n_findings - len(result.findings):,} more"))
+            out.print(
+                Text(
+                    f"          and {result.n_findings - len(result.findings):,} more"
+                )
+            )
 
 
 def closing(audits: Sequence[Audit]) -> str:
-    """One sentence over all policies: how many checks failed, in whose run, how many passed."""
+    """One sentence over all policies: how many checks failed, in whose run, how
+    many passed.
+    """
     statuses = [result.status for each in audits for result in each.results]
     failed, passed = statuses.count("failed"), statuses.count("passed")
     # Of several policies the last audit is that of the list above them.
-    policies, above = (audits[:-1], audits[-1:]) if len(audits) > 1 else (audits, [])
+    policies, above = (
+        (audits[:-1], audits[-1:]) if len(audits) > 1 else (audits, [])
+    )
     if not failed:
-        where = f" in {len(policies)} policies and the list above them" if above else ""
+        where = (
+            f" in {len(policies)} policies and the list above them"
+            if above
+            else ""
+        )
         return f"all {passed} applicable checks passed{where}"
     wrong = [each.policy for each in policies if not each.passed]
-    places = [f"{len(wrong)} of {len(policies)} policies ({', '.join(wrong)})"] if wrong else []
-    places += [f"the list above the {len(policies)} policies" for a in above if not a.passed]
+    places = (
+        [f"{len(wrong)} of {len(policies)} policies ({', '.join(wrong)})"]
+        if wrong
+        else []
+    )
+    places += [
+        f"the list above the {len(policies)} policies"
+        for a in above
+        if not a.passed
+    ]
     where = f" in {' and in '.join(places)}" if above else ""
     return f"{failed} {'check' if failed == 1 else 'checks'} failed{where}, {passed} passed"
 
@@ -81,21 +111,32 @@ def closing(audits: Sequence[Audit]) -> str:
 def _line(result: Result) -> Text:
     line = Text(f"  {_WORDS[result.status]:<7}", style=_STYLES[result.status])
     line.append(f"{result.name:<18}", style="default")
-    message = result.says if result.status != "not applicable" else f"not applicable: {result.why}"
-    line.append(message, style="dim" if result.status == "not applicable" else "default")
+    message = (
+        result.says
+        if result.status != "not applicable"
+        else f"not applicable: {result.why}"
+    )
+    line.append(
+        message, style="dim" if result.status == "not applicable" else "default"
+    )
     return line
 
 
 def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:
-    """Say why a job waited: what was tried, what stood in its way, who was started before it.
+    """Say why a job waited: what was tried, what stood in its way, who was
+    started before it.
 
-    With several policies in the run, one after another. Exit codes: 0 good, 2 not a run folder, or
-    no such job.
+    With several policies in the run, one after another. Exit codes: 0 good, 2
+    not a run folder, or no such job.
     """
-    from testbed.results.job_history import explained
-    from testbed.results.reading import policy_folders, stream_events
+    from testbed.record.event_file import stream_events
+    from testbed.record.job_history import explained
+    from testbed.record.reading import policy_folders
 
-    found = [explained(stream_events(folder / EVENTS), job) for folder in policy_folders(run)]
+    found = [
+        explained(stream_events(folder / EVENTS), job)
+        for folder in policy_folders(run)
+    ]
     if as_json:
         console.print_json([each.to_json() for each in found])
         return
@@ -105,41 +146,61 @@ def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:
 
 def _show_history(history: Explanation) -> None:
     out = console.out()
-    out.print(Text(f"{history.job_id}, {history.policy}", style="bold"), soft_wrap=True)
+    out.print(
+        Text(f"{history.job_id}, {history.policy}", style="bold"),
+        soft_wrap=True,
+    )
     for step in history.steps:
         line = Text(f"  {step.t:>12.6g} s  ", style="dim")
         line.append(step.says, style="default")
         if step.behind:
-            line.append(f"; it waits for {_first(step.behind)}", style="default")
+            line.append(
+                f"; it waits for {_first(step.behind)}", style="default"
+            )
         if step.until_s is not None:
-            line.append(f"; by what is known it starts at {step.until_s:.6g} s", style="default")
+            line.append(
+                f"; by what is known it starts at {step.until_s:.6g} s",
+                style="default",
+            )
         out.print(line, soft_wrap=True)
     out.print(Text(_sentence(history)), soft_wrap=True)
 
 
 def _first(names: tuple[str, ...]) -> str:
     more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:SHOWN_NAMES]) + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
 def _sentence(history: Explanation) -> str:
     """Time waited, and the later jobs that started meanwhile; time cut."""
-    cut = f" It was cut for {human_duration(history.cut_s)}." if history.cut_s else ""
+    cut = (
+        f" It was cut for {human_duration(history.cut_s)}."
+        if history.cut_s
+        else ""
+    )
     if not history.waited_s and history.start_s is not None:
         return f"It did not wait.{cut}"
     message = f"It waited {human_duration(history.waited_s)}.{cut}"
     if not history.overtaken_by:
         return f"{message} No later job started meanwhile."
-    who = [f"{o.job_id} ({o.n_vms} VMs, at {o.start_s:.6g} s)" for o in history.overtaken_by]
+    who = [
+        f"{o.job_id} ({o.n_vms} VMs, at {o.start_s:.6g} s)"
+        for o in history.overtaken_by
+    ]
     count = f"{len(who)} job{'s' if len(who) > 1 else ''} submitted later"
     return f"{message} Meanwhile {count} started: {_first(tuple(who))}."
 
 
-def report(run: RunPath, written: Written = "html", as_json: Json = False) -> None:
-    """Write a run's report.html again, from what lies in its folder, and print where it is.
+def report(
+    run: RunPath, written: Written = "html", as_json: Json = False
+) -> None:
+    """Write a run's report.html again, from what lies in its folder, and print
+    where it is.
 
-    With --format parquet its jobs, links and events as Parquet files, and no page.
-    Exit code 2 where the folder is no run folder, or is damaged.
+    With --format parquet its jobs, links and events as Parquet files, and no
+    page. Exit code 2 where the folder is no run folder, or is damaged.
     """
     from testbed.report.page import write_report
 
@@ -155,12 +216,21 @@ def report(run: RunPath, written: Written = "html", as_json: Json = False) -> No
 
 
 def _write_parquet(run: Path, *, as_json: bool) -> None:
-    from testbed.results.parquet_tables import write_parquet
-    from testbed.results.reading import policy_folders
+    from testbed.record.parquet_tables import write_parquet
+    from testbed.record.reading import policy_folders
 
-    paths = [p for folder in policy_folders(run) for p in write_parquet(RunFolder.open(folder))]
+    paths = [
+        p
+        for folder in policy_folders(run)
+        for p in write_parquet(RunFolder.open(folder))
+    ]
     if as_json:
-        console.print_json([{"file": str(path), "bytes": path.stat().st_size} for path in paths])
+        console.print_json(
+            [
+                {"file": str(path), "bytes": path.stat().st_size}
+                for path in paths
+            ]
+        )
         return
     for path in paths:
         console.print_text(str(path))

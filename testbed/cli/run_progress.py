@@ -1,4 +1,6 @@
-"""Progress of a run on standard error: time left, running jobs; plain lines without a TTY."""
+"""Progress of a run on standard error: time left, running jobs; plain lines
+without a TTY.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from testbed import events
-from testbed.results.job_history import words
+from testbed.record.job_history import words
 
 
 def clock(seconds: float) -> str:
@@ -16,15 +18,18 @@ def clock(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, secs = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+    return (
+        f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+    )
 
 
 class RunProgress:
     """An event sink that shows how far a run is.
 
-    ``expected_end_s`` maps job ids to the times at which a dry run ended them (experiment
-    seconds); the time left follows it, corrected by how late the last job ended really was.
-    ``time_scale``: experiment seconds per wall second.
+    ``expected_end_s`` maps job ids to the times at which a dry run ended them
+    (experiment seconds); the time left follows it, corrected by how late the
+    last job ended really was. ``time_scale``: experiment seconds per wall
+    second.
     """
 
     def __init__(
@@ -61,20 +66,38 @@ class RunProgress:
 
     def __call__(self, event: events.Event) -> None:
         match event:
-            case events.JobReserved(job_id=job_id, rate_bps=rate_bps, estimate_s=estimate_s):
+            case events.JobReserved(
+                job_id=job_id, rate_bps=rate_bps, estimate_s=estimate_s
+            ):
                 servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
-                rate = f"{rate_bps / 1e6:g} Mbit/s per VM" if estimate_s else "best effort"
-                estimate = "none" if estimate_s is None else f"{estimate_s:.2f} s"
-                self._say(f"{job_id}: {rate} on servers {servers}, estimate {estimate}")
-                self._tasks[job_id] = self._bars.add_task(f"  {job_id}", total=1.0, note="")
+                rate = (
+                    f"{rate_bps / 1e6:g} Mbit/s per VM"
+                    if estimate_s
+                    else "best effort"
+                )
+                estimate = (
+                    "none" if estimate_s is None else f"{estimate_s:.2f} s"
+                )
+                self._say(
+                    f"{job_id}: {rate} on servers {servers}, estimate {estimate}"
+                )
+                self._tasks[job_id] = self._bars.add_task(
+                    f"  {job_id}", total=1.0, note=""
+                )
             case events.JobProgress(job_id=job_id, share=share):
                 if job_id in self._tasks:
                     self._bars.update(self._tasks[job_id], completed=share)
             case events.JobEnded(job_id=job_id):
                 self._job_ended(event)
-            case events.JobRerooted(job_id=job_id) | events.JobRequeued(job_id=job_id):
+            case (
+                events.JobRerooted(job_id=job_id)
+                | events.JobRequeued(job_id=job_id)
+            ):
                 self._say(f"{job_id} {words(event)}")
-            case events.JobCut(job_id=job_id) | events.JobReconnected(job_id=job_id):
+            case (
+                events.JobCut(job_id=job_id)
+                | events.JobReconnected(job_id=job_id)
+            ):
                 self._say(f"{job_id} {words(event)}")
         self._update(event.t)
 
@@ -82,7 +105,11 @@ class RunProgress:
         self._ended += 1
         if event.job_id in self._expected and event.outcome == "finished":
             self._late_s = event.t - self._expected[event.job_id]
-        measured = "" if event.measured_s is None else f", measured {event.measured_s:.2f} s"
+        measured = (
+            ""
+            if event.measured_s is None
+            else f", measured {event.measured_s:.2f} s"
+        )
         reason = f": {event.reason}" if event.reason else ""
         self._say(f"{event.job_id}: {event.outcome}{measured}{reason}")
         task = self._tasks.pop(event.job_id, None)

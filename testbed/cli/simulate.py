@@ -1,4 +1,6 @@
-"""``testbed simulate FILE``: the experiment in the simulator, its policies side by side."""
+"""``testbed simulate FILE``: the experiment in the simulator, its policies side
+by side.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ import typer
 
 from testbed import events
 from testbed.cli import console, options
-from testbed.results.folder import Sink
+from testbed.record.folder import Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
 if TYPE_CHECKING:
-    from testbed.runs.playing import TableFormat
+    from testbed.play.playing import TableFormat
 
 ReplayOf = Annotated[
     Path | None,
     typer.Option(
-        "--replay", metavar="RUN", help="Decide again at the times and ends of this live run."
+        "--replay",
+        metavar="RUN",
+        help="Decide again at the times and ends of this live run.",
     ),
 ]
 
@@ -39,44 +43,67 @@ def simulate(
 ) -> None:
     """Run an experiment in the event-driven simulator; needs no root.
 
-    With --replay RUN the engine is given the times and ends that a live run of the same file met;
-    exit code 1 then says that a decision differs from that run's.
+    With --replay RUN the engine is given the times and ends that a live run of
+    the same file met; exit code 1 then says that a decision differs from that
+    run's.
 
-    Exit codes: 0 good, 1 a result outside its stated band or an audit that failed, 2 bad file,
-    4 the run failed, 130 interrupted.
+    Exit codes: 0 good, 1 a result outside its stated band or an audit that
+    failed, 2 bad file, 4 the run failed, 130 interrupted.
     """
-    experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
+    experiment = load_experiment(
+        file, options.overrides_of(settings, seed, lenient=lenient)
+    )
+    from testbed.play.playing import failing_run, new_run, run_simulated
     from testbed.report.result_tables import comparison_table
-    from testbed.runs.playing import failing_run, new_run, run_simulated
 
     if replay is not None:
         _replay(experiment, replay, out, tables, as_json=as_json)
         return
     top = new_run(experiment, out, console.say, tables)
     with failing_run(top):
-        recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
+        recorded = run_simulated(
+            experiment, top, _progress, ["testbed", *sys.argv[1:]]
+        )
     if as_json:
         console.print_json([one.to_json() for one in recorded])
     else:
         shown = console.out()
-        shown.print(comparison_table([one.results.summary for one in recorded], shown.width))
+        shown.print(
+            comparison_table(
+                [one.results.summary for one in recorded], shown.width
+            )
+        )
         for one in recorded:
             for line in one.sentences():
-                console.print_text(f"{one.policy}: {line}" if len(recorded) > 1 else line)
+                console.print_text(
+                    f"{one.policy}: {line}" if len(recorded) > 1 else line
+                )
     if any(not one.good for one in recorded):
         raise typer.Exit(1)
 
 
 def _replay(
-    experiment: Experiment, live: Path, out: Path | None, tables: TableFormat, *, as_json: bool
+    experiment: Experiment,
+    live: Path,
+    out: Path | None,
+    tables: TableFormat,
+    *,
+    as_json: bool,
 ) -> None:
-    from testbed.runs.playing import failing_run, new_run, replay_sources, run_replayed
+    from testbed.play.playing import (
+        failing_run,
+        new_run,
+        replay_sources,
+        run_replayed,
+    )
 
     # Before a folder is made for it: there may be nothing to replay.
     sources = replay_sources(experiment, live)
     top = new_run(experiment, out, console.say, tables)
     with failing_run(top):
-        replays = run_replayed(experiment, sources, top, ["testbed", *sys.argv[1:]])
+        replays = run_replayed(
+            experiment, sources, top, ["testbed", *sys.argv[1:]]
+        )
     if as_json:
         console.print_json([one.to_json() for one in replays])
     else:
@@ -88,7 +115,9 @@ def _replay(
 
 @contextmanager
 def _progress(label: str, jobs: int) -> Generator[Sink, None, None]:
-    """A bar that advances with every job that comes or leaves; nothing without a terminal."""
+    """A bar that advances with every job that comes or leaves; nothing without
+    a terminal.
+    """
     with console.progress(label, total=2 * jobs) as bars:
         task = bars.task_ids[0]
 

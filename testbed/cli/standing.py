@@ -1,4 +1,6 @@
-"""``testbed up FILE``, ``status``, ``tenant …`` and ``down``: a network that stays up."""
+"""``testbed up FILE``, ``status``, ``tenant …`` and ``down``: a network that
+stays up.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,22 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput
-from testbed.runs import keeper_protocol as requests
-from testbed.runs.keeper_protocol import ask
-from testbed.runs.network_state import NetworkState, TenantState
-from testbed.units import UnitError, human_bandwidth, human_share, parse_bandwidth
+from testbed.standing import keeper_protocol as requests
+from testbed.standing.keeper_protocol import ask
+from testbed.standing.network_state import NetworkState, TenantState
+from testbed.units import (
+    UnitError,
+    human_bandwidth,
+    human_share,
+    parse_bandwidth,
+)
 
 
 def status(as_json: Json = False) -> None:
     """Say what is up, since when and whose, its tenants and what they reserve.
 
-    Exit codes: 0 a network is up, 1 none is, 4 its keeper has ended without removing it.
+    Exit codes: 0 a network is up, 1 none is, 4 its keeper has ended without
+    removing it.
     """
     require_root("testbed status")
     try:
@@ -42,29 +50,41 @@ def status(as_json: Json = False) -> None:
         share = human_share(state.busiest_share)
         reserved += f", {share} of the busiest link ({state.busiest_link})"
     console.print_text(headline(state))
-    console.print_text(f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}")
+    console.print_text(
+        f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}"
+    )
     if state.open:
-        reserved = f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
+        reserved = (
+            f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
+        )
     console.print_text(f"{state.file}\n{reserved}")
     if state.controller:
-        console.print_text(f"flows: those of {state.controller}, none of the testbed's")
+        console.print_text(
+            f"flows: those of {state.controller}, none of the testbed's"
+        )
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
     _print_tenants(state)
 
 
 def down(as_json: Json = False) -> None:
-    """Take the network down; ends when all is removed. Exit code 2 where none is up."""
+    """Take the network down; ends when all is removed. Exit code 2 where none
+    is up.
+    """
     require_root("testbed down")
     ask(requests.TakeDown(), type(None))
     if as_json:
         console.print_json({"up": False})
     else:
-        console.print_text("the network is down, and everything of it is removed")
+        console.print_text(
+            "the network is down, and everything of it is removed"
+        )
 
 
 def headline(state: NetworkState) -> str:
-    sizes = f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
+    sizes = (
+        f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
+    )
     return f"{state.name} is up ({state.topology}): {sizes}, rates times {state.scale_rate:g}"
 
 
@@ -74,20 +94,28 @@ def headline(state: NetworkState) -> str:
 tenant = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A tenant's name.")]
-Vms = Annotated[int | None, typer.Option("--vms", min=1, help="How many VMs it has.")]
+Vms = Annotated[
+    int | None, typer.Option("--vms", min=1, help="How many VMs it has.")
+]
 RATE = "Bandwidth of each VM in the file's units, as '100 Mbit/s'."
 Rate = Annotated[str, typer.Option("--bandwidth", metavar="RATE", help=RATE)]
 NewRate = Annotated[str, typer.Argument(metavar="RATE", help=RATE)]
 Chosen = Annotated[
-    str | None, typer.Option("--embedder", metavar="NAME", help="In place of the file's.")
+    str | None,
+    typer.Option("--embedder", metavar="NAME", help="In place of the file's."),
 ]
 AT = "Place so many VMs on a server, by its name or number. May be given several times."
 MODE = "In place of the file's: strict, work-conserving or none."
-Mode = Annotated[str | None, typer.Option("--enforcement", metavar="MODE", help=MODE)]
-Policy = Annotated[
-    str | None, typer.Option("--policy", metavar="NAME", help="Place by its embedder.")
+Mode = Annotated[
+    str | None, typer.Option("--enforcement", metavar="MODE", help=MODE)
 ]
-At = Annotated[list[str] | None, typer.Option("--at", metavar="SERVER:VMS", help=AT)]
+Policy = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="NAME", help="Place by its embedder."),
+]
+At = Annotated[
+    list[str] | None, typer.Option("--at", metavar="SERVER:VMS", help=AT)
+]
 
 
 @tenant.command()
@@ -101,22 +129,40 @@ def add(
     enforcement: Mode = None,
     as_json: Json = False,
 ) -> None:
-    """Admit a tenant. Exit code 1, and nothing has changed, where it does not fit."""
+    """Admit a tenant. Exit code 1, and nothing has changed, where it does not
+    fit.
+    """
     places = tuple(map(_place, at or ()))
     if bool(places) + (embedder is not None) + (policy is not None) > 1:
-        raise BadInput("--at places VMs by hand, --embedder and --policy by a method: choose one")
+        raise BadInput(
+            "--at places VMs by hand, --embedder and --policy by a method: choose one"
+        )
     if vms is None and not places:
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
     n_vms = sum(count for _, count in places) if vms is None else vms
-    given = name, n_vms, _bandwidth(bandwidth), embedder, places, enforcement, policy
+    given = (
+        name,
+        n_vms,
+        _bandwidth(bandwidth),
+        embedder,
+        places,
+        enforcement,
+        policy,
+    )
     request = requests.AddTenant(*given)
     _changed(request, "tenant add", as_json=as_json)
 
 
 @tenant.command()
 def rerate(name: Name, rate: NewRate, as_json: Json = False) -> None:
-    """Change a tenant's bandwidth in place. Exit code 1, and nothing has changed, if no room."""
-    _changed(requests.RerateTenant(name, _bandwidth(rate)), "tenant rerate", as_json=as_json)
+    """Change a tenant's bandwidth in place. Exit code 1, and nothing has
+    changed, if no room.
+    """
+    _changed(
+        requests.RerateTenant(name, _bandwidth(rate)),
+        "tenant rerate",
+        as_json=as_json,
+    )
 
 
 @tenant.command()
@@ -151,7 +197,10 @@ def show(name: Name, as_json: Json = False) -> None:
     console.print_text(_sentence(state))
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
-    vms, links = Table("VM", "address", "server", "namespace"), Table("link", "reserved")
+    vms, links = (
+        Table("VM", "address", "server", "namespace"),
+        Table("link", "reserved"),
+    )
     for vm in state.vms:
         vms.add_row(vm.name, vm.ip, vm.server, vm.netns.rpartition("/")[2])
     for link, reserved_bps in state.links:
@@ -165,7 +214,9 @@ def shown_tenant(name: str, command: str) -> TenantState:
     return ask(requests.ShowTenant(name), TenantState)
 
 
-def _changed(request: requests.Request, command: str, *, as_json: bool) -> None:
+def _changed(
+    request: requests.KeeperRequest, command: str, *, as_json: bool
+) -> None:
     require_root(f"testbed {command}")
     state = ask(request, TenantState)
     if as_json:
@@ -185,7 +236,9 @@ def _place(text: str) -> tuple[str, int]:
     """A server and how many VMs, from ``server 0:2`` or ``0:2``."""
     server, _, count = text.rpartition(":")
     if not (server and count.isascii() and count.isdecimal()):
-        raise BadInput(f"--at {text}: write it as SERVER:VMS, as 'server 0:2' or 0:2")
+        raise BadInput(
+            f"--at {text}: write it as SERVER:VMS, as 'server 0:2' or 0:2"
+        )
     return server, int(count)
 
 
@@ -196,9 +249,18 @@ def _sentence(state: TenantState) -> str:
     on: dict[str, list[str]] = {}
     for vm in state.vms:
         on.setdefault(vm.server, []).append(vm.name)
-    where = "; ".join(f"{' '.join(names)} on {server}" for server, names in on.items())
-    rate, wire = human_bandwidth(state.bandwidth_bps), human_bandwidth(state.wire_bps)
-    mode = "" if state.enforcement == "strict" else f", {ENFORCED[state.enforcement]}"
+    where = "; ".join(
+        f"{' '.join(names)} on {server}" for server, names in on.items()
+    )
+    rate, wire = (
+        human_bandwidth(state.bandwidth_bps),
+        human_bandwidth(state.wire_bps),
+    )
+    mode = (
+        ""
+        if state.enforcement == "strict"
+        else f", {ENFORCED[state.enforcement]}"
+    )
     return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire{mode}): {where}"
 
 
@@ -206,9 +268,13 @@ def _print_tenants(state: NetworkState) -> None:
     if not state.tenants:
         console.print_text("no tenants")
         return
-    table = Table("tenant", "VMs", "bandwidth of each", "enforcement", "on servers")
+    table = Table(
+        "tenant", "VMs", "bandwidth of each", "enforcement", "on servers"
+    )
     for one in state.tenants:
         servers = ", ".join(dict.fromkeys(vm.server for vm in one.vms))
         rate = human_bandwidth(one.bandwidth_bps)
-        table.add_row(one.name, str(len(one.vms)), rate, one.enforcement, Text(servers))
+        table.add_row(
+            one.name, str(len(one.vms)), rate, one.enforcement, Text(servers)
+        )
     console.out().print(table)

@@ -42,10 +42,17 @@ StopAt = Annotated[
 ]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", metavar="NAME", help="A metric to show. May be given several times."),
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help="A metric to show. May be given several times.",
+    ),
 ]
 Processes = Annotated[
-    int | None, typer.Option("--processes", min=1, help="Cells at a time; default: all processors.")
+    int | None,
+    typer.Option(
+        "--processes", min=1, help="Cells at a time; default: all processors."
+    ),
 ]
 Cluster = Annotated[
     str | None,
@@ -55,13 +62,21 @@ Cluster = Annotated[
         help="A Dask cluster: tcp://HOST:PORT, slurm, kubernetes or ssh:HOSTS.",
     ),
 ]
-LiveCells = Annotated[bool, typer.Option("--live", help="On the live network (needs root).")]
-Again = Annotated[
-    bool, typer.Option("--again", help="Measure live cells again whose verdict is not ok.")
+LiveCells = Annotated[
+    bool, typer.Option("--live", help="On the live network (needs root).")
 ]
-KeepRuns = Annotated[bool, typer.Option("--keep-runs", help="Keep each cell's whole run folder.")]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="Measure live cells again whose verdict is not ok."
+    ),
+]
+KeepRuns = Annotated[
+    bool, typer.Option("--keep-runs", help="Keep each cell's whole run folder.")
+]
 Format = Annotated[
-    Literal["csv", "parquet"], typer.Option("--format", help="The form of the table of cells.")
+    Literal["csv", "parquet"],
+    typer.Option("--format", help="The form of the table of cells."),
 ]
 
 
@@ -79,20 +94,29 @@ def sweep(
     form: Format = "csv",
     as_json: options.Json = False,
 ) -> None:
-    """Run an experiment at all combinations of values. A cell is computed, or measured, once only.
+    """Run an experiment at all combinations of values. A cell is computed, or
+    measured, once only.
 
-    Exit codes: 0 good, 1 a cell outside its stated band, 2 bad file, 3 this machine cannot, 4 a
-    cell failed, 130 interrupted (the same command continues where it stopped).
+    Exit codes: 0 good, 1 a cell outside its stated band, 2 bad file, 3 this
+    machine cannot, 4 a cell failed, 130 interrupted (the same command continues
+    where it stopped).
     """
     from testbed.spec.document import read_text
     from testbed.sweeps.sweep_folder import SweepOptions, run_sweep
     from testbed.sweeps.sweep_plan import plan_sweep
 
-    plan = plan_sweep(file, read_text(file), _asked(over, stop, metrics, live=live))
+    plan = plan_sweep(
+        file, read_text(file), _asked(over, stop, metrics, live=live)
+    )
     if keep_runs and cluster is not None:
-        raise BadInput("--keep-runs keeps folders on this machine", "leave --cluster or it away")
+        raise BadInput(
+            "--keep-runs keeps folders on this machine",
+            "leave --cluster or it away",
+        )
     if again and not plan.live:
-        raise BadInput("--again is for live cells: simulated ones repeat themselves")
+        raise BadInput(
+            "--again is for live cells: simulated ones repeat themselves"
+        )
     usable = processes or len(os.sched_getaffinity(0))
     given = SweepOptions(
         out or SweepOptions.out, usable, cluster, keep_runs, again, form == "parquet",
@@ -109,7 +133,11 @@ def sweep(
 
 
 def _asked(
-    over: list[str] | None, stop: str | None, metrics: list[str] | None, *, live: bool
+    over: list[str] | None,
+    stop: str | None,
+    metrics: list[str] | None,
+    *,
+    live: bool,
 ) -> Asked:
     """The command line's part of the sweep. Raises BadInput."""
     from testbed.spec.sweep_section import read_option
@@ -121,9 +149,13 @@ def _asked(
         try:
             share = parse_share(stop)
         except UnitError as error:
-            raise BadInput(f"--stop {stop}: {error}", "write a share, as --stop 2%") from None
+            raise BadInput(
+                f"--stop {stop}: {error}", "write a share, as --stop 2%"
+            ) from None
     rule = None if share is None else Stop(share)
-    return Asked(tuple(map(read_option, over or ())), rule, tuple(metrics or ()), live)
+    return Asked(
+        tuple(map(read_option, over or ())), rule, tuple(metrics or ()), live
+    )
 
 
 def _show(done: SweepDone) -> None:
@@ -132,7 +164,9 @@ def _show(done: SweepDone) -> None:
     table = Table(box=None, pad_edge=False, show_edge=False)
     left = len(done.plan.combined)
     for index, column in enumerate(printed_columns(done.plan)):
-        table.add_column(column, overflow="fold", justify="left" if index < left else "right")
+        table.add_column(
+            column, overflow="fold", justify="left" if index < left else "right"
+        )
     for row in done.table[:SHOWN_ROWS]:
         table.add_row(*map(Text, printed_values(done.plan, row)))
     shown = console.out()
@@ -141,4 +175,6 @@ def _show(done: SweepDone) -> None:
         console.print_text(f"and {more:,} more rows: see table.csv")
     for message, count in Counter(done.reasons).most_common(SHOWN_REASONS):
         console.print_text(f"failed, {count} cells: {message}")
-    console.print_text(f"{done.sentence}. Tables and picture: {done.folder.path}")
+    console.print_text(
+        f"{done.sentence}. Tables and picture: {done.folder.path}"
+    )

@@ -1,4 +1,6 @@
-"""Progress of many runs on standard error: a bar with the time left; lines without a terminal."""
+"""Progress of many runs on standard error: a bar with the time left; lines
+without a terminal.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ SAY_EVERY_S = 30.0
 
 
 @contextmanager
-def shown_progress(name: str, things: str = "runs") -> Generator[Report, None, None]:
+def shown_progress(
+    name: str, things: str = "runs"
+) -> Generator[Report, None, None]:
     """A bar with the time left; without a terminal a line every half minute.
 
     An interrupt is answered with how many of the ``things`` are kept.
@@ -27,10 +31,17 @@ def shown_progress(name: str, things: str = "runs") -> Generator[Report, None, N
         def report(now: Progress) -> None:
             nonlocal last, shown_s
             if last is None and now.kept:
-                console.say(f"{name}: {now.kept} of {now.of} {things} are there already")
+                console.say(
+                    f"{name}: {now.kept} of {now.of} {things} are there already"
+                )
             last = now
             text = f"{name} {now.done}/{now.of}"
-            bars.update(task, description=text, total=now.of_cost or 1.0, completed=now.cost)
+            bars.update(
+                task,
+                description=text,
+                total=now.of_cost or 1.0,
+                completed=now.cost,
+            )
             if bars.disable and time.monotonic() - shown_s >= SAY_EVERY_S:
                 shown_s = time.monotonic()
                 left = clock(_left_s(now, shown_s - began_s))

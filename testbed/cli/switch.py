@@ -1,4 +1,6 @@
-"""``testbed switch show`` and ``restart``: the Open vSwitches under the network that is up."""
+"""``testbed switch show`` and ``restart``: the Open vSwitches under the network
+that is up.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.runs.keeper_protocol import RestartSwitch, ShowSwitches, ask
-from testbed.runs.network_state import SwitchState
+from testbed.standing.keeper_protocol import RestartSwitch, ShowSwitches, ask
+from testbed.standing.network_state import SwitchState
 
 switch = typer.Typer(no_args_is_help=True)
 
@@ -32,14 +34,21 @@ def show(as_json: Json = False) -> None:
     table = Table("part", "process", "since", "bridges")
     for state in states:
         since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
-        pid = Text("ENDED", "bold red") if state.pid is None else Text(str(state.pid))
-        table.add_row(state.name, pid, f"{since:%H:%M:%S}", Text(", ".join(state.bridges)))
+        pid = (
+            Text("ENDED", "bold red")
+            if state.pid is None
+            else Text(str(state.pid))
+        )
+        table.add_row(
+            state.name, pid, f"{since:%H:%M:%S}", Text(", ".join(state.bridges))
+        )
     console.out().print(table)
 
 
 @switch.command()
 def restart(which: Which = "all", as_json: Json = False) -> None:
-    """End a part's ovs-vswitchd (SIGKILL) and start it; its flows and limits are as before.
+    """End a part's ovs-vswitchd (SIGKILL) and start it; its flows and limits
+    are as before.
 
     Exit code 3 where it is the machine's and has bridges of others.
     """
@@ -49,4 +58,6 @@ def restart(which: Which = "all", as_json: Json = False) -> None:
         console.print_json([asdict(state) for state in states])
         return
     for state in states:
-        console.print_text(f"{state.name}: {state.done}, its {len(state.bridges)} bridges are back")
+        console.print_text(
+            f"{state.name}: {state.done}, its {len(state.bridges)} bridges are back"
+        )

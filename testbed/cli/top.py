@@ -15,17 +15,20 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.runs.network_state import NetworkState
-from testbed.runs.traffic_rates import Sample, Traffic, samples
+from testbed.standing.network_state import NetworkState
+from testbed.standing.traffic_rates import TrafficRates, TrafficSample, samples
 from testbed.units import human_bandwidth
 
-Once = Annotated[bool, typer.Option("--once", help="One sample over a second, and no more.")]
+Once = Annotated[
+    bool, typer.Option("--once", help="One sample over a second, and no more.")
+]
 # Lines of the screen that are not links: titles, headings, blanks.
 AROUND = 10
 
 
 def top(once: Once = False, as_json: Json = False) -> None:
-    """Show what links and tenants reserve, send, queue and drop, each second, until Ctrl-C.
+    """Show what links and tenants reserve, send, queue and drop, each second,
+    until Ctrl-C.
 
     Without a terminal, or with --json: one sample over a second.
     """
@@ -35,7 +38,9 @@ def top(once: Once = False, as_json: Json = False) -> None:
         if once or as_json or not out.is_terminal:
             state, sample = next(taken)
             if as_json:
-                console.print_json({"scale_rate": state.scale_rate, **asdict(sample)})
+                console.print_json(
+                    {"scale_rate": state.scale_rate, **asdict(sample)}
+                )
             else:
                 out.print(_shown(state, sample, len(sample.links)))
             return
@@ -48,28 +53,59 @@ def top(once: Once = False, as_json: Json = False) -> None:
                 live.update(_shown(state, sample, rows), refresh=True)
 
 
-def _shown(state: NetworkState, sample: Sample, most: int) -> Group:
-    """``most``: links with traffic or reservations, the fullest first, as many as there is room."""
-    title = f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
-    trouble = [Text(f"trouble: {state.trouble}", "bold red")] if state.trouble else []
-    links = [each for each in sample.links if each.reserved_bps or each.sent_bps]
-    links.sort(key=lambda k: (-k.sent_bps / k.capacity_bps, -k.reserved_bps / k.capacity_bps))
-    tenants, left = _table("tenant", sample.tenants), len(sample.links) - len(links[:most])
-    rest = [Text(f"and {left} directions of links, idle or less loaded", "dim")] if left else []
-    return Group(Text(title), *trouble, tenants, _table("link", links[:most]), *rest)
+def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
+    """``most``: links with traffic or reservations, the fullest first, as many
+    as there is room.
+    """
+    title = (
+        f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
+    )
+    trouble = (
+        [Text(f"trouble: {state.trouble}", "bold red")] if state.trouble else []
+    )
+    links = [
+        each for each in sample.links if each.reserved_bps or each.sent_bps
+    ]
+    links.sort(
+        key=lambda k: (
+            -k.sent_bps / k.capacity_bps,
+            -k.reserved_bps / k.capacity_bps,
+        )
+    )
+    tenants, left = (
+        _table("tenant", sample.tenants),
+        len(sample.links) - len(links[:most]),
+    )
+    rest = (
+        [Text(f"and {left} directions of links, idle or less loaded", "dim")]
+        if left
+        else []
+    )
+    return Group(
+        Text(title), *trouble, tenants, _table("link", links[:most]), *rest
+    )
 
 
-def _table(heading: str, rows: tuple[Traffic, ...] | list[Traffic]) -> Table:
+def _table(
+    heading: str, rows: tuple[TrafficRates, ...] | list[TrafficRates]
+) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for column in ("capacity", "reserved", "sent", "queued", "dropped"):
         if column != "capacity" or heading == "link":
             table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        capacity = [human_bandwidth(row.capacity_bps)] if heading == "link" else []
-        reserved = human_bandwidth(row.reserved_bps) if row.reserved_bps else "–"
+        capacity = (
+            [human_bandwidth(row.capacity_bps)] if heading == "link" else []
+        )
+        reserved = (
+            human_bandwidth(row.reserved_bps) if row.reserved_bps else "–"
+        )
         rates = reserved, human_bandwidth(row.sent_bps)
-        dropped = Text(str(row.dropped), "bold red" if row.dropped and heading == "link" else "")
+        dropped = Text(
+            str(row.dropped),
+            "bold red" if row.dropped and heading == "link" else "",
+        )
         queued = f"{row.queued_bytes / 1000:.0f} kB"
         table.add_row(Text(row.name), *capacity, *rates, queued, dropped)
     return table

@@ -12,10 +12,12 @@ from testbed.cli import console, options
 from testbed.cli.options import Json
 from testbed.cli.standing import headline
 from testbed.errors import BadInput
-from testbed.runs.keeper import Standing, bring_up
 from testbed.spec.experiment_file import load_experiment
+from testbed.standing.keeper import StandingSetup, bring_up
 
-Jobs = Annotated[bool, typer.Option("--jobs", help="Admit the file's jobs as tenants.")]
+Jobs = Annotated[
+    bool, typer.Option("--jobs", help="Admit the file's jobs as tenants.")
+]
 OPEN = "Without reservations: every VM slot is a host, h1 to hN, and all reach each other."
 Open = Annotated[bool, typer.Option("--open", help=OPEN)]
 
@@ -34,19 +36,29 @@ def up(
 ) -> None:
     """Build a file's network and leave it there, for tenants that come and go.
 
-    Exit codes: 0 it is up; otherwise nothing is left: 2 bad file, 3 this machine cannot, 4 it
-    failed, 130 interrupted.
+    Exit codes: 0 it is up; otherwise nothing is left: 2 bad file, 3 this
+    machine cannot, 4 it failed, 130 interrupted.
     """
     if jobs and open_to_all:
-        raise BadInput("--jobs makes tenants, --open has all slots in one: choose one")
+        raise BadInput(
+            "--jobs makes tenants, --open has all slots in one: choose one"
+        )
     experiment = load_experiment(file, options.overrides_of(settings))
     options.require_live(prefix, f"testbed up {file}")
-    live = LiveOptions(prefix, openflow_port, api_port, controller, builder=builder)
-    state = bring_up(Standing(experiment, live, jobs, open_to_all), console.say)
+    live = LiveOptions(
+        prefix, openflow_port, api_port, controller, builder=builder
+    )
+    state = bring_up(
+        StandingSetup(experiment, live, jobs, open_to_all), console.say
+    )
     if as_json:
         console.print_json(asdict(state))
         return
     console.print_text(headline(state))
-    first = "mininet" if open_to_all else "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    first = (
+        "mininet"
+        if open_to_all
+        else "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    )
     console.say(f"next: sudo testbed {first}")
     console.say("its end: sudo testbed down")

@@ -1,4 +1,6 @@
-"""``testbed validate FILE...`` and ``testbed schema``: experiment files, right and wrong."""
+"""``testbed validate FILE...`` and ``testbed schema``: experiment files, right
+and wrong.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,19 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 from testbed.units import human_bandwidth
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")]
+Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")
+]
 
 
 def validate(
-    files: Files, settings: Settings = None, lenient: Lenient = False, as_json: Json = False
+    files: Files,
+    settings: Settings = None,
+    lenient: Lenient = False,
+    as_json: Json = False,
 ) -> None:
-    """Check experiment files: all their errors at once, with file:line:column. Creates nothing.
+    """Check experiment files: all their errors at once, with file:line:column.
+    Creates nothing.
 
     Exit code 2 when a file has errors.
     """
@@ -56,7 +64,9 @@ def _checked(path: Path, overrides: dict[str, str]) -> Experiment | SpecErrors:
 
 
 def _summary(experiment: Experiment) -> str:
-    """``ok: tree of 16 servers, 32 slots, 30 links of 1 Gbit/s; 10 jobs; policies scripted``."""
+    """``ok: tree of 16 servers, 32 slots, 30 links of 1 Gbit/s; 10 jobs;
+    policies scripted``.
+    """
     centre = experiment.datacentre
     capacities = sorted(set(centre.link_capacity_bps.tolist()))
     links = f", {centre.n_links} links of {' and '.join(map(human_bandwidth, capacities[:3]))}"
@@ -73,11 +83,18 @@ def _record(path: Path, result: Experiment | SpecErrors) -> dict[str, Any]:
     if isinstance(result, SpecErrors):
         problems = [problem.to_json() for problem in result.problems]
         return {"file": str(path), "valid": False, "problems": problems}
-    return {"file": str(path), "valid": True, "problems": [], "experiment": result.resolved}
+    return {
+        "file": str(path),
+        "valid": True,
+        "problems": [],
+        "experiment": result.resolved,
+    }
 
 
 def schema(as_json: Json = False) -> None:
-    """Print the JSON Schema (draft 2020-12) of experiment files, for editors to check against."""
+    """Print the JSON Schema (draft 2020-12) of experiment files, for editors to
+    check against.
+    """
     from testbed.spec.json_schema import experiment_schema
 
     del as_json  # a schema is JSON in any case

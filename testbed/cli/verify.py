@@ -10,42 +10,61 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.runs import verification
-from testbed.runs.keeper_protocol import ask
-from testbed.runs.network_layout import NetworkLayout, ShowLayout, ShowPlans, TenantPlans
+from testbed.standing import verification
+from testbed.standing.keeper_protocol import ask
+from testbed.standing.network_layout import (
+    NetworkLayout,
+    ShowLayout,
+    ShowPlans,
+    TenantPlans,
+)
 
 # Of one check, the problems that are listed; --json has all.
 MOST_LISTED = 20
 
 
 def verify(as_json: Json = False) -> None:
-    """Compare tc and flows as they are with the plan, and try what packets may and may not pass.
+    """Compare tc and flows as they are with the plan, and try what packets may
+    and may not pass.
 
-    Exit codes: 0 everything is as it should be, 1 something differs, which is named.
+    Exit codes: 0 everything is as it should be, 1 something differs, which is
+    named.
     """
     require_root("testbed verify")
-    layout, plans = ask(ShowLayout(), NetworkLayout), ask(ShowPlans(), TenantPlans)
+    layout, plans = (
+        ask(ShowLayout(), NetworkLayout),
+        ask(ShowPlans(), TenantPlans),
+    )
     found = []
     with console.progress("verifying", len(verification.CHECKS)) as bars:
         for check in verification.checks(layout, plans):
             found.append(check)
             bars.advance(bars.task_ids[0])
     if as_json:
-        console.print_json([asdict(check) | {"good": check.good} for check in found])
+        console.print_json(
+            [asdict(check) | {"good": check.good} for check in found]
+        )
     else:
         _print(found)
     if not all(check.good for check in found):
         raise typer.Exit(1)
 
 
-def _print(found: list[verification.Check]) -> None:
+def _print(found: list[verification.NetworkCheck]) -> None:
     table = Table("check", "of", Column("number", justify="right"), "verdict")
     for check in found:
         verdict = (
-            Text("ok", "green") if check.good else Text(f"{len(check.problems)} WRONG", "bold red")
+            Text("ok", "green")
+            if check.good
+            else Text(f"{len(check.problems)} WRONG", "bold red")
         )
         shown = Text("–") if not check.compared or check.note else verdict
-        table.add_row(check.name, verification.CHECKS[check.name], str(check.compared), shown)
+        table.add_row(
+            check.name,
+            verification.CHECKS[check.name],
+            str(check.compared),
+            shown,
+        )
     console.out().print(table)
     for check in found:
         if check.note:
@@ -53,4 +72,6 @@ def _print(found: list[verification.Check]) -> None:
         for problem in check.problems[:MOST_LISTED]:
             console.print_text(f"{check.name}: {problem}")
         if len(check.problems) > MOST_LISTED:
-            console.print_text(f"{check.name}: {len(check.problems) - MOST_LISTED} more")
+            console.print_text(
+                f"{check.name}: {len(check.problems) - MOST_LISTED} more"
+            )

@@ -1,7 +1,8 @@
 """Embedder protocol, and the embedders by the names that experiment files use.
 
-An embedder is a pure function from a residual data centre to a placement or a reason. One becomes
-known by standing in the ``EMBEDDERS`` of a module of this package; nothing else has to be edited.
+An embedder is a pure function from a residual data centre to a placement or a
+reason. One becomes known by standing in the ``EMBEDDERS`` of a module of this
+package; nothing else has to be edited.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from topologies.datacentre import DataCentre
 class Embedder(Protocol):
     """Places a hose ⟨n, b⟩; deterministic; never over-commits a slot or a link.
 
-    ``largest_bps`` is the most that any job so far has asked for per VM: what embedders that look
-    ahead weigh a request against (AdaBa's B_max). The others do not read it.
+    ``largest_bps`` is the most that any job so far has asked for per VM: what
+    embedders that look ahead weigh a request against (AdaBa's B_max). The
+    others do not read it.
     """
 
     name: str
@@ -40,14 +42,19 @@ class Embedder(Protocol):
 
 
 def declared(package: str, attribute: str) -> Iterator[Any]:
-    """Yields what modules of a package list under a name, in order of the modules' names."""
+    """Yields what modules of a package list under a name, in order of the
+    modules' names.
+    """
     for module in iter_modules(import_module(package).__path__, f"{package}."):
         yield from getattr(import_module(module.name), attribute, ())
 
 
 @cache
 def _embedders() -> Mapping[str, Embedder]:
-    return {known.name: known for known in declared("testbed.embedding", "EMBEDDERS")}
+    return {
+        known.name: known
+        for known in declared("testbed.embedding", "EMBEDDERS")
+    }
 
 
 def embedder_names() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Independent capacity check of a placement.
 
-It walks the data centre's links by itself and uses nothing that an embedder uses, so that a
-mistake there does not hide itself here.
+It walks the data centre's links by itself and uses nothing that an embedder
+uses, so that a mistake there does not hide itself here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ def check_placement(
     rate_bps: int,
     size: VmSize = ONE_SLOT,
 ) -> list[str]:
-    """Everything that is wrong with placing ⟨n, b⟩ so; an empty list means that it fits.
+    """Everything that is wrong with placing ⟨n, b⟩ so; an empty list means that
+    it fits.
 
-    Each server must have the slots and the memory of ``size`` for each of its VMs, all servers must
-    hang below the placement's root, and each directed link with X of the VMs on one side must have
-    min(X, n-X)·b free.
+    Each server must have the slots and the memory of ``size`` for each of its
+    VMs, all servers must hang below the placement's root, and each directed
+    link with X of the VMs on one side must have min(X, n-X)·b free.
     """
-    tree = next((tree for tree in datacentre.trees if tree.root == placement.root), None)
+    tree = next(
+        (tree for tree in datacentre.trees if tree.root == placement.root), None
+    )
     if tree is None:
         return [f"no tree has root {placement.root}"]
     problems = _check_servers(datacentre, residual, placement, n_vms, size)
@@ -36,7 +39,11 @@ def check_placement(
     if problems:
         return problems
     for node in sorted(below):
-        link, one_side, other_side = int(tree.uplink[node]), below[node], n_vms - below[node]
+        link, one_side, other_side = (
+            int(tree.uplink[node]),
+            below[node],
+            n_vms - below[node],
+        )
         asked = min(one_side, other_side) * rate_bps
         for direction in (2 * link, 2 * link + 1):
             free = int(residual.free_bps[direction])
@@ -49,7 +56,11 @@ def check_placement(
 
 
 def _check_servers(
-    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int, size: VmSize
+    datacentre: DataCentre,
+    residual: Residual,
+    placement: Placement,
+    n_vms: int,
+    size: VmSize,
 ) -> list[str]:
     problems = []
     before = -1
@@ -67,31 +78,49 @@ def _check_servers(
         if asked > free:
             problems.append(f"{name}: {asked} slots asked, {free} free")
         if residual.free_memory_mib is not None:
-            free, asked = int(residual.free_memory_mib[server]), count * size.memory_mib
+            free, asked = (
+                int(residual.free_memory_mib[server]),
+                count * size.memory_mib,
+            )
             if asked > free:
                 problems.append(f"{name}: {asked} MiB asked, {free} MiB free")
         before = server
         placed += count
     if placed != n_vms:
         problems.append(f"{placed} VMs placed, {n_vms} asked")
-    if placement.processes and sorted(placement.processes) != list(range(n_vms)):
+    if placement.processes and sorted(placement.processes) != list(
+        range(n_vms)
+    ):
         problems.append(f"its processes are not 0 to {n_vms - 1}, each once")
     return problems
 
 
 def _add_path(
-    datacentre: DataCentre, tree: Tree, server: int, count: int, below: dict[int, int]
+    datacentre: DataCentre,
+    tree: Tree,
+    server: int,
+    count: int,
+    below: dict[int, int],
 ) -> list[str]:
-    """Follows links from a server to the root, counting its VMs at the lower end of each."""
+    """Follows links from a server to the root, counting its VMs at the lower
+    end of each.
+    """
     node = server
     while node != tree.root:
         link, above = int(tree.uplink[node]), int(tree.parent[node])
         if above < 0:
-            return [f"{datacentre.names[server]} is not below {datacentre.names[tree.root]}"]
+            return [
+                f"{datacentre.names[server]} is not below {datacentre.names[tree.root]}"
+            ]
         if link >= 0:
-            ends = (int(datacentre.link_lower[link]), int(datacentre.link_upper[link]))
+            ends = (
+                int(datacentre.link_lower[link]),
+                int(datacentre.link_upper[link]),
+            )
             if ends != (node, above):
-                names = f"{datacentre.names[node]} and {datacentre.names[above]}"
+                names = (
+                    f"{datacentre.names[node]} and {datacentre.names[above]}"
+                )
                 return [f"link {link} does not join {names}"]
             below[node] = below.get(node, 0) + count
         node = above

@@ -1,9 +1,11 @@
-"""Counts of VMs on subtrees, level by level in numpy, and the reasons that follow from them.
+"""Counts of VMs on subtrees, level by level in numpy, and the reasons that
+follow from them.
 
-A link with residual R lets a hose ⟨N, B⟩ have X VMs below it when X ≤ a or X ≥ N-a, a = ⌊R/B⌋.
-An *edge* is a switch together with one of its children (see :class:`topologies.datacentre.Layer`);
-arrays over edges have the shape of ``layer.child``. Where a hose fits nowhere, the reason is the
-binding constraint of the tree that comes nearest.
+A link with residual R lets a hose ⟨N, B⟩ have X VMs below it when X ≤ a or X ≥
+N-a, a = ⌊R/B⌋. An *edge* is a switch together with one of its children (see
+:class:`topologies.datacentre.Layer`); arrays over edges have the shape of
+``layer.child``. Where a hose fits nowhere, the reason is the binding constraint
+of the tree that comes nearest.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from topologies.datacentre import DataCentre, IntArray, Layer
 
 
 def link_counts(residual: Residual, n_vms: int, rate_bps: int) -> IntArray:
-    """Give a = min(N, ⌊R/B⌋) of every link, R the smaller of its two directions; N at rate 0."""
+    """Give a = min(N, ⌊R/B⌋) of every link, R the smaller of its two
+    directions; N at rate 0.
+    """
     if rate_bps == 0:
         return np.full(len(residual.free_bps) // 2, n_vms, dtype=np.int64)
     free = np.minimum(residual.free_bps[0::2], residual.free_bps[1::2])
@@ -36,16 +40,22 @@ def edge_counts(layer: Layer, per_link: IntArray, n_vms: int) -> IntArray:
 
 
 class Counts:
-    """Counts of VMs that fit below every node, by Oktopus' recurrence, one layer at a time.
+    """Counts of VMs that fit below every node, by Oktopus' recurrence, one
+    layer at a time.
 
-    ``below[v]`` VMs fit below node v as far as links inside it go; ``most[h][e]`` of them pass the
-    uplink of layer h's edge e, ``allowed[h][e]`` being the edge's a and ``per_link[l]`` link l's.
-    That recurrence takes only the largest count of each child, which is enough to tell whether a
-    subtree can hold the hose.
+    ``below[v]`` VMs fit below node v as far as links inside it go;
+    ``most[h][e]`` of them pass the uplink of layer h's edge e,
+    ``allowed[h][e]`` being the edge's a and ``per_link[l]`` link l's. That
+    recurrence takes only the largest count of each child, which is enough to
+    tell whether a subtree can hold the hose.
     """
 
     def __init__(
-        self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
     ) -> None:
         self.datacentre = datacentre
         self.residual = residual
@@ -58,12 +68,15 @@ class Counts:
         self.per_link = link_counts(residual, n_vms, rate_bps)
 
     def bottom_up(self) -> Iterator[tuple[Layer, IntArray]]:
-        """Bottom-up pass over the layers not yet counted; yields each with its switches' totals."""
+        """Bottom-up pass over the layers not yet counted; yields each with its
+        switches' totals.
+        """
         for layer in self.datacentre.layers[len(self.most) :]:
             a = edge_counts(layer, self.per_link, self.n_vms)
             below = self.below[layer.child_index]
             most = np.minimum(below, a)
-            # With at least N-a below a link, the rest of the hose outside is few enough.
+            # With at least N-a below a link, the rest of the hose outside is
+            # few enough.
             whole = below >= self.n_vms - a
             if whole.any():
                 np.copyto(most, np.minimum(below, self.n_vms), where=whole)
@@ -74,29 +87,37 @@ class Counts:
             yield layer, total
 
     def candidates(self) -> Iterator[int]:
-        """The switches below which the counts let the hose fit, lowest level first, then by id."""
+        """The switches below which the counts let the hose fit, lowest level
+        first, then by id.
+        """
         for layer, total in self.bottom_up():
             yield from layer.switches[total >= self.n_vms].tolist()
 
 
 def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
-    """Every edge of a layer above some nodes: positions in ``nodes``, and edges."""
+    """Every edge of a layer above some nodes: positions in ``nodes``, and
+    edges.
+    """
     if isinstance(layer.child_index, slice):
         inside = np.flatnonzero(
-            (nodes >= layer.child_index.start) & (nodes < layer.child_index.stop)
+            (nodes >= layer.child_index.start)
+            & (nodes < layer.child_index.stop)
         )
         return inside, nodes[inside] - layer.child_index.start
     low = np.searchsorted(layer.children_sorted, nodes, side="left")
     width = np.searchsorted(layer.children_sorted, nodes, side="right") - low
     ends = np.cumsum(width)
-    at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(low - (ends - width), width)
+    at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        low - (ends - width), width
+    )
     return np.repeat(np.arange(len(nodes)), width), layer.edges_by_child[at]
 
 
 def share_out(
     layer: Layer, switches: IntArray, amounts: IntArray, room: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Deals each switch's amount to its children in order of id, each up to its edge's ``room``.
+    """Deals each switch's amount to its children in order of id, each up to its
+    edge's ``room``.
 
     Returns the edges that get any, and how many; O(edges of these switches).
     """
@@ -125,16 +146,24 @@ def share_out(
 def placement_below(
     datacentre: DataCentre, node: int, servers: IntArray, counts: IntArray
 ) -> Placement:
-    """The placement with all VMs below ``node``, pinned to the first tree that holds it."""
+    """The placement with all VMs below ``node``, pinned to the first tree that
+    holds it.
+    """
     order = np.argsort(servers, kind="stable")
     return Placement(
         root=int(datacentre.first_root[node]),
-        vms_on=tuple(zip(servers[order].tolist(), counts[order].tolist(), strict=True)),
+        vms_on=tuple(
+            zip(servers[order].tolist(), counts[order].tolist(), strict=True)
+        ),
     )
 
 
-def on_one_server(datacentre: DataCentre, residual: Residual, n_vms: int) -> Placement | None:
-    """The first server with slots for all VMs, which need no link then; None without one."""
+def on_one_server(
+    datacentre: DataCentre, residual: Residual, n_vms: int
+) -> Placement | None:
+    """The first server with slots for all VMs, which need no link then; None
+    without one.
+    """
     enough = residual.free_slots >= n_vms
     if not enough.any():
         return None
@@ -151,21 +180,26 @@ def servers_below(datacentre: DataCentre, switch: int) -> npt.NDArray[np.bool_]:
     return inside[: datacentre.n_servers]
 
 
-# -- why a hose does not fit --------------------------------------------------------------------
+# -- why a hose does not fit ---------------------------------------------------
 
 
 def refusal(counts: Counts) -> Refusal:
-    """The reason for a hose that an embedder placed nowhere, put together when it is read.
+    """The reason for a hose that an embedder placed nowhere, put together when
+    it is read.
 
-    Too few slots are named first, then a rate that no server's links can carry, then the link that
-    shuts out the most VMs in the tree that could hold the most; or that an incomplete embedder
-    missed what there is.
+    Too few slots are named first, then a rate that no server's links can carry,
+    then the link that shuts out the most VMs in the tree that could hold the
+    most; or that an incomplete embedder missed what there is.
     """
     return Refusal(lambda: _reason(counts))
 
 
 def _reason(counts: Counts) -> str:
-    datacentre, slots, n_vms = counts.datacentre, counts.residual.free_slots, counts.n_vms
+    datacentre, slots, n_vms = (
+        counts.datacentre,
+        counts.residual.free_slots,
+        counts.n_vms,
+    )
     if (free := int(slots.sum())) < n_vms:
         return f"not enough slots: {n_vms} asked, {free} free"
     for _ in counts.bottom_up():
@@ -196,7 +230,9 @@ def _tightest_link(counts: Counts, fits: list[int]) -> str:
         return f"not enough slots below {tree_name}: {n_vms} asked, {fits[best]} free"
     wanted = passed + min(missing, shut_out)
     asked_bps = min(wanted, n_vms - wanted) * counts.rate_bps
-    up_bps, down_bps = counts.residual.free_bps[2 * link : 2 * link + 2].tolist()
+    up_bps, down_bps = counts.residual.free_bps[
+        2 * link : 2 * link + 2
+    ].tolist()
     directed = 2 * link + int(down_bps < up_bps)
     return (
         f"{datacentre.link_name(directed)}: {human_bandwidth(asked_bps)} asked,"
@@ -205,19 +241,29 @@ def _tightest_link(counts: Counts, fits: list[int]) -> str:
 
 
 def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
-    """The link of a tree with the most VMs that fit below it but do not pass it.
+    """The link of a tree with the most VMs that fit below it but do not pass
+    it.
 
-    Returns how many, how many do pass, and the link. Of equals the one nearest the root, which
-    concerns the most servers; of those the one of the lowest child.
+    Returns how many, how many do pass, and the link. Of equals the one nearest
+    the root, which concerns the most servers; of those the one of the lowest
+    child.
     """
     trees = counts.datacentre.trees
     found = (0, 0, -1)
-    for layer, most in zip(reversed(counts.datacentre.layers), reversed(counts.most), strict=True):
-        shut_out = np.minimum(counts.below[layer.child_index], counts.n_vms) - most
+    for layer, most in zip(
+        reversed(counts.datacentre.layers), reversed(counts.most), strict=True
+    ):
+        shut_out = (
+            np.minimum(counts.below[layer.child_index], counts.n_vms) - most
+        )
         if len(trees) > 1:
             above = trees[tree].parent[layer.child_index]
             shut_out[above != layer.switches[layer.owner]] = 0
         worst = int(np.argmax(shut_out))
         if shut_out[worst] > found[0]:
-            found = (int(shut_out[worst]), int(most[worst]), int(layer.link[worst]))
+            found = (
+                int(shut_out[worst]),
+                int(most[worst]),
+                int(layer.link[worst]),
+            )
     return found

@@ -1,7 +1,9 @@
-"""Exact hose embedding: feasible iff any placement is, with the least reserved bandwidth.
+"""Exact hose embedding: feasible iff any placement is, with the least reserved
+bandwidth.
 
-The argument, for a hose ⟨N, B⟩ on a data centre whose servers are all
-equally deep. Call a node *heavy* when more than N/2 of the VMs are below it, otherwise *light*.
+The argument, for a hose ⟨N, B⟩ on a data centre whose servers are all equally
+deep. Call a node *heavy* when more than N/2 of the VMs are below it, otherwise
+*light*.
 
 - A link above x VMs carries min(x, N-x) = x - max(0, 2x-N) times B. Summed over one level that is
   N minus (2x-N) of that level's heavy node, if it has one; at most one node of a level is heavy.
@@ -11,13 +13,14 @@ equally deep. Call a node *heavy* when more than N/2 of the VMs are below it, ot
 - For a given chain every count on it is best as large as it can be: what the lowest one holds, and
   then, going up, what the chain's child holds plus all that its light siblings can.
 
-Every chain is grown from its lowest node upward, all chains of a level at once, until it holds N.
-Uneven data centres, where servers differ in depth, go through a dynamic programme over (node,
-count) instead (:func:`least_bandwidth_uneven`).
+Every chain is grown from its lowest node upward, all chains of a level at once,
+until it holds N. Uneven data centres, where servers differ in depth, go through
+a dynamic programme over (node, count) instead (:func:`least_bandwidth_uneven`).
 
-VMplace (JSA, Section IV, after TIVC by Xie et al., SIGCOMM 2012) is the same programme, which stops
-at the first level on which some subtree holds all VMs: the level comes first there, and the
-reserved bandwidth decides among the subtrees and placements of that level.
+VMplace (JSA, Section IV, after TIVC by Xie et al., SIGCOMM 2012) is the same
+programme, which stops at the first level on which some subtree holds all VMs:
+the level comes first there, and the reserved bandwidth decides among the
+subtrees and placements of that level.
 """
 
 from __future__ import annotations
@@ -46,14 +49,16 @@ _NEVER = np.int64(2**60)
 
 @dataclass(eq=False)
 class Exact:
-    """The placement with the least reserved bandwidth, summed over all directed links.
+    """The placement with the least reserved bandwidth, summed over all directed
+    links.
 
-    Finds one exactly when there is one. ``lowest``: the level of the VMs' lowest common node comes
-    before the bandwidth. Among placements that reserve equally much: the one whose VMs' lowest
-    common switch (or only server) is on the lowest level, then the one with the smallest id there;
-    then, going down, the heavy part goes to the child where it was found first and the rest to
-    servers in order of id.
-    Residuals that differ by direction count with the smaller one.
+    Finds one exactly when there is one. ``lowest``: the level of the VMs'
+    lowest common node comes before the bandwidth. Among placements that reserve
+    equally much: the one whose VMs' lowest common switch (or only server) is on
+    the lowest level, then the one with the smallest id there; then, going down,
+    the heavy part goes to the child where it was found first and the rest to
+    servers in order of id. Residuals that differ by direction count with the
+    smaller one.
     """
 
     name: str = "exact"
@@ -68,32 +73,46 @@ class Exact:
         *,
         largest_bps: int = 0,  # noqa: ARG002
     ) -> Placement | Refusal:
-        placement = least_bandwidth(datacentre, residual, n_vms, rate_bps, lowest=self.lowest)
+        placement = least_bandwidth(
+            datacentre, residual, n_vms, rate_bps, lowest=self.lowest
+        )
         if placement is not None:
             return placement
         return refusal(Counts(datacentre, residual, n_vms, rate_bps))
 
 
 def least_bandwidth(
-    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int, *, lowest: bool = False
+    datacentre: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    *,
+    lowest: bool = False,
 ) -> Placement | None:
     """The placement that :class:`Exact` describes; None where there is none."""
     alone = on_one_server(datacentre, residual, n_vms)
     if alone is not None:
         return alone
     if not datacentre.uniform_depth:
-        return least_bandwidth_uneven(datacentre, residual, n_vms, rate_bps, lowest=lowest)
-    trail = _Trail([], [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)])
+        return least_bandwidth_uneven(
+            datacentre, residual, n_vms, rate_bps, lowest=lowest
+        )
+    trail = _Trail(
+        [],
+        [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)],
+    )
     found = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
     return None if found is None else _place(datacentre, n_vms, found, trail)
 
 
 class _Chains(NamedTuple):
-    """Chains of heavy nodes, by their highest node so far; one entry a chain in every array.
+    """Chains of heavy nodes, by their highest node so far; one entry a chain in
+    every array.
 
-    ``held`` VMs are below ``node``; ``saved`` sums 2x-N over the chain's nodes below ``node``.
-    ``before`` is the chain of the level below that this one prolongs and ``edge`` the edge from
-    there, both -1 where the chain begins at ``node``.
+    ``held`` VMs are below ``node``; ``saved`` sums 2x-N over the chain's nodes
+    below ``node``. ``before`` is the chain of the level below that this one
+    prolongs and ``edge`` the edge from there, both -1 where the chain begins at
+    ``node``.
     """
 
     node: IntArray
@@ -109,8 +128,8 @@ class _Chains(NamedTuple):
 class _Trail(NamedTuple):
     """Trail of the bottom-up search for the way down, per level.
 
-    ``light[h]`` is the light count of every edge into level h + 1, ``chains[h]`` the chains that
-    continue from level h.
+    ``light[h]`` is the light count of every edge into level h + 1,
+    ``chains[h]`` the chains that continue from level h.
     """
 
     light: list[IntArray]
@@ -118,7 +137,9 @@ class _Trail(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A chain that holds everything: its last step, and where it stands in its level's chains."""
+    """A chain that holds everything: its last step, and where it stands in its
+    level's chains.
+    """
 
     level: int
     node: int
@@ -127,10 +148,18 @@ class _Found(NamedTuple):
 
 
 def _begin(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
-    """The chains that begin at these nodes: those that more than half the VMs fit below."""
+    """The chains that begin at these nodes: those that more than half the VMs
+    fit below.
+    """
     at = np.flatnonzero(below > n_vms // 2)
     none = np.full(len(at), -1)
-    return _Chains(nodes[at], np.minimum(below[at], n_vms), np.zeros(len(at), np.int64), none, none)
+    return _Chains(
+        nodes[at],
+        np.minimum(below[at], n_vms),
+        np.zeros(len(at), np.int64),
+        none,
+        none,
+    )
 
 
 def _search(
@@ -144,7 +173,8 @@ def _search(
 ) -> _Found | None:
     """Goes up until nothing above can be better, leaving its trail."""
     per_link = link_counts(residual, n_vms, rate_bps)
-    # What a level costs at most; without a network or at rate 0 everything costs the same.
+    # What a level costs at most; without a network or at rate 0 everything
+    # costs the same.
     unit = n_vms if rate_bps and datacentre.n_links else 0
     below = np.zeros(datacentre.n_nodes, dtype=np.int64)
     below[: datacentre.n_servers] = residual.free_slots
@@ -157,25 +187,40 @@ def _search(
         total = np.add.reduceat(room, layer.segments)
         below[layer.switch_index] = total
         trail.light.append(room)
-        grown = _grow(layer, trail.chains[-1], n_vms, a=a, room=room, total=total)
+        grown = _grow(
+            layer, trail.chains[-1], n_vms, a=a, room=room, total=total
+        )
         whole = np.flatnonzero(grown.held == n_vms)
         if len(whole):
-            cost = layer.level * unit - grown.saved[whole] if unit else np.zeros_like(whole)
-            first = int(np.argmin(cost * datacentre.n_nodes + grown.node[whole]))
+            cost = (
+                layer.level * unit - grown.saved[whole]
+                if unit
+                else np.zeros_like(whole)
+            )
+            first = int(
+                np.argmin(cost * datacentre.n_nodes + grown.node[whole])
+            )
             if best is None or int(cost[first]) < least:
                 least, at = int(cost[first]), int(whole[first])
                 best = _Found(
-                    layer.level, int(grown.node[at]), int(grown.before[at]), int(grown.edge[at])
+                    layer.level,
+                    int(grown.node[at]),
+                    int(grown.before[at]),
+                    int(grown.edge[at]),
                 )
         alive = grown.only(np.flatnonzero(grown.held < n_vms))
         trail.chains.append(alive)
-        if best is not None and (lowest or least <= _least_above(layer.level, alive, n_vms, unit)):
+        if best is not None and (
+            lowest or least <= _least_above(layer.level, alive, n_vms, unit)
+        ):
             break
     return best
 
 
 def _least_above(level: int, alive: _Chains, n_vms: int, unit: int) -> int:
-    """A lower bound for every placement whose lowest common switch is above ``level``."""
+    """A lower bound for every placement whose lowest common switch is above
+    ``level``.
+    """
     if not unit:
         return 0
     saved = int((alive.saved + 2 * alive.held - n_vms).max(initial=0))
@@ -183,9 +228,17 @@ def _least_above(level: int, alive: _Chains, n_vms: int, unit: int) -> int:
 
 
 def _grow(
-    layer: Layer, chains: _Chains, n_vms: int, *, a: IntArray, room: IntArray, total: IntArray
+    layer: Layer,
+    chains: _Chains,
+    n_vms: int,
+    *,
+    a: IntArray,
+    room: IntArray,
+    total: IntArray,
 ) -> _Chains:
-    """The chains at this layer's switches: those from below, prolonged, and those that begin."""
+    """The chains at this layer's switches: those from below, prolonged, and
+    those that begin.
+    """
     fresh = _begin(layer.switches, total, n_vms)
     if not len(chains.node):
         return fresh
@@ -195,8 +248,12 @@ def _grow(
     held, owner = chains.held[chain], layer.owner[edge]
     grown = _Chains(
         node=np.concatenate((layer.switches[owner], fresh.node)),
-        held=np.concatenate((np.minimum(n_vms, held + total[owner] - room[edge]), fresh.held)),
-        saved=np.concatenate((chains.saved[chain] + 2 * held - n_vms, fresh.saved)),
+        held=np.concatenate(
+            (np.minimum(n_vms, held + total[owner] - room[edge]), fresh.held)
+        ),
+        saved=np.concatenate(
+            (chains.saved[chain] + 2 * held - n_vms, fresh.saved)
+        ),
         before=np.concatenate((chain, fresh.before)),
         edge=np.concatenate((edge, fresh.edge)),
     )
@@ -204,15 +261,18 @@ def _grow(
 
 
 def _undominated(chains: _Chains) -> _Chains:
-    """Without chains that another one at the same node equals or beats in both held and saved.
+    """Without chains that another one at the same node equals or beats in both
+    held and saved.
 
-    In a multi-rooted data centre every chain continues along many uplinks; this keeps them few.
+    In a multi-rooted data centre every chain continues along many uplinks; this
+    keeps them few.
     """
     if not len(chains.node):
         return chains
     order = np.lexsort((-chains.saved, -chains.held, chains.node))
     node, saved = chains.node[order], chains.saved[order]
-    # Within a node, held falls: a chain is worth keeping if it saves more than all before it.
+    # Within a node, held falls: a chain is worth keeping if it saves more than
+    # all before it.
     group = np.cumsum(np.concatenate(([0], node[1:] != node[:-1])))
     span = int(saved.max()) + 2
     lifted = saved + group * span
@@ -221,8 +281,12 @@ def _undominated(chains: _Chains) -> _Chains:
     return chains.only(np.sort(order[keep]))
 
 
-def _place(datacentre: DataCentre, n_vms: int, found: _Found, trail: _Trail) -> Placement:
-    """Downward: the chain gets what it holds, light children by id share the rest."""
+def _place(
+    datacentre: DataCentre, n_vms: int, found: _Found, trail: _Trail
+) -> Placement:
+    """Downward: the chain gets what it holds, light children by id share the
+    rest.
+    """
     nodes, amounts = np.array([found.node]), np.array([n_vms])
     before, edge = found.before, found.edge
     for level in range(found.level, 0, -1):
@@ -231,7 +295,8 @@ def _place(datacentre: DataCentre, n_vms: int, found: _Found, trail: _Trail) -> 
             edges, dealt = share_out(layer, nodes, amounts, room)
             nodes, amounts = layer.child[edges], dealt
             continue
-        # The chain's node stands last; its heavy child takes its part before the light ones.
+        # The chain's node stands last; its heavy child takes its part before
+        # the light ones.
         chains = trail.chains[level - 1]
         held = int(chains.held[before])
         heavy = int(layer.child[edge])
@@ -244,14 +309,15 @@ def _place(datacentre: DataCentre, n_vms: int, found: _Found, trail: _Trail) -> 
     return placement_below(datacentre, found.node, nodes, amounts)
 
 
-# -- servers of different depth: a dynamic programme over (node, count) -------------------------
+# -- servers of different depth: a dynamic programme over (node, count) --------
 
 
 class _Table(NamedTuple):
-    """``cost[x]``: the least cost of x VMs below a switch; ``steps``: how its children share them.
+    """``cost[x]``: the least cost of x VMs below a switch; ``steps``: how its
+    children share them.
 
-    A step is ``(child, split)``, ``split[x]`` being what the child takes of x VMs shared among it
-    and the children before it.
+    A step is ``(child, split)``, ``split[x]`` being what the child takes of x
+    VMs shared among it and the children before it.
     """
 
     cost: IntArray
@@ -259,19 +325,29 @@ class _Table(NamedTuple):
 
 
 def least_bandwidth_uneven(
-    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int, *, lowest: bool = False
+    datacentre: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    *,
+    lowest: bool = False,
 ) -> Placement | None:
-    """:func:`least_bandwidth` of several servers, where servers differ in depth.
+    """:func:`least_bandwidth` of several servers, where servers differ in
+    depth.
 
-    Cost is counted in units of the rate B: a link with x VMs below it costs min(x, N-x) in each
-    direction. Meant for custom data centres of some thousand nodes; O(nodes · N²) in numpy. Of
-    equals a switch's children, by id, take as few as the least cost allows from the last one on.
+    Cost is counted in units of the rate B: a link with x VMs below it costs
+    min(x, N-x) in each direction. Meant for custom data centres of some
+    thousand nodes; O(nodes · N²) in numpy. Of equals a switch's children, by
+    id, take as few as the least cost allows from the last one on.
     """
     n = n_vms
     weight = 1 if rate_bps and datacentre.n_links else 0
     per_link = link_counts(residual, n, rate_bps)
     slots = np.minimum(residual.free_slots, n)
-    tables = {s: _Table(np.zeros(k + 1, np.int64), ()) for s, k in enumerate(slots.tolist())}
+    tables = {
+        s: _Table(np.zeros(k + 1, np.int64), ())
+        for s, k in enumerate(slots.tolist())
+    }
     best, best_cost = -1, int(_NEVER)
     for layer in datacentre.layers:
         for at, switch in enumerate(layer.switches.tolist()):
@@ -289,18 +365,24 @@ def least_bandwidth_uneven(
     if best < 0:
         return None
     counts = _walk(tables, best, n)
-    return placement_below(datacentre, best, np.array([*counts]), np.array([*counts.values()]))
+    return placement_below(
+        datacentre, best, np.array([*counts]), np.array([*counts.values()])
+    )
 
 
 def _upward(below: IntArray, a: int, n_vms: int, weight: int) -> IntArray:
-    """Costs of a subtree seen from above its uplink, which lets x ≤ a and x ≥ N-a through."""
+    """Costs of a subtree seen from above its uplink, which lets x ≤ a and x ≥
+    N-a through.
+    """
     x = np.arange(len(below))
     crossing = np.minimum(x, n_vms - x)
     cost = np.where(crossing <= a, below + weight * crossing, _NEVER)
     return np.asarray(np.minimum(cost, _NEVER))
 
 
-def _with_child(table: _Table, child: int, upward: IntArray, n_vms: int) -> _Table:
+def _with_child(
+    table: _Table, child: int, upward: IntArray, n_vms: int
+) -> _Table:
     """Min-plus convolution: one more child shares the VMs."""
     size = min(n_vms, len(table.cost) + len(upward) - 2) + 1
     cost = np.full(size, _NEVER)

@@ -1,9 +1,11 @@
-"""Oktopus' greedy embedding (Ballani et al., "Towards predictable datacenter networks", 2011).
+"""Oktopus' greedy embedding (Ballani et al., "Towards predictable datacenter
+networks", 2011).
 
-:func:`published` is Algorithm 1 of that paper: the lowest subtree that can hold the hose, found by
-counts alone, then filled greedily. The counts decide correctly *whether* a subtree fits, but the
-greedy filling may over-commit a link. :class:`Oktopus` therefore checks what
-the greedy did and, where it over-commits, places the hose correctly in the same subtree.
+:func:`published` is Algorithm 1 of that paper: the lowest subtree that can hold
+the hose, found by counts alone, then filled greedily. The counts decide
+correctly *whether* a subtree fits, but the greedy filling may over-commit a
+link. :class:`Oktopus` therefore checks what the greedy did and, where it
+over-commits, places the hose correctly in the same subtree.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from topologies.datacentre import DataCentre, IntArray
 class Oktopus:
     """The published greedy, checked and repaired: never over-commits.
 
-    Tries subtrees in the published order, lowest level first and by id within one; a subtree of a
-    multi-rooted data centre is tried once, however many trees share it. Repairing means the
-    placement with the least reserved bandwidth inside the subtree at hand.
+    Tries subtrees in the published order, lowest level first and by id within
+    one; a subtree of a multi-rooted data centre is tried once, however many
+    trees share it. Repairing means the placement with the least reserved
+    bandwidth inside the subtree at hand.
     """
 
     name = "oktopus"
@@ -49,7 +52,9 @@ class Oktopus:
             if sound:
                 return placement
             inside = servers_below(datacentre, subtree)
-            only_here = Residual(np.where(inside, residual.free_slots, 0), residual.free_bps)
+            only_here = Residual(
+                np.where(inside, residual.free_slots, 0), residual.free_bps
+            )
             repaired = least_bandwidth(datacentre, only_here, n_vms, rate_bps)
             if repaired is not None:
                 return repaired
@@ -57,9 +62,11 @@ class Oktopus:
 
 
 def published(counts: Counts) -> Iterator[tuple[int, Placement, bool]]:
-    """Algorithm 1 as printed in every subtree that the counts let through, the lowest first.
+    """Algorithm 1 as printed in every subtree that the counts let through, the
+    lowest first.
 
-    Yields the subtree, the placement, and whether every link that it uses can carry it.
+    Yields the subtree, the placement, and whether every link that it uses can
+    carry it.
     """
     alone = on_one_server(counts.datacentre, counts.residual, counts.n_vms)
     if alone is not None:
@@ -69,19 +76,27 @@ def published(counts: Counts) -> Iterator[tuple[int, Placement, bool]]:
 
 
 def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
-    """Alloc of Algorithm 1: each child in turn takes as many as its count says, down to servers."""
+    """Alloc of Algorithm 1: each child in turn takes as many as its count says,
+    down to servers.
+    """
     datacentre, n_vms = counts.datacentre, counts.n_vms
     nodes, amounts = np.array([subtree]), np.array([n_vms])
     servers: list[IntArray] = []
     placed: list[IntArray] = []
     sound = True
     for height in range(len(counts.most) - 1, -1, -1):
-        layer, most, a = datacentre.layers[height], counts.most[height], counts.allowed[height]
+        layer, most, a = (
+            datacentre.layers[height],
+            counts.most[height],
+            counts.allowed[height],
+        )
         here = datacentre.level[nodes] == layer.level
         if not here.any():
             continue
         edges, dealt = share_out(layer, nodes[here], amounts[here], most)
-        sound = sound and bool(np.all(np.minimum(dealt, n_vms - dealt) <= a[edges]))
+        sound = sound and bool(
+            np.all(np.minimum(dealt, n_vms - dealt) <= a[edges])
+        )
         child = layer.child[edges]
         ends = child < datacentre.n_servers
         servers.append(child[ends])

@@ -1,14 +1,16 @@
-"""AdaBa, best fit, first fit and greedy: a hose packed server by server into the lowest subtree.
+"""AdaBa, best fit, first fit and greedy: a hose packed server by server into
+the lowest subtree.
 
-Algorithm 1 of Li et al., "Bandwidth-Guaranteed Resource Allocation and Scheduling for Parallel Jobs
-in Cloud Data Center", 2018, Section 4.1. Every switch of a level is tried, in order of id, from the
-edge up. Below it servers come in an order that the embedder chooses; each takes as many of the VMs
-that are left as its free slots and the links up to the switch let it. The printed algorithm cannot
-succeed and looks at each server by itself; here the links up to the switch carry all VMs placed so
-far.
+Algorithm 1 of Li et al., "Bandwidth-Guaranteed Resource Allocation and
+Scheduling for Parallel Jobs in Cloud Data Center", 2018, Section 4.1. Every
+switch of a level is tried, in order of id, from the edge up. Below it servers
+come in an order that the embedder chooses; each takes as many of the VMs that
+are left as its free slots and the links up to the switch let it. The printed
+algorithm cannot succeed and looks at each server by itself; here the links up
+to the switch carry all VMs placed so far.
 
-A search that goes server by server reads a few numbers at a time; plain lists serve it ten times as
-fast as arrays do.
+A search that goes server by server reads a few numbers at a time; plain lists
+serve it ten times as fast as arrays do.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from topologies.datacentre import DataCentre
 class Subtree(NamedTuple):
     """A switch with everything below it.
 
-    ``root`` names the first tree that holds the switch; ``paths[s]`` are the links from server s up
-    to the switch, bottom up (none where a flat cluster has no links), servers by id.
+    ``root`` names the first tree that holds the switch; ``paths[s]`` are the
+    links from server s up to the switch, bottom up (none where a flat cluster
+    has no links), servers by id.
     """
 
     root: int
@@ -50,8 +53,12 @@ def subtree(datacentre: DataCentre, switch: int) -> Subtree:
         root = int(datacentre.first_root[switch])
         tree = datacentre.tree_by_root[root]
         paths = {}
-        for server in np.flatnonzero(servers_below(datacentre, switch)).tolist():
-            nodes = takewhile(lambda node: node != switch, tree.path_to_root(server))
+        for server in np.flatnonzero(
+            servers_below(datacentre, switch)
+        ).tolist():
+            nodes = takewhile(
+                lambda node: node != switch, tree.path_to_root(server)
+            )
             links = (int(tree.uplink[node]) for node in nodes)
             paths[server] = tuple(link for link in links if link >= 0)
         kept[switch] = Subtree(root, paths)
@@ -59,14 +66,19 @@ def subtree(datacentre: DataCentre, switch: int) -> Subtree:
 
 
 class Packing:
-    """One hose and one residual, while its VMs are tried below one switch after another.
+    """One hose and one residual, while its VMs are tried below one switch after
+    another.
 
-    ``free_slots`` per server; ``allowed[l]`` is Eq. 6 for link l: with X of the N VMs below it
-    min(X, N-X) may be at most that.
+    ``free_slots`` per server; ``allowed[l]`` is Eq. 6 for link l: with X of the
+    N VMs below it min(X, N-X) may be at most that.
     """
 
     def __init__(
-        self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
     ) -> None:
         self.datacentre = datacentre
         self.n_vms = n_vms
@@ -81,19 +93,32 @@ class Packing:
         self._below: dict[int, int] = {}
 
     def candidates(self) -> Iterator[Subtree]:
-        """The subtrees that can hold the hose at all, lowest level first, then by id.
+        """The subtrees that can hold the hose at all, lowest level first, then
+        by id.
 
-        What is passed over has no placement, whatever the order of servers. Nothing is placed when
-        the next one's turn comes (line 26).
+        What is passed over has no placement, whatever the order of servers.
+        Nothing is placed when the next one's turn comes (line 26).
         """
         for switch in self.counts.candidates():
             here = subtree(self.datacentre, switch)
-            self.left, self.taken, self.paths, self._below = self.n_vms, [], here.paths, {}
+            self.left, self.taken, self.paths, self._below = (
+                self.n_vms,
+                [],
+                here.paths,
+                {},
+            )
             yield here
 
     def most(self, server: int) -> int:
-        """The most VMs that a server can take as things stand; 0 where it can take none."""
-        n, allowed, below, path = self.n_vms, self.allowed, self._below, self.paths[server]
+        """The most VMs that a server can take as things stand; 0 where it can
+        take none.
+        """
+        n, allowed, below, path = (
+            self.n_vms,
+            self.allowed,
+            self._below,
+            self.paths[server],
+        )
         for count in range(min(self.free_slots[server], self.left), 0, -1):
             for link in path:
                 x = below.get(link, 0) + count
@@ -113,17 +138,20 @@ class Packing:
             self.left -= count
 
     def carried_bps(self, link: int, count: int) -> int:
-        """Bandwidth that this hose needs on a link once ``count`` more VMs are below it."""
+        """Bandwidth that this hose needs on a link once ``count`` more VMs are
+        below it.
+        """
         x = self._below.get(link, 0) + count
         return min(x, self.n_vms - x) * self.rate_bps
 
 
-# -- orders of the servers below a switch -------------------------------------------------------
+# -- orders of the servers below a switch --------------------------------------
 
 Order: TypeAlias = Callable[[Packing, int], Iterable[int]]
 """The servers of ``packing.paths`` in the order in which they are filled.
 
-The second argument is the most that any job has asked for per VM, this one included (B_max).
+The second argument is the most that any job has asked for per VM, this one
+included (B_max).
 """
 
 
@@ -143,47 +171,62 @@ def fullest(packing: Packing, _: int) -> Iterable[int]:
 def weight(free_slots: int, slots: int, rate_bps: int, largest_bps: int) -> int:
     """Eq. 7 times 2·B_max, a whole number: -a²·B_max + 2·L·B·a.
 
-    ``free_slots`` is a, ``slots`` is L (slots of an idle server), ``largest_bps`` is B_max. Where
-    nobody ever asked for bandwidth the weight is that of a request that asks for none, -a².
+    ``free_slots`` is a, ``slots`` is L (slots of an idle server),
+    ``largest_bps`` is B_max. Where nobody ever asked for bandwidth the weight
+    is that of a request that asks for none, -a².
     """
-    return 2 * slots * rate_bps * free_slots - free_slots**2 * max(largest_bps, 1)
+    return 2 * slots * rate_bps * free_slots - free_slots**2 * max(
+        largest_bps, 1
+    )
 
 
 def heaviest(packing: Packing, largest_bps: int) -> Iterable[int]:
-    """AdaBa: servers by Eq. 7, a weight that follows how large the request is; equal ones by id.
+    """AdaBa: servers by Eq. 7, a weight that follows how large the request is;
+    equal ones by id.
 
-    Small requests go to servers with few slots free, large ones to servers with many, so that the
-    bandwidth of the large ones stays inside servers. L is the largest server's slots where they
-    differ.
+    Small requests go to servers with few slots free, large ones to servers with
+    many, so that the bandwidth of the large ones stays inside servers. L is the
+    largest server's slots where they differ.
     """
     free, rate_bps = packing.free_slots, packing.rate_bps
     slots = int(packing.datacentre.slots.max(initial=0))
-    return sorted(packing.paths, key=lambda s: -weight(free[s], slots, rate_bps, largest_bps))
+    return sorted(
+        packing.paths,
+        key=lambda s: -weight(free[s], slots, rate_bps, largest_bps),
+    )
 
 
 def least_occupied(packing: Packing, _: int) -> Iterator[int]:
-    """Greedy: the server whose VMs load their path's fullest link least (Section 1).
+    """Greedy: the server whose VMs load their path's fullest link least
+    (Section 1).
 
-    "This strategy tries to assign the VMs to the servers that leads to the minimum value of maximum
-    link occupation." Each server offers to take as many VMs as it can; what counts is the largest
-    occupation (reserved over capacity) of the links between it and the switch, these VMs included.
-    Equal ones by id. O(servers² · slots · levels) for each switch.
+    "This strategy tries to assign the VMs to the servers that leads to the
+    minimum value of maximum link occupation." Each server offers to take as
+    many VMs as it can; what counts is the largest occupation (reserved over
+    capacity) of the links between it and the switch, these VMs included. Equal
+    ones by id. O(servers² · slots · levels) for each switch.
     """
     full: list[int] = packing.datacentre.link_capacity_bps.tolist()
-    free: list[int] = packing.residual.free_bps.reshape(-1, 2).min(axis=1).tolist()
+    free: list[int] = (
+        packing.residual.free_bps.reshape(-1, 2).min(axis=1).tolist()
+    )
 
     def occupation(server: int, count: int) -> float:
-        # Shares that are equal as fractions are equal as floats: division rounds correctly.
+        # Shares that are equal as fractions are equal as floats: division
+        # rounds correctly.
         return max(
             (
-                (full[link] - free[link] + packing.carried_bps(link, count)) / full[link]
+                (full[link] - free[link] + packing.carried_bps(link, count))
+                / full[link]
                 for link in packing.paths[server]
             ),
             default=0.0,
         )
 
     offers = [server for server in packing.paths if packing.free_slots[server]]
-    while ranked := [(occupation(s, n), s) for s in offers if (n := packing.most(s))]:
+    while ranked := [
+        (occupation(s, n), s) for s in offers if (n := packing.most(s))
+    ]:
         server = min(ranked)[1]
         offers.remove(server)
         yield server
@@ -193,8 +236,8 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
 class Packer:
     """Embedder that fills servers, in its order, below each candidate in turn.
 
-    The first candidate that takes all VMs is the placement. ``largest_bps`` is B_max before this
-    request. O(servers · slots · levels) for each switch.
+    The first candidate that takes all VMs is the placement. ``largest_bps`` is
+    B_max before this request. O(servers · slots · levels) for each switch.
     """
 
     name: str
@@ -214,7 +257,9 @@ class Packer:
             for server in self.order(packing, max(largest_bps, rate_bps)):
                 packing.take(server)
                 if not packing.left:
-                    return Placement(candidate.root, tuple(sorted(packing.taken)))
+                    return Placement(
+                        candidate.root, tuple(sorted(packing.taken))
+                    )
         return refusal(packing.counts)
 
 

@@ -1,7 +1,7 @@
 """A tenant's placement on one tree, and what its hose needs on every link.
 
-Hose model ⟨N, B⟩ on a tree: a link with X of the tenant's VMs below it carries min(X, N-X)·B in
-each direction (Oktopus; DCloud, Section II).
+Hose model ⟨N, B⟩ on a tree: a link with X of the tenant's VMs below it carries
+min(X, N-X)·B in each direction (Oktopus; DCloud, Section II).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 
 
 class Placement(NamedTuple):
-    """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root`` names the tree.
+    """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root``
+    names the tree.
 
-    ``processes``: which process of a parallel job each VM runs, in the order of ``vms_on``; empty
-    where that is their own order or does not matter.
+    ``processes``: which process of a parallel job each VM runs, in the order of
+    ``vms_on``; empty where that is their own order or does not matter.
     """
 
     root: int
@@ -34,7 +35,9 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VmSize:
-    """Share of a server for each VM of a job: slots (cores, where leases count them), memory."""
+    """Share of a server for each VM of a job: slots (cores, where leases count
+    them), memory.
+    """
 
     slots: int = 1
     memory_mib: int = 0
@@ -46,8 +49,9 @@ ONE_SLOT = VmSize()
 class Refusal:
     """Why there is no placement, in words a person can act on.
 
-    The words may be given as what puts them together, which happens when they are first read: who
-    tries a whole queue reads few of them. The residual must not have changed by then.
+    The words may be given as what puts them together, which happens when they
+    are first read: who tries a whole queue reads few of them. The residual must
+    not have changed by then.
     """
 
     __slots__ = ("_reason",)
@@ -73,10 +77,11 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Free capacity: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
+    """Free capacity: slots per server ``(n_servers,)``, bit/s per directed link
+    ``(2 n_links,)``.
 
-    ``free_memory_mib`` is per server too; None without a memory limit. The arrays must not be
-    modified after they were passed to an embedder.
+    ``free_memory_mib`` is per server too; None without a memory limit. The
+    arrays must not be modified after they were passed to an embedder.
     """
 
     free_slots: IntArray
@@ -85,7 +90,9 @@ class Residual:
 
 
 def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
-    """VMs of the tenant in the subtree of every node that has any, the root included."""
+    """VMs of the tenant in the subtree of every node that has any, the root
+    included.
+    """
     below: dict[int, int] = {}
     for server, count in placement.vms_on:
         for node in tree.path_to_root(server):
@@ -95,8 +102,12 @@ def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
 
 # A placement is checked, reserved and noted one after the other.
 @lru_cache(maxsize=4)
-def hose_bps(tree: Tree, placement: Placement, rate_bps: int) -> Mapping[int, int]:
-    """Directed link -> bit/s that the hose reserves there; links that carry 0 are absent."""
+def hose_bps(
+    tree: Tree, placement: Placement, rate_bps: int
+) -> Mapping[int, int]:
+    """Directed link -> bit/s that the hose reserves there; links that carry 0
+    are absent.
+    """
     n = placement.n_vms
     need: dict[int, int] = {}
     for node, x in sorted(vms_below(tree, placement).items()):
@@ -117,7 +128,9 @@ def tree_of(datacentre: DataCentre, root: int) -> Tree:
 
 
 def is_idle(datacentre: DataCentre, free: Residual) -> bool:
-    """True while no slot and no bandwidth is taken, and no server or link is lost."""
+    """True while no slot and no bandwidth is taken, and no server or link is
+    lost.
+    """
     return np.array_equal(free.free_slots, datacentre.slots) and np.array_equal(
         free.free_bps, datacentre.directed_capacity_bps
     )
@@ -128,5 +141,7 @@ def empty_residual(datacentre: DataCentre) -> Residual:
     return Residual(
         np.array(datacentre.slots, dtype=np.int64),
         np.array(datacentre.directed_capacity_bps, dtype=np.int64),
-        None if datacentre.memory_mib is None else np.array(datacentre.memory_mib, dtype=np.int64),
+        None
+        if datacentre.memory_mib is None
+        else np.array(datacentre.memory_mib, dtype=np.int64),
     )

@@ -1,4 +1,6 @@
-"""Protocol between the engine and a backend: simulator, live network, or a script in a test."""
+"""Protocol between the engine and a backend: simulator, live network, or a
+script in a test.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from testbed.schedulers.actions import Tier
 
 
 class Completion(NamedTuple):
-    """A job left by itself. ``at_s`` is experiment time; ``measured_s`` its running time.
+    """A job left by itself. ``at_s`` is experiment time; ``measured_s`` its
+    running time.
 
-    ``outcome``: ``finished``, or ``killed`` when it failed, with the reason. ``detail`` holds raw
-    metrics (bytes, first and last byte) for ``events.jsonl``.
+    ``outcome``: ``finished``, or ``killed`` when it failed, with the reason.
+    ``detail`` holds raw metrics (bytes, first and last byte) for
+    ``events.jsonl``.
     """
 
     job_id: str
@@ -26,11 +30,15 @@ class Completion(NamedTuple):
 
 
 class StartFailed(Exception):
-    """A backend could not start a job; the message is the reason. The job is killed."""
+    """A backend could not start a job; the message is the reason. The job is
+    killed.
+    """
 
 
 class Backend(Protocol):
-    """A place that jobs run in. Times are experiment seconds since the run began."""
+    """A place that jobs run in. Times are experiment seconds since the run
+    began.
+    """
 
     name: str
 
@@ -39,15 +47,21 @@ class Backend(Protocol):
         ...
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        """Let time pass to ``until_s`` or to the next completions, whichever comes first.
+        """Let time pass to ``until_s`` or to the next completions, whichever
+        comes first.
 
-        Completions at or before ``until_s``, by time, then by id; empty once ``until_s`` is
-        reached. None waits for the next completion and returns empty only if there can be none.
+        Completions at or before ``until_s``, by time, then by id; empty once
+        ``until_s`` is reached. None waits for the next completion and returns
+        empty only if there can be none.
         """
         ...
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
-        """Start a job at ``rate_bps`` per VM (experiment units). Raises StartFailed."""
+    def start(
+        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+    ) -> None:
+        """Start a job at ``rate_bps`` per VM (experiment units). Raises
+        StartFailed.
+        """
         ...
 
     def rescale(self, job_id: str, rate_bps: int) -> None: ...
@@ -57,11 +71,17 @@ class Backend(Protocol):
         ...
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
-        """Resume a preempted job on its nodes; its first ``cost_s`` there make no progress."""
+        """Resume a preempted job on its nodes; its first ``cost_s`` there make
+        no progress.
+        """
         ...
 
-    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
-        """Resume a preempted or running job on (other) nodes; ``cost_s`` as for resuming."""
+    def migrate(
+        self, job_id: str, placement: Placement, cost_s: float, tier: Tier
+    ) -> None:
+        """Resume a preempted or running job on (other) nodes; ``cost_s`` as for
+        resuming.
+        """
         ...
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:

@@ -1,8 +1,9 @@
 """One event loop for every policy and every backend.
 
-The engine owns the order of things (at equal times: ends, then starts, then arrivals, then by id),
-the ledgers, and the event stream. It asks the policy what to do, checks every placement with the
-independent capacity check, books it, and only then asks the backend.
+The engine owns the order of things (at equal times: ends, then starts, then
+arrivals, then by id), the ledgers, and the event stream. It asks the policy
+what to do, checks every placement with the independent capacity check, books
+it, and only then asks the backend.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from testbed.engine.job_states import (
     visible_of,
 )
 from testbed.engine.outages import Outages
-from testbed.engine.refusals import ActionRefused, refusal, refused_action, refusing
+from testbed.engine.refusals import (
+    ActionRefused,
+    refusal,
+    refused_action,
+    refusing,
+)
 from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
 from testbed.failures import Failure, OnFailure
@@ -42,9 +48,10 @@ Sink = Callable[[events.Event], None]
 class Engine:
     """Runs one policy over one set of jobs on one backend.
 
-    ``jobs``: see :class:`~testbed.engine.job_states.Arrivals`. A job that has ended is forgotten
-    after the step that it ended in, so that a million of them need no more memory than those that
-    are there at a time. ``sink`` None: nobody listens, and no event is made.
+    ``jobs``: see :class:`~testbed.engine.job_states.Arrivals`. A job that has
+    ended is forgotten after the step that it ended in, so that a million of
+    them need no more memory than those that are there at a time. ``sink`` None:
+    nobody listens, and no event is made.
     """
 
     def __init__(
@@ -87,13 +94,17 @@ class Engine:
             act.Reject: self._reject,
             act.Kill: self._kill,
             act.Rescale: self._rescale,
-            act.Preempt: lambda action: self._preempt(action.job_id, action.reason),
+            act.Preempt: lambda action: self._preempt(
+                action.job_id, action.reason
+            ),
             act.Shorten: self._shorten,
             act.Resume: self._resume,
             act.Migrate: self._migrate,
             act.SwitchTier: self._switch_tier,
             act.Wait: self._wait,
-            act.Wake: lambda action: self._at(max(action.at_s, self.now_s), EventPriority.WAKE, ""),
+            act.Wake: lambda action: self._at(
+                max(action.at_s, self.now_s), EventPriority.WAKE, ""
+            ),
         }
 
     @property
@@ -104,25 +115,38 @@ class Engine:
     def waiting_by_arrival(self) -> tuple[str, ...]:
         """Waiting jobs, preempted ones at their old place."""
         if self._out_of_order:
-            order = sorted(self.waiting, key=lambda job_id: self.jobs[job_id].order)
+            order = sorted(
+                self.waiting, key=lambda job_id: self.jobs[job_id].order
+            )
             self.waiting = dict.fromkeys(order)
             self._out_of_order = False
         return tuple(self.waiting)
 
     def run(self) -> None:
-        """Play every job to its end. Whatever interrupts leaves the running ones ``unfinished``."""
+        """Play every job to its end. Whatever interrupts leaves the running
+        ones ``unfinished``.
+        """
         try:
-            step, after_step, jobs, left = self._step, self._after_step, self.jobs, self._left
+            step, after_step, jobs, left = (
+                self._step,
+                self._after_step,
+                self.jobs,
+                self._left,
+            )
             while step():
                 if after_step is not None:
                     after_step(self)
                 while left:
                     del jobs[left.pop()]
         except BaseException as error:
-            self._abandon(type(error).__name__ if str(error) == "" else str(error))
+            self._abandon(
+                type(error).__name__ if str(error) == "" else str(error)
+            )
             raise
         for job_id in list(self.waiting):
-            self._end(self.jobs[job_id], "unfinished", "the policy never started it")
+            self._end(
+                self.jobs[job_id], "unfinished", "the policy never started it"
+            )
         self.emit(events.RunEnded(self.now_s, "completed", ""))
 
     # -- the loop ---------------------------------------------------------------------------
@@ -161,23 +185,34 @@ class Engine:
             self._outages.tell()
         while self._unstarted:
             job_id = self._unstarted.pop(0)
-            self.ask(act.Ended(job_id, "killed", more_at_this_time=bool(self._unstarted)))
-        # Entries of jobs that have left must not keep the run from ending with its last job.
+            self.ask(
+                act.Ended(
+                    job_id, "killed", more_at_this_time=bool(self._unstarted)
+                )
+            )
+        # Entries of jobs that have left must not keep the run from ending with
+        # its last job.
         while timeline and self._stale(*timeline[0]):
             heapq.heappop(timeline)
         return True
 
     def _stale(self, _: float, priority: int, key: str, epoch: int) -> bool:
-        """True if an entry of the timeline belongs to an earlier plan or a job that has left."""
+        """True if an entry of the timeline belongs to an earlier plan or a job
+        that has left.
+        """
         if priority == EventPriority.WAKE:
             return False
         if priority == EventPriority.FAILURE:  # with nobody left to meet it
-            return self._coming.next is None and len(self.jobs) == len(self._left)
+            return self._coming.next is None and len(self.jobs) == len(
+                self._left
+            )
         job = self.jobs.get(key)
         return job is None or job.epoch != epoch
 
     def catch_up(self) -> None:
-        """Make it the backend's time, which goes on while it does what it is asked to."""
+        """Make it the backend's time, which goes on while it does what it is
+        asked to.
+        """
         now_s = self.backend.now_s()
         if now_s > self.now_s:
             self._advance(now_s)
@@ -189,7 +224,9 @@ class Engine:
             if reservations.ledgers:
                 reservations.forget_past()
 
-    def _due(self, priority: EventPriority, key: str, epoch: int, at_s: float) -> None:
+    def _due(
+        self, priority: EventPriority, key: str, epoch: int, at_s: float
+    ) -> None:
         if priority is EventPriority.WAKE:
             self.ask(act.Woken(at_s))
             return
@@ -208,7 +245,9 @@ class Engine:
                 self.kill(key, events.OUTLASTED)
                 self.ask(act.Ended(key, "killed"))
 
-    def _at(self, at_s: float, priority: EventPriority, key: str, epoch: int = 0) -> None:
+    def _at(
+        self, at_s: float, priority: EventPriority, key: str, epoch: int = 0
+    ) -> None:
         heapq.heappush(self._timeline, (at_s, priority.value, key, epoch))
 
     def ask(self, event: act.PolicyEvent) -> None:
@@ -216,11 +255,16 @@ class Engine:
         try:
             actions = self.policy.decide(self._view, event)
         except EmbedderFailed as error:
-            sentence = refusal(self.policy.name, self.now_s, event, error.message)
+            sentence = refusal(
+                self.policy.name, self.now_s, event, error.message
+            )
             raise EmbedderFailed(sentence, error.hint) from error
         for number, action in enumerate(actions, 1):
             # Decided together with a start that the backend could not make.
-            if self._unstarted and getattr(action, "job_id", None) in self._unstarted:
+            if (
+                self._unstarted
+                and getattr(action, "job_id", None) in self._unstarted
+            ):
                 continue
             try:
                 does[type(action)](action)
@@ -233,25 +277,34 @@ class Engine:
 
     def _arrive(self, request: JobRequest) -> None:
         if request.id in self.jobs:
-            raise ValueError(f"job {request.id} is submitted while another of that name is here")
+            raise ValueError(
+                f"job {request.id} is submitted while another of that name is here"
+            )
         self._arrived += 1
         if request.submit_s != self.now_s:
             request = replace(request, submit_s=self.now_s)
-        open_book = request.true_duration_s is None and request.demand.cpu_estimate is None
+        open_book = (
+            request.true_duration_s is None
+            and request.demand.cpu_estimate is None
+        )
         visible = request if open_book else visible_of(request)
         self.jobs[request.id] = JobState(request, visible, self._arrived)
         self.waiting[request.id] = None
         if request.bandwidth_bps > self.largest_bps:  # noqa: PLR1730 - the call costs
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
-            self._sink(events.JobSubmitted(self.now_s, events.JobRecord(request.to_json)))
+            self._sink(
+                events.JobSubmitted(
+                    self.now_s, events.JobRecord(request.to_json)
+                )
+            )
         self.ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
         """Records all of them before the policy is notified of the first.
 
-        The backend is done with every one: what a policy decides about the first must not concern
-        the second, though that ended a moment later.
+        The backend is done with every one: what a policy decides about the
+        first must not concern the second, though that ended a moment later.
         """
         gone: list[act.Ended] = []
         for done in completions:
@@ -260,8 +313,13 @@ class Engine:
                 self._advance(done.at_s)
                 detail = done.detail
                 if self._charging is not None:
-                    detail = {**(detail or {}), **self._price(self._charging, done)}
-                self._end(job, done.outcome, done.reason, done.measured_s, detail)
+                    detail = {
+                        **(detail or {}),
+                        **self._price(self._charging, done),
+                    }
+                self._end(
+                    job, done.outcome, done.reason, done.measured_s, detail
+                )
                 gone.append(act.Ended(done.job_id, done.outcome))
         last = gone.pop() if gone else None
         for ended in gone:
@@ -274,10 +332,16 @@ class Engine:
         request = self.jobs[done.job_id].request
         due_s = request.deadline_at_s
         # Rounding of a sum of floats decides no deadline.
-        late = due_s is not None and done.at_s > due_s + 1e-9 * max(1.0, abs(due_s))
+        late = due_s is not None and done.at_s > due_s + 1e-9 * max(
+            1.0, abs(due_s)
+        )
         if done.outcome != "finished" or late:
             return {}
-        return {"price": policy.price(request, done.measured_s or request.duration_s)}
+        return {
+            "price": policy.price(
+                request, done.measured_s or request.duration_s
+            )
+        }
 
     def kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]
@@ -305,7 +369,14 @@ class Engine:
         self._left.append(job_id)
         if self._sink is not None:
             self._sink(
-                events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail or {})
+                events.JobEnded(
+                    self.now_s,
+                    job_id,
+                    outcome,
+                    reason,
+                    measured_s,
+                    detail or {},
+                )
             )
         if self._outages.lasting and outcome != "unfinished":
             self._outages.retry()
@@ -313,7 +384,8 @@ class Engine:
             self._coming.after(job_id, self.now_s)
 
     def _abandon(self, reason: str) -> None:
-        # The backend's time may be later than the last decision; one that is gone has none.
+        # The backend's time may be later than the last decision; one that is
+        # gone has none.
         with suppress(RunFailed, OSError):
             self._advance(self.backend.now_s())
         for job in self.jobs.values():
@@ -323,18 +395,24 @@ class Engine:
     # -- actions of policies ---------------------------------------------------------------
 
     def _kill(self, action: act.Kill) -> None:
-        self._require(action.job_id, "waiting", "reserved", "running", "preempted")
+        self._require(
+            action.job_id, "waiting", "reserved", "running", "preempted"
+        )
         self.kill(action.job_id, action.reason)
 
     def _reject(self, action: act.Reject) -> None:
-        self._end(self._require(action.job_id, "waiting"), "rejected", action.reason)
+        self._end(
+            self._require(action.job_id, "waiting"), "rejected", action.reason
+        )
 
     def _start(self, action: act.Start) -> None:
         job = self.jobs.get(action.job_id)
         if job is None or job.phase != "waiting":
             job = self._require(action.job_id, "waiting")
         job_id, placement, rate_bps, end_s, kill_at_end, job.tier = action
-        self.reservations.reserve(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
+        self.reservations.reserve(
+            job.request, placement, rate_bps, job.tier, self.now_s, end_s
+        )
         job.placement, job.rate_bps = placement, rate_bps
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
@@ -345,7 +423,9 @@ class Engine:
 
     def _reserve(self, action: act.Reserve) -> None:
         job = self._require(action.job_id, "waiting")
-        self._hold(job, action.placement, action.rate_bps, action.start_s, action.end_s)
+        self._hold(
+            job, action.placement, action.rate_bps, action.start_s, action.end_s
+        )
         self.emit(self._reserved(job, action.start_s, action.end_s))
         job.phase, job.pending = "reserved", action
         self.waiting.pop(action.job_id, None)
@@ -353,7 +433,9 @@ class Engine:
         if action.kill_at_end:
             self._at(action.end_s, EventPriority.END, action.job_id, job.epoch)
 
-    def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
+    def _reserved(
+        self, job: JobState, start_s: float, end_s: float | None
+    ) -> events.JobReserved:
         """The event of a job's reservation."""
         request, rate_bps, placement = job.request, job.rate_bps, job.placed()
         best_effort = request.is_best_effort(rate_bps)
@@ -363,7 +445,9 @@ class Engine:
             start_s,
             end_s,
             rate_bps,
-            None if best_effort else request.demand.estimate_s(request, rate_bps),
+            None
+            if best_effort
+            else request.demand.estimate_s(request, rate_bps),
             placement.root,
             list(map(list, placement.vms_on)),
             self.links(placement, rate_bps),
@@ -379,7 +463,9 @@ class Engine:
         end_s: float | None,
     ) -> None:
         """Checks a placement independently, then reserves it in the job's tier."""
-        self.reservations.reserve(job.request, placement, rate_bps, job.tier, start_s, end_s)
+        self.reservations.reserve(
+            job.request, placement, rate_bps, job.tier, start_s, end_s
+        )
         job.placement, job.rate_bps = placement, rate_bps
 
     def _launch(self, job: JobState, placement: Placement) -> None:
@@ -396,7 +482,9 @@ class Engine:
             return
         self.catch_up()
         if self._sink is not None:
-            self._sink(events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier))
+            self._sink(
+                events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier)
+            )
         if self._outages.lasting:
             self._outages.started(job)
 
@@ -416,7 +504,9 @@ class Engine:
             self._outages.retry()
 
     def _shorten(self, action: act.Shorten) -> None:
-        """Gives a running job's reservation an earlier end, where the job is preempted."""
+        """Gives a running job's reservation an earlier end, where the job is
+        preempted.
+        """
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, "running")
         with refusing():
@@ -427,7 +517,9 @@ class Engine:
         self.emit(events.JobShortened(self.now_s, job_id, until_s, reason))
 
     def _preempt(self, job_id: str, reason: str) -> None:
-        """Takes a job off its nodes with its progress. It waits at its place by arrival."""
+        """Takes a job off its nodes with its progress. It waits at its place by
+        arrival.
+        """
         job = self._require(job_id, "running")
         self._outages.left(job_id)
         self.backend.preempt(job_id)
@@ -439,7 +531,9 @@ class Engine:
         self.emit(events.JobPreempted(self.now_s, job_id, reason))
 
     def requeue(self, job: JobState, reason: str) -> None:
-        """A running job gives back what it holds; it waits at its place by arrival, anew."""
+        """A running job gives back what it holds; it waits at its place by
+        arrival, anew.
+        """
         job_id = job.request.id
         self.backend.kill(job_id)
         self._give_back(job)
@@ -502,7 +596,11 @@ class Engine:
             job.last_wait = action
             self.emit(
                 events.JobWaits(
-                    self.now_s, action.job_id, action.reason, list(action.behind), action.until_s
+                    self.now_s,
+                    action.job_id,
+                    action.reason,
+                    list(action.behind),
+                    action.until_s,
                 )
             )
 
@@ -513,7 +611,10 @@ class Engine:
         job.epoch += 1
 
     def _run_again(
-        self, job: JobState, placement: Placement, action: act.Resume | act.Migrate
+        self,
+        job: JobState,
+        placement: Placement,
+        action: act.Resume | act.Migrate,
     ) -> None:
         """Reserves a placement for a job that has run before, from now on."""
         job_id, end_s = action.job_id, action.reserve_until_s
@@ -528,7 +629,11 @@ class Engine:
     def _require(self, job_id: str, *phases: Phase) -> JobState:
         job = self.jobs.get(job_id)
         if job is None or job.phase not in phases:
-            state = "not there (not yet, or no longer)" if job is None else job.phase
+            state = (
+                "not there (not yet, or no longer)"
+                if job is None
+                else job.phase
+            )
             wanted = " or ".join(phases)
             raise ActionRefused(f"job {job_id} is {state}, not {wanted}")
         return job
@@ -536,7 +641,9 @@ class Engine:
     def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
         if not rate_bps or not len(self.datacentre.link_capacity_bps):
             return []
-        need = hose_bps(tree_of(self.datacentre, placement.root), placement, rate_bps)
+        need = hose_bps(
+            tree_of(self.datacentre, placement.root), placement, rate_bps
+        )
         return [[link, bps] for link, bps in sorted(need.items())]
 
     def emit(self, event: events.Event) -> None:

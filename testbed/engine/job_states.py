@@ -1,4 +1,6 @@
-"""Arrivals and states of jobs in the engine, and the view that policies decide from."""
+"""Arrivals and states of jobs in the engine, and the view that policies decide
+from.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,11 @@ class EventPriority(IntEnum):
 class JobState:
     """A job inside the engine.
 
-    ``visible`` is the request as policies may know it; ``order`` its place by arrival, from 1.
-    ``left`` is where a preempted job was, ``tier`` where it runs or ran; ``epoch`` invalidates
-    timers of an earlier plan; ``last_wait`` is the last wait reason; ``yields_to`` names the jobs
-    for which its reservation was shortened.
+    ``visible`` is the request as policies may know it; ``order`` its place by
+    arrival, from 1. ``left`` is where a preempted job was, ``tier`` where it
+    runs or ran; ``epoch`` invalidates timers of an earlier plan; ``last_wait``
+    is the last wait reason; ``yields_to`` names the jobs for which its
+    reservation was shortened.
     """
 
     request: JobRequest
@@ -64,7 +67,9 @@ class JobState:
 
 
 def visible_of(request: JobRequest) -> JobRequest:
-    """The request as policies may know it: the truth behind its estimates stays hidden."""
+    """The request as policies may know it: the truth behind its estimates stays
+    hidden.
+    """
     if request.demand.cpu_estimate is not None:
         request = replace(request, demand=request.demand.as_estimated())
     if request.true_duration_s is not None:
@@ -76,11 +81,13 @@ def visible_of(request: JobRequest) -> JobRequest:
 
 
 class Arrivals:
-    """Jobs by time of submission, then by id; ``next`` is the first of them, None at the end.
+    """Jobs by time of submission, then by id; ``next`` is the first of them,
+    None at the end.
 
-    A job with ``after`` comes when that one has left, and not before its own time. The jobs of a
-    :class:`~jobs.request.JobStream` or an iterator are read one by one as the run proceeds, so that
-    a million of them need no memory; any other jobs may be in any order.
+    A job with ``after`` comes when that one has left, and not before its own
+    time. The jobs of a :class:`~jobs.request.JobStream` or an iterator are read
+    one by one as the run proceeds, so that a million of them need no memory;
+    any other jobs may be in any order.
     """
 
     def __init__(self, jobs: Iterable[JobRequest]) -> None:
@@ -100,7 +107,11 @@ class Arrivals:
         job = self.next
         if job is None:
             return False
-        return (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (at_s, priority, key)
+        return (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (
+            at_s,
+            priority,
+            key,
+        )
 
     def step(self) -> None:
         """Replaces ``next``, which has arrived, by its successor."""
@@ -117,7 +128,9 @@ class Arrivals:
         """Lets the followers of a job that has left come."""
         for job in self.followers.pop(job_id, ()):
             at_s = max(now_s, job.submit_s)
-            heapq.heappush(self._set, (at_s, job.id, replace(job, submit_s=at_s)))
+            heapq.heappush(
+                self._set, (at_s, job.id, replace(job, submit_s=at_s))
+            )
         self._choose()
 
     def _choose(self) -> None:
@@ -145,7 +158,9 @@ class Arrivals:
 
 
 def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
-    """Jobs, those of one instant sorted by id. Raises ValueError if one is out of order."""
+    """Jobs, those of one instant sorted by id. Raises ValueError if one is out
+    of order.
+    """
     together: list[JobRequest] = []
     for job in jobs:
         if together and job.submit_s != together[0].submit_s:

@@ -1,10 +1,11 @@
 """Lost links and servers during a run, and the jobs that they stop.
 
-A running job whose tree has lost a link on the paths between its VMs moves to the first other root
-that has room, with its VMs where they are. Where none has, its policy's
-:data:`~testbed.failures.OnFailure` says what becomes of it. A job that waits for its link is tried
-again whenever something is freed. A reservation for later moves too; if it cannot, the same is
-decided when its time comes.
+A running job whose tree has lost a link on the paths between its VMs moves to
+the first other root that has room, with its VMs where they are. Where none has,
+its policy's :data:`~testbed.failures.OnFailure` says what becomes of it. A job
+that waits for its link is tried again whenever something is freed. A
+reservation for later moves too; if it cannot, the same is decided when its time
+comes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class Outages:
     """The failures of one run: those to come, and those that last."""
 
     def __init__(
-        self, engine: Engine, failures: tuple[Failure, ...], on_failure: OnFailure
+        self,
+        engine: Engine,
+        failures: tuple[Failure, ...],
+        on_failure: OnFailure,
     ) -> None:
         self._engine = engine
         self._on_failure = on_failure
@@ -37,15 +41,20 @@ class Outages:
         self._links: set[int] = set()
         self._servers: set[int] = set()
         self._cut: dict[str, None] = {}
-        # Jobs that were stopped, and whether they wait again: the policy has to hear of them.
+        # Jobs that were stopped, and whether they wait again: the policy has to
+        # hear of them.
         self.untold: list[tuple[str, bool]] = []
 
     def due(self, number: int) -> None:
-        """Bring the failure of that number about, and see to the jobs that it concerns."""
+        """Bring the failure of that number about, and see to the jobs that it
+        concerns.
+        """
         failure, engine = self.failures[number], self._engine
         engine.backend.fail(failure)
         engine.catch_up()
-        lost = self._servers if failure.kind.startswith("server") else self._links
+        lost = (
+            self._servers if failure.kind.startswith("server") else self._links
+        )
         restored = failure.kind in ("link_restored", "server_restored")
         if failure.kind in ("link_failed", "server_failed"):
             lost.add(failure.part)
@@ -65,34 +74,46 @@ class Outages:
             engine.ask(act.Restored())
 
     def started(self, job: JobState) -> None:
-        """See to a job that starts while something is lost; :meth:`tell` is for the caller."""
+        """See to a job that starts while something is lost; :meth:`tell` is for
+        the caller.
+        """
         if job.phase == "running" and self._lacks_server(job):
             self._stop(job, self._server_text(job))
         elif job.phase == "running" and self._lacks_link(job):
             self._reroute(job)
 
     def retry(self) -> None:
-        """Reconnect jobs that wait for a link: over their own paths, or below another root."""
+        """Reconnect jobs that wait for a link: over their own paths, or below
+        another root.
+        """
         for job_id in list(self._cut):
             job = self._engine.jobs.get(job_id)
             if job is None or job.phase != "running":
                 del self._cut[job_id]
-            elif not self._lacks_link(job) or not isinstance(self._moved(job), str):
+            elif not self._lacks_link(job) or not isinstance(
+                self._moved(job), str
+            ):
                 self._reconnect(job)
 
     def left(self, job_id: str) -> None:
-        """A job that is cut leaves its nodes: wherever it comes next has all its links."""
+        """A job that is cut leaves its nodes: wherever it comes next has all
+        its links.
+        """
         if job_id in self._cut:
             del self._cut[job_id]
             self._engine.backend.reconnect(job_id)
 
     def give_up(self) -> bool:
-        """End the jobs that run, if all of them wait for links that nothing brings back.
+        """End the jobs that run, if all of them wait for links that nothing
+        brings back.
 
-        The caller knows that nothing else is to come. False if some job still gets on.
+        The caller knows that nothing else is to come. False if some job still
+        gets on.
         """
         engine = self._engine
-        if not self._cut or not all(job_id in self._cut for job_id in engine.running):
+        if not self._cut or not all(
+            job_id in self._cut for job_id in engine.running
+        ):
             return False
         for job_id in list(engine.running):
             job = engine.jobs[job_id]
@@ -102,7 +123,9 @@ class Outages:
         return True
 
     def tell(self) -> None:
-        """Tell the policy, once all are stopped: of the ends, then of what waits again."""
+        """Tell the policy, once all are stopped: of the ends, then of what
+        waits again.
+        """
         engine = self._engine
         gone = sorted(self.untold, key=itemgetter(1))
         self.untold.clear()
@@ -122,18 +145,28 @@ class Outages:
 
     def _lacks_link(self, job: JobState) -> bool:
         """True if the links that are lost keep some of a job's VMs from others."""
-        return bool(self._links) and job.request.demand.network and bool(self._lost_links(job))
+        return (
+            bool(self._links)
+            and job.request.demand.network
+            and bool(self._lost_links(job))
+        )
 
     def _lost_links(self, job: JobState) -> list[int]:
-        return sorted(self._links & links_used(self._engine.datacentre, job.placed()))
+        return sorted(
+            self._links & links_used(self._engine.datacentre, job.placed())
+        )
 
     def _placed(self, *phases: Phase) -> list[JobState]:
         """Jobs in these phases, by arrival."""
-        found = [job for job in self._engine.jobs.values() if job.phase in phases]
+        found = [
+            job for job in self._engine.jobs.values() if job.phase in phases
+        ]
         return sorted(found, key=lambda job: job.order)
 
     def _link_failed(self) -> None:
-        for job in filter(self._lacks_link, self._placed("running", "reserved")):
+        for job in filter(
+            self._lacks_link, self._placed("running", "reserved")
+        ):
             if job.phase == "reserved":
                 self._moved(job)
             elif job.request.id not in self._cut:
@@ -158,7 +191,9 @@ class Outages:
         self._engine.emit(events.JobCut(self._engine.now_s, job_id, reason))
 
     def _moved(self, job: JobState) -> Placement | str:
-        """The job's placement below another root; the reason where there is none."""
+        """The job's placement below another root; the reason where there is
+        none.
+        """
         engine, job_id = self._engine, job.request.id
         ledger = engine.reservations.ledger(job.tier)
         if job_id not in ledger.holdings():
@@ -168,12 +203,16 @@ class Outages:
             return moved
         text, job.placement = self._link_text(job), moved
         if job.pending is not None:
-            job.pending = act.Reserve(**{**vars(job.pending), "placement": moved})
+            job.pending = act.Reserve(
+                **{**vars(job.pending), "placement": moved}
+            )
         else:
             engine.backend.reroot(job_id, moved)
             engine.catch_up()
         links = engine.links(moved, job.rate_bps)
-        engine.emit(events.JobRerooted(engine.now_s, job_id, text, moved.root, links))
+        engine.emit(
+            events.JobRerooted(engine.now_s, job_id, text, moved.root, links)
+        )
         return moved
 
     def _reconnect(self, job: JobState) -> None:
@@ -202,7 +241,11 @@ class Outages:
 
     def _server_text(self, job: JobState) -> str:
         names = self._engine.datacentre.names
-        lost = [names[server] for server, _ in job.placed().vms_on if server in self._servers]
+        lost = [
+            names[server]
+            for server, _ in job.placed().vms_on
+            if server in self._servers
+        ]
         return f"{', '.join(lost)} {'are' if len(lost) > 1 else 'is'} lost"
 
 

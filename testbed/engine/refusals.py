@@ -1,4 +1,6 @@
-"""Refused actions of policies, in sentences: policy, time, occasion, action, reason."""
+"""Refused actions of policies, in sentences: policy, time, occasion, action,
+reason.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from testbed.units import human_bandwidth
 class ActionRefused(RunFailed):
     """An action that cannot be carried out; the message is the reason alone.
 
-    The engine adds the rest (:func:`refusal`). Whoever raises it has changed nothing by the action.
+    The engine adds the rest (:func:`refusal`). Whoever raises it has changed
+    nothing by the action.
     """
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Makes what a ledger says against an action, having changed nothing, a refusal of it."""
+    """Makes what a ledger says against an action, having changed nothing, a
+    refusal of it.
+    """
     try:
         yield
     except (ValueError, LookupError, OverflowError) as error:

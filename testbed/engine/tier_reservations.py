@@ -1,13 +1,14 @@
 """Reservations in each tier of the nodes; every placement is checked first.
 
-The foreground has the slots and the links. The background has as many slots again and no links:
-its VMs run on what CPU the foreground leaves (CMBF, Section 4.2), so nothing in it may reserve
-bandwidth.
+The foreground has the slots and the links. The background has as many slots
+again and no links: its VMs run on what CPU the foreground leaves (CMBF, Section
+4.2), so nothing in it may reserve bandwidth.
 
-A tier without links in which everything is held from now on until it is given back needs no
-calendar: :class:`SlotCounters` are enough. The first thing that they cannot represent (a
-reservation with an end, a question about the future, a look at the ledger) makes the tier a
-:class:`~testbed.reservation.ledger.Ledger` for good.
+A tier without links in which everything is held from now on until it is given
+back needs no calendar: :class:`SlotCounters` are enough. The first thing that
+they cannot represent (a reservation with an end, a question about the future, a
+look at the ledger) makes the tier a :class:`~testbed.reservation.ledger.Ledger`
+for good.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from topologies.datacentre import DataCentre
 
 
 class SlotCounters:
-    """Slots held from now on until they are given back, on servers without links."""
+    """Slots held from now on until they are given back, on servers without
+    links.
+    """
 
     def __init__(self, datacentre: DataCentre) -> None:
         self.free: list[int] = datacentre.slots.tolist()
@@ -36,8 +39,12 @@ class SlotCounters:
         self._datacentre = datacentre
         self._roots = {tree.root for tree in datacentre.trees}
 
-    def reserve(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
-        """Check and hold a placement; False, changing nothing, where anything is wrong with it."""
+    def reserve(
+        self, job_id: str, n_vms: int, placement: Placement, rate_bps: int
+    ) -> bool:
+        """Check and hold a placement; False, changing nothing, where anything
+        is wrong with it.
+        """
         if placement.root not in self._roots or job_id in self.held:
             return False
         processes = placement.processes
@@ -52,7 +59,9 @@ class SlotCounters:
         return True
 
     def _take(self, vms_on: tuple[tuple[int, int], ...], n_vms: int) -> bool:
-        """Takes slots as far as nothing is wrong with a placement; True if nothing is."""
+        """Takes slots as far as nothing is wrong with a placement; True if
+        nothing is.
+        """
         free, before, placed = self.free, -1, 0
         for server, count in vms_on:
             left = free[server] - count
@@ -77,13 +86,17 @@ class SlotCounters:
             free[server] += count
 
     def check(self) -> None:
-        """Recounts free slots from the placements held; raises LedgerBroken on a difference."""
+        """Recounts free slots from the placements held; raises LedgerBroken on
+        a difference.
+        """
         if self.free != self._left() or min(self.free, default=0) < 0:
             raise LedgerBroken("what is free is not what the jobs leave")
 
 
 class SingleSlotCounters(SlotCounters):
-    """The same where every server has one slot, as all clusters of whole nodes do: held or free."""
+    """The same where every server has one slot, as all clusters of whole nodes
+    do: held or free.
+    """
 
     def _take(self, vms_on: tuple[tuple[int, int], ...], n_vms: int) -> bool:
         free, before = self.free, -1
@@ -103,17 +116,24 @@ class SingleSlotCounters(SlotCounters):
 class Reservations:
     """Reservations of both tiers; each holding is in exactly one of them.
 
-    ``now_s`` is kept by the engine. A tier has ``counters`` while they will do (else None), and
-    from then on one of the ``ledgers``.
+    ``now_s`` is kept by the engine. A tier has ``counters`` while they will do
+    (else None), and from then on one of the ``ledgers``.
     """
 
     def __init__(self, datacentre: DataCentre) -> None:
         self._datacentre = datacentre
         self.now_s = 0.0
         self.ledgers: dict[Tier, Ledger] = {}
-        self.counters: dict[Tier, SlotCounters | None] = {"foreground": None, "background": None}
+        self.counters: dict[Tier, SlotCounters | None] = {
+            "foreground": None,
+            "background": None,
+        }
         if not datacentre.n_links and datacentre.memory_mib is None:
-            kind = SingleSlotCounters if (datacentre.slots == 1).all() else SlotCounters
+            kind = (
+                SingleSlotCounters
+                if (datacentre.slots == 1).all()
+                else SlotCounters
+            )
             self.counters = {tier: kind(datacentre) for tier in self.counters}
 
     def ledger(self, tier: Tier = "foreground") -> Ledger:
@@ -122,12 +142,18 @@ class Reservations:
             self.ledgers[tier] = ledger = Ledger(self._datacentre)
             ledger.forget_before(self.now_s)
             counters, self.counters[tier] = self.counters[tier], None
-            for job_id, (placement, rate_bps) in counters.held.items() if counters else ():
+            for job_id, (placement, rate_bps) in (
+                counters.held.items() if counters else ()
+            ):
                 ledger.reserve(job_id, placement, rate_bps, self.now_s, None)
         return self.ledgers[tier]
 
-    def residual(self, start_s: float, end_s: float | None, tier: Tier) -> Residual:
-        """The least that is free in a tier at any instant of ``[start_s, end_s)``."""
+    def residual(
+        self, start_s: float, end_s: float | None, tier: Tier
+    ) -> Residual:
+        """The least that is free in a tier at any instant of ``[start_s,
+        end_s)``.
+        """
         counters = self.counters[tier]
         if counters is not None and start_s == self.now_s:
             links = np.zeros(0, dtype=np.int64)
@@ -143,22 +169,30 @@ class Reservations:
         start_s: float,
         end_s: float | None,
     ) -> None:
-        """Checks a placement independently, then reserves it. Raises ActionRefused."""
+        """Checks a placement independently, then reserves it. Raises
+        ActionRefused.
+        """
         job_id, n_vms, size = job.id, job.n_vms, ONE_SLOT
         if rate_bps and tier == "background":
-            raise ActionRefused(f"{rate_bps} bit/s asked in the background, which has no links")
+            raise ActionRefused(
+                f"{rate_bps} bit/s asked in the background, which has no links"
+            )
         demand = job.demand
         if demand.cores != 1 or demand.memory_mib:
             size = VmSize(demand.cores, demand.memory_mib)
         elif end_s is None and start_s == self.now_s:
             # The common case of long traces, in as few steps as it takes.
             counters = self.counters[tier]
-            if counters is not None and counters.reserve(job_id, n_vms, placement, rate_bps):
+            if counters is not None and counters.reserve(
+                job_id, n_vms, placement, rate_bps
+            ):
                 return
         ledger = self.ledger(tier)
         with refusing():
             free = ledger.free_at(placement, rate_bps, start_s, end_s, size)
-            wrong = check_placement(self._datacentre, free, placement, n_vms, rate_bps, size)
+            wrong = check_placement(
+                self._datacentre, free, placement, n_vms, rate_bps, size
+            )
             if wrong:
                 raise ActionRefused(f"{tier}: {'; '.join(wrong)}")
             ledger.reserve(job_id, placement, rate_bps, start_s, end_s, size)
@@ -171,7 +205,9 @@ class Reservations:
         else:
             self.ledger(tier).release(job_id, at_s)
 
-    def set_lost(self, servers: Collection[int], links: Collection[int]) -> None:
+    def set_lost(
+        self, servers: Collection[int], links: Collection[int]
+    ) -> None:
         """These, and no others, have nothing free from now on in either tier."""
         for tier in self.counters:
             self.ledger(tier).set_lost(servers, links)

@@ -1,1 +1,3 @@
-"""The Python interface: experiments, runs and comparisons as objects for scripts and notebooks."""
+"""The Python interface: experiments, runs and comparisons as objects for
+scripts and notebooks.
+"""

@@ -1,4 +1,4 @@
-"""``testbed.compare``: decisions, jobs and metrics of two runs beside each other, as frames."""
+"""``testbed.compare``: decisions, jobs and metrics of two runs, as frames."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.interface.finished_run import Run
 from testbed.interface.notebook_tables import html_table
-from testbed.results.columns import SUMMARY, Columns
-from testbed.results.comparison import Comparison as PolicyComparison
-from testbed.results.comparison import Difference, paired_folders
-from testbed.results.comparison import compare as compare_policies
-from testbed.results.frames import records_frame, summary_record
-from testbed.results.reading import load_run
+from testbed.record.columns import SUMMARY, Columns
+from testbed.record.comparison import (
+    Difference,
+    PolicyComparison,
+    compare_runs,
+    paired_folders,
+)
+from testbed.record.frames import records_frame, summary_record
+from testbed.record.reading import load_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +44,9 @@ METRICS: Columns = {
     "difference": "Float64",
 }
 _NUMBERS = tuple(
-    name for name, kind in SUMMARY.items() if kind in ("Int64", "Float64") and name != "seed"
+    name
+    for name, kind in SUMMARY.items()
+    if kind in ("Int64", "Float64") and name != "seed"
 )
 SHOWN = (
     "finished", "rejected", "success_rate", "vm_utilisation", "link_utilisation", "wait_mean_s",
@@ -54,22 +59,28 @@ def compare(
 ) -> Comparison:
     """Two runs of the same jobs, each as a :class:`Run` or by its folder.
 
-    Runs of several policies are compared policy by policy. Raises BadInput where they have none in
-    common, and for a folder that is no run's or damaged.
+    Runs of several policies are compared policy by policy. Raises BadInput
+    where they have none in common, and for a folder that is no run's or
+    damaged.
     """
-    pairs = paired_folders(_folder(first), _folder(second))
-    return Comparison([compare_policies(load_run(one), load_run(two)) for one, two in pairs])
+    comparisons = []
+    for folders in paired_folders(_folder(first), _folder(second)):
+        runs = [load_run(folder) for folder in folders]
+        comparisons.append(compare_runs(*runs))
+    return Comparison(comparisons)
 
 
 def _folder(run: Run | str | os.PathLike[str]) -> Path:
-    return run.folder if isinstance(run, Run) else Path(run)
+    if isinstance(run, Run):
+        return run.folder
+    return Path(run)
 
 
 class Comparison:
     """Two runs beside each other. Made by :func:`compare`.
 
-    In ``jobs`` and ``metrics`` the columns ``first`` and ``second`` name what is compared: policy
-    and backend.
+    In ``jobs`` and ``metrics`` the columns ``first`` and ``second`` name what
+    is compared: policy and backend.
     """
 
     def __init__(self, pairs: list[PolicyComparison]) -> None:
@@ -77,13 +88,22 @@ class Comparison:
 
     @property
     def same_decisions(self) -> bool:
-        """The policies did the same to the same jobs in the same order, at whatever times."""
+        """True if the policies did the same to the same jobs in one order.
+
+        Times do not count.
+        """
         return all(pair.same_decisions for pair in self._pairs)
 
     @property
     def first_difference(self) -> Difference | None:
-        """The first decision that differs: its ``place``, ``first`` and ``second``; None: none."""
-        return next((p.difference for p in self._pairs if p.difference is not None), None)
+        """The first decision that differs: ``place``, ``first``, ``second``.
+
+        None where none does.
+        """
+        for pair in self._pairs:
+            if pair.difference is not None:
+                return pair.difference
+        return None
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -92,36 +112,42 @@ class Comparison:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row a number of the summaries; ``difference`` is the second less the first."""
+        """One row a number of the summaries, and the second less the first."""
         return records_frame(self._metric_records(), METRICS)
 
     def _job_records(self) -> Iterator[dict[str, Any]]:
         for pair in self._pairs:
             for job in pair.jobs:
-                both = {
-                    f"{name}_{which}": values[place]
-                    for name, values in (
-                        ("outcome", job.outcomes),
-                        ("measured_s", job.measured_s),
-                        ("end_s", job.end_s),
-                    )
-                    for place, which in enumerate(("first", "second"))
-                }
-                own = {"job_id": job.job_id, "completion_difference": job.completion_difference}
-                yield _named(pair) | both | own
+                record: dict[str, Any] = dict(_named(pair))
+                record["job_id"] = job.job_id
+                record["completion_difference"] = job.completion_difference
+                for place, which in enumerate(("first", "second")):
+                    record[f"outcome_{which}"] = job.outcomes[place]
+                    record[f"measured_s_{which}"] = job.measured_s[place]
+                    record[f"end_s_{which}"] = job.end_s[place]
+                yield record
 
     def _metric_records(self) -> Iterator[dict[str, Any]]:
         for pair in self._pairs:
-            one, two = (summary_record(summary.to_json()) for summary in pair.summaries)
+            first = summary_record(pair.summaries[0].to_json())
+            second = summary_record(pair.summaries[1].to_json())
             for metric in _NUMBERS:
-                values = one[metric], two[metric]
-                both = dict(zip(("value_first", "value_second"), values, strict=True))
-                apart = None if None in values else values[1] - values[0]
-                yield _named(pair) | both | {"metric": metric, "difference": apart}
+                difference = None
+                if first[metric] is not None and second[metric] is not None:
+                    difference = second[metric] - first[metric]
+                yield _named(pair) | {
+                    "metric": metric,
+                    "value_first": first[metric],
+                    "value_second": second[metric],
+                    "difference": difference,
+                }
 
     def sentences(self) -> list[str]:
-        """Sentences on what is the same and what is not, as the command prints them."""
-        return [line for pair in self._pairs for line in pair.sentences()]
+        """Sentences on what is the same and what is not, as the command has."""
+        lines = []
+        for pair in self._pairs:
+            lines += pair.sentences()
+        return lines
 
     def __repr__(self) -> str:
         names = "; ".join(" – ".join(pair.names) for pair in self._pairs)
@@ -137,10 +163,14 @@ def _named(pair: PolicyComparison) -> dict[str, str]:
 
 def _table(pair: PolicyComparison) -> str:
     records = [summary_record(summary.to_json()) for summary in pair.summaries]
-    lines = [[metric, *(_text(record[metric]) for record in records)] for metric in SHOWN]
-    rows = [["metric", *pair.names], *lines]
+    rows = [["metric", *pair.names]]
+    for metric in SHOWN:
+        texts = [_text(record[metric]) for record in records]
+        rows.append([metric, *texts])
     return html_table(rows, " – ".join(pair.names), pair.sentences())
 
 
 def _text(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.6g}"
+    if value is None:
+        return "–"
+    return f"{value:,.6g}"

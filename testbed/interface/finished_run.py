@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import BadInput
 from testbed.interface.notebook_tables import html_table
-from testbed.results import folder as names
-from testbed.results.folder import RunFolder
-from testbed.results.reading import (
-    CHANGED,
+from testbed.record import folder as names
+from testbed.record.folder import RunFolder
+from testbed.record.reading import (
     in_order_of_list,
     load_run,
     policy_folders,
     policy_of,
-    read_json,
 )
+from testbed.record.stored_json import CHANGED, read_json
 from testbed.spec.document import unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from testbed.audit import Audit
+    from testbed.play.playing import RunRecord
+    from testbed.record.job_history import Explanation
+    from testbed.record.reading import Run as LoadedRun
     from testbed.report.pictures import Picture
-    from testbed.results.audit import Audit
-    from testbed.results.job_history import Explanation
-    from testbed.results.reading import Run as LoadedRun
-    from testbed.runs.playing import RunRecord
 
 
 def open_run(folder: str | os.PathLike[str]) -> Run:
@@ -39,17 +38,26 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
     Raises BadInput where there is none, or where the folder is damaged.
     """
     path = Path(folder).absolute()
-    found = in_order_of_list(path, policy_folders(path))
-    parts = [(one, label, None) for one in found if (label := policy_of(one)) is not None]
+    folders = in_order_of_list(path, policy_folders(path))
+    parts = []
+    for policy_folder in folders:
+        label = policy_of(policy_folder)
+        if label is not None:
+            parts.append((policy_folder, label, None))
     if not parts:
-        raise BadInput(f"{found[0] / names.EVENTS} is empty: that run was killed before it began")
+        events = folders[0] / names.EVENTS
+        raise BadInput(
+            f"{events} is empty: that run was killed before it began"
+        )
     return Run(path, parts)
 
 
 class _PolicyRun:
     """One policy's folder; what is read of it is read once."""
 
-    def __init__(self, path: Path, label: str, record: RunRecord | None) -> None:
+    def __init__(
+        self, path: Path, label: str, record: RunRecord | None
+    ) -> None:
         self.path = path
         self.label = label
         self._record = record
@@ -63,43 +71,56 @@ class _PolicyRun:
         """Results, verdicts and audit."""
         if self._record is not None:
             return self._record
-        from testbed.results.audit import audit
-        from testbed.results.tables import Results, stored_verdicts
-        from testbed.runs.playing import RunRecord
+        from testbed.audit import audit
+        from testbed.play.playing import RunRecord
+        from testbed.record.conclusion import Results
+        from testbed.record.verdicts import stored_verdicts
 
         run = self.loaded
-        results = Results(self.path, run.rows, run.summary, stored_verdicts(run))
-        return RunRecord(RunFolder.open(self.path), self.label, results, audit(self.path))
+        verdicts = stored_verdicts(run)
+        results = Results(self.path, run.rows, run.summary, verdicts)
+        folder = RunFolder.open(self.path)
+        return RunRecord(folder, self.label, results, audit(self.path))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The content of ``summary.json``, or what it would be."""
         stored = read_json(self.path / names.SUMMARY)
-        return stored if isinstance(stored, dict) else self.record.results.to_json()
+        if isinstance(stored, dict):
+            return stored
+        # An interrupted run has none.
+        return self.record.results.to_json()
 
     @cached_property
     def pictures(self) -> dict[str, Picture]:
+        from testbed.record.verdicts import stored_verdicts
         from testbed.report.pictures import pictures
-        from testbed.results.tables import stored_verdicts
 
-        return {one.kind: one for one in pictures(self.loaded, stored_verdicts(self.loaded))}
+        verdicts = stored_verdicts(self.loaded)
+        made = pictures(self.loaded, verdicts)
+        return {picture.kind: picture for picture in made}
 
 
 class Run:
-    """A run of one or several policies. Made by ``simulate``, ``run`` and :func:`open_run`.
+    """A run of one or several policies.
 
-    ``jobs``, ``links``, ``events`` and ``summary`` are pandas frames of all its policies, by their
-    column ``policy``. They are read when they are first asked for, and kept: copy one before you
-    change it. ``run["fcfs"]`` is the run of one policy.
+    Made by ``simulate``, ``run`` and :func:`open_run`.
+
+    ``jobs``, ``links``, ``events`` and ``summary`` are pandas frames of all its
+    policies, by their column ``policy``. They are read when they are first
+    asked for, and kept: copy one before you change it. ``run["fcfs"]`` is the
+    run of one policy.
     """
 
-    def __init__(self, folder: Path, parts: Iterable[tuple[Path, str, RunRecord | None]]) -> None:
+    def __init__(
+        self, folder: Path, parts: Iterable[tuple[Path, str, RunRecord | None]]
+    ) -> None:
         self._folder = folder
         self._parts = [_PolicyRun(*part) for part in parts]
 
     @property
     def folder(self) -> Path:
-        """Where it lies, with its report and everything it is made of."""
+        """The run's folder, with its report and everything it is made of."""
         return self._folder
 
     @property
@@ -108,15 +129,21 @@ class Run:
         return tuple(part.label for part in self._parts)
 
     def __getitem__(self, policy: str) -> Run:
-        """The run of one policy, by its label or its folder's name. Raises BadInput."""
-        found = [part for part in self._parts if part.label == policy]
-        if len(found) != 1:
-            found = [part for part in self._parts if part.path.name == policy] or found
-        if not found:
+        """The run of one policy, by its label or its folder's name.
+
+        Raises BadInput.
+        """
+        by_label = [part for part in self._parts if part.label == policy]
+        by_folder = [part for part in self._parts if part.path.name == policy]
+        parts = by_label
+        # Labels of one policy with two settings may be the same.
+        if by_folder and len(by_label) != 1:
+            parts = by_folder
+        if not parts:
             raise BadInput(unknown_name("policy", str(policy), self.policies))
-        one = Run(found[0].path, ())
-        one._parts = found[:1]
-        return one
+        run = Run(parts[0].path, ())
+        run._parts = parts[:1]
+        return run
 
     # -- tables
 
@@ -127,19 +154,25 @@ class Run:
 
     @cached_property
     def links(self) -> pd.DataFrame:
-        """Bandwidth reserved and sent on each link over time: ``policy`` and ``links.csv``."""
+        """Bandwidth reserved and sent on each link over time (``links.csv``)."""
         return self._table("links")
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """One row an event, a column for each field of any; lists and objects as JSON text."""
+        """One row an event, a column for each field of any.
+
+        Lists and objects are JSON text.
+        """
         return self._table("events")
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """One row a policy: ``summary.json``, its nested values as ``estimate_ratio.median``."""
-        from testbed.results.columns import SUMMARY
-        from testbed.results.frames import records_frame, summary_record
+        """One row a policy: ``summary.json``.
+
+        Its nested values are named as ``estimate_ratio.median``.
+        """
+        from testbed.record.columns import SUMMARY
+        from testbed.record.frames import records_frame, summary_record
 
         records = [summary_record(part.summary) for part in self._parts]
         try:
@@ -149,7 +182,7 @@ class Run:
             raise BadInput(f"{where}: damaged: {error}", CHANGED) from error
 
     def _table(self, table: str) -> pd.DataFrame:
-        from testbed.results.frames import table_frame
+        from testbed.record.frames import table_frame
 
         return table_frame([part.path for part in self._parts], table)
 
@@ -162,31 +195,44 @@ class Run:
 
     def sentences(self) -> list[str]:
         """The verdicts in words, as the commands print them."""
-        several = len(self._parts) > 1
-        return [
-            f"{part.label}: {line}" if several else line
-            for part in self._parts
-            for line in part.record.sentences()
-        ]
+        lines: list[str] = []
+        for part in self._parts:
+            prefix = ""
+            if len(self._parts) > 1:
+                prefix = f"{part.label}: "
+            for line in part.record.sentences():
+                lines.append(f"{prefix}{line}")
+        return lines
 
     def audit(self) -> tuple[Audit, ...]:
-        """The run's invariants, proved from its events: one result a policy, and for the list."""
-        from testbed.results.audit import audit_all
+        """The run's invariants, proved from its events.
+
+        One result a policy, and one for the list above several.
+        """
+        from testbed.audit import audit_all
 
         return tuple(audit_all(self._folder))
 
     def explain(self, job: str) -> tuple[Explanation, ...]:
-        """The reasons of a job's wait, by each policy. Raises BadInput for an unknown job."""
-        from testbed.results.job_history import explained
-        from testbed.results.reading import stream_events
+        """The reasons of a job's wait, by each policy.
 
-        return tuple(explained(stream_events(p.path / names.EVENTS), job) for p in self._parts)
+        Raises BadInput for an unknown job.
+        """
+        from testbed.record.event_file import stream_events
+        from testbed.record.job_history import explained
+
+        explanations = []
+        for part in self._parts:
+            history = stream_events(part.path / names.EVENTS)
+            explanations.append(explained(history, job))
+        return tuple(explanations)
 
     @property
     def report(self) -> Path:
         """Its page for people, written if it is not there."""
         path = self._folder / names.REPORT
-        if not path.is_file():  # a run of several policies has only theirs at its end
+        # A run of several policies has only their own pages at its end.
+        if not path.is_file():
             from testbed.report.page import write_report
 
             write_report(RunFolder.open(self._folder))
@@ -197,21 +243,34 @@ class Run:
     @property
     def pictures(self) -> tuple[str, ...]:
         """The names of the pictures that :meth:`plot` draws of this run."""
-        return tuple(dict.fromkeys(kind for part in self._parts for kind in part.pictures))
+        kinds: dict[str, None] = {}
+        for part in self._parts:
+            kinds |= dict.fromkeys(part.pictures)
+        return tuple(kinds)
 
     def plot(self, picture: str | None = None) -> Figure:
-        """A picture of the report as a matplotlib figure; without a name that of the jobs.
+        """A picture of the report as a matplotlib figure.
 
-        Raises BadInput for an unknown name, and for a run of several policies: choose one.
+        Without a name it is that of the jobs. Raises BadInput for an unknown
+        name, and for a run of several policies: choose one.
         """
         if len(self._parts) != 1:
             hint = f'run["{self._parts[0].label}"].plot()'
-            raise BadInput(f"a picture shows one policy, this run has {len(self._parts)}", hint)
+            raise BadInput(
+                f"a picture shows one policy, this run has {len(self._parts)}",
+                hint,
+            )
         known = self._parts[0].pictures
         if picture is None:
-            picture = next((name for name in ("gantt", "occupancy") if name in known), "")
+            picture = ""
+            # Many jobs are drawn as what they occupy, and none not at all.
+            for name in ("occupancy", "gantt"):
+                if name in known:
+                    picture = name
         if picture not in known:
-            raise BadInput(unknown_name("picture", picture, tuple(known) or ("none",)))
+            raise BadInput(
+                unknown_name("picture", picture, tuple(known) or ("none",))
+            )
         from testbed.report.plot_style import PAPER
 
         made = known[picture].draw()

@@ -1,4 +1,4 @@
-"""``testbed.load``: an experiment from a file or a dictionary, to be simulated, run and planned."""
+"""``testbed.load``: an experiment, to be simulated, run and planned."""
 
 from __future__ import annotations
 
@@ -12,9 +12,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from testbed.errors import BadInput, MachineCannot
 from testbed.interface.finished_run import Run
 from testbed.plan.network_plan import check_prefix
-from testbed.results.folder import RunFolder, Sink
-from testbed.runs.playing import CSV, Progress, TableFormat, failing_run, new_run, run_simulated
-from testbed.spec.document import Place, Problem, SpecErrors, read_text, unknown_name
+from testbed.play.playing import (
+    CSV,
+    Progress,
+    TableFormat,
+    failing_run,
+    new_run,
+    run_simulated,
+)
+from testbed.record.folder import RunFolder, Sink
+from testbed.spec.document import (
+    Place,
+    Problem,
+    SpecErrors,
+    read_text,
+    unknown_name,
+)
 from testbed.spec.experiment import Experiment as CheckedExperiment
 from testbed.spec.experiment import PolicySpec
 from testbed.spec.experiment_file import parse_experiment
@@ -25,11 +38,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from testbed.backends.emu.emulation import LiveOptions
-    from testbed.runs.planned import Planned
-    from testbed.runs.playing import RunRecord
+    from testbed.play.planned import Planned
+    from testbed.play.playing import RunRecord
 
 GIVEN = "experiment"
-"""The name of an experiment that is given as values, in messages and where it has none."""
+"""The name, in messages, of an experiment that is given as values."""
 
 
 def load(
@@ -40,37 +53,48 @@ def load(
     lenient: bool = False,
     **values: Any,
 ) -> Experiment:
-    """The experiment of a file, or of a dictionary with a file's keys and values.
+    """The experiment of a file, or of a dictionary with a file's keys.
 
-    ``overrides`` replaces values by dotted key, as ``{"scale.rate": 0.1}``; ``values`` those at
-    the top, as ``policies=["vc", "bl"]``. A text is read as YAML there, as after ``--set``.
-    ``lenient`` leaves out lines of a trace that cannot be read. Files that a dictionary names are
-    looked for from the working directory. Raises SpecErrors with everything that is wrong.
+    ``overrides`` replaces values by dotted key, as ``{"scale.rate": 0.1}``;
+    ``values`` those at the top, as ``policies=["vc", "bl"]``. A text is read as
+    YAML there, as after ``--set``. ``lenient`` leaves out lines of a trace that
+    cannot be read. Files that a dictionary names are looked for from the
+    working directory. Raises SpecErrors with everything that is wrong.
     """
-    given = _overrides(overrides, seed, lenient, values)
+    replaced = _overrides(overrides, seed, values, lenient=lenient)
     if isinstance(file, Mapping):
         text, problems = yaml_of(file, GIVEN)
-        return Experiment(Path(GIVEN), text, given, problems)
+        return Experiment(Path(GIVEN), text, replaced, problems)
     if not isinstance(file, str | os.PathLike):
-        raise BadInput(f"load takes a path or a dictionary, not {type(file).__name__}")
+        raise BadInput(
+            f"load takes a path or a dictionary, not {type(file).__name__}"
+        )
     path = Path(file)
-    return Experiment(path, read_text(path), given)
+    return Experiment(path, read_text(path), replaced)
 
 
 def _overrides(
-    overrides: Mapping[str, Any] | None, seed: int | None, lenient: bool, values: Mapping[str, Any]
+    overrides: Mapping[str, Any] | None,
+    seed: int | None,
+    values: Mapping[str, Any],
+    *,
+    lenient: bool,
 ) -> dict[str, Any]:
     """All that is given beside the file, by dotted key; later ones win."""
-    found = {**(overrides or {}), **values}
-    found |= {} if seed is None else {"seed": seed}
-    return found | ({"workload.lenient": True} if lenient else {})
+    replaced = {**(overrides or {}), **values}
+    if seed is not None:
+        replaced["seed"] = seed
+    if lenient:
+        replaced["workload.lenient"] = True
+    return replaced
 
 
 class Experiment:
     """A checked experiment. Made by :func:`load`; it does not change.
 
-    ``name``, ``seed``, ``policies`` (their labels), ``datacentre`` and ``jobs`` say what it is;
-    ``simulate``, ``run`` and ``plan`` do what the commands of these names do.
+    ``name``, ``seed``, ``policies`` (their labels), ``datacentre`` and ``jobs``
+    say what it is; ``simulate``, ``run`` and ``plan`` do what the commands of
+    these names do.
     """
 
     def __init__(
@@ -80,7 +104,9 @@ class Experiment:
         overrides: Mapping[str, Any],
         problems: Iterable[Problem] = (),
     ) -> None:
-        self._path, self._text, self._overrides = path, text, dict(overrides)
+        self._path = path
+        self._text = text
+        self._overrides = dict(overrides)
         self._problems = tuple(problems)
         self._checked = _checked(path, text, self._overrides, self._problems)
 
@@ -104,12 +130,14 @@ class Experiment:
 
     @property
     def jobs(self) -> pd.DataFrame:
-        """One row a job as it is submitted: those columns of a run's ``jobs``."""
-        from testbed.results.columns import REQUESTS
-        from testbed.results.frames import records_frame
-        from testbed.results.metrics import request_record
+        """One row a job as it is submitted, with columns of a run's ``jobs``."""
+        from testbed.record.columns import REQUESTS
+        from testbed.record.frames import records_frame
+        from testbed.record.metrics import request_record
 
-        return records_frame((request_record(j.to_json()) for j in self._checked.jobs), REQUESTS)
+        jobs = self._checked.jobs
+        records = (request_record(job.to_json()) for job in jobs)
+        return records_frame(records, REQUESTS)
 
     def __repr__(self) -> str:
         policies = ", ".join(self.policies)
@@ -122,10 +150,18 @@ class Experiment:
         seed: int | None = None,
         **values: Any,
     ) -> Experiment:
-        """The experiment with other values, given as to :func:`load`. Raises SpecErrors."""
-        given = _overrides(overrides, seed, False, values)  # noqa: FBT003 - lenient stays as it is
-        kept = {key: value for key, value in self._overrides.items() if key not in given}
-        return Experiment(self._path, self._text, kept | given)
+        """The experiment with other values, given as to :func:`load`.
+
+        Raises SpecErrors.
+        """
+        # Leniency, if it was asked for, is among the earlier overrides.
+        replaced = _overrides(overrides, seed, values, lenient=False)
+        merged = dict(self._overrides)
+        for key, value in replaced.items():
+            # At its end, where later ones win.
+            merged.pop(key, None)
+            merged[key] = value
+        return Experiment(self._path, self._text, merged)
 
     # -- what is done with it
 
@@ -136,17 +172,22 @@ class Experiment:
         progress: bool = False,
         format: TableFormat = CSV,  # noqa: A002 - as the option of the command
     ) -> Run:
-        """Plays it in the simulator, as ``testbed simulate`` does, and returns the run.
+        """Plays it as ``testbed simulate`` does, and returns the run.
 
-        Its folder is made below ``out``, by default below ``runs`` in the working directory.
-        ``progress`` shows a bar on standard error. ``format="parquet"`` writes the tables as
-        Parquet too. A result outside its band raises nothing: ask :attr:`Run.good`.
-        Raises BadInput, RunFailed.
+        Its folder is made below ``out``, by default below ``runs`` in the
+        working directory. ``progress`` shows a bar on standard error.
+        ``format="parquet"`` writes the tables as Parquet too. A result outside
+        its band raises nothing: ask :attr:`Run.good`. Raises BadInput,
+        RunFailed.
         """
         top = self._new_run(out, format, progress=progress)
-        shown: Progress = _bar if progress else _no_bar
+        shown: Progress = _no_bar
+        if progress:
+            shown = _bar
         with failing_run(top):
-            recorded = run_simulated(self._checked, top, shown, self._command("simulate"))
+            recorded = run_simulated(
+                self._checked, top, shown, self._command("simulate")
+            )
         return _finished(top, recorded)
 
     def run(
@@ -162,17 +203,27 @@ class Experiment:
         builder: Literal["batched", "plain"] = "batched",
         force: bool = False,
     ) -> Run:
-        """Plays it on the live network, as ``sudo testbed run`` does, and returns the run.
+        """Plays it as ``sudo testbed run`` does, and returns the run.
 
-        ``progress`` narrates on standard error; the other options are the command's. Raises
-        BadInput, MachineCannot (also where this is not root), RunFailed.
+        ``progress`` narrates on standard error; the other options are the
+        command's. Raises BadInput, MachineCannot (also where this is not root),
+        RunFailed.
         """
         check_prefix(prefix, "prefix")
         if os.geteuid() != 0:
-            raise MachineCannot("the live network needs root", "start Python by sudo")
+            raise MachineCannot(
+                "the live network needs root", "start Python by sudo"
+            )
         from testbed.backends.emu.emulation import LiveOptions
 
-        live = LiveOptions(prefix, openflow_port, api_port, controller, force, builder)
+        live = LiveOptions(
+            prefix=prefix,
+            openflow_port=openflow_port,
+            api_port=api_port,
+            library=controller,
+            force=force,
+            builder=builder,
+        )
         return self._live(out, format, live, progress=progress)
 
     def _live(
@@ -183,82 +234,123 @@ class Experiment:
         *,
         progress: bool,
     ) -> Run:
-        from testbed.runs.live_run import LiveRun, run_live
+        from testbed.play.live_run import LiveRun, run_live
 
         top = self._new_run(out, tables, progress=progress)
         shown = LiveRun(_say(progress=progress), lambda *_: nullcontext(_heard))
-        return _finished(top, run_live(self._checked, top, live, shown, self._command("run")))
+        command = self._command("run")
+        records = run_live(self._checked, top, live, shown, command)
+        return _finished(top, records)
 
     def plan(self, policy: str | None = None) -> tuple[Planned, ...]:
-        """The flows and tc text that each policy (or one) would install, as ``testbed plan``.
+        """The flows and tc text that each policy (or one) would install.
 
         ``print(plan)`` shows all of it. Raises BadInput.
         """
-        from testbed.runs.planned import planned
+        from testbed.play.planned import planned
 
-        return tuple(planned(self._checked, one) for one in self._chosen(policy))
+        chosen = self._chosen(policy)
+        return tuple(planned(self._checked, policy) for policy in chosen)
 
     def _chosen(self, label: str | None) -> list[PolicySpec]:
-        found = [one for one in self._checked.policies if label in (None, one.label)]
-        if not found:
+        policies = list(self._checked.policies)
+        if label is not None:
+            policies = [policy for policy in policies if policy.label == label]
+        if not policies:
             raise BadInput(unknown_name("policy", str(label), self.policies))
-        return found
+        return policies
 
     def _new_run(
-        self, out: str | os.PathLike[str] | None, tables: TableFormat, *, progress: bool
+        self,
+        out: str | os.PathLike[str] | None,
+        tables: TableFormat,
+        *,
+        progress: bool,
     ) -> RunFolder:
         if tables not in ("csv", "parquet"):
-            raise BadInput(unknown_name("format", str(tables), ("csv", "parquet")))
-        where = None if out is None else Path(out)
-        return new_run(self._checked, where, _say(progress=progress), tables)
+            raise BadInput(
+                unknown_name("format", str(tables), ("csv", "parquet"))
+            )
+        above: Path | None = None
+        if out is not None:
+            above = Path(out)
+        return new_run(self._checked, above, _say(progress=progress), tables)
 
     def _command(self, verb: str) -> list[str]:
         """The command that does the same, for the provenance."""
-        file = "spec.yaml" if self._path == Path(GIVEN) else str(self._path)
-        given = f", {self._overrides!r}" if self._overrides else ""
-        return ["python", "-c", f"import testbed; testbed.load({file!r}{given}).{verb}()"]
+        file = str(self._path)
+        if self._path == Path(GIVEN):
+            # The run folder's own copy of what was given.
+            file = "spec.yaml"
+        arguments = repr(file)
+        if self._overrides:
+            arguments += f", {self._overrides!r}"
+        script = f"import testbed; testbed.load({arguments}).{verb}()"
+        return ["python", "-c", script]
 
 
 def _checked(
-    path: Path, text: str, overrides: Mapping[str, Any], problems: tuple[Problem, ...]
+    path: Path,
+    text: str,
+    overrides: Mapping[str, Any],
+    problems: tuple[Problem, ...],
 ) -> CheckedExperiment:
-    """The experiment; raises SpecErrors, with ``problems``, in the words of this interface."""
-    found, given = list(problems), {}
+    """The experiment.
+
+    Raises SpecErrors, with ``problems``, in the words of this interface.
+    """
+    all_problems = list(problems)
+    replaced = {}
     for key, value in overrides.items():
-        given[key], own = yaml_value(value, key)
-        found += own
+        replaced[key], problems_of_value = yaml_value(value, key)
+        all_problems += problems_of_value
+    # A value that cannot be written as YAML has been reported: what the parser
+    # says of the same key would be about its stand-in.
+    reported = {problem.path for problem in all_problems}
     try:
-        experiment = parse_experiment(text, path, given)
+        experiment = parse_experiment(text, path, replaced)
     except SpecErrors as errors:
-        reported = {problem.path for problem in found}
-        found += [_placed(p, path) for p in errors.problems if p.path not in reported]
+        for problem in errors.problems:
+            if problem.path not in reported:
+                all_problems.append(_placed(problem, path))
     else:
-        if not found:
+        if not all_problems:
             return experiment
-    raise SpecErrors(found)
+    raise SpecErrors(all_problems)
 
 
 def _placed(problem: Problem, path: Path) -> Problem:
-    """The problem where its reader knows a place: values have no lines, and no option ``--set``."""
-    source = problem.place.source
+    """The problem at a place that this interface's caller knows.
+
+    Values have no lines, and there is no option ``--set``.
+    """
+    place = problem.place
+    source = place.source
     if source.startswith("--set "):
         place = Place(source.removeprefix("--set "))
     elif path == Path(GIVEN):
         place = Place(source)
-    else:
-        place = problem.place
     return Problem(place, problem.path, problem.message)
 
 
-def _finished(top: RunFolder, recorded: list[RunRecord]) -> Run:
-    return Run(top.path, [(one.folder.path, one.policy, one) for one in recorded])
+def _finished(top: RunFolder, records: list[RunRecord]) -> Run:
+    parts = []
+    for record in records:
+        parts.append((record.folder.path, record.policy, record))
+    return Run(top.path, parts)
 
 
-# -- what is shown meanwhile
+# -- progress
 
 
 def _say(*, progress: bool) -> Callable[[str], None]:
-    return (lambda text: print(text, file=sys.stderr)) if progress else lambda _: None
+    if progress:
+        return _narrate
+    return lambda _: None
+
+
+def _narrate(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _heard(_: object) -> None:

@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from html import escape
 
 
-def html_table(rows: Sequence[Sequence[str]], above: str, below: Sequence[str] = ()) -> str:
+def html_table(
+    rows: Sequence[Sequence[str]], above: str, below: Sequence[str] = ()
+) -> str:
     """Headings and lines of texts, a sentence above them and sentences below."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in rows[0])
-    lines = (
-        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows[1:]
-    )
-    sentences = "".join(f"<p>{escape(text)}</p>" for text in below)
+    head = _tagged("th", rows[0])
+    lines = ""
+    for row in rows[1:]:
+        lines += f"<tr>{_tagged('td', row)}</tr>"
     return (
-        f"<div><p><strong>{escape(above)}</strong></p><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>{sentences}</div>"
+        f"<div><p><strong>{escape(above)}</strong></p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+        f"{_tagged('p', below)}</div>"
     )
+
+
+def _tagged(tag: str, texts: Sequence[str]) -> str:
+    html = ""
+    for text in texts:
+        html += f"<{tag}>{escape(text)}</{tag}>"
+    return html

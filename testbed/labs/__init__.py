@@ -1,7 +1,7 @@
-"""Labs of a course on SDN reservation: pages, starting points, checks and marks.
+"""Labs of a course on SDN reservation: starting points, checks and marks.
 
-From Python: ``labs.start(3)``, ``labs.check(3)``, ``labs.hint(3)``, after ``from testbed import
-labs``.
+From Python: ``labs.start(3)``, ``labs.check(3)``, ``labs.hint(3)``, after
+``from testbed import labs``.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """The functions of the Python interface, imported when they are first asked for."""
+        """The Python interface's functions, imported when first asked for."""
         if name in ("check", "hint", "start"):
             from testbed.labs import checked_folder
 

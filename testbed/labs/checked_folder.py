@@ -1,4 +1,4 @@
-"""All checks of a student's folder and what came of them: for the command line and for Jupyter."""
+"""A student's folder with all its checks' outcomes, for terminal and Jupyter."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from testbed.labs import sandbox, student_folder
-from testbed.labs.checking import Network, Outcome, run_checks
+from testbed.labs.checking import BringUp, CheckOutcome, run_checks
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.student_folder import StudentFolder
 from testbed.labs.submission import Submission
 
 
 @dataclass(frozen=True, repr=False)
-class Checked:
+class CheckedFolder:
     """The outcomes of a folder's checks, in order."""
 
     folder: StudentFolder
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CheckOutcome, ...]
 
     @property
     def passed(self) -> bool:
         """No check that ran has failed."""
-        return all(one.verdict != "failed" for one in self.outcomes)
+        return all(outcome.verdict != "failed" for outcome in self.outcomes)
 
     @property
     def complete(self) -> bool:
-        return all(one.verdict in ("passed", "failed") for one in self.outcomes)
+        """Every check has run."""
+        ran = ("passed", "failed")
+        return all(outcome.verdict in ran for outcome in self.outcomes)
 
     @property
     def earned(self) -> int:
-        return sum(one.earned for one in self.outcomes)
+        return sum(outcome.earned for outcome in self.outcomes)
 
     @property
     def points(self) -> int:
-        return sum(one.points for one in self.outcomes)
+        return sum(outcome.points for outcome in self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -50,71 +52,104 @@ class Checked:
             "complete": self.complete,
             "earned": self.earned,
             "points": self.points,
-            "checks": [one.to_json() for one in self.outcomes],
+            "checks": [outcome.to_json() for outcome in self.outcomes],
         }
 
     def __repr__(self) -> str:
-        lines = [f"{one.verdict:<11}  {one.check}{_details(one)}" for one in self.outcomes]
+        lines = []
+        for outcome in self.outcomes:
+            lines.append(f"{outcome.verdict:<11}  {outcome.check}")
+            details = _details(outcome)
+            if details:
+                lines.append(f"{'':13}{details}")
         return "\n".join([*lines, f"{self.earned} of {self.points} points"])
 
     def _repr_html_(self) -> str:
-        cells = [
-            "".join(f"<td>{html.escape(text)}</td>" for text in (one.verdict, one.check, _why(one)))
-            for one in self.outcomes
-        ]
-        rows = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<table>{rows}</table><p>{self.earned} of {self.points} points</p>"
+        rows = ""
+        for outcome in self.outcomes:
+            rows += "<tr>"
+            for text in (outcome.verdict, outcome.check, _details(outcome)):
+                rows += f"<td>{html.escape(text)}</td>"
+            rows += "</tr>"
+        points = f"<p>{self.earned} of {self.points} points</p>"
+        return f"<table>{rows}</table>{points}"
 
 
-def check(number: int, folder: str | os.PathLike[str] | None = None) -> Checked:
+def check(
+    number: int,
+    folder: str | os.PathLike[str] | None = None,
+) -> CheckedFolder:
     """Checks a folder of lab ``number``: lab-NN-NAME or this one, unless given.
 
-    The code runs confined where bubblewrap is installed; as root also on the wire. Raises BadInput,
-    MachineCannot.
+    The code runs confined where bubblewrap is installed; as root also on the
+    wire. Raises BadInput, MachineCannot.
     """
-    return checked(student_folder.chosen(number, None if folder is None else Path(folder)))
+    return check_folder(_opened(number, folder))
 
 
-def start(number: int, folder: str | os.PathLike[str] | None = None) -> Path:
-    """Makes a folder with the lab's page and its starting point. Raises BadInput."""
-    of = lab(number)
-    path = student_folder.default_path(of) if folder is None else Path(folder)
-    return student_folder.start(of, path).path
+def start(
+    number: int,
+    folder: str | os.PathLike[str] | None = None,
+) -> Path:
+    """Makes a folder with the lab's page and starting point. Raises BadInput."""
+    started = lab(number)
+    path = student_folder.default_path(started)
+    if folder is not None:
+        path = Path(folder)
+    return student_folder.make(started, path).path
 
 
-def hint(number: int, folder: str | os.PathLike[str] | None = None) -> str:
+def hint(
+    number: int,
+    folder: str | os.PathLike[str] | None = None,
+) -> str:
     """The next hint of three. Raises BadInput."""
-    found = student_folder.chosen(number, None if folder is None else Path(folder))
-    return student_folder.next_hint(found)[2]
+    _, _, text = student_folder.next_hint(_opened(number, folder))
+    return text
 
 
-def checked(folder: StudentFolder, tell: Callable[[Outcome], None] | None = None) -> Checked:
-    """Runs a folder's checks and tells each outcome as soon as it is there."""
-    submission = Submission(folder.path, folder.lab.files, confined=not sandbox.unavailable())
+def _opened(
+    number: int,
+    folder: str | os.PathLike[str] | None,
+) -> StudentFolder:
+    path = None
+    if folder is not None:
+        path = Path(folder)
+    return student_folder.chosen(number, path)
+
+
+def check_folder(
+    folder: StudentFolder,
+    report: Callable[[CheckOutcome], object] = lambda _: None,
+) -> CheckedFolder:
+    """Runs a folder's checks, and reports each outcome at once."""
+    # Without bubblewrap all the same: it is one's own code.
+    submission = Submission(
+        folder.path, folder.lab.files, confined=not sandbox.unavailable()
+    )
+    network = live_network(folder.lab)
     outcomes = []
-    for outcome in run_checks(folder.lab.checks, submission, network=live_network(folder.lab)):
+    for outcome in run_checks(folder.lab.checks, submission, network=network):
         outcomes.append(outcome)
-        if tell is not None:
-            tell(outcome)
-    return Checked(folder, tuple(outcomes))
+        report(outcome)
+    return CheckedFolder(folder, tuple(outcomes))
 
 
-def live_network(of: Lab) -> Network | str:
+def live_network(checked_lab: Lab) -> BringUp | str:
     """Brings up the lab's network; a text where this process may not."""
     if os.geteuid() != 0:
         return "the network needs root"
-    if of.network is None:
+    if checked_lab.network is None:
         return nullcontext
-    from testbed.runs.standing_network import up
+    # Slow to import, and needed on the wire alone.
+    from testbed.standing.standing_network import up
 
-    return partial(up, of.path(of.network))
-
-
-def _why(outcome: Outcome) -> str:
-    margins = [str(margin) for margin in outcome.margins if margin.good]
-    return "; ".join([outcome.sentence, *margins] if outcome.sentence else margins)
+    return partial(up, checked_lab.path(checked_lab.network))
 
 
-def _details(outcome: Outcome) -> str:
-    why = _why(outcome)
-    return f"\n{'':13}{why}" if why else ""
+def _details(outcome: CheckOutcome) -> str:
+    """The sentence and the good margins; bad ones are in the sentence."""
+    texts = [str(margin) for margin in outcome.margins if margin.good]
+    if outcome.sentence:
+        texts.insert(0, outcome.sentence)
+    return "; ".join(texts)

@@ -1,8 +1,9 @@
-"""Checks of a lab: layers, failures in one sentence, the smallest failing example.
+"""Checks of a lab: layers, failures in one sentence, smallest failing examples.
 
-A check is a function that raises :class:`Wrong` or returns its margins. Layers follow each other:
-pure functions, text of flows and tc, packets on the wire, failures of links and switches. Where a
-check of one layer fails, later layers are not reached.
+A check is a function that raises :class:`Wrong` or returns its margins. Layers
+follow each other: pure functions, text of flows and tc, packets on the wire,
+failures of links and switches. Where a check of one layer fails, later layers
+are not reached.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from testbed.errors import BadInput, DoesNotFit, TestbedError
 from testbed.labs.submission import CodeFailed, Submission, printable
-from testbed.runs.example_search import same_examples
+from testbed.policy_trials.example_search import same_examples
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from testbed.runs.standing_network import StandingNetwork
+    from testbed.standing.standing_network import StandingNetwork
 
 Layer = Literal["pure", "text", "wire", "resilience"]
 LAYERS: tuple[Layer, ...] = ("pure", "text", "wire", "resilience")
@@ -31,10 +32,12 @@ T = TypeVar("T")
 
 
 class Wrong(Exception):
-    """A failed check: ``seen`` in a clause, what was ``expected``, and where to ``look``."""
+    """A failed check: ``seen`` in a clause, ``expected``, and where to ``look``."""
 
     def __init__(self, seen: str, expected: str, look: str) -> None:
-        self.seen, self.expected, self.look = printable(seen), expected, look
+        self.seen = printable(seen)
+        self.expected = expected
+        self.look = look
         super().__init__(f"{self.seen}; expected {expected} (see {look})")
 
 
@@ -54,33 +57,44 @@ class Margin:
 
     @property
     def share(self) -> float:
-        """Distance to the nearer end of the band, as a share of its half width: 1 in the middle."""
+        """Distance to the nearer end, as a share of half the band's width.
+
+        1 in the middle, 0 at an end.
+        """
         half = (self.most - self.least) / 2
-        return min(self.value - self.least, self.most - self.value) / half if half else 0.0
+        if half == 0:
+            return 0.0
+        return min(self.value - self.least, self.most - self.value) / half
 
     def to_json(self) -> dict[str, Any]:
-        """Null for a value that is no number."""
-        return asdict(self) | {
-            "value": self.value if math.isfinite(self.value) else None,
-            "says": str(self),
-        }
+        """Its fields and its text; null for a value that is no number."""
+        record = asdict(self)
+        record["says"] = str(self)
+        # JSON has no word for it.
+        if not math.isfinite(self.value):
+            record["value"] = None
+        return record
 
     def __str__(self) -> str:
+        value = f"{self.value:.3g}"
+        if self.unit:
+            value += f" {self.unit}"
         band = f"{self.least:.3g} to {self.most:.3g}"
-        unit = f" {self.unit}" if self.unit else ""
-        return f"{self.what} {self.value:.3g}{unit}, band {band}, margin {self.share:.0%}"
+        return f"{self.what} {value}, band {band}, margin {self.share:.0%}"
 
 
 Measures = Sequence[Margin] | None
-Network = Callable[[], "AbstractContextManager[StandingNetwork | None]"]
+# Brings up the network of a lab's live checks, and takes it down at the end.
+BringUp = Callable[[], "AbstractContextManager[StandingNetwork | None]"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: what it claims of the submission, its layer, its points, its function.
+    """One check: its claim about the submission, its layer, function and points.
 
-    ``run`` takes the submission; in the layers ``wire`` and ``resilience`` also the network that is
-    up, or None in a lab without ``network``: its checks play runs (:mod:`testbed.labs.live_runs`).
+    ``run`` takes the submission; in the layers ``wire`` and ``resilience`` also
+    the network that is up, or None in a lab without ``network``: its checks
+    play runs (:mod:`testbed.labs.live_runs`).
     """
 
     name: str
@@ -88,9 +102,26 @@ class Check:
     run: Callable[..., Measures]
     points: int = 1
 
+    def outcome(
+        self,
+        verdict: Verdict,
+        sentence: str = "",
+        margins: tuple[Margin, ...] = (),
+        printed: str = "",
+    ) -> CheckOutcome:
+        return CheckOutcome(
+            self.name,
+            self.layer,
+            verdict,
+            self.points,
+            sentence,
+            margins,
+            printed,
+        )
+
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """Result of a check; ``sentence`` says why it failed or was not run."""
 
     check: str
@@ -103,76 +134,102 @@ class Outcome:
 
     @property
     def earned(self) -> int:
-        return self.points if self.verdict == "passed" else 0
+        if self.verdict == "passed":
+            return self.points
+        return 0
 
     def to_json(self) -> dict[str, Any]:
-        margins = [one.to_json() for one in self.margins]
-        return asdict(self) | {"earned": self.earned, "margins": margins}
+        record = asdict(self)
+        record["margins"] = [margin.to_json() for margin in self.margins]
+        record["earned"] = self.earned
+        return record
 
 
 def run_checks(
     checks: Sequence[Check],
     submission: Submission,
     *,
-    network: Network | str,
-) -> Iterator[Outcome]:
-    """Runs checks layer after layer. Yields each outcome as soon as it is there.
+    network: BringUp | str,
+) -> Iterator[CheckOutcome]:
+    """Runs checks layer after layer, and yields each outcome at once.
 
-    ``network`` brings up the network of the live layers, once, when it is needed, and it is taken
-    down at the end; None for a lab whose checks build their own. A text says why the machine has no
-    live network, and these checks are not run.
+    ``network`` brings up the network of the live layers, once, when it is
+    needed. A text says why the machine has no live network, and these checks
+    are not run.
     """
     with ExitStack() as stack:
-        failed = False
         up: StandingNetwork | None = None
         is_up = False
+        failed = False
         for layer in LAYERS:
+            # Within a layer all checks run: a student sees all of its failures.
             reached = not failed
-            for check in [one for one in checks if one.layer == layer]:
+            for check in checks:
+                if check.layer != layer:
+                    continue
                 if not reached:
-                    yield _without(check, "not reached", "an earlier layer has failed")
+                    sentence = "an earlier layer has failed"
+                    yield check.outcome("not reached", sentence)
                     continue
-                if layer in LIVE and isinstance(network, str):
-                    yield _without(check, "not run", network)
-                    continue
-                if layer in LIVE and not is_up and not isinstance(network, str):
-                    up, is_up = stack.enter_context(network()), True
+                if layer in LIVE:
+                    if isinstance(network, str):
+                        yield check.outcome("not run", network)
+                        continue
+                    # With the first check that needs it: it takes a while.
+                    if not is_up:
+                        up = stack.enter_context(network())
+                        is_up = True
                 outcome = run_check(check, submission, up)
                 failed |= outcome.verdict == "failed"
                 yield outcome
 
 
-def run_check(check: Check, submission: Submission, network: StandingNetwork | None) -> Outcome:
-    """One check, with a fresh process for the student's code.
+def run_check(
+    check: Check,
+    submission: Submission,
+    network: StandingNetwork | None,
+) -> CheckOutcome:
+    """Runs one check, with a fresh process for the student's code.
 
-    Raises MachineCannot and RunFailed: no fault of the submission's. What it asked of the network
-    in vain (BadInput, DoesNotFit) and values that the check cannot work with fail the check.
+    Raises MachineCannot and RunFailed: no fault of the submission's. What it
+    asked of the network in vain (BadInput, DoesNotFit) and values that the
+    check cannot work with fail the check.
     """
     try:
         with submission.process():
-            arguments = (submission,) if check.layer not in LIVE else (submission, network)
-            margins = tuple(check.run(*arguments) or ())
+            margins = _margins(check, submission, network)
     except Wrong as wrong:
-        return Outcome(check.name, check.layer, "failed", check.points, str(wrong))
-    except CodeFailed as failed:
-        sentence, printed = str(failed), failed.printed
-        return Outcome(check.name, check.layer, "failed", check.points, sentence, (), printed)
+        return check.outcome("failed", str(wrong))
+    except CodeFailed as error:
+        return check.outcome("failed", str(error), printed=error.printed)
     except (BadInput, DoesNotFit) as refused:
-        return Outcome(check.name, check.layer, "failed", check.points, refused.message)
+        return check.outcome("failed", refused.message)
+    # Of the machine: no mark can be given.
     except TestbedError:
         raise
     except Exception as error:  # noqa: BLE001 - of a value as no check expects it
-        why = f"{type(error).__name__}: {error}"[:MOST_SHOWN]
-        sentence = printable(f"returned a value that the check cannot use ({why})")
-        return Outcome(check.name, check.layer, "failed", check.points, sentence)
-    bad = [margin for margin in margins if not margin.good]
-    sentence = "; ".join(map(str, bad))
-    verdict: Verdict = "failed" if bad else "passed"
-    return Outcome(check.name, check.layer, verdict, check.points, sentence, margins)
+        reason = f"{type(error).__name__}: {error}"[:MOST_SHOWN]
+        sentence = f"returned a value that the check cannot use ({reason})"
+        return check.outcome("failed", printable(sentence))
+    return _judged(check, margins)
 
 
-def _without(check: Check, verdict: Verdict, why: str) -> Outcome:
-    return Outcome(check.name, check.layer, verdict, check.points, why)
+def _judged(check: Check, margins: tuple[Margin, ...]) -> CheckOutcome:
+    bad = [str(margin) for margin in margins if not margin.good]
+    if bad:
+        return check.outcome("failed", "; ".join(bad), margins)
+    return check.outcome("passed", margins=margins)
+
+
+def _margins(
+    check: Check,
+    submission: Submission,
+    network: StandingNetwork | None,
+) -> tuple[Margin, ...]:
+    arguments: tuple[object, ...] = (submission,)
+    if check.layer in LIVE:
+        arguments = (submission, network)
+    return tuple(check.run(*arguments) or ())
 
 
 # -- examples
@@ -182,59 +239,90 @@ class _Enough(BaseException):
     """Ends a search: hypothesis lets pass what is no Exception."""
 
 
+# Examples tried after the first that fails. A number, not a time, so that
+# sentences are the same on every machine.
 MOST_SMALLER = 1_500
-"""Examples tried after the first that fails: a number, not a time, so that sentences are the same
-on every machine."""
 
 
-def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: int = 120) -> None:
+class _Search:
+    """A property and the failures of its examples, the smallest one last."""
+
+    def __init__(self, holds: Callable[[Any], None]) -> None:
+        self._holds = holds
+        self.failures: list[Exception] = []
+        self._n_smaller = 0
+
+    def run(self, example: Any) -> None:
+        """Tries one example. Raises its failure, or _Enough."""
+        self._n_smaller += bool(self.failures)
+        try:
+            self._holds(example)
+        except CodeFailed as failure:
+            if failure.ended:
+                self._add_end(failure)
+                raise _Enough from None
+            self.failures.append(failure)
+            raise
+        except Wrong as wrong:
+            self.failures.append(wrong)
+            raise
+        finally:
+            if self._n_smaller > MOST_SMALLER:
+                raise _Enough
+
+    def _add_end(self, failure: CodeFailed) -> None:
+        """Counts a process that has ended, unless an example failed before.
+
+        Its end, while a smaller example is looked for, says nothing of the one
+        that failed.
+        """
+        if not self.failures:
+            self.failures.append(failure)
+
+
+def for_all(
+    examples: SearchStrategy[T],
+    holds: Callable[[T], None],
+    *,
+    number: int = 120,
+) -> None:
     """Tries ``holds`` with random examples, the same ones every time.
 
-    Raises Wrong or CodeFailed of the smallest example that fails. A program that hung or died is
-    not asked for a smaller one.
+    Raises Wrong or CodeFailed of the smallest example that fails. A program
+    that hung or died is not asked for a smaller one.
     """
     import hypothesis
 
-    found: list[Exception] = []
-    smaller = 0
-
-    def tried(example: T) -> None:
-        nonlocal smaller
-        smaller += bool(found)
-        try:
-            holds(example)
-        except CodeFailed as failed:
-            if not failed.ended:
-                found.append(failed)
-                raise
-            # Its end, while a smaller example is looked for, says nothing of the one found.
-            found.append(found[-1] if found else failed)
-            raise _Enough from None
-        except Wrong as wrong:
-            found.append(wrong)
-            raise
-        finally:
-            if smaller > MOST_SMALLER:
-                raise _Enough
-
+    search = _Search(holds)
     settings = hypothesis.settings(
-        max_examples=number, derandomize=True, database=None, deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
+        max_examples=number,
+        # The same examples each time, without those of earlier runs.
+        derandomize=True,
+        database=None,
+        # A slow machine, or a slow answer, is no failure: calls have limits.
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        # One sentence: several failures would be a group of exceptions.
+        report_multiple_bugs=False,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        print_blob=False, verbosity=hypothesis.Verbosity.quiet,
-    )  # fmt: skip
-    search = settings(hypothesis.given(examples)(_named(tried)))
+        print_blob=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    run_all = settings(hypothesis.given(examples)(_named(search.run)))
     try:
         with same_examples():
-            search()
+            run_all()
     except (_Enough, Wrong, CodeFailed, hypothesis.errors.Flaky):
-        # The last that failed is the smallest so far; without one, hypothesis itself is at fault.
-        raise found[-1] from None
+        # The last that failed is the smallest so far; without one, hypothesis
+        # itself is at fault.
+        raise search.failures[-1] from None
 
 
 def _named(tried: Callable[[T], None]) -> Callable[[T], None]:
     """A plain function, as hypothesis wants one."""
 
+    # hypothesis draws its examples from a hash of this text: another name here,
+    # and every lab is marked by other examples.
     def example(example: T) -> None:
         tried(example)
 
@@ -245,7 +333,11 @@ def _named(tried: Callable[[T], None]) -> Callable[[T], None]:
 
 
 def number_of(value: object, call: str, look: str) -> float:
-    """``value`` as a finite number. Raises Wrong; ``call`` is the call as the student reads it."""
+    """``value`` as a finite number; ``call`` as the student reads it.
+
+    Raises Wrong.
+    """
+    # To Python, True is an int.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Wrong(f"{call} returned {shown(value)}", "a number", look)
     try:
@@ -257,20 +349,38 @@ def number_of(value: object, call: str, look: str) -> float:
     return number
 
 
-def list_of(value: object, kind: type | tuple[type, ...], call: str, look: str) -> list[Any]:
+def list_of(
+    value: object,
+    kind: type | tuple[type, ...],
+    call: str,
+    look: str,
+) -> list[Any]:
     """``value`` as a list of values of one kind. Raises Wrong."""
     if not isinstance(value, list):
         raise Wrong(f"{call} returned {shown(value)}", "a list", look)
     for item in value:
-        if not isinstance(item, kind) or (isinstance(item, bool) and kind is not bool):
-            raise Wrong(f"{call} returned a list with {shown(item)} in it", _kinds(kind), look)
+        is_stray_bool = isinstance(item, bool) and kind is not bool
+        if is_stray_bool or not isinstance(item, kind):
+            seen = f"{call} returned a list with {shown(item)} in it"
+            raise Wrong(seen, _kinds(kind), look)
     return value
 
 
+_PLURALS: dict[type, str] = {
+    int: "whole numbers",
+    float: "numbers",
+    str: "texts",
+    list: "lists",
+    dict: "dicts",
+}
+
+
 def _kinds(kind: type | tuple[type, ...]) -> str:
-    words = {int: "whole numbers", float: "numbers", str: "texts", list: "lists", dict: "dicts"}
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    return " or ".join(words.get(one, one.__name__) for one in kinds) + " alone"
+    kinds = kind
+    if not isinstance(kinds, tuple):
+        kinds = (kinds,)
+    words = [_PLURALS.get(item, item.__name__) for item in kinds]
+    return " or ".join(words) + " alone"
 
 
 MOST_SHOWN = 160
@@ -279,7 +389,9 @@ MOST_SHOWN = 160
 def shown(value: object) -> str:
     """A value as Python writes it, cut where it is long."""
     text = repr(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:MOST_SHOWN]} …"
 
 
 def as_call(function: str, *arguments: object) -> str:

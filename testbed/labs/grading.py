@@ -1,8 +1,9 @@
-"""Marks of a class: every student's folders checked, each in processes of its own.
+"""Marks of a class: every student's folders checked, each in its own process.
 
-The checks of one submission run in a process of their own with bounded memory and time, which
-itself confines the student's code: what a submission does costs that submission's marks alone. Each
-outcome is written as soon as it is there, and kept while submission, checks and layers stay.
+The checks of one submission run in a process of their own with bounded memory
+and time, which itself confines the student's code: what a submission does costs
+that submission's marks alone. Each outcome is written as soon as it is there,
+and kept while submission, checks and layers stay.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -29,28 +30,45 @@ import psutil
 from testbed.errors import BadInput, MachineCannot, TestbedError
 from testbed.labs import sandbox
 from testbed.labs.checked_folder import live_network
-from testbed.labs.checking import LAYERS, LIVE, Check, Layer, Network, Outcome, run_checks
+from testbed.labs.checking import (
+    LAYERS,
+    LIVE,
+    BringUp,
+    Check,
+    CheckOutcome,
+    Layer,
+    run_checks,
+)
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.student_folder import RECORD, opened
-from testbed.labs.submission import CodeFailed, Submission, printable, small_text
-from testbed.results.folder import RunFolder
+from testbed.labs.submission import (
+    CodeFailed,
+    Submission,
+    printable,
+    small_text,
+)
+from testbed.record.folder import RunFolder
 
-CSV, JSON, HTML, OUTCOMES = "marks.csv", "marks.json", "marks.html", "outcomes"
+CSV = "marks.csv"
+JSON = "marks.json"
+HTML = "marks.html"
+OUTCOMES = "outcomes"
 OFFLINE = "graded offline"
 NOTHING = "nothing handed in"
 LAB_FOLDER = re.compile(r"lab-(\d\d)-.*")
 
+# Longest wait for a check's outcome, offline and live. The network starts
+# within the first of the live checks.
 LONGEST_S: dict[bool, float] = {False: 150.0, True: 420.0}
-"""Longest wait for a check's outcome, offline and live: the network starts within the first."""
 TO_END_S = 60.0
+# Address space of offline checks beyond their process's when it is forked. A
+# notebook's or a service's process may be larger than all that checks need.
 MORE_MEMORY_BYTES = 3 << 30
-"""Address space that offline checks may take beyond what their process has when it is forked: a
-notebook's or a service's may be larger than all that checks need."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A student's folder of one lab; None and the reason where there is none to check."""
+class HandedIn:
+    """A student's folder of one lab; None and the reason without one."""
 
     student: str
     lab: Lab
@@ -60,7 +78,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Mark:
-    """Outcomes of one student's lab, as in ``lab check --json``; or why it has not been checked."""
+    """Outcomes of one student's lab, as in ``lab check --json``.
+
+    ``problem``: why it has not been checked.
+    """
 
     student: str
     lab: int
@@ -70,112 +91,157 @@ class Mark:
 
     @property
     def earned(self) -> int:
-        return sum(one["earned"] for one in self.checks)
+        return sum(check["earned"] for check in self.checks)
 
     @property
     def not_run(self) -> int:
         """Points of checks that this grading left out."""
-        return sum(one["points"] for one in self.checks if one["verdict"] == "not run")
+        return sum(check["points"] for check in self._with("not run"))
 
     @property
     def sentence(self) -> str:
-        """The first failure's."""
-        failed = (one["sentence"] for one in self.checks if one["verdict"] == "failed")
-        return self.problem or next(failed, "")
+        """The problem, or the sentence of the first failure."""
+        if self.problem:
+            return self.problem
+        for check in self._with("failed"):
+            return str(check["sentence"])
+        return ""
 
     @property
     def graded(self) -> bool:
         return self.problem in ("", NOTHING)
 
+    def _with(self, verdict: str) -> list[dict[str, Any]]:
+        return [check for check in self.checks if check["verdict"] == verdict]
+
     def of_layer(self, layer: Layer) -> int | None:
         """Points earned in a layer; None where no check of it ran."""
-        ran = [
-            one["earned"]
-            for one in self.checks
-            if one["layer"] == layer and one["verdict"] != "not run"
-        ]
-        return sum(ran) if ran else None
+        earned = None
+        for check in self.checks:
+            if check["layer"] == layer and check["verdict"] != "not run":
+                earned = (earned or 0) + check["earned"]
+        return earned
 
     def to_json(self) -> dict[str, Any]:
-        layers = {layer: self.of_layer(layer) for layer in LAYERS}
-        more = {"earned": self.earned, "not_run": self.not_run, "layers": layers}
-        return asdict(self) | more | {"sentence": self.sentence}
+        record = asdict(self)
+        record["earned"] = self.earned
+        record["not_run"] = self.not_run
+        record["layers"] = {layer: self.of_layer(layer) for layer in LAYERS}
+        record["sentence"] = self.sentence
+        return record
 
 
 # -- the class's folder
 
 
-def entries(
-    class_folder: Path, numbers: Sequence[int] = (), leave: Path | None = None
-) -> list[Entry]:
-    """Every student with every lab: those of ``numbers``, or all that somebody has handed in.
+# Number of a lab -> a student's folder of it, or what is wrong with it. Under
+# 0: what is wrong with all.
+LabFolders = dict[int, Path | str]
+
+
+def handed_in(
+    class_folder: Path,
+    numbers: Sequence[int] = (),
+    leave: Path | None = None,
+) -> list[HandedIn]:
+    """Every student with every lab: those of ``numbers``, or all handed in.
 
     ``leave`` is no student's folder. Raises BadInput.
     """
     if (class_folder / RECORD).exists():
-        raise BadInput(f"{class_folder} is one student's folder", "name the folder that holds it")
+        raise BadInput(
+            f"{class_folder} is one student's folder",
+            "name the folder that holds it",
+        )
+    students: dict[Path, LabFolders] = {}
+    for folder in _student_folders(class_folder, leave):
+        students[folder] = _labs_of(folder)
+    wanted = set(numbers)
+    if not wanted:
+        wanted.update(*students.values())
+        # No lab: what is wrong with a whole folder.
+        wanted.discard(0)
+    if not wanted:
+        raise BadInput(
+            f"{class_folder}: no student's folder holds a lab",
+            "see docs/labs.md",
+        )
+    labs = [lab(number) for number in sorted(wanted)]
+    entries = []
+    for student, folders in students.items():
+        for graded_lab in labs:
+            entries.append(_handed_in(student, graded_lab, folders))
+    return entries
+
+
+def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
     try:
         items = sorted(class_folder.iterdir())
     except OSError as error:
-        raise BadInput(f"{class_folder}: {error.strerror}", "name a class's folder") from None
-    found = {
-        item: _labs_of(item)
-        for item in items
-        if not item.name.startswith(".")
-        and (item.is_symlink() or item.is_dir())
-        and (leave is None or item.resolve() != leave.resolve())
-    }
-    wanted = sorted(
-        set(numbers) or {number for labs in found.values() for number in labs if number}
-    )
-    if not wanted:
-        raise BadInput(f"{class_folder}: no student's folder holds a lab", "see docs/labs.md")
-    labs = [lab(number) for number in wanted]
-    return [_entry(item, one, found[item]) for item in found for one in labs]
+        raise BadInput(
+            f"{class_folder}: {error.strerror}", "name a class's folder"
+        ) from None
+    folders = []
+    for item in items:
+        if item.name.startswith(".") or not _is_folder_or_link(item):
+            continue
+        if leave is None or item.resolve() != leave.resolve():
+            folders.append(item)
+    return folders
 
 
-Found = dict[int, Path | str]
-"""The folder of each lab, or what is wrong with it; under 0 what is wrong with all."""
+def _is_folder_or_link(path: Path) -> bool:
+    # A link is not followed, and not passed over either: it is reported.
+    return path.is_symlink() or path.is_dir()
 
 
-def _entry(item: Path, of: Lab, found: Found) -> Entry:
-    here = found.get(of.number, found.get(0, NOTHING))
-    student = printable(os.fsencode(item.name).decode(errors="backslashreplace"))
-    if isinstance(here, str):
-        return Entry(student, of, None, printable(here))
-    return Entry(student, of, here)
+def _handed_in(student: Path, graded_lab: Lab, folders: LabFolders) -> HandedIn:
+    folder = folders.get(graded_lab.number, folders.get(0, NOTHING))
+    # A name on disk is bytes, and what a student calls a folder is printed.
+    name = os.fsencode(student.name).decode(errors="backslashreplace")
+    name = printable(name)
+    if isinstance(folder, str):
+        return HandedIn(name, graded_lab, None, printable(folder))
+    return HandedIn(name, graded_lab, folder)
 
 
-def _labs_of(student: Path) -> Found:
+def _labs_of(student: Path) -> LabFolders:
     if student.is_symlink():
         return {0: "the folder is a symbolic link"}
     try:
         if os.path.lexists(student / RECORD):
             return {_number(student): student}
-        folders = sorted(one for one in student.iterdir() if one.is_symlink() or one.is_dir())
+        items = sorted(filter(_is_folder_or_link, student.iterdir()))
     except BadInput as error:
         return {0: error.message}
     except OSError as error:
         return {0: f"the folder cannot be read: {error.strerror}"}
-    found: Found = {}
-    for folder in folders:
-        _add(found, folder)
-    return found or {0: "the folder holds no lab"}
+    folders: LabFolders = {}
+    for item in items:
+        _add_lab(folders, item)
+    return folders or {0: "the folder holds no lab"}
 
 
-def _add(found: Found, folder: Path) -> None:
-    named = LAB_FOLDER.fullmatch(folder.name)
+def _add_lab(folders: LabFolders, folder: Path) -> None:
+    """Adds a folder by the number that it records.
+
+    One that is damaged counts as the lab that its name says.
+    """
+    match = LAB_FOLDER.fullmatch(folder.name)
     try:
         if folder.is_symlink():
             raise BadInput(f"{folder.name} is a symbolic link")  # noqa: TRY301
-        if named is None and not os.path.lexists(folder / RECORD):
+        if match is None and not os.path.lexists(folder / RECORD):
             return
         number = _number(folder)
-        twice = isinstance(found.get(number), Path)
-        found[number] = f"there are two folders of lab {number}" if twice else folder
     except (BadInput, OSError) as error:
-        if named is not None:
-            found.setdefault(int(named[1]), str(error))
+        if match is not None:
+            folders.setdefault(int(match[1]), str(error))
+        return
+    if isinstance(folders.get(number), Path):
+        folders[number] = f"there are two folders of lab {number}"
+    else:
+        folders[number] = folder
 
 
 def _number(folder: Path) -> int:
@@ -186,106 +252,170 @@ def _number(folder: Path) -> int:
 
 
 def marks(
-    every: Sequence[Entry], out: RunFolder, *, live: bool, again: bool = False
+    entries: Sequence[HandedIn],
+    out: RunFolder,
+    *,
+    live: bool,
+    again: bool = False,
 ) -> Iterator[Mark]:
-    """Each entry's mark, as soon as it is there. Raises MachineCannot, BadInput."""
-    if why := sandbox.unavailable():
-        raise MachineCannot(f"submissions cannot be confined here: {why}", sandbox.INSTALL)
+    """Each entry's mark at once. Raises MachineCannot, BadInput."""
+    reason = sandbox.unavailable()
+    if reason:
+        raise MachineCannot(
+            f"submissions cannot be confined here: {reason}", sandbox.INSTALL
+        )
     out.make()
     if live:
-        for of in {entry.lab for entry in every}:
-            _keep_to_the_owner(of)
+        for graded_lab in {entry.lab for entry in entries}:
+            _keep_to_the_owner(graded_lab)
     # Once, for all the processes that run checks.
     import hypothesis.strategies  # noqa: F401
 
-    for entry in every:
+    for entry in entries:
         if entry.folder is None:
             yield _empty(entry, entry.problem)
-            continue
-        name = f"{OUTCOMES}/{entry.lab.number:02}-{_short(entry.student)}.json"
-        digest = _digest(entry, entry.folder, live=live)
-        mark = None if again else _kept(out.path / name, digest)
-        if mark is None:
-            mark = _graded(entry, entry.folder, live=live)
-            if not mark.problem:
-                out.write_json(name, {"digest": digest, "mark": asdict(mark)})
-        yield mark
+        else:
+            yield _mark(entry, entry.folder, out, live=live, again=again)
 
 
-def _keep_to_the_owner(of: Lab) -> None:
-    """Takes others' rights to the lab's answers: on the wire a student's program may read files."""
-    for path in (of.path("solution"), of.path("wrong.yaml")):
+def _mark(
+    entry: HandedIn,
+    folder: Path,
+    out: RunFolder,
+    *,
+    live: bool,
+    again: bool,
+) -> Mark:
+    """The mark of an earlier call if all that it depends on is the same."""
+    # Of a student's name only a hash is in the file's: names are any bytes.
+    student = hashlib.sha256(entry.student.encode()).hexdigest()[:20]
+    name = f"{OUTCOMES}/{entry.lab.number:02}-{student}.json"
+    digest = _digest(entry, folder, live=live)
+    mark = None
+    if not again:
+        mark = _kept(out.path / name, digest)
+    if mark is None:
+        mark = _graded(entry, folder, live=live)
+        # A problem may be gone the next time.
+        if not mark.problem:
+            out.write_json(name, {"digest": digest, "mark": asdict(mark)})
+    return mark
+
+
+def _keep_to_the_owner(graded_lab: Lab) -> None:
+    """Takes others' rights to the lab's answers.
+
+    On the wire a student's program may read files.
+    """
+    for name in ("solution", "wrong.yaml"):
+        path = graded_lab.path(name)
         if path.exists():
             path.chmod(path.stat().st_mode & 0o700)
 
 
-def _empty(entry: Entry, problem: str) -> Mark:
+def _empty(entry: HandedIn, problem: str) -> Mark:
     points = sum(check.points for check in entry.lab.checks)
     return Mark(entry.student, entry.lab.number, points, problem=problem)
 
 
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+def _digest(entry: HandedIn, folder: Path, *, live: bool) -> str:
+    """Digest of all that a mark depends on.
 
-
-def _digest(entry: Entry, folder: Path, *, live: bool) -> str:
-    """Of what a mark depends on: the files handed in, the lab's checks and networks, the layers."""
+    The files handed in, the lab's checks and networks, the layers.
+    """
     texts = [entry.student, str(live)]
-    network = [entry.lab.path(entry.lab.network)] if entry.lab.network else []
-    for path in sorted([*entry.lab.folder.glob("*.py"), entry.lab.path("lab.yaml"), *network]):
+    paths = [*entry.lab.folder.glob("*.py"), entry.lab.path("lab.yaml")]
+    if entry.lab.network:
+        paths.append(entry.lab.path(entry.lab.network))
+    for path in sorted(paths):
+        # Names, too: else text could move from one file to the next unseen.
         texts += [path.name, path.read_text("utf-8")]
     for file in entry.lab.files:
+        texts.append(file)
         try:
-            texts += [file, small_text(folder, file)]
+            texts.append(small_text(folder, file))
         except CodeFailed as failed:
-            texts += [file, "", str(failed)]
+            texts += ["", str(failed)]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 def _kept(path: Path, digest: str) -> Mark | None:
-    """The mark of an earlier call, if it is of the same."""
+    """The mark in a file, if it is of the same."""
     try:
         record = json.loads(path.read_text("utf-8"))
         if record["digest"] != digest:
             return None
-        return Mark(**record["mark"] | {"checks": tuple(record["mark"]["checks"])})
+        fields = record["mark"]
+        fields["checks"] = tuple(fields["checks"])
+        return Mark(**fields)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _graded(entry: Entry, folder: Path, *, live: bool) -> Mark:
+def _graded(entry: HandedIn, folder: Path, *, live: bool) -> Mark:
     """Runs the checks in a process of their own. Raises MachineCannot."""
+    # By fork: checks are functions of files in a folder, which do not pickle.
     fork = multiprocessing.get_context("fork")
     receive, send = fork.Pipe(duplex=False)
     process = fork.Process(target=_work, args=(send, entry.lab, folder, live))
-    due = [check for layer in LAYERS for check in entry.lab.checks if check.layer == layer]
-    outcomes: list[Outcome] = []
+    due = _in_order(entry.lab.checks)
     try:
         _start(process)
+        # So that the end of the process is the end of the pipe.
         send.close()
-        for check in due:
-            got = _next(receive, check)
-            if isinstance(got, MachineCannot):
-                raise got
-            if isinstance(got, TestbedError):
-                return _empty(entry, f"not graded: {got.message}")
-            outcomes.append(got)
-            if got.sentence == _late(check):
-                left = due[len(outcomes) :]
-                outcomes += [
-                    Outcome(one.name, one.layer, "not reached", one.points, "an earlier check hung")
-                    for one in left
-                ]
-                break
+        outcomes = _outcomes(receive, due)
+    except MachineCannot:
+        raise
+    except TestbedError as error:
+        return _empty(entry, f"not graded: {error.message}")
     finally:
         receive.close()
         _end(process)
+    points = sum(check.points for check in due)
     checks = tuple(outcome.to_json() for outcome in outcomes)
-    return Mark(entry.student, entry.lab.number, sum(one.points for one in due), checks)
+    return Mark(entry.student, entry.lab.number, points, checks)
+
+
+def _in_order(checks: Sequence[Check]) -> list[Check]:
+    """Checks as they run, and as their outcomes come: layer after layer."""
+    return sorted(checks, key=lambda check: LAYERS.index(check.layer))
+
+
+def _outcomes(receive: Connection, due: Sequence[Check]) -> list[CheckOutcome]:
+    """The outcomes of all checks, as they come; a check that hangs is the last.
+
+    Raises the error that the process sends in place of one.
+    """
+    outcomes = []
+    for number, check in enumerate(due):
+        longest_s = LONGEST_S[check.layer in LIVE]
+        if not receive.poll(longest_s):
+            late = f"the check had not ended after {longest_s:g} s"
+            outcomes.append(check.outcome("failed", late))
+            # It hangs still: no later one would come to its turn.
+            for unreached in due[number + 1 :]:
+                sentence = "an earlier check hung"
+                outcomes.append(unreached.outcome("not reached", sentence))
+            break
+        outcomes.append(_received(receive))
+    return outcomes
+
+
+def _received(receive: Connection) -> CheckOutcome:
+    try:
+        message: CheckOutcome | TestbedError = receive.recv()
+    except EOFError:
+        message = TestbedError("the process of the checks has ended")
+    if isinstance(message, TestbedError):
+        raise message
+    return message
 
 
 def _start(process: BaseProcess) -> None:
-    """Holds Ctrl-C back meanwhile: Python loses an interrupt that comes while it forks."""
+    """Starts a process with Ctrl-C held back meanwhile.
+
+    Python loses an interrupt that comes while it forks.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process.start()
@@ -293,25 +423,15 @@ def _start(process: BaseProcess) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _next(receive: Connection, check: Check) -> Outcome | TestbedError:
-    if not receive.poll(LONGEST_S[check.layer in LIVE]):
-        return Outcome(check.name, check.layer, "failed", check.points, _late(check))
-    try:
-        got: Outcome | TestbedError = receive.recv()
-    except EOFError:
-        return TestbedError("the process of the checks has ended")
-    return got
-
-
-def _late(check: Check) -> str:
-    return f"the check had not ended after {LONGEST_S[check.layer in LIVE]:g} s"
-
-
 def _end(process: BaseProcess) -> None:
-    """Asks it to end, so that it takes its network down; it ended long ago as a rule."""
+    """Asks a process to end, so that it takes its network down, and waits.
+
+    As a rule it ended long ago.
+    """
     if process.pid is None:
         return
     process.join(0.2)
+    # As by Ctrl-C: blocks that hold a network end.
     if process.is_alive():
         os.kill(process.pid, signal.SIGINT)
         process.join(TO_END_S)
@@ -320,26 +440,28 @@ def _end(process: BaseProcess) -> None:
     process.close()
 
 
-def _work(send: Connection, of: Lab, folder: Path, live: bool) -> None:
-    """Sends the outcomes of a submission's checks, or the error that ended them."""
-    # Ctrl-C is the grading process's to pass on, once.
-    os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    most = psutil.Process().memory_info().vms + MORE_MEMORY_BYTES
-    if before[1] != resource.RLIM_INFINITY:
-        most = min(most, before[1])
-    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+def _work(
+    send: Connection,
+    graded_lab: Lab,
+    folder: Path,
+    live: bool,
+) -> None:
+    """Sends the outcomes of a submission's checks, or the error that ended it."""
+    _detach()
+    limit = _bound_memory()
     # A controller that a student wrote runs as who called sudo: here as nobody.
     for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER"):
         os.environ.pop(name, None)
-    network = _unbounded(live_network(of), before) if live else OFFLINE
+    network: BringUp | str = OFFLINE
+    if live:
+        network = _unbounded(live_network(graded_lab), limit)
+    submission = Submission(folder, graded_lab.files)
     try:
+        # Blocked since before the fork: from here on it ends this block.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        for outcome in run_checks(of.checks, Submission(folder, of.files), network=network):
+        for outcome in run_checks(
+            graded_lab.checks, submission, network=network
+        ):
             send.send(outcome)
     except TestbedError as error:
         with suppress(OSError):
@@ -348,49 +470,88 @@ def _work(send: Connection, of: Lab, folder: Path, live: bool) -> None:
         pass
 
 
-def _unbounded(network: Network | str, before: tuple[int, int]) -> Network | str:
-    """The network's processes are not the checks'."""
+def _detach() -> None:
+    """Leaves the terminal: its Ctrl-C is the grading process's to pass on."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    null_fd = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null_fd, descriptor)
+
+
+def _bound_memory() -> tuple[int, int]:
+    """Bounds the address space of this process; returns the limit before."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    _, hard = before
+    most = psutil.Process().memory_info().vms + MORE_MEMORY_BYTES
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    return before
+
+
+def _unbounded(
+    network: BringUp | str,
+    limit: tuple[int, int],
+) -> BringUp | str:
+    """The network, with the limit that was before: its processes inherit it."""
     if isinstance(network, str):
         return network
-    bring_up = network
 
-    def up() -> AbstractContextManager[Any]:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-        return bring_up()
+    def bring_up() -> AbstractContextManager[Any]:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+        return network()
 
-    return up
+    return bring_up
 
 
 # -- the tables
 
 
-def write_tables(out: RunFolder, title: str, found: Sequence[Mark]) -> None:
-    """``marks.csv``, ``marks.json`` and ``marks.html``, each whole or not at all."""
+def write_tables(
+    out: RunFolder,
+    title: str,
+    graded: Sequence[Mark],
+) -> None:
+    """Writes marks.csv, marks.json and marks.html, each whole or not at all."""
     from testbed.report.page import rendered
 
-    out.write_text(CSV, table(found))
-    out.write_json(JSON, [mark.to_json() for mark in found])
-    labs = {number: lab(number) for number in sorted({mark.lab for mark in found})}
+    out.write_text(CSV, table(graded))
+    out.write_json(JSON, [mark.to_json() for mark in graded])
+    numbers = sorted({mark.lab for mark in graded})
     students: dict[str, dict[int, Mark]] = {}
-    for mark in found:
+    for mark in graded:
         students.setdefault(mark.student, {})[mark.lab] = mark
-    page = rendered("marks", title=printable(title), labs=labs, students=students, layers=LAYERS)
+    page = rendered(
+        "marks",
+        title=printable(title),
+        labs={number: lab(number) for number in numbers},
+        students=students,
+        layers=LAYERS,
+    )
     out.write_text(HTML, page)
 
 
-def table(found: Sequence[Mark]) -> str:
+def table(graded: Iterable[Mark]) -> str:
     """A row per student and lab, in CSV; empty: no check of that layer ran."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["student", "lab", "earned", "points", "not_run", *LAYERS, "sentence"])
-    for mark in found:
-        layers = ["" if (n := mark.of_layer(layer)) is None else n for layer in LAYERS]
-        counts = [mark.lab, mark.earned, mark.points, mark.not_run, *layers]
-        rows.writerow([_cell(mark.student), *counts, _cell(mark.sentence)])
+    rows.writerow(
+        ["student", "lab", "earned", "points", "not_run", *LAYERS, "sentence"]
+    )
+    for mark in graded:
+        row = [_cell(mark.student), mark.lab, mark.earned, mark.points]
+        row.append(mark.not_run)
+        # The writer leaves a cell empty for None.
+        row += map(mark.of_layer, LAYERS)
+        row.append(_cell(mark.sentence))
+        rows.writerow(row)
     return text.getvalue()
 
 
 def _cell(text: str) -> str:
     """One line that no spreadsheet takes for a formula."""
     line = " ".join(text.split())
-    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
+    if line.startswith(("=", "+", "-", "@")):
+        return f"'{line}"
+    return line

@@ -10,34 +10,50 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.errors import RunFailed
-from testbed.results.reading import Run, load_run, policy_folders
+from testbed.record.reading import Run, load_run, policy_folders
 
 LONGEST_S = 170
 
 
 @contextmanager
-def played(experiment: str, *arguments: str, files: Sequence[Path] = ()) -> Iterator[list[Run]]:
-    """Plays an experiment, given as the text of its file, by ``testbed run``; its policies' runs.
+def played(
+    experiment: str,
+    *arguments: str,
+    files: Sequence[Path] = (),
+) -> Iterator[list[Run]]:
+    """The runs of an experiment's policies, played by ``testbed run``.
 
-    ``files`` are copied beside the experiment's, where the jobs' commands can read them. The run
-    folder is removed at the end of the block.
-    On a machine whose load test has doubts it runs all the same: a check's own bands judge.
-    Raises RunFailed with what the command said, unless it ended well or outside its bands (exit 1).
+    ``experiment`` is the text of its file. ``files`` are copied beside it,
+    where the jobs' commands can read them. The run folder is removed at the end
+    of the block. On a machine whose load test has doubts it runs all the same:
+    a check's own bands judge. Raises RunFailed with the command's message,
+    unless it ended well or outside its bands (exit 1).
     """
     with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
-        file, out = Path(name) / "experiment.yaml", Path(name) / "runs"
-        Path(name).chmod(0o755)
+        folder = Path(name)
+        # Jobs run as another user, and have to get in.
+        folder.chmod(0o755)
+        file = folder / "experiment.yaml"
         file.write_text(experiment, encoding="utf-8")
-        for each in files:
-            (Path(name) / each.name).write_bytes(each.read_bytes())
-        command = [sys.executable, "-m", "testbed.cli.main", "run", str(file), "--force"]
-        done = subprocess.run(
-            [*command, "--out", str(out), *arguments], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=LONGEST_S, check=False,
-        )  # fmt: skip
-        if done.returncode not in (0, 1):
-            raise RunFailed(
-                f"testbed run ended with exit code {done.returncode}: {done.stderr[-400:]}"
-            )
-        (folder,) = out.iterdir()
-        yield [load_run(one) for one in policy_folders(folder)]
+        for original in files:
+            (folder / original.name).write_bytes(original.read_bytes())
+        out = folder / "runs"
+        _run([str(file), "--force", "--out", str(out), *arguments])
+        (run_folder,) = out.iterdir()
+        yield [load_run(path) for path in policy_folders(run_folder)]
+
+
+def _run(arguments: Sequence[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed.cli.main", "run", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise RunFailed(
+            f"testbed run ended with exit code {done.returncode}: "
+            f"{done.stderr[-400:]}"
+        )

@@ -1,9 +1,10 @@
-"""Confinement of a student's code: no privileges, no network, little memory, few processes.
+"""Confinement of a student's code: no privileges, no network, little memory.
 
-bubblewrap gives the process its own namespaces, in which nothing is but Python's standard library
-and the submitted files, all read-only, and a scratch folder of a few MB. prlimit bounds memory,
-processor time and processes; a seccomp filter refuses the calls whose memory no limit counts.
-Everything in it ends with it.
+bubblewrap gives the process its own namespaces, in which nothing is but
+Python's standard library and the submitted files, all read-only, and a scratch
+folder of a few MB. prlimit bounds memory, processor time and processes; a
+seccomp filter refuses the calls whose memory no limit counts. Everything in it
+ends with it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,14 +26,20 @@ from testbed.labs.submission_process import READY
 
 PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("submission_process.py")
-PROGRAM_COPY, SUBMITTED = "program.py", "submitted"
+PROGRAM_COPY = "program.py"
+SUBMITTED = "submitted"
 INSTALL = "sudo apt-get install bubblewrap"
 NOBODY = 65534
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+}
 
-# Memory that neither the address space nor a file's size bounds (segments that nobody has attached,
-# anonymous files), by the machine's numbers: shmget, msgget, semget, memfd_create, memfd_secret and
-# io_uring_setup. linux/audit.h, asm/unistd.h.
+# Memory that neither the address space nor a file's size bounds (segments that
+# nobody has attached, anonymous files), by the machine's numbers: shmget,
+# msgget, semget, memfd_create, memfd_secret and io_uring_setup. linux/audit.h,
+# asm/unistd.h.
 CALLS = {
     "x86_64": (0xC000003E, (29, 68, 64, 319, 447, 425)),
     "aarch64": (0xC00000B7, (194, 186, 190, 279, 447, 425)),
@@ -40,9 +48,10 @@ CALLS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one process tree; the address space and the files' size are those of each process.
+    """Bounds of one process tree; address space and file size of each process.
 
-    Of the ``processes`` bubblewrap's own is one: all memory together is below 4 x 256 MiB.
+    Of the ``processes`` bubblewrap's own is one: all memory together is below 4
+    x 256 MiB.
     """
 
     address_space_bytes: int = 256 << 20
@@ -55,69 +64,128 @@ class Limits:
 
 @cache
 def unavailable() -> str:
-    """Why there is no confinement on this machine; empty where there is."""
+    """The reason for no confinement on this machine; empty where there is."""
     for program in ("bwrap", "prlimit"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
+    # Tried, and not deduced: a kernel or a policy may forbid user namespaces in
+    # several ways.
     with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
         prepared(Path(name))
-        tried = start(Path(name), Limits(), confined=True)
-        first, why = tried.communicate(timeout=20)
-    return "" if first == READY else f"bubblewrap: {why.decode(errors='replace').strip()[:200]}"
+        process = start_program(Path(name), Limits(), confined=True)
+        output, errors = process.communicate(timeout=20)
+    if output == READY:
+        return ""
+    return f"bubblewrap: {errors.decode(errors='replace').strip()[:200]}"
 
 
 def prepared(folder: Path) -> Path:
-    """A folder as :func:`start` wants it, with the program in it; where submitted files go."""
-    (folder / PROGRAM_COPY).write_bytes(PROGRAM.read_bytes())
-    (folder / SUBMITTED).mkdir()
+    """A folder as :func:`start_program` wants it; where submitted files go."""
+    submitted = folder / SUBMITTED
+    submitted.mkdir()
+    program = folder / PROGRAM_COPY
+    program.write_bytes(PROGRAM.read_bytes())
     # Whoever runs it: root's umask may keep others out.
     folder.chmod(0o755)
-    (folder / SUBMITTED).chmod(0o755)
-    (folder / PROGRAM_COPY).chmod(0o644)
-    return folder / SUBMITTED
+    submitted.chmod(0o755)
+    program.chmod(0o644)
+    return submitted
 
 
-def start(folder: Path, limits: Limits, *, confined: bool) -> subprocess.Popen[bytes]:
-    """Starts the program that calls functions of the files in a :func:`prepared` folder.
+def start_program(
+    folder: Path,
+    limits: Limits,
+    *,
+    confined: bool,
+) -> subprocess.Popen[bytes]:
+    """Starts the program that calls functions of a :func:`prepared` folder.
 
-    Not ``confined``, it has the limits alone: for one's own code on one's own machine. The pipes
-    are the caller's; the process leads a session of its own.
+    Not ``confined``, it has the limits alone: for one's own code on one's own
+    machine. The pipes are the caller's; the process leads a session of its own.
     """
-    bounds = [
-        *("prlimit", f"--as={limits.address_space_bytes}", f"--nofile={limits.open_files}"),
-        f"--cpu={limits.processor_s}:{limits.processor_s + 1}",
-        *(f"--fsize={limits.file_bytes}", "--core=0"),
-    ]
-    python = _interpreter()
-    run = [str(python), "-P", "-s", "-S", "-B"]
-    program, submitted = str(folder / PROGRAM_COPY), str(folder / SUBMITTED)
     with tempfile.TemporaryFile() as rules:
         rules.write(_refused_calls())
         rules.seek(0)
         if confined:
-            argv = [
-                *_namespaces(limits, rules.fileno()), *_base_system(),
-                *_mounted(python.parents[1]), "--ro-bind", submitted, "/submitted",
-                *("--ro-bind", program, "/program.py", "--remount-ro", "/dev"),
-                *("--remount-ro", "/", "--chdir", "/tmp", "--"),  # noqa: S108 - inside
-                *bounds, f"--nproc={limits.processes}", *run, "/program.py", "/submitted",
-            ]  # fmt: skip
+            command = _confined_command(folder, limits, rules.fileno())
         else:
-            argv = [*bounds, *run, program, submitted]
+            command = _bounds(limits) + _python_command(
+                str(folder / PROGRAM_COPY), str(folder / SUBMITTED)
+            )
         return subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            cwd="/", start_new_session=True, env=ENVIRONMENT, pass_fds=[rules.fileno()], **_user(),
-        )  # fmt: skip
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
+            env=ENVIRONMENT,
+            pass_fds=[rules.fileno()],
+            **_user(),
+        )
+
+
+def _bounds(limits: Limits) -> list[str]:
+    return [
+        "prlimit",
+        f"--as={limits.address_space_bytes}",
+        f"--nofile={limits.open_files}",
+        # SIGXCPU at the first, SIGKILL at the second.
+        f"--cpu={limits.processor_s}:{limits.processor_s + 1}",
+        f"--fsize={limits.file_bytes}",
+        "--core=0",
+    ]
+
+
+def _python_command(program: str, submitted: str) -> list[str]:
+    return [
+        str(_interpreter()),
+        # Without packages of the folder, the user and the site, and without
+        # writing compiled files.
+        *("-P", "-s", "-S", "-B"),
+        program,
+        submitted,
+    ]
+
+
+def _confined_command(
+    folder: Path,
+    limits: Limits,
+    rules_fd: int,
+) -> list[str]:
+    return [
+        *_namespaces(limits, rules_fd),
+        *_base_system(),
+        *_mounted(_interpreter().parents[1]),
+        *("--ro-bind", str(folder / SUBMITTED), "/submitted"),
+        *("--ro-bind", str(folder / PROGRAM_COPY), "/program.py"),
+        # Last, when every mount point is made. Without the first, files in /dev
+        # would have no limit.
+        *("--remount-ro", "/dev"),
+        *("--remount-ro", "/"),
+        *("--chdir", "/tmp"),  # noqa: S108 - inside
+        "--",
+        *_bounds(limits),
+        # Counted in the namespace of users: there nobody else has processes.
+        f"--nproc={limits.processes}",
+        *_python_command("/program.py", "/submitted"),
+    ]
 
 
 def _interpreter() -> Path:
-    """The Python that this environment was made with; the system's where `nobody` may not enter."""
-    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    """The Python that this environment was made with.
+
+    The system's where `nobody`, as whom root runs it, may not enter.
+    """
+    # Not the environment's own link: its folder has packages beside it.
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     system = Path("/usr/bin/python3").resolve()
-    closed = os.geteuid() == 0 and not all(
-        path.stat().st_mode & 0o001 for path in own.parents if path.exists()
-    )
-    return system if closed and system.exists() else own
+    if os.geteuid() != 0 or not system.exists():
+        return base
+    for folder in base.parents:
+        if folder.exists() and not folder.stat().st_mode & 0o001:
+            return system
+    return base
 
 
 def _user() -> dict[str, Any]:
@@ -126,53 +194,100 @@ def _user() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
+# Of classic BPF, linux/bpf_common.h: load a word, jump if equal, jump if at
+# least, return. Of linux/seccomp.h: allow, EPERM, end the process.
+_LOAD = 0x20
+_IF_EQUAL = 0x15
+_IF_AT_LEAST = 0x35
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050001
+_END = 0x80000000
+# From this number on: the x32 calls of x86-64, by which CALLS have others.
+X32_CALLS = 1 << 30
+
+
 def _refused_calls() -> bytes:
-    """A seccomp filter (classic BPF): EPERM for CALLS, the end for calls of another machine's."""
-    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
-    allow, refuse, end = 0x7FFF0000, 0x00050001, 0x80000000
+    """A seccomp filter: EPERM for CALLS, the end for another machine's calls."""
     machine, numbers = CALLS.get(platform.machine(), (0, ()))
     if not numbers:
-        return struct.pack("=HBBI", give, 0, 0, allow)
-    left = len(numbers)
-    steps = [(load, 0, 0, 4), (equal, 0, left + 4, machine), (load, 0, 0, 0)]
-    # Numbers from 2**30: the x32 calls of x86-64.
-    steps += [(at_least, left + 2, 0, 1 << 30)]
-    steps += [(equal, left - n, 0, number) for n, number in enumerate(numbers)]
-    steps += [(give, 0, 0, allow), (give, 0, 0, refuse), (give, 0, 0, end)]
+        return _instructions([(_RETURN, 0, 0, _ALLOW)])
+    # A jump skips so many steps if its test holds, and so many if it does not.
+    # Behind the comparisons come the three returns: allow, refuse, end.
+    n = len(numbers)
+    steps = [
+        (_LOAD, 0, 0, 4),  # seccomp_data.arch
+        (_IF_EQUAL, 0, n + 4, machine),
+        (_LOAD, 0, 0, 0),  # seccomp_data.nr
+        (_IF_AT_LEAST, n + 2, 0, X32_CALLS),
+    ]
+    for position, number in enumerate(numbers):
+        steps.append((_IF_EQUAL, n - position, 0, number))
+    for action in (_ALLOW, _REFUSE, _END):
+        steps.append((_RETURN, 0, 0, action))
+    return _instructions(steps)
+
+
+def _instructions(steps: Iterable[tuple[int, int, int, int]]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _namespaces(limits: Limits, rules: int) -> list[str]:
-    scratch = [word for folder in ("/tmp", "/dev/shm") for word in (  # noqa: S108 - inside
-        "--size", str(limits.scratch_bytes), "--tmpfs", folder)]  # fmt: skip
-    return [
-        *("bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--seccomp", str(rules)),
-        *("--die-with-parent", "--new-session", "--clearenv"),
-        *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
-        *("--proc", "/proc", "--dev", "/dev"),
-        *scratch,
+def _namespaces(limits: Limits, rules_fd: int) -> list[str]:
+    arguments = [
+        "bwrap",
+        "--unshare-all",
+        "--unshare-user",
+        # In namespaces of its own making it would be root again.
+        "--disable-userns",
+        *("--seccomp", str(rules_fd)),
+        "--die-with-parent",
+        # Without a terminal into which it could type.
+        "--new-session",
+        "--clearenv",
     ]
+    for name, value in ENVIRONMENT.items():
+        arguments += ["--setenv", name, value]
+    # Of devices those that discard, give zeros or random bytes.
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    for scratch in ("/tmp", "/dev/shm"):  # noqa: S108 - inside
+        arguments += ["--size", str(limits.scratch_bytes), "--tmpfs", scratch]
+    return arguments
 
 
 def _base_system() -> list[str]:
-    """/usr without what is installed beside Debian's own, and without this project."""
-    every = ("bin", "sbin", "lib", "lib32", "lib64")
-    names = [name for name in every if Path(f"/{name}").is_symlink()]
-    links = [word for name in names for word in ("--symlink", f"usr/{name}", f"/{name}")]
-    hidden = [word for folder in ("/usr/local", "/usr/lib/python3") if Path(folder).is_dir()
-              for word in ("--tmpfs", folder)]  # fmt: skip
-    return ["--ro-bind", "/usr", "/usr", *links, *hidden, *_without_the_project(Path("/usr"))]
+    """/usr without packages beside Debian's own, and without this project."""
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        # As on a system with a merged /usr.
+        if Path(f"/{name}").is_symlink():
+            arguments += ["--symlink", f"usr/{name}", f"/{name}"]
+    arguments += _hidden([Path("/usr/local"), Path("/usr/lib/python3")])
+    return arguments + _without_the_project(Path("/usr"))
 
 
 def _mounted(prefix: Path) -> list[str]:
     """A Python that is not the system's, without its site-packages."""
     if prefix == Path("/usr"):
         return []
-    packages = [folder for folder in prefix.glob("lib/python3*/site-packages") if folder.is_dir()]
-    hidden = [word for folder in packages for word in ("--tmpfs", str(folder))]
-    return ["--ro-bind", str(prefix), str(prefix), *hidden, *_without_the_project(prefix)]
+    packages = prefix.glob("lib/python3*/site-packages")
+    return [
+        *("--ro-bind", str(prefix), str(prefix)),
+        *_hidden(packages),
+        *_without_the_project(prefix),
+    ]
+
+
+def _hidden(folders: Iterable[Path]) -> list[str]:
+    """Mounts an empty folder over each of these that exists."""
+    arguments = []
+    for folder in folders:
+        if folder.is_dir():
+            arguments += ["--tmpfs", str(folder)]
+    return arguments
 
 
 def _without_the_project(mounted: Path) -> list[str]:
-    """Hides this checkout, with the solutions, where it lies in what is mounted."""
-    return ["--tmpfs", str(PROJECT)] if mounted in PROJECT.parents else []
+    """Hides this checkout, with the solutions, if it is in a mounted folder."""
+    if mounted in PROJECT.parents:
+        return ["--tmpfs", str(PROJECT)]
+    return []

@@ -1,4 +1,4 @@
-"""A student's folder: made from a lab's starting point, given back to it, and its hints."""
+"""A student's folder: made from a lab's starting point, reset, and its hints."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 from testbed.errors import BadInput
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.submission import CodeFailed, small_text
-from testbed.results.folder import caller
+from testbed.record.owned_files import caller
 
 RECORD = ".lab.json"
 PAGE = "README.md"
+ASIDE = "before-reset-"
 
 
 @dataclass(frozen=True)
@@ -27,81 +28,117 @@ class StudentFolder:
     hints: int = 0
 
 
-def start(of: Lab, path: Path) -> StudentFolder:
-    """Makes a folder with the lab's page and its starting point. Raises BadInput, OSError."""
+def make(started: Lab, path: Path) -> StudentFolder:
+    """Makes a folder with the lab's page and its starting point.
+
+    Raises BadInput, OSError.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise BadInput(f"{path} is there already", "name another folder with --out")
+        raise BadInput(
+            f"{path} is there already", "name another folder with --out"
+        )
     path.mkdir(parents=True, exist_ok=True)
-    _copy_start(of, path)
-    return _recorded(StudentFolder(path, of))
+    _copy_start(started, path)
+    folder = StudentFolder(path, started)
+    _record(folder)
+    return folder
 
 
 def opened(path: Path, number: int | None = None) -> StudentFolder:
-    """A folder that :func:`start` has made, of lab ``number`` if given. Raises BadInput."""
-    start_it = f"testbed lab start {number or 'N'} --out {path}"
-    try:
-        record = json.loads(small_text(path, RECORD))
-        found = StudentFolder(path, lab(int(record["lab"])), max(0, int(record.get("hints", 0))))
-    except CodeFailed as failed:
-        raise BadInput(f"{path} is no folder of a lab ({failed})", start_it) from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        raise BadInput(f"{path}/{RECORD} is damaged", start_it) from None
-    if number is not None and found.lab.number != number:
-        raise BadInput(f"{path} is a folder of lab {found.lab.number}, not {number}")
-    return found
-
-
-def chosen(number: int, given: Path | None) -> StudentFolder:
-    """The folder that is meant: as given, this one, or the one that :func:`start` makes here.
+    """A folder that :func:`make` has made, of lab ``number`` if given.
 
     Raises BadInput.
     """
-    if given is None:
-        given = Path() if Path(RECORD).exists() else default_path(lab(number))
-    return opened(given, number)
+    hint = f"testbed lab start {number or 'N'} --out {path}"
+    try:
+        folder = _read(path)
+    except CodeFailed as error:
+        raise BadInput(
+            f"{path} is no folder of a lab ({error})", hint
+        ) from None
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):
+        # A student's file may hold any JSON, or none.
+        raise BadInput(f"{path}/{RECORD} is damaged", hint) from None
+    if number is not None and folder.lab.number != number:
+        raise BadInput(
+            f"{path} is a folder of lab {folder.lab.number}, not {number}"
+        )
+    return folder
 
 
-def default_path(of: Lab) -> Path:
-    return Path(f"lab-{of.number:02}-{of.name}")
+def _read(path: Path) -> StudentFolder:
+    record = json.loads(small_text(path, RECORD))
+    n_hints = max(0, int(record.get("hints", 0)))
+    return StudentFolder(path, lab(int(record["lab"])), n_hints)
+
+
+def chosen(number: int, path: Path | None) -> StudentFolder:
+    """The folder of a lab: at ``path``, else this one, else the usual one here.
+
+    The usual one is as :func:`default_path` names it. Raises BadInput.
+    """
+    if path is None:
+        path = Path()
+        if not Path(RECORD).exists():
+            path = default_path(lab(number))
+    return opened(path, number)
+
+
+def default_path(started: Lab) -> Path:
+    return Path(f"lab-{started.number:02}-{started.name}")
 
 
 def reset(folder: StudentFolder) -> Path:
-    """Puts the starting point back; what stood there moves to the folder returned."""
-    aside = next(
-        path for n in range(1, 10_000) if not (path := folder.path / f"before-reset-{n}").exists()
-    )
+    """Puts the starting point back; moves the rest to the folder returned."""
+    number = 1
+    while (folder.path / f"{ASIDE}{number}").exists():
+        number += 1
+    aside = folder.path / f"{ASIDE}{number}"
     aside.mkdir()
     for item in sorted(folder.path.iterdir()):
-        if item.name != RECORD and not item.name.startswith("before-reset-"):
+        # Not the folders of earlier resets.
+        if item.name != RECORD and not item.name.startswith(ASIDE):
             item.rename(aside / item.name)
     _copy_start(folder.lab, folder.path)
-    _recorded(StudentFolder(folder.path, folder.lab))
+    _record(StudentFolder(folder.path, folder.lab))
     return aside
 
 
 def next_hint(folder: StudentFolder) -> tuple[int, int, str]:
-    """The next of the lab's hints, its number and how many there are; the last one again."""
-    every = hints(folder.lab)
-    number = min(folder.hints + 1, len(every))
-    _recorded(StudentFolder(folder.path, folder.lab, number))
-    return number, len(every), every[number - 1]
+    """The next hint: its number, how many there are, its text.
+
+    After the last one, that one again.
+    """
+    texts = hints(folder.lab)
+    number = min(folder.hints + 1, len(texts))
+    _record(StudentFolder(folder.path, folder.lab, number))
+    return number, len(texts), texts[number - 1]
 
 
-def hints(of: Lab) -> tuple[str, ...]:
+def hints(hinted: Lab) -> tuple[str, ...]:
     """The lab's hints: the parts of hints.md under its second-level headings."""
-    parts = re.split(r"^## .*$", of.path("hints.md").read_text("utf-8"), flags=re.MULTILINE)
+    text = hinted.path("hints.md").read_text("utf-8")
+    parts = re.split(r"^## .*$", text, flags=re.MULTILINE)
     return tuple(part.strip() for part in parts[1:])
 
 
-def _copy_start(of: Lab, path: Path) -> None:
-    shutil.copytree(of.path("start"), path, dirs_exist_ok=True)
-    shutil.copyfile(of.path("page.md"), path / PAGE)
+def _copy_start(started: Lab, path: Path) -> None:
+    shutil.copytree(started.path("start"), path, dirs_exist_ok=True)
+    shutil.copyfile(started.path("page.md"), path / PAGE)
 
 
-def _recorded(folder: StudentFolder) -> StudentFolder:
+def _record(folder: StudentFolder) -> None:
     record = {"lab": folder.lab.number, "hints": folder.hints}
     (folder.path / RECORD).write_text(json.dumps(record) + "\n", "utf-8")
-    if owner := caller():
+    # By sudo, the folder is the caller's all the same.
+    owner = caller()
+    if owner:
         for path in (folder.path, *folder.path.rglob("*")):
             os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
-    return folder

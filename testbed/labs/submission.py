@@ -14,24 +14,30 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from testbed.errors import MachineCannot
 from testbed.labs import sandbox
 from testbed.labs.sandbox import Limits
-from testbed.labs.submission_process import MOST_MESSAGE, MOST_PRINTED, READY, check_levels
+from testbed.labs.submission_process import (
+    MOST_MESSAGE,
+    MOST_PRINTED,
+    READY,
+    check_levels,
+)
 
 MOST_FILE_BYTES = 256 << 10
 MOST_REPLY_BYTES = 1 << 20
+# Longest wait for one call. Good answers take milliseconds; a busy machine may
+# take a second.
 CALL_S = 5.0
-"""Longest wait for one call. Good answers take milliseconds; a busy machine may take a second."""
+# Longest wait for all calls to one process, which serves one check.
 CALLS_S = 60.0
-"""Longest wait for all calls to one process, which serves one check."""
 START_S = 20.0
 
 
 class CodeFailed(Exception):
-    """A student's code raised, hung, died or returned nonsense, or a file is not there.
+    """A student's code failed: raised, hung, died, or a file is not there.
 
     ``ended``: its process is gone. ``printed``: the end of what it had printed.
     """
@@ -45,28 +51,41 @@ class CodeFailed(Exception):
         ended: bool = False,
         printed: str = "",
     ) -> None:
-        self.file, self.why, self.line, self.ended = file, why, line, ended
+        self.why = why
+        self.ended = ended
         self.printed = printable(printed)
-        place = file if line is None else f"{file}:{line}"
+        place = file
+        if line is not None:
+            place = f"{file}:{line}"
         super().__init__(f"{place}: {printable(why)}")
 
 
 def printable(text: str) -> str:
-    """A student's text without what a terminal would obey, cut where it is long."""
-    cut = text if len(text) <= MOST_PRINTED else f"{text[:MOST_PRINTED]} …"
-    return "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in cut)
+    """A student's text without control characters, cut where it is long."""
+    if len(text) > MOST_PRINTED:
+        text = f"{text[:MOST_PRINTED]} …"
+    cleaned = ""
+    for character in text:
+        if character.isprintable() or character == "\n":
+            cleaned += character
+        else:
+            cleaned += "\ufffd"
+    return cleaned
 
 
 def small_text(folder: Path, file: str) -> str:
-    """The text of a file. Raises CodeFailed for anything but a small regular file."""
+    """The text of a file. Raises CodeFailed unless it is small and regular."""
     path = folder / file
     try:
         # Opening a device may already do something.
-        regular = stat.S_ISREG(path.lstat().st_mode)
-        if not regular:
-            why = "is a symbolic link" if path.is_symlink() else "is no regular file"
-            raise CodeFailed(file, why)
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+        if path.is_symlink():
+            raise CodeFailed(file, "is a symbolic link")
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise CodeFailed(file, "is no regular file")
+        # In between, a program of the student's may have exchanged the file: no
+        # link is followed, and no pipe waited for.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        with os.fdopen(os.open(path, flags), "rb") as opened:
             content = opened.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
         raise CodeFailed(file, "is not in the folder") from None
@@ -82,7 +101,7 @@ def small_text(folder: Path, file: str) -> str:
 
 @dataclass
 class Submission:
-    """The files of a student's answer, read once from ``folder``; no other file is looked at.
+    """The files of a student's answer, read once from ``folder``, and no other.
 
     ``confined``: in namespaces of its own, which ``grade`` insists on.
     """
@@ -94,13 +113,18 @@ class Submission:
     _process: _Process | None = None
 
     def text(self, file: str) -> str:
-        """The text of a file. Raises CodeFailed for anything but a small regular file."""
+        """The text of a file. Raises CodeFailed unless small and regular."""
         return small_text(self.folder, file)
 
-    def call(self, file: str, function: str, *arguments: Any) -> Any:
-        """The value of ``function(*arguments)`` in a submitted file: JSON values both ways.
+    def call(
+        self,
+        file: str,
+        function: str,
+        *arguments: Any,
+    ) -> Any:
+        """The value of ``function(*arguments)`` in a submitted file.
 
-        Raises CodeFailed.
+        JSON values both ways. Raises CodeFailed.
         """
         if self._process is None:
             with self.process():
@@ -111,135 +135,197 @@ class Submission:
     def process(self) -> Generator[None]:
         """One process for all calls in the block; it is gone afterwards."""
         with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
-            copied = sandbox.prepared(Path(name))
-            missing: dict[str, CodeFailed] = {}
-            for file in self.files:
-                try:
-                    (copied / file).write_text(self.text(file), encoding="utf-8")
-                    (copied / file).chmod(0o644)
-                except CodeFailed as failed:
-                    missing[file] = failed
-            self._process = _Process(Path(name), self.limits, missing, confined=self.confined)
+            missing = self._copy_files(sandbox.prepared(Path(name)))
+            self._process = _Process(
+                Path(name), self.limits, missing, confined=self.confined
+            )
             try:
                 yield
             finally:
                 self._process.end()
                 self._process = None
 
+    def _copy_files(self, folder: Path) -> dict[str, CodeFailed]:
+        """Files that could not be copied, and why.
+
+        They fail the calls that need them, and not the others.
+        """
+        missing: dict[str, CodeFailed] = {}
+        for file in self.files:
+            try:
+                text = self.text(file)
+            except CodeFailed as error:
+                missing[file] = error
+                continue
+            (folder / file).write_text(text, encoding="utf-8")
+            (folder / file).chmod(0o644)
+        return missing
+
 
 class _Process:
     """The confined program, started with the first call."""
 
     def __init__(
-        self, folder: Path, limits: Limits, missing: dict[str, CodeFailed], *, confined: bool
+        self,
+        folder: Path,
+        limits: Limits,
+        missing: dict[str, CodeFailed],
+        *,
+        confined: bool,
     ) -> None:
-        self._folder, self._limits, self._missing = folder, limits, missing
+        self._folder = folder
+        self._limits = limits
+        self._missing = missing
         self._confined = confined
         self._child: subprocess.Popen[bytes] | None = None
-        self._ended: CodeFailed | None = None
+        self._failure: CodeFailed | None = None
         self._number = 0
         self._left_s = CALLS_S
 
-    def call(self, file: str, function: str, arguments: tuple[Any, ...]) -> Any:
+    def call(
+        self,
+        file: str,
+        function: str,
+        arguments: tuple[Any, ...],
+    ) -> Any:
         if file in self._missing:
             raise self._missing[file]
-        if self._ended is not None:
-            raise self._ended
+        if self._failure is not None:
+            raise self._failure
         if self._child is None:
-            self._child = self._started()
+            self._child = self._start()
         self._number += 1
-        request = {"n": self._number, "file": file, "function": function, "arguments": arguments}
-        since = time.monotonic()
+        request = {
+            "n": self._number,
+            "file": file,
+            "function": function,
+            "arguments": arguments,
+        }
+        since_s = time.monotonic()
         try:
-            reply = self._exchanged(json.dumps(request).encode() + b"\n", function)
-        except CodeFailed as failed:
+            reply = self._exchange(self._child, request)
+        except CodeFailed as error:
             self.end()
-            self._ended = CodeFailed(file, failed.why, ended=True)
-            raise self._ended from None
-        self._left_s -= time.monotonic() - since
+            self._failure = CodeFailed(file, error.why, ended=True)
+            raise self._failure from None
+        self._left_s -= time.monotonic() - since_s
         if "value" in reply:
             return reply["value"]
-        # What the process says of itself may be anything.
-        line, why = reply.get("line"), str(reply.get("failed"))[: 2 * MOST_MESSAGE]
-        printed = str(reply.get("printed", ""))[-MOST_PRINTED:]
-        raise CodeFailed(file, why, line if type(line) is int else None, printed=printed)
+        raise _failure_of(file, reply)
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        """The program, before it has seen the student's code. Raises MachineCannot."""
-        child = sandbox.start(self._folder, self._limits, confined=self._confined)
-        assert child.stdout and child.stderr  # noqa: S101, PT018
-        readable, _, _ = select.select([child.stdout], [], [], START_S)
-        if not readable or os.read(child.stdout.fileno(), len(READY)) != READY:
-            self._child = child
-            _kill(child)
-            why = child.stderr.read(MOST_MESSAGE).decode(errors="replace").strip()
-            self.end()
-            raise MachineCannot(f"the confined process does not start: {why}", "testbed doctor")
-        return child
+    def _start(self) -> subprocess.Popen[bytes]:
+        """The program, before it has seen the student's code.
 
-    def _exchanged(self, request: bytes, function: str) -> dict[str, Any]:
-        """Sends a request and reads its line, both within CALL_S and what is left of CALLS_S."""
-        assert self._child is not None and self._child.stdin and self._child.stdout  # noqa: S101, PT018
-        until = time.monotonic() + min(CALL_S, self._left_s)
-        into, out = self._child.stdin.fileno(), self._child.stdout.fileno()
+        Raises MachineCannot.
+        """
+        child = sandbox.start_program(
+            self._folder, self._limits, confined=self._confined
+        )
+        output = _pipe(child.stdout)
+        # The time to start is no call's.
+        readable, _, _ = select.select([output], [], [], START_S)
+        if readable and os.read(output.fileno(), len(READY)) == READY:
+            return child
+        self._child = child
+        _kill(child)
+        errors = _pipe(child.stderr).read(MOST_MESSAGE)
+        self.end()
+        raise MachineCannot(
+            "the confined process does not start: "
+            f"{errors.decode(errors='replace').strip()}",
+            "testbed doctor",
+        )
+
+    def _exchange(
+        self,
+        child: subprocess.Popen[bytes],
+        request: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Sends a request and reads its line.
+
+        Both within CALL_S and what is left of CALLS_S. Raises CodeFailed.
+        """
+        function = request["function"]
+        # Slow answers to many calls are as bad as one that hangs.
+        until_s = time.monotonic() + min(CALL_S, self._left_s)
+        into = _pipe(child.stdin).fileno()
+        out = _pipe(child.stdout).fileno()
+        # Never blocked in a write: the student's code may not read, and may
+        # have written more than fits in its own pipe.
         os.set_blocking(into, False)
-        left, reply = memoryview(request), bytearray()
+        unsent = memoryview(json.dumps(request).encode() + b"\n")
+        reply = bytearray()
         while not reply.endswith(b"\n"):
-            patience = max(0.0, until - time.monotonic())
-            readable, writable, _ = select.select([out], [into] if left else [], [], patience)
-            if not patience or not (readable or writable):
-                raise CodeFailed("", self._too_long(function))
+            writing = []
+            if unsent:
+                writing.append(into)
+            readable, writable = _ready([out], writing, until_s)
+            if not readable and not writable:
+                raise CodeFailed("", self._late_text(function))
             if writable:
-                try:
-                    left = left[os.write(into, left) :]
-                except BlockingIOError:
-                    pass
-                except BrokenPipeError:
-                    left = memoryview(b"")
+                unsent = _sent(into, unsent)
             if readable:
                 chunk = os.read(out, 1 << 16)
                 if not chunk:
-                    raise CodeFailed("", self._end_of(function))
+                    raise CodeFailed("", self._end_text(child, function))
                 reply += chunk
                 if len(reply) > MOST_REPLY_BYTES:
                     raise CodeFailed("", f"{function} returned more than 1 MiB")
         return self._parsed(reply, function)
 
-    def _parsed(self, reply: bytes | bytearray, function: str) -> dict[str, Any]:
+    def _parsed(
+        self,
+        reply: bytearray,
+        function: str,
+    ) -> dict[str, Any]:
         try:
-            found = json.loads(reply)
-            check_levels(found)
+            record = json.loads(reply)
+            # Here again: by now the process may be any program of the
+            # student's.
+            check_levels(record)
         except RecursionError:
             why = f"{function} returned a value that is nested too deeply"
             raise CodeFailed("", why) from None
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or found.get("n") != self._number:
+            record = None
+        # The student's code may find the pipe: its lines have no number, or one
+        # of another call.
+        if not isinstance(record, dict) or record.get("n") != self._number:
             raise CodeFailed("", f"{function} wrote into the checker's pipe")
-        return found
+        return record
 
-    def _too_long(self, function: str) -> str:
+    def _late_text(self, function: str) -> str:
         if self._left_s < CALL_S:
             return f"all calls of one check took more than {CALLS_S:g} s"
         return f"{function} had not ended after {CALL_S:g} s"
 
-    def _end_of(self, function: str) -> str:
-        assert self._child is not None  # noqa: S101
+    def _end_text(
+        self,
+        child: subprocess.Popen[bytes],
+        function: str,
+    ) -> str:
         try:
-            code = self._child.wait(timeout=CALL_S)
+            code = child.wait(timeout=CALL_S)
         except subprocess.TimeoutExpired:
             return f"{function} closed the checker's pipe"
-        # A shell's way of naming a signal, by bubblewrap; or the signal itself.
-        number = -code if code < 0 else code - 128
+        # bubblewrap names a signal as a shell does; without it, it is negative.
+        number = code - 128
+        if code < 0:
+            number = -code
         if number == signal.SIGXCPU:
-            return f"{function} took more than {self._limits.processor_s} s of processor time"
+            return (
+                f"{function} took more than {self._limits.processor_s} s "
+                "of processor time"
+            )
         if number in set(signal.Signals):
-            return f"{function} ended the process ({signal.Signals(number).name})"
+            name = signal.Signals(number).name
+            return f"{function} ended the process ({name})"
         return f"{function} ended the process (exit code {code})"
 
     def end(self) -> None:
         """Ends the process and all that it has started."""
-        child, self._child = self._child, None
+        child = self._child
+        self._child = None
         if child is None:
             return
         _kill(child)
@@ -249,6 +335,47 @@ class _Process:
         child.wait()
 
 
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    """A pipe of a program that was started with three."""
+    assert pipe is not None  # noqa: S101 - for the type checker
+    return pipe
+
+
+def _ready(
+    reading: list[int],
+    writing: list[int],
+    until_s: float,
+) -> tuple[list[int], list[int]]:
+    """Descriptors that can be read and written; none if the time is over."""
+    patience_s = until_s - time.monotonic()
+    if patience_s <= 0:
+        return [], []
+    readable, writable, _ = select.select(reading, writing, [], patience_s)
+    return readable, writable
+
+
+def _sent(descriptor: int, unsent: memoryview) -> memoryview:
+    """The rest of a text after as much of it as the pipe takes."""
+    try:
+        return unsent[os.write(descriptor, unsent) :]
+    except BlockingIOError:
+        return unsent
+    except BrokenPipeError:
+        # The end of its output says more.
+        return memoryview(b"")
+
+
+def _failure_of(file: str, reply: dict[str, Any]) -> CodeFailed:
+    """The failure that a process reports of itself: it may be any JSON."""
+    line = reply.get("line")
+    if type(line) is not int:
+        line = None
+    why = str(reply.get("failed"))[: 2 * MOST_MESSAGE]
+    printed = str(reply.get("printed", ""))[-MOST_PRINTED:]
+    return CodeFailed(file, why, line, printed=printed)
+
+
 def _kill(child: subprocess.Popen[bytes]) -> None:
+    # The session that it leads, with all that it has started.
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)

@@ -1,9 +1,11 @@
-"""Program inside the sandbox: imports a student's files and calls their functions.
+"""Program inside the sandbox: calls functions of a student's files.
 
-Runs as ``python -P -s -S -B program.py FOLDER`` with the standard library alone. It says READY.
-Then each line of standard input is a JSON object ``{"n", "file", "function", "arguments"}``; each
-gets one JSON line on the standard output that the program began with: ``{"n", "value"}`` or ``{"n",
-"failed", "line", "printed"}``. What the student's code prints is kept apart, and only its end.
+Runs as ``python -P -s -S -B program.py FOLDER`` with the standard library
+alone. It says READY. Then each line of standard input is a JSON object ``{"n",
+"file", "function", "arguments"}``; each gets one JSON line on the standard
+output that the program began with: ``{"n", "value"}`` or ``{"n", "failed",
+"line", "printed"}``. What the student's code prints is kept apart, and only its
+end.
 """
 
 from __future__ import annotations
@@ -36,37 +38,50 @@ class _End(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
+        # Cut before it is joined: one text may be all the memory there is.
         self.text = (self.text + text[-MOST_PRINTED:])[-MOST_PRINTED:]
         return len(text)
 
 
-def main(folder: str) -> None:
+def serve_calls(folder: str) -> None:
     """Serves calls until standard input ends."""
-    own = os.getpid()
+    server_pid = os.getpid()
     # The same answers each time: marks can be computed again.
     random.seed(0)
-    with os.fdopen(os.dup(1), "wb") as replies, os.fdopen(os.dup(0), "rb") as requests:
-        nothing = os.open(os.devnull, os.O_RDWR)
+    # Out of the student's reach, who knows the numbers 0 to 2 only.
+    with (
+        os.fdopen(os.dup(1), "wb") as replies,
+        os.fdopen(os.dup(0), "rb") as requests,
+    ):
+        null_fd = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
-            os.dup2(nothing, descriptor)
+            os.dup2(null_fd, descriptor)
         replies.write(READY)
         replies.flush()
         modules: dict[str, ModuleType] = {}
         for line in requests:
             request = json.loads(line)
             reply = _called(folder, modules, request)
-            if os.getpid() != own:
+            if os.getpid() != server_pid:
                 os._exit(0)  # a fork of the student's code
             replies.write(b'{"n": %d, %s}\n' % (request["n"], reply.encode()))
             replies.flush()
 
 
-def _called(folder: str, modules: dict[str, ModuleType], request: dict[str, Any]) -> str:
-    """The members of the reply to a request: the function's value, or why there is none."""
+def _called(
+    folder: str,
+    modules: dict[str, ModuleType],
+    request: dict[str, Any],
+) -> str:
+    """Members of the reply: the function's value, or why there is none."""
     printed = _End()
-    file, name = request["file"], request["function"]
+    file = request["file"]
+    name = request["function"]
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
             if file not in modules:
                 modules[file] = _imported(folder, file)
             function = getattr(modules[file], name, None)
@@ -75,6 +90,10 @@ def _called(folder: str, modules: dict[str, ModuleType], request: dict[str, Any]
             value = function(*request["arguments"])
     except BaseException as error:  # noqa: BLE001 - a student's code raises what it likes
         return _failed(*_failure(file, error), printed.text)
+    return _returned(name, value)
+
+
+def _returned(name: str, value: Any) -> str:
     try:
         text = json.dumps(value)
         check_levels(value)
@@ -87,30 +106,39 @@ def _called(folder: str, modules: dict[str, ModuleType], request: dict[str, Any]
 
 
 def check_levels(value: Any) -> None:
-    """Raises RecursionError for more than MOST_LEVELS of lists and dicts: json's own limit is
-    another on each Python.
+    """Raises RecursionError for more than MOST_LEVELS of lists and dicts.
+
+    json's own limit is another on each Python.
     """
+    # By levels, and not recursively: the value may be deeper than the stack.
     level = [value]
     for _ in range(MOST_LEVELS):
-        inner = [one.values() if isinstance(one, dict) else one for one in level if _nests(one)]
-        level = [part for parts in inner for part in parts]
-    if any(_nests(one) for one in level):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list | tuple):
+                below += item
+        level = below
+    if any(isinstance(item, dict | list | tuple) for item in level):
         raise RecursionError
 
 
-def _nests(value: Any) -> bool:
-    return isinstance(value, list | tuple | dict)
-
-
-def _failed(why: str, line: int | None = None, printed: str = "") -> str:
-    return json.dumps({"failed": why, "line": line, "printed": printed})[1:-1]
+def _failed(
+    why: str,
+    line: int | None = None,
+    printed: str = "",
+) -> str:
+    record = {"failed": why, "line": line, "printed": printed}
+    return json.dumps(record)[1:-1]
 
 
 def _imported(folder: str, file: str) -> ModuleType:
     name = file.removesuffix(".py")
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(name, os.path.join(folder, file))  # noqa: PTH118
+    path = os.path.join(folder, file)  # noqa: PTH118
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
@@ -119,23 +147,38 @@ def _imported(folder: str, file: str) -> ModuleType:
     return module
 
 
-def _failure(file: str, error: BaseException) -> tuple[str, int | None]:
+def _failure(
+    file: str,
+    error: BaseException,
+) -> tuple[str, int | None]:
     """An exception as one sentence, with its last line in the student's file."""
+    kind = type(error).__name__
     try:
-        frames = traceback.extract_tb(error.__traceback__, limit=-MOST_FRAMES)
-        lines = [frame.lineno for frame in frames if frame.filename.endswith("/" + file)]
+        line = _last_line(file, error)
         text = str(error).replace("\n", " ")[:MOST_MESSAGE]
     except BaseException:  # noqa: BLE001 - an exception of the student's own class
-        return f"raised {type(error).__name__}", None
+        return f"raised {kind}", None
     if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
-        lines.append(error.lineno)
-    why = f"raised {type(error).__name__}" + (f": {text}" if text else "")
+        line = error.lineno
     if isinstance(error, ModuleNotFoundError):
-        why = f"imports {error.name}, and has only Python's standard library here"
-    elif isinstance(error, MemoryError):
-        why = "needs more memory than it may have"
-    return why, lines[-1] if lines else None
+        return (
+            f"imports {error.name}, and has only Python's standard library here"
+        ), line
+    if isinstance(error, MemoryError):
+        return "needs more memory than it may have", line
+    if text:
+        return f"raised {kind}: {text}", line
+    return f"raised {kind}", line
+
+
+def _last_line(file: str, error: BaseException) -> int | None:
+    """The last line of a file that an exception has passed."""
+    line = None
+    for frame in traceback.extract_tb(error.__traceback__, limit=-MOST_FRAMES):
+        if frame.filename.endswith("/" + file):
+            line = frame.lineno
+    return line
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve_calls(sys.argv[1])

@@ -1,7 +1,8 @@
 """Lines of ``tc`` and ``ip`` batches as values. Pure.
 
-The text of a value is the exact line of a ``tc -batch`` or ``ip -batch`` file; the live backend
-executes these values and nothing else, so what is stored, shown and tested is what the kernel gets.
+The text of a value is the exact line of a ``tc -batch`` or ``ip -batch`` file;
+the live backend executes these values and nothing else, so what is stored,
+shown and tested is what the kernel gets.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from jobs.wire import FRAME_BYTES
 Verb = Literal["add", "change", "replace", "del"]
 
 VM_DEVICE = "eth0"
-# Bytes that a class may send in its turn when it borrows. HTB's default, a tenth of the rate, is
-# more than the 200 kB it accepts without a warning or, at a few Mbit/s, less than a TSO packet.
+# Bytes that a class may send in its turn when it borrows. HTB's default, a
+# tenth of the rate, is more than the 200 kB it accepts without a warning or, at
+# a few Mbit/s, less than a TSO packet.
 QUANTUM_BYTES = 60_000
 MIN_BURST_BYTES = 2 * FRAME_BYTES
-# The bucket of a VM's own cap. HTB earns tokens by the clock but sends by a timer, which a busy
-# machine fires late: tokens beyond the bucket are lost. A deeper bucket is a head start (10 ms of
-# rate are 0.3 % of a transfer of 3 s).
+# The bucket of a VM's own cap. HTB earns tokens by the clock but sends by a
+# timer, which a busy machine fires late: tokens beyond the bucket are lost. A
+# deeper bucket is a head start (10 ms of rate are 0.3 % of a transfer of 3 s).
 BURST_S = 0.010
 
 
@@ -38,13 +40,15 @@ def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
 
 
 class Item:
-    """A value of which a line is made: ``added`` and ``removed`` are the lines' templates."""
+    """A value of which a line is made, by the templates ``added``, ``removed``."""
 
     added: ClassVar[str]
     removed: ClassVar[str] = ""
 
     def text(self, verb: Verb) -> str:
-        template = self.removed if verb == "del" else self.added
+        template = self.added
+        if verb == "del":
+            template = self.removed
         return template.format(self, verb=verb)
 
 
@@ -53,9 +57,10 @@ class Item:
 
 @dataclass(frozen=True)
 class HtbRoot(Item):
-    """The root queueing discipline of a device; packets without a class go to ``default_minor``.
+    """The root queueing discipline of a device.
 
-    A veth has none by default (``noqueue``): packets pass at once, and nothing is counted.
+    Packets without a class go to ``default_minor``. A veth has none by default
+    (``noqueue``): packets pass at once, and nothing is counted.
     """
 
     added = "qdisc {verb} dev {0.dev} root handle 1: htb default {0.default_minor:#x}"
@@ -66,10 +71,11 @@ class HtbRoot(Item):
 
 @dataclass(frozen=True)
 class HtbClass(Item):
-    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
+    """A class ``1:minor`` below ``1:parent_minor`` (0: the root).
 
-    tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
-    ``mpu_bytes`` is what a packet counts at least.
+    Both buckets are explicit: tc would choose buckets for the kernel's timer
+    tick; with TSO they must hold a whole packet. ``mpu_bytes`` is what a packet
+    counts at least.
     """
 
     added = (
@@ -89,11 +95,15 @@ class HtbClass(Item):
 
     @property
     def mpu(self) -> str:
-        return f" mpu {self.mpu_bytes}" if self.mpu_bytes else ""
+        if self.mpu_bytes == 0:
+            return ""
+        return f" mpu {self.mpu_bytes}"
 
     @property
     def parent(self) -> str:
-        return f"1:{self.parent_minor:x}" if self.parent_minor else "1:"
+        if self.parent_minor == 0:
+            return "1:"
+        return f"1:{self.parent_minor:x}"
 
     @property
     def burst_bytes(self) -> int:
@@ -106,7 +116,9 @@ class HtbClass(Item):
 
 @dataclass(frozen=True)
 class ByteFifo(Item):
-    """The queue below class ``1:minor``; what does not fit into ``limit_bytes`` is dropped."""
+    """The queue below class ``1:minor``, of ``limit_bytes``; the rest is
+    dropped.
+    """
 
     added = "qdisc {verb} dev {0.dev} parent 1:{0.minor:x} bfifo limit {0.limit_bytes}"
     removed = "qdisc del dev {0.dev} parent 1:{0.minor:x}"
@@ -119,8 +131,8 @@ class ByteFifo(Item):
 class PrefixFilter(Item):
     """Sends packets from a source prefix to class ``1:minor``.
 
-    One preference per filter: a preference names the filter whole, so that it can be deleted
-    without knowing the handle that the kernel gave it.
+    One preference per filter: a preference names the filter whole, so that it
+    can be deleted without knowing the handle that the kernel gave it.
     """
 
     removed = "filter del dev {0.dev} parent 1: protocol ip pref {0.preference}"
@@ -159,7 +171,7 @@ class LargestPacket(Item):
 
 @dataclass(frozen=True)
 class Address(Item):
-    """A VM's address; its prefix brings the route to every VM of the tenant and to nobody else."""
+    """A VM's address; its prefix brings the route to its tenant's VMs alone."""
 
     added = "address {verb} {0.address} dev {0.dev}"
     removed = "address delete {0.address} dev {0.dev}"
@@ -169,10 +181,11 @@ class Address(Item):
 
 @dataclass(frozen=True)
 class PrefixRoute(Item):
-    """The route of an address's prefix: connections on it have this first window, and CUBIC.
+    """The route of an address's prefix, with a first window, and CUBIC.
 
-    A VM's programs may have no right to choose CUBIC. Debian's default is CUBIC as well; with BBR,
-    the default of some machines, a VM was measured 3 % below its cap.
+    A VM's programs may have no right to choose CUBIC. Debian's default is CUBIC
+    as well; with BBR, the default of some machines, a VM was measured 3 % below
+    its cap.
     """
 
     added = (
@@ -188,7 +201,8 @@ class PrefixRoute(Item):
 class Neighbour(Item):
     """A permanent neighbour entry: no ARP ever leaves a VM.
 
-    It replaces one that may be there: a late packet to a VM that has gone leaves one behind.
+    It replaces one that may be there: a late packet to a VM that has gone
+    leaves one behind.
     """
 
     added = "neighbour {verb} {0.ip} lladdr {0.mac} dev {0.dev} nud permanent"
@@ -216,28 +230,42 @@ class BatchLine:
         return self.item.text(self.verb)
 
     def undo(self) -> BatchLine | None:
-        """The line that takes this one back, if one can: a VM without its address has no route."""
+        """The line that takes this one back; None where none is needed.
+
+        A route goes with its VM's address.
+        """
         if self.verb == "add" or isinstance(self.item, Neighbour):
             return BatchLine("del", self.item)
-        return BatchLine("change", self.before, self.item) if self.before is not None else None
+        if self.before is None:
+            return None
+        return BatchLine("change", self.before, before=self.item)
 
 
 @dataclass(frozen=True)
 class Section:
-    """Lines for one network namespace; None is the host's own, where the switches are."""
+    """Lines for one network namespace; None: the host's, where switches are."""
 
     netns: str | None
     lines: tuple[BatchLine, ...]
 
     def undo(self) -> Section:
-        undone = (line.undo() for line in reversed(self.lines))
-        return Section(self.netns, tuple(line for line in undone if line is not None))
+        lines = []
+        for line in reversed(self.lines):
+            undo = line.undo()
+            if undo is not None:
+                lines.append(undo)
+        return Section(self.netns, tuple(lines))
 
 
 def batch_text(sections: Iterable[Section]) -> str:
-    """All sections as text, each namespace's under its name, as stored in ``plan/``."""
-    out = []
+    """All sections as text, each namespace's under its name, as in ``plan/``."""
+    text = ""
     for netns, same in groupby(sections, key=lambda section: section.netns):
-        out.append(f"# netns {netns}" if netns else "# host")
-        out.extend(line.text() for section in same for line in section.lines)
-    return "".join(f"{line}\n" for line in out)
+        if netns is None:
+            text += "# host\n"
+        else:
+            text += f"# netns {netns}\n"
+        for section in same:
+            for line in section.lines:
+                text += f"{line.text()}\n"
+    return text

@@ -1,14 +1,14 @@
-"""Fidelity of a live run: pure judgements over what was measured beside the jobs.
+"""Fidelity of a live run: judgements over measurements beside the jobs. Pure.
 
-Each check gives a :class:`Finding` with its level, the reason in words and the metrics behind it;
-the run's verdict is its worst finding.
+Each check gives a :class:`Finding` with its level, the reason in words and the
+metrics behind it; the run's verdict is its worst finding.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from itertools import groupby
 from math import ceil, inf, isfinite, nan, sqrt
@@ -31,8 +31,9 @@ class Finding:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-# Values beyond which a run is suspect, and invalid; where the second is the lesser one, low values
-# are bad. ``docs/runs-and-fidelity.md`` says what each was set from.
+# Values beyond which a run is suspect, and invalid; where the second is the
+# lesser one, low values are bad. ``docs/runs-and-fidelity.md`` says what each
+# was set from.
 THRESHOLDS: dict[str, tuple[float, float]] = {
     "preflight": (0.9, 1.1),
     "starved class": (0.98, 0.9),
@@ -49,23 +50,34 @@ DELIVERED = 0.95
 """Share of the load test below which what was delivered is the measure."""
 
 
-def _graded(check: str, value: float, reason: str, metrics: dict[str, float]) -> Finding:
+def _graded(
+    check: str, value: float, reason: str, metrics: dict[str, float]
+) -> Finding:
+    """The finding of a check, by the thresholds of its name."""
     suspect, invalid = THRESHOLDS[check]
-    sign = 1 if invalid > suspect else -1
-    beyond = [sign * value > sign * threshold for threshold in (suspect, invalid)]
-    level: Level = "invalid" if beyond[1] else "suspect" if beyond[0] else "ok"
+    # Where low values are bad the comparison is turned round.
+    sign = 1
+    if invalid < suspect:
+        sign = -1
+    level: Level = "ok"
+    if sign * value > sign * suspect:
+        level = "suspect"
+    if sign * value > sign * invalid:
+        level = "invalid"
     return Finding(level, check, reason, metrics)
 
 
 @dataclass(frozen=True)
 class ClassSamples:
-    """Classes over one sampling interval, by row: what each sent and the queue it always had.
+    """Classes over one sampling interval, by row: bits sent, and the queue.
 
-    ``rate_bps`` is the least that it should have been able to send meanwhile, ``most_bps`` the
-    most, where its rate was changed in between (else they are the same). ``packet_bits``: the
-    largest packet, ``packet_bps``: what one more or less is worth over the interval, and
-    ``bucket_bps`` what a bucket holds beyond the usual. ``sent_bps`` is NaN where nothing is known
-    of it. ``names`` gives a row's name.
+    The queue is the one that a class had at both ends of the interval.
+    ``rate_bps`` is the least that it should have been able to send meanwhile,
+    ``most_bps`` the most, where its rate was changed in between (else they are
+    the same). ``packet_bits``: the largest packet, ``packet_bps``: what one
+    more or less is worth over the interval, and ``bucket_bps`` what a bucket
+    holds beyond the usual. ``sent_bps`` is NaN where nothing is known of it.
+    ``names`` gives a row's name.
     """
 
     names: Callable[[int], str]
@@ -79,9 +91,9 @@ class ClassSamples:
 
     @property
     def backlogged(self) -> NDArray[np.bool_]:
-        """A queue at both ends of the interval worth over 5 ms of the rate: it wanted to send.
+        """Classes that wanted to send: their queue held over 5 ms of the rate.
 
-        More than a packet too: one is often there of a slow VM that keeps to its rate.
+        And more than a packet: a slow VM that keeps to its rate often has one.
         """
         least_bits = np.maximum(self.rate_bps * 0.005, self.packet_bits)
         return self.known & (8 * self.queue_bytes > least_bits)
@@ -91,9 +103,12 @@ class ClassSamples:
         return np.isfinite(self.sent_bps)
 
     def where(self, rows: NDArray[np.bool_]) -> ClassSamples:
-        """Those rows alone; names stay those of all."""
-        columns = (getattr(self, each.name)[rows] for each in fields(self)[1:])
-        return ClassSamples(self.names, *columns)
+        """Some of the rows; names stay those of all."""
+        columns = {}
+        for column in fields(self):
+            if column.name != "names":
+                columns[column.name] = getattr(self, column.name)[rows]
+        return replace(self, **columns)
 
 
 def preflight(
@@ -106,36 +121,31 @@ def preflight(
 ) -> Finding:
     """Load of the plan's busiest instant, from the load test before the jobs.
 
-    ``asked_bps``: summed port load, bit/s over every port that a bit leaves from (a transfer over
-    five switches leaves six ports). ``achieved_share``: the slowest test transfer's estimate over
-    its time. ``busy_share``: the share of all processors that the test kept busy. The load is that
-    share over what was delivered, and no measure of another rate's (:func:`fitting_rate`). (The
-    CPU use of the switch's own thread tells nothing: it polls, and reads 97 % at a third of what it
-    can forward.)
+    ``asked_bps``: summed port load, bit/s over every port that a bit leaves
+    from (a transfer over five switches leaves six ports). ``achieved_share``:
+    the slowest test transfer's estimate over its time. ``busy_share``: the
+    share of all processors that the test kept busy. The load is that share over
+    what was delivered, and no measure of another rate's (:func:`fitting_rate`).
+    (The CPU use of the switch's own thread tells nothing: it polls, and reads
+    97 % at a third of what it can forward.)
 
-    ``taken_share``: the share of the processors that the test took from the network. Where it kept
-    up with the rest, the load is that rest at most; else by so much more as was not delivered.
-    ``lacking``: what a run would be doubted for; then it did not keep up.
+    ``taken_share``: the share of the processors that the test took from the
+    network. Where it kept up with the rest, the load is that rest at most; else
+    by so much more as was not delivered. ``lacking``: what a run would be
+    doubted for; then it did not keep up.
     """
-    shares = [one.metrics["share"] for one in lacking if "share" in one.metrics]
-    delivered = min(1.0, max(min([achieved_share, *shares]), 0.001))
-    load = max(busy_share - taken_share, 0.001) / delivered
-    if taken_share:
-        rest = 1.0 - taken_share
-        if delivered < KEPT_UP or lacking:
-            load = rest / min(delivered, KEPT_UP)
-        elif busy_share > 1.0 - 2 * taken_share:
-            # A switch that polls is as busy at half of this: no more is known than that it fits.
-            load = rest
-    elif delivered < DELIVERED:
-        # Too little was delivered although the processors were not busy: this is the measure then.
-        load = max(load, 1 / delivered)
+    delivered = achieved_share
+    for finding in lacking:
+        delivered = min(delivered, finding.metrics.get("share", 1.0))
+    delivered = min(1.0, max(delivered, 0.001))
+    load = _tested_load(delivered, busy_share, taken_share, kept_up=not lacking)
     reason = (
         f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of summed port load at its "
         f"peak; at scale.rate: {rate_text(scale_rate)} that is {load:.0%} of what this machine can"
         " do"
     )
-    reason += "".join(f"; {one.reason}" for one in lacking)
+    for finding in lacking:
+        reason += f"; {finding.reason}"
     metrics = {
         "scale_rate": scale_rate,
         "asked_bps": asked_bps,
@@ -148,73 +158,145 @@ def preflight(
     return _graded("preflight", load, reason, metrics)
 
 
+def _tested_load(
+    delivered: float, busy_share: float, taken_share: float, *, kept_up: bool
+) -> float:
+    """The load of a test as a share of what the machine can do."""
+    load = max(busy_share - taken_share, 0.001) / delivered
+    if taken_share:
+        available = 1.0 - taken_share
+        if delivered < KEPT_UP or not kept_up:
+            return available / min(delivered, KEPT_UP)
+        if busy_share > 1.0 - 2 * taken_share:
+            # A switch that polls is as busy at half of this: no more is known
+            # than that it fits.
+            return available
+        return load
+    if delivered < DELIVERED:
+        # Too little was delivered although the processors were not busy: this
+        # is the measure then.
+        return max(load, 1 / delivered)
+    return load
+
+
 def rate_text(rate: float) -> str:
     """A ``scale.rate`` in plain digits: an experiment file takes no 1e-05."""
     return f"{Decimal(f'{rate:g}'):f}"
 
 
 def two_figures(rate: float) -> float:
-    """As a person would write the rate."""
+    """The rate in two figures, as a person would write it."""
     return float(f"{rate:.2g}")
 
 
 MOST_TESTS = 8
 CLOSE = 1.12
-"""The answer is less than so many times below the largest rate that fits, if tests suffice."""
+"""The answer is less than so many times below the largest rate that fits, if
+tests suffice.
+"""
 
 
 def fitting_rate(
     test: Callable[[float], float], start: float, most: float, least: float
 ) -> float | None:
-    """The largest ``scale.rate`` found from ``least`` to ``most`` whose tested load is ``ok``.
+    """The largest ``scale.rate`` in a range whose tested load is ``ok``.
 
-    The load is not proportional to the rate (a pass of the switch has a fixed cost, packets cost
-    instead of bytes, losses follow an overload): only a rate that was tested itself is an answer.
-    None where no tested rate fits. ``start`` is tested first, then rates of two figures.
+    The load is not proportional to the rate (a pass of the switch has a fixed
+    cost, packets cost instead of bytes, losses follow an overload): only a rate
+    that was tested itself is an answer. None where no tested rate fits.
+    ``start`` is tested first, then rates of two figures.
     """
     limit, _ = THRESHOLDS["preflight"]
     loads: dict[float, float] = {}
-    fit, rate = 0.0, start
+    fit = 0.0
+    rate = start
     while rate not in loads and len(loads) < MOST_TESTS:
         loads[rate] = test(rate)
-        fit = max((r for r, load in loads.items() if load <= limit), default=0.0)
-        over = min((r for r, load in loads.items() if load > limit and r > fit), default=inf)
+        fitting = [tested for tested, load in loads.items() if load <= limit]
+        fit = max(fitting, default=0.0)
+        too_high = [
+            tested
+            for tested, load in loads.items()
+            if load > limit and tested > fit
+        ]
+        over = min(too_high, default=inf)
         crossing, sure = _crossing(loads, fit, limit)
-        near = 0.97 * limit <= loads.get(fit, 0.0) < limit
-        if fit and (near or (crossing if sure else over) <= CLOSE * fit):
-            break  # near enough, by the load or by the rate
-        if not fit:  # far down where the load did not fall with the rate
-            low, high = over / 8, over * (0.8 if sure or len(loads) == 1 else 0.4)
-        elif over == inf:
-            low, high = 2 * fit, 8 * fit
-        else:  # not at the ends, or the bracket would shrink by nearly nothing
-            low, high = fit * (over / fit) ** 0.2, fit * (over / fit) ** 0.8
+        if fit and _close_enough(loads[fit], fit, over, crossing, sure=sure):
+            break
+        low, high = _next_range(fit, over, load_falls=sure or len(loads) == 1)
+        wanted = two_figures(min(max(0.93 * crossing, low), high))
         # At two figures the next rate may be a tenth away.
-        rate = max(two_figures(min(max(0.93 * crossing, low), high)), two_figures(1.06 * fit))
-        rate = min(most, max(least, rate))
+        next_above = two_figures(1.06 * fit)
+        rate = min(most, max(least, wanted, next_above))
     return fit or None
 
 
-def _crossing(loads: Mapping[float, float], fit: float, limit: float) -> tuple[float, bool]:
-    """The rate at which the load would reach the limit.
+def _close_enough(
+    load: float, fit: float, over: float, crossing: float, *, sure: bool
+) -> bool:
+    """True where the largest rate that fits is near the limit.
 
-    By the line through the two rates next to it (True), or in proportion to the load nearest to
-    it, where losses or noise leave no such line. A load of just the limit is known to be no more
-    than that: midway to the next rate, then.
+    By its load, or by the next rate that is known or expected not to fit.
     """
-    above = [rate for rate in sorted(loads) if rate >= fit]
-    low, high = above[:2] if len(above) > 1 else sorted([*loads, 0.0])[-2:]
+    limit, _ = THRESHOLDS["preflight"]
+    if 0.97 * limit <= load < limit:
+        return True
+    if sure:
+        return crossing <= CLOSE * fit
+    return over <= CLOSE * fit
+
+
+def _next_range(
+    fit: float, over: float, *, load_falls: bool
+) -> tuple[float, float]:
+    """The range of the next rate to test.
+
+    ``fit``: the largest rate that fits, 0 where none does; ``over``: the least
+    above it that does not. ``load_falls``: the load has fallen with the rate so
+    far.
+    """
+    if fit == 0.0:
+        # Far down where the load did not fall with the rate.
+        if load_falls:
+            return over / 8, over * 0.8
+        return over / 8, over * 0.4
+    if over == inf:
+        return 2 * fit, 8 * fit
+    # Not at the ends, or the bracket would shrink by nearly nothing.
+    width = over / fit
+    return fit * width**0.2, fit * width**0.8
+
+
+def _crossing(
+    loads: Mapping[float, float], fit: float, limit: float
+) -> tuple[float, bool]:
+    """The rate at which the load would reach the limit, and if that is sure.
+
+    It is sure by the line through the two rates next to it. It is not in
+    proportion to the load nearest to it, where losses or noise leave no such
+    line. A load of just the limit is known to be no more than that: midway to
+    the next rate, then.
+    """
+    from_fit = [rate for rate in sorted(loads) if rate >= fit]
+    if len(from_fit) > 1:
+        low, high = from_fit[:2]
+    else:
+        low, high = sorted([*loads, 0.0])[-2:]
     if low and loads[low] == limit:
         return sqrt(low * high), False
     # Less of a rise may be noise, and above losses distort the load.
     if low and 1.05 * loads[low] < loads[high] <= 1.2 * limit:
-        return low + (limit - loads[low]) * (high - low) / (loads[high] - loads[low]), True
-    rate, load = min(loads.items(), key=lambda one: abs(one[1] - limit))
-    return rate * limit / max(load, 0.01), False
+        slope = (loads[high] - loads[low]) / (high - low)
+        return low + (limit - loads[low]) / slope, True
+    rate = min(loads, key=lambda tested: abs(loads[tested] - limit))
+    return rate * limit / max(loads[rate], 0.01), False
 
 
 class Starved:
-    """A class that stays backlogged over two samples in a row, yet sends too little of its rate."""
+    """A class that stays backlogged, yet sends too little of its rate.
+
+    Two samples in a row count: one alone may be a bucket's.
+    """
 
     check = "starved class"
     nothing = "no class stayed backlogged"
@@ -226,63 +308,104 @@ class Starved:
 
     def __init__(self) -> None:
         self._names: Callable[[int], str] = str
+        # By column the rows of the samples, by row the sums over a streak:
+        # samples, least rate, most rate, sent, allowance.
         self._streaks = np.zeros((5, 0))
-        self._worst: tuple[float, str] | None = (0.0, "") if self.too_much else None
+        self._worst_share: float | None = None
+        self._worst_name = ""
+        if self.too_much:
+            self._worst_share = 0.0
 
     def renumber(self, was: NDArray[np.int64]) -> None:
-        """From now on row i is what row ``was[i]`` was, -1: new. What has gone is judged."""
-        self._judge(self._streaks, np.setdiff1d(np.arange(self._streaks.shape[1]), was))
+        """Gives row i the streak of row ``was[i]``; -1: a new row.
+
+        Rows that are gone are judged.
+        """
+        all_rows = np.arange(self._streaks.shape[1])
+        self._judge(self._streaks, np.setdiff1d(all_rows, was))
         # The last column is what a new row begins with.
         self._streaks = np.pad(self._streaks, ((0, 0), (0, 1)))[:, was]
 
-    def take(self, samples: ClassSamples, of: NDArray[np.bool_] | None = None) -> None:
-        """Judge one sample more of the rows ``of`` (all): what is not known ends a streak.
+    def take(
+        self, samples: ClassSamples, of: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Judges one sample more, of the rows ``of`` or of all.
 
-        Of earlier ones only that or those sums are kept that count.
+        A row of which nothing is known ends its streak.
         """
         self._names = samples.names
-        counts = samples.known if self.too_much else samples.backlogged
-        counts = counts if of is None else counts & of
+        if self.too_much:
+            counts = samples.known
+            allowance_bps = samples.packet_bps + samples.bucket_bps
+        else:
+            counts = samples.backlogged
+            allowance_bps = samples.packet_bps
+        if of is not None:
+            counts = counts & of
+        columns = (
+            np.ones(len(counts)),
+            samples.rate_bps,
+            samples.most_bps,
+            samples.sent_bps,
+            allowance_bps,
+        )
+        sample = np.where(counts, columns, 0.0)
+        streaks = self._streaks + sample
+        # A packet more or less is allowed once a streak, not once a sample.
+        streaks[4] = np.maximum(self._streaks[4], sample[4])
         if self.whole:
             self._judge(self._streaks, np.flatnonzero(~counts))
-        rates = samples.rate_bps, samples.most_bps, samples.sent_bps
-        beside = samples.packet_bps + (samples.bucket_bps if self.too_much else 0.0)
-        sample = np.where(counts, (np.ones(len(counts)), *rates, beside), 0.0)
-        streaks = self._streaks + sample
-        streaks[4] = np.maximum(self._streaks[4], sample[4])
-        if not self.whole:
+            self._streaks = np.where(counts, streaks, 0.0)
+        else:
+            # The last sample and this one: pairs, whatever was before.
             self._judge(streaks, np.flatnonzero(counts))
-        self._streaks = np.where(counts, streaks, 0.0) if self.whole else sample
+            self._streaks = sample
 
     def _judge(self, streaks: Floats, rows: NDArray[np.int64]) -> None:
-        """One sample may be a bucket's."""
+        """Keeps the worst share of these rows' streaks of two samples and more."""
         rows = rows[streaks[0, rows] > 1]
         if not len(rows):
             return
-        _, rate, most, sent, beside = streaks[:, rows]
-        shares = (sent - beside) / most if self.too_much else (sent + beside) / rate
-        at = int(np.argmax(shares) if self.too_much else np.argmin(shares))
+        _, rate, most, sent, allowance = streaks[:, rows]
+        if self.too_much:
+            shares = (sent - allowance) / most
+            at = int(np.argmax(shares))
+        else:
+            shares = (sent + allowance) / rate
+            at = int(np.argmin(shares))
         share = float(shares[at])
-        than = share if self._worst is None else self._worst[0]
-        if self._worst is None or (share > than if self.too_much else share < than):
-            self._worst = share, self._names(int(rows[at]))
+        if self._is_worse(share):
+            self._worst_share = share
+            self._worst_name = self._names(int(rows[at]))
+
+    def _is_worse(self, share: float) -> bool:
+        if self._worst_share is None:
+            return True
+        if self.too_much:
+            return share > self._worst_share
+        return share < self._worst_share
 
     def finding(self) -> Finding:
+        """The judgement over all streaks; the last ones end here."""
         self.renumber(np.zeros(0, dtype=np.int64))
-        if self._worst is None:
+        share = self._worst_share
+        if share is None:
             return Finding("ok", self.check, self.nothing, {})
-        share, name = self._worst
-        reason = f"{name} {self.how} {share:.1%} of its rate" if name else self.nothing
+        reason = self.nothing
+        if self._worst_name:
+            reason = f"{self._worst_name} {self.how} {share:.1%} of its rate"
         return _graded(self.check, share, reason, {"share": share})
 
 
 class CapLimited(Starved):
-    """A VM's cap that sends too little of its rate over all of a time in which it had a queue.
+    """A VM's cap that sends too little of its rate while it has a queue.
 
-    Of cap-limited VMs only: a queue at the ends of a sample is then a queue in between.
+    Of cap-limited VMs only: a queue at the ends of a sample is then a queue in
+    between. All of the time with a queue is judged as a whole.
 
-    Its bucket holds 10 ms, so that it loses for good what a later timer would have sent: that is
-    worth what it is to the job, and nothing in a long one. A cap that is wrong is so all the time.
+    Its bucket holds 10 ms, so that it loses for good what a later timer would
+    have sent: that is worth what it is to the job, and nothing in a long one. A
+    cap that is wrong is so all the time.
     """
 
     check = "starved VM"
@@ -291,10 +414,10 @@ class CapLimited(Starved):
 
 
 class Exceeding(Starved):
-    """A class that sends more than its rate: over two samples a bucket is worth three per cent.
+    """A class that sends more than its rate.
 
-    One that holds more, because a packet is more, and a packet that counts in whole are not held
-    against it.
+    Over two samples a bucket is worth three per cent. A bucket that holds more,
+    because a packet is larger, and a packet that counts in whole are allowed.
     """
 
     check = "exceeded limit"
@@ -311,12 +434,14 @@ ENOUGH_PACKETS = 16
 
 @dataclass(frozen=True)
 class ProcessorSample:
-    """Shares of all processors over a sample with jobs: idle, stolen by a hypervisor, used by
-    ``others`` than the run; and of its time in which the switch ``waited`` for a processor.
+    """Shares of all processors over a sample with jobs.
 
-    ``received``: share (:class:`Received`) of reserved transfers at their VMs' own caps, where
-    nothing else ran. NaN: not known; ``unsettled`` where that is only because they had just begun
-    or were about to end.
+    They are idle, stolen by a hypervisor, or used by ``others`` than the run;
+    ``waited`` is the share of its time in which the switch waited for one.
+
+    ``received``: share (:class:`Received`) of reserved transfers at their VMs'
+    own caps, where nothing else ran. NaN: not known; ``unsettled`` where that
+    is only because they had just begun or were about to end.
     """
 
     idle: float
@@ -328,72 +453,145 @@ class ProcessorSample:
 
 
 def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
-    """Of each sample, whether it is known that the processors, all the run's own, sufficed.
+    """Samples in which the processors, all the run's own, are known to suffice.
 
-    A switch that polls uses whatever there is, and takes more packets a pass where that is little:
-    that nothing was left over does not say that there was too little. Unsettled samples go by the
-    known ones on both sides, where these are not fewer.
+    A switch that polls uses whatever there is, and takes more packets a pass
+    where that is little: that nothing was left over does not say that there was
+    too little. Unsettled samples go by the known ones on both sides, where
+    these are not fewer.
     """
-    known = [None if one.unsettled else one.received >= KEPT_UP for one in samples]
-    runs = [(value, len(list(of))) for value, of in groupby(known)]
+    stretches = _stretches(samples)
     sufficed: list[bool] = []
-    for at, (value, length) in enumerate(runs):
-        beside = runs[max(0, at - 1) : at] + runs[at + 1 : at + 2]
-        by_those = all(good for good, _ in beside) and length <= sum(n for _, n in beside)
-        sufficed += [by_those if value is None else value] * length
-    return [good and one.others <= OTHERS for good, one in zip(sufficed, samples, strict=True)]
+    for at, (kept_up, length) in enumerate(stretches):
+        if kept_up is None:
+            neighbours = stretches[max(0, at - 1) : at]
+            neighbours += stretches[at + 1 : at + 2]
+            known_length = sum(length for _, length in neighbours)
+            all_kept_up = all(kept_up for kept_up, _ in neighbours)
+            sufficed += [all_kept_up and length <= known_length] * length
+        else:
+            sufficed += [kept_up] * length
+    result = []
+    for sample, good in zip(samples, sufficed, strict=True):
+        # What is not known of others (NaN) is not below the threshold.
+        result.append(good and sample.others <= OTHERS)
+    return result
+
+
+def _stretches(
+    samples: Sequence[ProcessorSample],
+) -> list[tuple[bool | None, int]]:
+    """Stretches of samples alike: VMs kept up, did not, or (None) unsettled."""
+    kept_up: list[bool | None] = []
+    for sample in samples:
+        if sample.unsettled:
+            kept_up.append(None)
+        else:
+            kept_up.append(sample.received >= KEPT_UP)
+    return [(value, len(list(alike))) for value, alike in groupby(kept_up)]
 
 
 class Received:
-    """The share of their rates that VMs received, sample after sample: all together, or a tenant's
-    where that is less.
+    """The share of their rates that VMs received, sample after sample.
 
-    Over the last samples in which each could receive :data:`ENOUGH_PACKETS`: in a second a slow one
-    has a few. A tenant counts from then on: what is on its way to it has begun to arrive. Of each
-    VM a packet may come a sample later: a tenant is allowed the square root of the sum of squares.
+    It is that of all together, or a tenant's where that is less, over the last
+    samples in which each could receive :data:`ENOUGH_PACKETS`: in a second a
+    slow one has a few. A tenant counts from then on: what is on its way to it
+    has begun to arrive. Of each VM a packet may come a sample later: a tenant
+    is allowed the square root of the sum of squares.
     """
 
     def __init__(self) -> None:
-        # Seconds and, by tenant: bits received, bits at its rates, sum of squares of its packets.
+        # Seconds and, by tenant: bits received, bits at its rates, sum of
+        # squares of its packets.
         self._recent: deque[tuple[float, dict[int, Floats]]] = deque()
 
-    def take(self, tenants: NDArray[np.int64], interval_s: Floats, samples: ClassSamples) -> float:
-        """The share with one sample more, its rows' tenants and lengths; NaN: nothing known."""
+    def take(
+        self,
+        tenants: NDArray[np.int64],
+        interval_s: Floats,
+        samples: ClassSamples,
+    ) -> float:
+        """Takes one sample more and returns the share; NaN: nothing known.
+
+        ``tenants`` and ``interval_s`` are those of the sample's rows.
+        """
         if not len(tenants):
             self._recent.clear()
             return nan
-        numbers, row_of = np.unique(tenants, return_inverse=True)
-        bits = samples.sent_bps * interval_s, samples.rate_bps * interval_s, samples.packet_bits**2
-        sums = np.transpose([np.bincount(row_of, each) for each in bits])
-        self._recent.append((interval_s.mean(), dict(zip(numbers.tolist(), sums, strict=True))))
-        enough_s = (ENOUGH_PACKETS * samples.packet_bits / samples.rate_bps).max()
-        while sum(length_s for length_s, _ in list(self._recent)[1:]) >= max(enough_s, 1e-9):
-            self._recent.popleft()
-        there = [n for n in numbers.tolist() if all(n in by for _, by in self._recent)]
-        if not there or sum(length_s for length_s, _ in self._recent) < enough_s:
+        packets_s = ENOUGH_PACKETS * samples.packet_bits / samples.rate_bps
+        enough_s = packets_s.max()
+        sums = self._sums_by_tenant(tenants, interval_s, samples)
+        self._recent.append((interval_s.mean(), sums))
+        self._forget_before(max(enough_s, 1e-9))
+        known = [
+            tenant
+            for tenant in sums
+            if all(tenant in earlier for _, earlier in self._recent)
+        ]
+        total_s = sum(length_s for length_s, _ in self._recent)
+        if not known or total_s < enough_s:
             return nan
-        got, rate, _ = np.sum([[by[n] for n in there] for _, by in self._recent], axis=0).T
-        beside = np.sqrt([self._recent[-1][1][n][2] for n in there])
-        return float(min(got.sum() / rate.sum(), ((got + beside) / rate).min()))
+        by_sample = []
+        for _, earlier in self._recent:
+            by_sample.append([earlier[tenant] for tenant in known])
+        received, rate, _ = np.sum(by_sample, axis=0).T
+        late_packets = np.sqrt([sums[tenant][2] for tenant in known])
+        of_all = received.sum() / rate.sum()
+        of_worst = ((received + late_packets) / rate).min()
+        return float(min(of_all, of_worst))
+
+    @staticmethod
+    def _sums_by_tenant(
+        tenants: NDArray[np.int64], interval_s: Floats, samples: ClassSamples
+    ) -> dict[int, Floats]:
+        """Bits received, bits at the rates, and packets' squares, by tenant."""
+        numbers, row_of = np.unique(tenants, return_inverse=True)
+        columns = (
+            np.bincount(row_of, samples.sent_bps * interval_s),
+            np.bincount(row_of, samples.rate_bps * interval_s),
+            np.bincount(row_of, samples.packet_bits**2),
+        )
+        sums = np.transpose(columns)
+        return dict(zip(numbers.tolist(), sums, strict=True))
+
+    def _forget_before(self, needed_s: float) -> None:
+        """Drops the oldest samples while the others last long enough."""
+        lengths_s = [length_s for length_s, _ in self._recent]
+        while sum(lengths_s[1:]) >= needed_s:
+            self._recent.popleft()
+            lengths_s.pop(0)
 
 
 def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
-    """Idle shares, where it is not known that nothing lacked, and stolen ones."""
+    """Findings on idle shares and on stolen ones.
+
+    Samples in which nothing lacked are not judged by their idle share.
+    """
     if not samples:
         return []
     idle = [sample.idle for sample in samples]
+    judged = list(idle)
+    for at, sufficed in enumerate(nothing_lacked(samples)):
+        if sufficed:
+            judged[at] = 1.0
     low = _quantile(idle, 0.1)
-    judged = zip(idle, nothing_lacked(samples), strict=True)
-    graded = _quantile([1.0 if sufficed else share for share, sufficed in judged], 0.1)
+    graded = _quantile(judged, 0.1)
     stolen = sum(sample.steal for sample in samples) / len(samples)
     busiest = f"in the busiest tenth of the time the processors were idle for at most {low:.0%}"
     if low < THRESHOLDS["processor idle"][0] <= graded:
-        busiest += ", by the run alone, and reserved VMs received at their rates"
-    taken = f"the hypervisor took {stolen:.1%} of the processors' time for others"
+        busiest += (
+            ", by the run alone, and reserved VMs received at their rates"
+        )
+    taken = (
+        f"the hypervisor took {stolen:.1%} of the processors' time for others"
+    )
     metrics = {"idle_p10": low, "idle_mean": sum(idle) / len(idle)}
     for name in ("others", "received"):
-        known = [value for sample in samples if isfinite(value := getattr(sample, name))]
-        metrics |= {f"{name}_p50": _quantile(known, 0.5)} if known else {}
+        values = [getattr(sample, name) for sample in samples]
+        known = [value for value in values if isfinite(value)]
+        if known:
+            metrics[f"{name}_p50"] = _quantile(known, 0.5)
     return [
         _graded("processor idle", graded, busiest, metrics),
         _graded("stolen time", stolen, taken, {"steal_mean": stolen}),
@@ -401,10 +599,10 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
 
 
 def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
-    """Time that the switch's thread waited for a processor, where it is not known that nothing
-    lacked.
+    """A finding on the switch's wait for a processor.
 
-    Meanwhile nothing is forwarded: what arrives waits with it, or is lost in front of every class
+    Samples in which nothing lacked are not judged by it. While it waits nothing
+    is forwarded: what arrives waits with it, or is lost in front of every class
     that could count it.
     """
     known = [sample for sample in samples if isfinite(sample.waited)]
@@ -412,8 +610,11 @@ def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
         return []
     waited = [sample.waited for sample in known]
     high = _quantile(waited, 0.9)
-    judged = zip(waited, nothing_lacked(known), strict=True)
-    graded = _quantile([0.0 if sufficed else share for share, sufficed in judged], 0.9)
+    judged = list(waited)
+    for at, sufficed in enumerate(nothing_lacked(known)):
+        if sufficed:
+            judged[at] = 0.0
+    graded = _quantile(judged, 0.9)
     reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
     if high > THRESHOLDS["starved switch"][0] >= graded:
         reason += ", and reserved VMs received at their rates"
@@ -422,33 +623,47 @@ def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
 
 
 def lateness(late_s: Sequence[float]) -> list[Finding]:
-    """Lateness of sleeping processes' wake-ups while jobs ran."""
+    """A finding on the lateness of sleeping processes' wake-ups."""
     if not late_s:
         return []
     p99 = _quantile(late_s, 0.99)
     reason = f"a sleeping process woke up to {p99 * 1e3:.0f} ms late (p99)"
-    return [_graded("lateness", p99, reason, {"p99_s": p99, "max_s": max(late_s)})]
-
-
-def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
-    """Packets that left past the limits, and drops where there should be none (by port)."""
-    past, lost = sum(unclassified.values()), sum(drops.values())
-    without = f"{past} packets left without a class (unshaped) at {_ports(unclassified)}"
-    dropped = (
-        f"{lost} packets were dropped at {_ports(drops, 6)}, "
-        "where a hose within its limits drops none"
-    )
-    shaped: Level = "invalid" if past else "ok"
-    whole: Level = "suspect" if lost else "ok"
-    all_in, none_lost = "every packet was in a class", "no packet was dropped between the VMs"
     return [
-        Finding(shaped, "unshaped packets", without if past else all_in, {"packets": past}),
-        Finding(whole, "drops", dropped if lost else none_lost, {"packets": lost}),
+        _graded("lateness", p99, reason, {"p99_s": p99, "max_s": max(late_s)})
     ]
 
 
+def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
+    """Findings on packets past the limits and on drops, both counted by port."""
+    return [_unshaped(unclassified), _dropped(drops)]
+
+
+def _unshaped(counts: dict[str, int]) -> Finding:
+    packets = sum(counts.values())
+    level: Level = "ok"
+    reason = "every packet was in a class"
+    if packets:
+        level = "invalid"
+        reason = f"{packets} packets left without a class (unshaped) at {_ports(counts)}"
+    return Finding(level, "unshaped packets", reason, {"packets": packets})
+
+
+def _dropped(counts: dict[str, int]) -> Finding:
+    packets = sum(counts.values())
+    level: Level = "ok"
+    reason = "no packet was dropped between the VMs"
+    if packets:
+        level = "suspect"
+        reason = (
+            f"{packets} packets were dropped at {_ports(counts, most=6)}, "
+            "where a hose within its limits drops none"
+        )
+    return Finding(level, "drops", reason, {"packets": packets})
+
+
 def _ports(counts: dict[str, int], most: int | None = None) -> str:
-    return ", ".join(sorted(port for port, count in counts.items() if count)[:most])
+    ports = sorted(port for port, count in counts.items() if count)
+    return ", ".join(ports[:most])
 
 
 def _quantile(values: Sequence[float], q: float) -> float:

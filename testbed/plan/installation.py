@@ -1,4 +1,4 @@
-"""VMs as hosts (address, permanent neighbours, frame size), and whole plans as text. Pure."""
+"""VMs as hosts: address, neighbours, frame size; whole plans as text. Pure."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from testbed.plan.network_plan import (
 from testbed.plan.switch_parts import parts_text
 
 INITIAL_WINDOW_SEGMENTS = 32
-# A VM with a reservation: more than is ever in flight, so that neither slow start nor a switch that
-# waits for a processor leaves its cap idle. Tokens that a cap does not use are lost.
+# A VM with a reservation: more than is ever in flight, so that neither slow
+# start nor a switch that waits for a processor leaves its cap idle. Tokens that
+# a cap does not use are lost.
 WINDOW_S = 0.060
 MIN_RECEIVE_BUFFER_BYTES = 2 * LONG_GSO_BYTES
 
@@ -46,65 +47,84 @@ def _largest_packet(tenant: TenantPlan) -> LargestPacket:
 
 
 def initial_window_segments(rate_bps: int, *, reserved: bool) -> int:
-    """The window that a VM's connections begin with. Who competes begins with the least."""
-    on_its_way = bytes_in(rate_bps, WINDOW_S) // SEGMENT_BYTES if reserved else 0
+    """The window with which a VM's connections begin.
+
+    A VM that competes with others begins with the least.
+    """
+    if not reserved:
+        return INITIAL_WINDOW_SEGMENTS
+    on_its_way = bytes_in(rate_bps, WINDOW_S) // SEGMENT_BYTES
     return max(INITIAL_WINDOW_SEGMENTS, on_its_way)
 
 
 def receive_buffer_bytes(tenant: TenantPlan) -> int:
-    """The most that each connection of a tenant that borrows may have on its way; 0: as always.
+    """The most that a connection of a borrowing tenant may have on its way.
 
-    While a VM may send more than its guarantee, TCP fills the queues behind which that is kept. If
-    they drop, the guarantee goes into finding out what to send again: a transfer of 5 s took 5 %
-    longer with 70 to 200 packets sent again. So all connections of a link have room in its queue.
+    0: the kernel's own. While a VM may send more than its guarantee, TCP fills
+    the queues behind which that is kept. If they drop, the guarantee goes into
+    finding out what to send again: a transfer of 5 s took 5 % longer with 70 to
+    200 packets sent again. So all connections of a link have room in its queue.
     Less would leave it idle when the switch waits for a processor.
     """
     if not (tenant.lent_bps and tenant.link_bps):
         return 0
-    n_vms = len(tenant.vms)
+    narrowest_bps = min(link.capacity_bps for link in tenant.edges)
+    # The hose of a link is min(X, N-X)·B: its VMs on the smaller side.
     fewer = max(bps // tenant.rate_bps for _, bps in tenant.link_bps)
-    room_bytes = port_queue_bytes(min(link.capacity_bps for link in tenant.edges))
-    return max(MIN_RECEIVE_BUFFER_BYTES, room_bytes // (fewer * (n_vms - fewer)))
+    connections = fewer * (len(tenant.vms) - fewer)
+    share_bytes = port_queue_bytes(narrowest_bps) // connections
+    return max(MIN_RECEIVE_BUFFER_BYTES, share_bytes)
 
 
 def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:
     """Settings in every VM of a tenant that are not those of all VMs."""
     most_bytes = receive_buffer_bytes(tenant)
-    return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),) if most_bytes else ()
+    if most_bytes == 0:
+        return ()
+    return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),)
 
 
 def tenant_hosts(tenant: TenantPlan) -> tuple[Section, ...]:
     """Configuration of the tenant's VMs in order, each knowing all the others.
 
-    A VM's cap is known from the first moment, so there is nothing to find out slowly: with the
-    kernel's initial window of ten segments the cap idles for the first round trips, 0.5 % of a
-    transfer of 4 s. The route to the tenant's other VMs carries a larger one. It is in a section
-    of its own: where the address is refused, another's route stays.
+    A VM's cap is known from the first moment, so there is nothing to find out
+    slowly: with the kernel's initial window of ten segments the cap idles for
+    the first round trips, 0.5 % of a transfer of 4 s. The route to the tenant's
+    other VMs carries a larger one. It is in a section of its own: where the
+    address is refused, another's route stays.
     """
-    everyone = [BatchLine("replace", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms]
-    window = initial_window_segments(tenant.rate_bps, reserved=bool(tenant.link_bps))
+    all_neighbours = [
+        BatchLine("replace", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms
+    ]
+    window = initial_window_segments(
+        tenant.rate_bps, reserved=bool(tenant.link_bps)
+    )
     packet = BatchLine("change", _largest_packet(tenant))
     sections = []
     for i, vm in enumerate(tenant.vms):
         address = IPv4Interface((vm.ip, tenant.prefix.prefixlen))
+        own_lines = (packet, BatchLine("add", Address(address)))
         route = BatchLine("replace", PrefixRoute(address, window))
-        sections += [
-            Section(vm.slot.netns, (packet, BatchLine("add", Address(address)))),
-            Section(vm.slot.netns, (route, *everyone[:i], *everyone[i + 1 :])),
-        ]
+        neighbours = [*all_neighbours[:i], *all_neighbours[i + 1 :]]
+        sections.append(Section(vm.slot.netns, own_lines))
+        sections.append(Section(vm.slot.netns, (route, *neighbours)))
     return tuple(sections)
 
 
 def packet_changes(old: TenantPlan, new: TenantPlan) -> tuple[Section, ...]:
     """The VMs' largest packets at a new rate, for connections made from now on."""
-    was, now = map(_largest_packet, (old, new))
-    return tuple(Section(vm.slot.netns, (BatchLine("change", now, was),)) for vm in new.vms)
+    change = BatchLine(
+        "change", _largest_packet(new), before=_largest_packet(old)
+    )
+    return tuple(Section(vm.slot.netns, (change,)) for vm in new.vms)
 
 
 # ---------------------------------------------------------------------------------------- text
 
 
-def tenant_text(network: NetworkPlan, tenant: TenantPlan, app: Path | None = None) -> str:
+def tenant_text(
+    network: NetworkPlan, tenant: TenantPlan, app: Path | None = None
+) -> str:
     """The tc text, host configuration and flows of one tenant, as installed.
 
     ``app``: the file of a person's controller, whose flows are its own.
@@ -112,31 +132,43 @@ def tenant_text(network: NetworkPlan, tenant: TenantPlan, app: Path | None = Non
     flows: Mapping[int, tuple[Flow, ...]] = {}
     if not tenant.unconnected:
         flows = tenant_flows(controller_tenant(network, tenant))
-    sysctls = "".join(f"{key} = {value}\n" for key, value in tenant_sysctls(tenant))
-    own = f"# VMs (sysctl -p)\n{sysctls}" if sysctls else ""
+    sysctls = ""
+    for key, value in tenant_sysctls(tenant):
+        sysctls += f"{key} = {value}\n"
+    if sysctls:
+        sysctls = f"# VMs (sysctl -p)\n{sysctls}"
     return (
         f"# limits (tc -batch)\n{batch_text(tenant_limits(network, tenant))}"
         f"# hosts (ip -batch)\n{batch_text(tenant_hosts(tenant))}"
-        f"{own}"
+        f"{sysctls}"
         f"{flows_text(network, flows, app)}"
     )
 
 
 def reroot_text(
-    network: NetworkPlan, old: TenantPlan, new: TenantPlan, app: Path | None = None
+    network: NetworkPlan,
+    old: TenantPlan,
+    new: TenantPlan,
+    app: Path | None = None,
 ) -> str:
-    """A tenant's way to another tree, as it is done: limits, flows in their steps, limits."""
+    """A tenant's move to another tree, in its order: limits, flows, limits."""
     made, gone = reroot_lines(network, old, new)
-    steps = move_steps(*(tenant_flows(controller_tenant(network, each)) for each in (old, new)))
+    steps = move_steps(
+        tenant_flows(controller_tenant(network, old)),
+        tenant_flows(controller_tenant(network, new)),
+    )
     text = f"# new limits (tc -batch)\n{batch_text(made)}"
     for title, step in zip(("new", "turned", "removed"), steps, strict=True):
-        flows = {dpid: tuple(each.flow for each in changes) for dpid, changes in step.items()}
-        text += f"# {title} {flows_text(network, flows, app).removeprefix('# ')}"
+        flows = {}
+        for dpid, changes in step.items():
+            flows[dpid] = tuple(change.flow for change in changes)
+        step_text = flows_text(network, flows, app).removeprefix("# ")
+        text += f"# {title} {step_text}"
     return f"{text}# limits to be removed (tc -batch)\n{batch_text(gone)}"
 
 
 def network_text(network: NetworkPlan, app: Path | None = None) -> str:
-    """Text of the network before any tenant: the switch's parts, link limits, base flows."""
+    """The network before any tenant: switch parts, link limits, base flows."""
     flows = {switch.dpid: BASE_FLOWS for switch in controller_switches(network)}
     return (
         f"{parts_text(network)}"
@@ -146,14 +178,18 @@ def network_text(network: NetworkPlan, app: Path | None = None) -> str:
 
 
 def flows_text(
-    network: NetworkPlan, flows: Mapping[int, tuple[Flow, ...]], app: Path | None = None
+    network: NetworkPlan,
+    flows: Mapping[int, tuple[Flow, ...]],
+    app: Path | None = None,
 ) -> str:
-    """Flows under their switch's name, switches in order; whose they are if not ours."""
+    """Flows under their switch's name, or the application that makes them."""
     if app is not None:
         return f"# flows: those of {app}\n"
-    out = ["# flows (ovs-ofctl add-flow)"]
+    text = "# flows (ovs-ofctl add-flow)\n"
     for bridge in network.bridges:
-        if flows.get(bridge.dpid):
-            out.append(f"# {bridge.name}")
-            out.extend(flow.text() for flow in flows[bridge.dpid])
-    return "".join(f"{line}\n" for line in out)
+        of_bridge = flows.get(bridge.dpid, ())
+        if of_bridge:
+            text += f"# {bridge.name}\n"
+        for flow in of_bridge:
+            text += f"{flow.text()}\n"
+    return text

@@ -40,23 +40,29 @@ DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
 PACKETS_MINOR = 2
 
-# PS-P: the bytes that a class of weight 1 may send in its turn, and the most that HTB accepts.
+# PS-P: the bytes that a class of weight 1 may send in its turn, and the most
+# that HTB accepts.
 TURN_BYTES = 16_000
 MAX_QUANTUM_BYTES = 200_000
-# The bucket of a class behind the VM's own cap. The userspace switch is one thread: while it waits
-# for a processor the class sends nothing, and as the next class has the same rate, what is not made
-# up for at once is never made up for.
+# The bucket of a class behind the VM's own cap. The userspace switch is one
+# thread: while it waits for a processor the class sends nothing, and as the
+# next class has the same rate, what is not made up for at once is never made up
+# for.
 CATCH_UP_S = 0.020
-# A reserved class or receive cap: as long as the switch waits for a processor on a machine that
-# does other things too, or a packet takes: one that comes late is not the less for it. Arrears then
-# pass at once, and no packet of them is dropped.
+# A reserved class or receive cap: as long as the switch waits for a processor
+# on a machine that does other things too, or a packet takes: one that comes
+# late is not the less for it. Arrears then pass at once, and no packet of them
+# is dropped.
 RESERVED_CATCH_UP_S = 0.060
-# A packet costs the userspace switch the same whatever its size; over three bridges it carries some
-# 16,000 a second. So a link has packets as it has bytes, and a VM the same share of both.
+# A packet costs the userspace switch the same whatever its size; over three
+# bridges it carries some 16,000 a second. So a link has packets as it has
+# bytes, and a VM the same share of both.
 LINK_PACKETS_PER_S = 8_000
 MIN_PACKETS_PER_S = 1_000
 LEAST_PACKET_BYTES = 16_384
-PACKET_MPU_BYTES = 65_535  # each counts as the most that tc takes: its own size is nothing
+PACKET_MPU_BYTES = (
+    65_535  # each counts as the most that tc takes: its own size is nothing
+)
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
@@ -66,20 +72,24 @@ MIN_DEFAULT_CLASS_BPS = 64_000
 
 
 def gso_bytes(rate_bps: int, volume_bytes: int = 0) -> int:
-    """The largest packet a VM's TCP hands down: five milliseconds of the rate, half a bucket.
+    """The largest packet a VM's TCP hands down: 5 ms of the rate, half a
+    bucket.
 
-    One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
-    a bucket would let it pass on credit. At low rates up to a whole bucket or eleven segments: each
-    packet is answered by one acknowledgement, which takes its 66 bytes from what the receiver may
-    send (0.4 % of 16 kB, but 2.2 % of two segments). Six segments are the least (0.7 %).
+    One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's
+    short queue alone, and a bucket would let it pass on credit. At low rates up
+    to a whole bucket or eleven segments: each packet is answered by one
+    acknowledgement, which takes its 66 bytes from what the receiver may send
+    (0.4 % of 16 kB, but 2.2 % of two segments). Six segments are the least (0.7
+    %).
 
-    What a switch of the userspace datapath can do is counted in packets. A VM that sends much
-    (``volume_bytes``; 0: not known) sends larger ones: the last leaves in one piece, so that half a
-    per cent of the volume is the most.
+    What a switch of the userspace datapath can do is counted in packets. A VM
+    that sends much (``volume_bytes``; 0: not known) sends larger ones: the last
+    leaves in one piece, so that half a per cent of the volume is the most.
     """
-    usual = max(bytes_in(rate_bps, GSO_S), min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S)))
-    long = min(LONG_GSO_BYTES, volume_bytes // PACKETS_OF_A_VM)
-    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, max(usual, long)))
+    low_rate = min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S))
+    long_transfer = min(LONG_GSO_BYTES, volume_bytes // PACKETS_OF_A_VM)
+    wanted = max(bytes_in(rate_bps, GSO_S), low_rate, long_transfer)
+    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, wanted))
 
 
 def largest_packet_bytes(tenant: TenantPlan) -> int:
@@ -87,17 +97,23 @@ def largest_packet_bytes(tenant: TenantPlan) -> int:
 
     A VM that borrows is to fill its server's link within that link's packets.
     """
-    borrowing = min(LONG_GSO_BYTES, gso_bytes(tenant.lent_bps)) if tenant.lent_bps else 0
-    return max(borrowing, gso_bytes(tenant.rate_bps, tenant.volume_bytes))
+    largest_bytes = gso_bytes(tenant.rate_bps, tenant.volume_bytes)
+    if tenant.lent_bps:
+        borrowing_bytes = min(LONG_GSO_BYTES, gso_bytes(tenant.lent_bps))
+        largest_bytes = max(largest_bytes, borrowing_bytes)
+    return largest_bytes
 
 
 def vm_queue_bytes(rate_bps: int) -> int:
-    """The queue at a VM's send cap, where its own TCP is limited: deep enough never to run dry."""
+    """The queue at a VM's send cap: deep enough never to run dry.
+
+    Its own TCP is limited there.
+    """
     return max(MIN_VM_QUEUE_BYTES, bytes_in(rate_bps, VM_QUEUE_S))
 
 
 def port_queue_bytes(rate_bps: int) -> int:
-    """The queue of a switch port: short, since all ports share the switch's send buffer."""
+    """The queue of a switch port: short, all ports share one send buffer."""
     return max(MIN_PORT_QUEUE_BYTES, bytes_in(rate_bps, PORT_QUEUE_S))
 
 
@@ -105,11 +121,18 @@ def network_limits(network: NetworkPlan) -> tuple[Section, ...]:
     """The capacity of every link in both directions, on the ports that send."""
     items: list[TcItem] = []
     for dev, capacity_bps in network.capacity_of_port.items():
-        items += [
-            HtbRoot(dev, DEFAULT_CLASS_MINOR),
-            HtbClass(dev, 0, LINK_MINOR, capacity_bps, capacity_bps, CATCH_UP_S),
-            *_default_class(dev, capacity_bps, borrows=False),
-        ]
+        items.append(HtbRoot(dev, DEFAULT_CLASS_MINOR))
+        items.append(
+            HtbClass(
+                dev,
+                parent_minor=0,
+                minor=LINK_MINOR,
+                rate_bps=capacity_bps,
+                ceil_bps=capacity_bps,
+                burst_s=CATCH_UP_S,
+            )
+        )
+        items += _default_class(dev, capacity_bps, borrows=False)
     return (_added(None, items),)
 
 
@@ -117,10 +140,17 @@ def _added(netns: str | None, items: list[TcItem]) -> Section:
     return Section(netns, tuple(BatchLine("add", item) for item in items))
 
 
-def _default_class(dev: str, capacity_bps: int, *, borrows: bool) -> tuple[HtbClass, ByteFifo]:
-    """The class of traffic without a reservation: a trickle, or all that is left of the link."""
+def _default_class(
+    dev: str, capacity_bps: int, *, borrows: bool
+) -> tuple[HtbClass, ByteFifo]:
+    """The class of traffic without a reservation.
+
+    It has a trickle, or, where it borrows, all that is left of the link.
+    """
     rate_bps = max(MIN_DEFAULT_CLASS_BPS, capacity_bps // DEFAULT_CLASS_SHARE)
-    ceil_bps = max(capacity_bps, rate_bps) if borrows else rate_bps
+    ceil_bps = rate_bps
+    if borrows:
+        ceil_bps = max(capacity_bps, rate_bps)
     return (
         HtbClass(dev, LINK_MINOR, DEFAULT_CLASS_MINOR, rate_bps, ceil_bps),
         ByteFifo(dev, DEFAULT_CLASS_MINOR, port_queue_bytes(ceil_bps)),
@@ -128,156 +158,257 @@ def _default_class(dev: str, capacity_bps: int, *, borrows: bool) -> tuple[HtbCl
 
 
 def borrowing_lines(network: NetworkPlan) -> tuple[Section, ...]:
-    """Let jobs without guarantees borrow: they share the default class of every link.
+    """Changes that let jobs without guarantees borrow.
 
-    Reservations come first: a class below its own rate is served before one that borrows.
+    They share the default class of every link. Reservations come first: a class
+    below its own rate is served before one that borrows.
     """
     lines = []
     for dev, capacity_bps in network.capacity_of_port.items():
-        was = _default_class(dev, capacity_bps, borrows=False)
-        now = _default_class(dev, capacity_bps, borrows=True)
-        lines += [BatchLine("change", now[0], was[0]), BatchLine("change", now[1], was[1])]
+        before = _default_class(dev, capacity_bps, borrows=False)
+        after = _default_class(dev, capacity_bps, borrows=True)
+        lines.append(BatchLine("change", after[0], before=before[0]))
+        lines.append(BatchLine("change", after[1], before=before[1]))
     return (Section(None, tuple(lines)),)
 
 
-def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
-    """A tenant's classes on every directed link it has a reservation on, and its VMs' caps.
+def tenant_limits(
+    network: NetworkPlan, tenant: TenantPlan
+) -> tuple[Section, ...]:
+    """A tenant's classes on the directed links that it uses, and its VMs' caps.
 
-    Nobody sends above the reservation, unless bandwidth is lent: a class may then use all that its
-    link has left, and a VM all of its server's link. A tenant with ``weights`` reserves nothing and
-    shares by them (PS-P).
+    Nobody sends above the reservation, unless bandwidth is lent: a class may
+    then use all that its link has left, and a VM all of its server's link. A
+    tenant with ``weights`` reserves nothing and shares by them (PS-P).
     """
-    cap_bps, rate_bps, uplinks_bps = tenant.cap_bps, tenant.rate_bps, network.uplink_bps
-    uplink_bps = max(uplinks_bps.get(vm.slot.port.bridge, rate_bps) for vm in tenant.vms)
-    # Packets are the switch's and not the link's: of them only what a TCP that borrows needs.
-    packets = max(packets_per_s(rate_bps, uplink_bps), cap_bps // (8 * LEAST_PACKET_BYTES))
-    inside = _send_cap(cap_bps, packets)
-    host = _added(None, _on_switches(network, tenant))
-    return (host, *(_added(vm.slot.netns, inside) for vm in tenant.vms))
+    uplink_bps = max(
+        network.uplink_bps.get(vm.slot.port.bridge, tenant.rate_bps)
+        for vm in tenant.vms
+    )
+    # Packets are the switch's and not the link's: of them a tenant that borrows
+    # gets only what its TCP needs.
+    packets = max(
+        packets_per_s(tenant.rate_bps, uplink_bps),
+        tenant.cap_bps // (8 * LEAST_PACKET_BYTES),
+    )
+    send_cap = _send_cap(tenant.cap_bps, packets)
+    sections = [_added(None, _on_switches(network, tenant))]
+    for vm in tenant.vms:
+        sections.append(_added(vm.slot.netns, send_cap))
+    return tuple(sections)
 
 
 def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
     """A tenant's limits on ports of switches: of each port one of a kind."""
-    host: list[TcItem] = []
-    catch_up_s = reserved_catch_up_s(tenant) if tenant.link_bps else CATCH_UP_S
+    items: list[TcItem] = []
+    minor = tenant.tenant_id
+    catch_up_s = CATCH_UP_S
+    if tenant.link_bps:
+        catch_up_s = reserved_catch_up_s(tenant)
     for tenant_class in _tenant_classes(network, tenant, catch_up_s):
-        dev, minor = tenant_class.dev, tenant.tenant_id
-        host.append(tenant_class)
+        dev = tenant_class.dev
         queue_bytes = port_queue_bytes(tenant_class.ceil_bps)
-        # What borrows is to fill it with payload alone: headers and one more packet have room.
-        host.append(ByteFifo(dev, minor, queue_bytes * 5 // 4 if tenant.lent_bps else queue_bytes))
-        host.append(PrefixFilter(dev, minor, tenant.prefix, minor))
+        if tenant.lent_bps:
+            # What borrows is to fill the queue with payload alone: headers and
+            # one more packet have room.
+            queue_bytes = queue_bytes * 5 // 4
+        items.append(tenant_class)
+        items.append(ByteFifo(dev, minor, queue_bytes))
+        # A preference per tenant: it can be deleted without the filter's
+        # handle.
+        items.append(
+            PrefixFilter(
+                dev, preference=minor, source=tenant.prefix, minor=minor
+            )
+        )
     cap_bps = tenant.cap_bps
-    for dev in (vm.slot.port.name for vm in tenant.vms):
-        host.append(HtbRoot(dev, VM_MINOR))
-        host.append(HtbClass(dev, 0, VM_MINOR, cap_bps, cap_bps, catch_up_s))
-        host.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(cap_bps)))
-    return host
+    for vm in tenant.vms:
+        dev = vm.slot.port.name
+        receive_cap = HtbClass(
+            dev,
+            parent_minor=0,
+            minor=VM_MINOR,
+            rate_bps=cap_bps,
+            ceil_bps=cap_bps,
+            burst_s=catch_up_s,
+        )
+        items.append(HtbRoot(dev, VM_MINOR))
+        items.append(receive_cap)
+        items.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(cap_bps)))
+    return items
 
 
 def reserved_catch_up_s(tenant: TenantPlan) -> float:
-    """The bucket of a reserved tenant's classes and receive caps, in s of their rate.
+    """The bucket of a reserved tenant's classes and caps, in s of their rate.
 
-    Of one that borrows it is that of the link: arrears of several would be more than it carries.
+    Of a tenant that borrows it is that of the link: arrears of several would be
+    more than the link carries.
     """
     if tenant.lent_bps:
         return CATCH_UP_S
-    return max(RESERVED_CATCH_UP_S, 8 * largest_packet_bytes(tenant) / tenant.rate_bps)
+    packet_s = 8 * largest_packet_bytes(tenant) / tenant.rate_bps
+    return max(RESERVED_CATCH_UP_S, packet_s)
 
 
-def _tenant_classes(network: NetworkPlan, tenant: TenantPlan, catch_up_s: float) -> list[HtbClass]:
-    """A class for each reservation; for a weight one that reserves next to nothing and takes turns
-    for what is left.
+def _tenant_classes(
+    network: NetworkPlan, tenant: TenantPlan, catch_up_s: float
+) -> list[HtbClass]:
+    """A class for each reservation, and for each weight.
+
+    That of a weight reserves next to nothing and takes turns for what is left.
     """
-    minor, classes = tenant.tenant_id, []
-    for directed, bps in tenant.link_bps:
-        dev = network.sending_port(directed).name
-        ceil_bps = network.links[directed // 2].capacity_bps if tenant.lent_bps else bps
-        classes.append(HtbClass(dev, LINK_MINOR, minor, bps, ceil_bps, catch_up_s))
-    for directed, weight in tenant.weights:
-        dev = network.sending_port(directed).name
-        ceil_bps = network.links[directed // 2].capacity_bps
-        turn_bytes = min(MAX_QUANTUM_BYTES, weight * TURN_BYTES)
-        classes.append(
-            HtbClass(dev, LINK_MINOR, minor, MIN_WIRE_BPS, ceil_bps, CATCH_UP_S, turn_bytes)
+    classes = []
+    for directed, rate_bps in tenant.link_bps:
+        ceil_bps = rate_bps
+        if tenant.lent_bps:
+            ceil_bps = network.links[directed // 2].capacity_bps
+        reserved = HtbClass(
+            dev=network.sending_port(directed).name,
+            parent_minor=LINK_MINOR,
+            minor=tenant.tenant_id,
+            rate_bps=rate_bps,
+            ceil_bps=ceil_bps,
+            burst_s=catch_up_s,
         )
+        classes.append(reserved)
+    for directed, weight in tenant.weights:
+        weighted = HtbClass(
+            dev=network.sending_port(directed).name,
+            parent_minor=LINK_MINOR,
+            minor=tenant.tenant_id,
+            rate_bps=MIN_WIRE_BPS,
+            ceil_bps=network.links[directed // 2].capacity_bps,
+            burst_s=CATCH_UP_S,
+            quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
+        )
+        classes.append(weighted)
     return classes
 
 
 def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
-    """Packets that a VM may send: its share of those of a server's link, or what TCP needs."""
+    """Packets that a VM may send in a second.
+
+    They are its share of those of a server's link, or what TCP needs.
+    """
     share = LINK_PACKETS_PER_S * min(rate_bps, uplink_bps) // uplink_bps
     return max(MIN_PACKETS_PER_S, share, rate_bps // (8 * LEAST_PACKET_BYTES))
 
 
 def _send_cap(rate_bps: int, packets: int) -> list[TcItem]:
-    """The VM's cap in bytes as the ceiling of a class that borrows from one limited in packets.
+    """The VM's cap in bytes and packets.
 
-    HTB asks no parent while a class is below its own rate, therefore the least there is.
+    The cap in bytes is the ceiling of a class that borrows from one limited in
+    packets. HTB asks no parent while a class is below its own rate: therefore
+    that rate is the least there is.
     """
-    bps = packets * PACKET_MPU_BYTES * 8
+    packets_bps = packets * PACKET_MPU_BYTES * 8
+    packets_class = HtbClass(
+        VM_DEVICE,
+        parent_minor=0,
+        minor=PACKETS_MINOR,
+        rate_bps=packets_bps,
+        ceil_bps=packets_bps,
+        mpu_bytes=PACKET_MPU_BYTES,
+    )
+    bytes_class = HtbClass(
+        VM_DEVICE,
+        parent_minor=PACKETS_MINOR,
+        minor=VM_MINOR,
+        rate_bps=MIN_WIRE_BPS,
+        ceil_bps=rate_bps,
+    )
     return [
         HtbRoot(VM_DEVICE, VM_MINOR),
-        HtbClass(VM_DEVICE, 0, PACKETS_MINOR, bps, bps, mpu_bytes=PACKET_MPU_BYTES),
-        HtbClass(VM_DEVICE, PACKETS_MINOR, VM_MINOR, MIN_WIRE_BPS, rate_bps),
+        packets_class,
+        bytes_class,
         ByteFifo(VM_DEVICE, VM_MINOR, vm_queue_bytes(rate_bps)),
     ]
 
 
-def rerate_lines(network: NetworkPlan, old: TenantPlan, new: TenantPlan) -> tuple[Section, ...]:
-    """Changes between two rates of one placed tenant: classes, and queues where they differ.
+def rerate_lines(
+    network: NetworkPlan, old: TenantPlan, new: TenantPlan
+) -> tuple[Section, ...]:
+    """Changes of classes and queues between two rates of a placed tenant.
 
-    Only ``change``: deleting and adding a class would let the tenant send unlimited in between.
-    Raises ValueError if the two differ in more than rates.
+    Only ``change``: deleting and adding a class would let the tenant send
+    unlimited in between. Raises ValueError if the two differ in more than
+    rates.
     """
-    if replace(old, rate_bps=0, link_bps=()) != replace(new, rate_bps=0, link_bps=()):
+    without_rates = [
+        replace(tenant, rate_bps=0, link_bps=()) for tenant in (old, new)
+    ]
+    if without_rates[0] != without_rates[1]:
         raise ValueError(f"tenant {new.tenant_id}: not a change of rate alone")
+    old_limits = tenant_limits(network, old)
+    new_limits = tenant_limits(network, new)
     sections = []
-    pairs = zip(tenant_limits(network, old), tenant_limits(network, new), strict=True)
-    for was, now in pairs:
-        lines = tuple(
-            BatchLine("change", b.item, a.item)
-            for a, b in zip(was.lines, now.lines, strict=True)
-            if a != b
-        )
+    for before, after in zip(old_limits, new_limits, strict=True):
+        lines = []
+        for old_line, new_line in zip(before.lines, after.lines, strict=True):
+            if old_line != new_line:
+                lines.append(
+                    BatchLine("change", new_line.item, before=old_line.item)
+                )
         if lines:
-            sections.append(Section(now.netns, lines))
+            sections.append(Section(after.netns, tuple(lines)))
     return tuple(sections)
 
 
 def reroot_lines(
     network: NetworkPlan, old: TenantPlan, new: TenantPlan
 ) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
-    """Limits of a tenant on another tree, make before break: what is new or has another rate, to
-    be set before its flows go there, and what is to be removed after. VMs' caps stay.
+    """Limits of a tenant on another tree, make before break.
+
+    First what is new or has another rate, to be set before the tenant's flows
+    go there; second what is to be removed after. VMs' caps stay.
     """
-    was, now = (_named(_on_switches(network, tenant)) for tenant in (old, new))
-    made = [
-        BatchLine("change", item, was[name]) if name in was else BatchLine("add", item)
-        for name, item in now.items()
-        if was.get(name) != item
-    ]
-    gone = [x for name, x in was.items() if name not in now and not isinstance(x, ByteFifo)]
-    gone.sort(key=lambda item: not isinstance(item, PrefixFilter))
-    removed = tuple(BatchLine("del", item) for item in gone)
-    return (Section(None, tuple(made)),), (Section(None, removed),)
+    before = _by_kind_and_device(_on_switches(network, old))
+    after = _by_kind_and_device(_on_switches(network, new))
+    made = []
+    for key, item in after.items():
+        if key not in before:
+            made.append(BatchLine("add", item))
+        elif before[key] != item:
+            made.append(BatchLine("change", item, before=before[key]))
+    gone = []
+    for key, item in before.items():
+        # A queue goes with its class.
+        if key not in after and not isinstance(item, ByteFifo):
+            gone.append(BatchLine("del", item))
+    # The kernel refuses to delete a class that a filter points to.
+    gone.sort(key=lambda line: not isinstance(line.item, PrefixFilter))
+    return (Section(None, tuple(made)),), (Section(None, tuple(gone)),)
 
 
-def _named(items: list[TcItem]) -> dict[tuple[type[TcItem], str], TcItem]:
+def _by_kind_and_device(
+    items: list[TcItem],
+) -> dict[tuple[type[TcItem], str], TcItem]:
     return {(type(item), item.dev): item for item in items}
 
 
-def removal_lines(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
-    """Removal of :func:`tenant_limits`, filters before the classes they point to.
+def removal_lines(
+    network: NetworkPlan, tenant: TenantPlan
+) -> tuple[Section, ...]:
+    """Removal of :func:`tenant_limits`.
 
-    With a root goes all that is on its device, with a class its queue.
+    Filters go before the classes they point to. With a root goes all that is on
+    its device, with a class its queue.
     """
     sections = []
     for section in tenant_limits(network, tenant):
-        items = [line.item for line in section.lines]
-        roots = {item.dev: item for item in items if isinstance(item, HtbRoot)}
-        filters = [item for item in items if isinstance(item, PrefixFilter)]
-        classes = [i for i in items if isinstance(i, HtbClass) and i.dev not in roots]
-        doomed: list[TcItem] = [*filters, *classes, *roots.values()]
-        sections.append(Section(section.netns, tuple(BatchLine("del", item) for item in doomed)))
+        filters: list[TcItem] = []
+        classes: list[HtbClass] = []
+        roots: dict[str, HtbRoot] = {}
+        for line in section.lines:
+            match line.item:
+                case PrefixFilter() as tenant_filter:
+                    filters.append(tenant_filter)
+                case HtbClass() as limited_class:
+                    classes.append(limited_class)
+                case HtbRoot() as root:
+                    roots[root.dev] = root
+        below_no_root = [item for item in classes if item.dev not in roots]
+        doomed = [*filters, *below_no_root, *roots.values()]
+        lines = tuple(BatchLine("del", item) for item in doomed)
+        sections.append(Section(section.netns, lines))
     return tuple(sections)

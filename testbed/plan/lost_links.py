@@ -1,12 +1,13 @@
-"""Tenants on a network with cables that carry nothing: which VMs still reach which. Pure.
+"""Tenants on a network whose cables are partly lost: pairs of VMs cut apart.
 
-A tenant is pinned to one tree: a lost link of it has no detour but another tree. A cable is named
-by the port at its lower end: a link's, or a VM's on its server.
+Pure. A tenant is pinned to one tree: a lost link of it has no detour but
+another tree. A cable is named by the port at its lower end: a link's, or a VM's
+on its server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from testbed.plan.network_plan import TenantPlan
 
@@ -15,41 +16,75 @@ MOST_NAMES = 4
 
 def cables_of(tenant: TenantPlan) -> list[str]:
     """Cables that a tenant's packets use: its VMs' own, and those of its tree."""
-    ports = [vm.slot.port for vm in tenant.vms] + [edge.lower for edge in tenant.edges]
-    return [port.name for port in ports]
+    cables = [vm.slot.port.name for vm in tenant.vms]
+    cables += [edge.lower.name for edge in tenant.edges]
+    return cables
 
 
 def root_of(tenant: TenantPlan) -> str:
     """The bridge at the top of a tenant's edges."""
     lower = {edge.lower.bridge for edge in tenant.edges}
-    return next(e.upper.bridge for e in tenant.edges if e.upper.bridge not in lower)
+    return next(
+        edge.upper.bridge
+        for edge in tenant.edges
+        if edge.upper.bridge not in lower
+    )
 
 
 def groups(tenant: TenantPlan, lost: Collection[str]) -> list[list[str]]:
-    """The tenant's VMs, by their ports, those together that reach each other; one group: all do."""
-    above = {e.lower.bridge: e.upper.bridge for e in tenant.edges if e.lower.name not in lost}
-    found: dict[str, list[str]] = {}
-    for port in (vm.slot.port for vm in tenant.vms):
-        at = port.name if port.name in lost else port.bridge
-        while at in above:
-            at = above[at]
-        found.setdefault(at, []).append(port.name)
-    return list(found.values())
+    """Groups of the tenant's VMs that reach each other, each VM by its port.
+
+    A single group: all VMs reach all.
+    """
+    above = {}
+    for edge in tenant.edges:
+        if edge.lower.name not in lost:
+            above[edge.lower.bridge] = edge.upper.bridge
+    by_highest: dict[str, list[str]] = {}
+    for vm in tenant.vms:
+        port = vm.slot.port
+        # The highest bridge that a VM reaches tells its group; a VM whose own
+        # cable is lost reaches none and is a group by itself.
+        highest = port.bridge
+        if port.name in lost:
+            highest = port.name
+        while highest in above:
+            highest = above[highest]
+        by_highest.setdefault(highest, []).append(port.name)
+    return list(by_highest.values())
 
 
 def cut_text(
-    tenant: TenantPlan, lost: Collection[str], names: Mapping[str, str], *, pinned: bool
+    tenant: TenantPlan,
+    lost: Collection[str],
+    names: Mapping[str, str],
+    *,
+    pinned: bool,
 ) -> str:
-    """A sentence about which VMs no longer reach which; empty where all do.
+    """A sentence about the VMs that no longer reach each other; empty if none.
 
-    ``names``: of bridges and of VMs, these by their ports. ``pinned``: say to which root.
+    ``names``: of bridges and of VMs, these by their ports. ``pinned``: the
+    sentence names the root.
     """
-    parts, n = groups(tenant, lost), len(tenant.vms)
+    parts = groups(tenant, lost)
     if len(parts) == 1:
         return ""
-    named = ([names[port] for port in group] for group in parts)
-    sides = (vms if len(vms) <= MOST_NAMES else (vms[0], "…", vms[-1]) for vms in named)
-    root = f" (pinned to {names[root_of(tenant)]})" if pinned and tenant.edges else ""
-    cut, pairs = (n * n - sum(len(group) ** 2 for group in parts)) // 2, n * (n - 1) // 2
-    which = " | ".join(map(" ".join, sides))
-    return f"tenant {tenant.job_id}{root} is cut: {which}; {cut} of {pairs} pairs"
+    sides = [_side(group, names) for group in parts]
+    root = ""
+    if pinned and tenant.edges:
+        root = f" (pinned to {names[root_of(tenant)]})"
+    n_vms = len(tenant.vms)
+    pairs = n_vms * (n_vms - 1) // 2
+    reached = sum(len(group) * (len(group) - 1) // 2 for group in parts)
+    return (
+        f"tenant {tenant.job_id}{root} is cut: {' | '.join(sides)};"
+        f" {pairs - reached} of {pairs} pairs"
+    )
+
+
+def _side(group: Sequence[str], names: Mapping[str, str]) -> str:
+    """The names of a group's VMs; of a large group the first and the last."""
+    vms = [names[port] for port in group]
+    if len(vms) > MOST_NAMES:
+        vms = [vms[0], "…", vms[-1]]
+    return " ".join(vms)

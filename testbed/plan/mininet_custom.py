@@ -1,6 +1,8 @@
-"""Experiment files as Mininet topologies: ``mn --custom THIS_FILE --topo hosenet,EXPERIMENT``.
+"""Experiment files as Mininet topologies: ``mn --custom THIS_FILE --topo
+hosenet,EXPERIMENT``.
 
-Mininet executes this file by itself, not as a module, and looks for ``topos`` in it.
+Mininet executes this file by itself, not as a module, and looks for ``topos``
+in it.
 """
 
 from __future__ import annotations
@@ -14,15 +16,22 @@ from topologies.mininet_topo import mininet_topo
 
 
 def _hosenet(path: str, rate: float | None = None, prefix: str = "mn") -> Any:
-    """The network of an experiment file, at its ``scale.rate`` unless ``rate`` is given.
+    """The network of an experiment file, at its ``scale.rate`` unless ``rate``
+    is given.
 
-    The prefix is not that of a live run: Mininet deletes a bridge before it makes one of its name.
+    The prefix is not that of a live run: Mininet deletes a bridge before it
+    makes one of its name.
     """
     try:
         given = load_experiment(str(path))
-        return mininet_topo(network_plan(given.datacentre, str(prefix), rate or given.scale.rate))
+        return mininet_topo(
+            network_plan(
+                given.datacentre, str(prefix), rate or given.scale.rate
+            )
+        )
     except TestbedError as error:
-        # At any other exception mn deletes all the machine's bridges and ends others' processes.
+        # At any other exception mn deletes all the machine's bridges and ends
+        # others' processes.
         raise SystemExit(f"{error}") from None
 
 

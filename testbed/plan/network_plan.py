@@ -1,18 +1,18 @@
-"""The live network as values: bridges, ports, links, VM slots, named and numbered from a topology.
+"""The live network as values: bridges, ports, links and VM slots of a topology.
 
-Pure. Every name fits an interface name (15 characters), every OpenFlow port number is fixed here,
-so flows and tc text can be written before anything exists.
+Pure. Every name fits an interface name (15 characters), every OpenFlow port
+number is fixed here, so flows and tc text can be written before anything
+exists.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
-from itertools import count
 
 from controller import values
 from jobs.request import Enforcement, JobRequest
@@ -21,10 +21,13 @@ from testbed.errors import BadInput
 from topologies.datacentre import DataCentre
 
 TENANT_BITS = 10
-# The least that tc can pace: a job without bandwidth still has a capped interface.
+# The least that tc can pace: a job without bandwidth still has a capped
+# interface.
 MIN_WIRE_BPS = 8_000
 MAX_TENANT = (1 << 14) - 1
 MAX_TENANT_VMS = (1 << TENANT_BITS) - 3
+# IFNAMSIZ of the kernel, without the end of the string.
+LONGEST_NAME = 15
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,10 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Link:
-    """A cable: a veth pair whose ends are ports of two bridges. Capacity per direction."""
+    """A cable: a veth pair whose ends are ports of two bridges.
+
+    The capacity is that of each direction.
+    """
 
     lower: Port
     upper: Port
@@ -57,7 +63,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Slot:
-    """A VM slot: a host namespace whose ``eth0`` is the other end of a server bridge's port."""
+    """A VM slot: a host namespace.
+
+    Its ``eth0`` is the other end of a port of its server's bridge.
+    """
 
     server: int
     index: int
@@ -92,21 +101,29 @@ class NetworkPlan:
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """Every port but the bridges' own: VM slots', then links', the lower end first."""
-        ends = (port for link in self.links for port in (link.lower, link.upper))
-        return (*(slot.port for slot in self.slots), *ends)
+        """Ports of VM slots, then of links, a link's lower end first."""
+        ports = [slot.port for slot in self.slots]
+        for link in self.links:
+            ports += [link.lower, link.upper]
+        return tuple(ports)
 
     @cached_property
     def ports_of_bridge(self) -> dict[str, list[Port]]:
-        by_bridge: dict[str, list[Port]] = {bridge.name: [] for bridge in self.bridges}
+        by_bridge: dict[str, list[Port]] = {
+            bridge.name: [] for bridge in self.bridges
+        }
         for port in self.ports:
             by_bridge[port.bridge].append(port)
         return by_bridge
 
     @cached_property
     def capacity_of_port(self) -> dict[str, int]:
-        """The capacity that leaves by each end of each link, in bit/s, by the port's name."""
-        return {end.name: k.capacity_bps for k in self.links for end in (k.lower, k.upper)}
+        """The capacity of the link behind each port, in bit/s, by port name."""
+        capacities = {}
+        for link in self.links:
+            capacities[link.lower.name] = link.capacity_bps
+            capacities[link.upper.name] = link.capacity_bps
+        return capacities
 
     @cached_property
     def uplink_bps(self) -> dict[str, int]:
@@ -114,9 +131,12 @@ class NetworkPlan:
         return {link.lower.bridge: link.capacity_bps for link in self.links}
 
     def sending_port(self, directed_link: int) -> Port:
-        """The port whose egress carries a directed link: where its limit is set."""
+        """The port whose egress carries a directed link, and so its limit."""
         link = self.links[directed_link // 2]
-        return link.upper if directed_link % 2 else link.lower
+        # Of the two directions of a link the even one is upward.
+        if directed_link % 2 == 0:
+            return link.lower
+        return link.upper
 
 
 @dataclass(frozen=True)
@@ -130,13 +150,16 @@ class TenantVm:
 
 @dataclass(frozen=True)
 class TenantPlan:
-    """A placed tenant on the live network. Rates are on the emulated wire, in bit/s.
+    """A placed tenant on the live network. Rates are on the emulated wire, in
+    bit/s.
 
-    ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B. ``edges``: the links of
-    the pinned tree with VMs on both sides, by link number. ``weights``: directed link -> what a
-    tenant without a reservation counts for there, where tenants count by weight (PS-P).
-    ``volume_bytes``: payload that each VM is going to send; 0 where it is not known. ``lent_bps``:
-    the most that a VM may send and receive where bandwidth is lent; 0: its rate.
+    ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B.
+    ``edges``: the links of the pinned tree with VMs on both sides, by link
+    number. ``weights``: directed link -> what a tenant without a reservation
+    counts for there, where tenants count by weight (PS-P). ``volume_bytes``:
+    payload that each VM is going to send; 0 where it is not known.
+    ``lent_bps``: the most that a VM may send and receive where bandwidth is
+    lent; 0: its rate.
     """
 
     tenant_id: int
@@ -157,28 +180,38 @@ class TenantPlan:
 
     @property
     def unconnected(self) -> bool:
-        """True if its VMs are on servers with no network between them: it gets no flows."""
+        """True for VMs on servers without a network between them.
+
+        Such a tenant gets no flows.
+        """
         return not self.edges and len({vm.slot.server for vm in self.vms}) > 1
 
 
 def _letter(level: int, top: int) -> str:
+    """The part of a bridge's name that tells its level: s, r, a, c; l3, l4, …"""
+    if level == 0:
+        return "s"
     if level == top:
-        return "s" if top == 0 else "c"
-    return "sra"[level] if level < 3 else f"l{level}"
+        return "c"
+    if level < 3:
+        return "sra"[level]
+    return f"l{level}"
 
 
 _ROLES: dict[str, values.Role] = {"s": "server", "r": "rack", "c": "core"}
 
 
 def scaled_bps(rate_bps: int, scale_rate: float) -> int:
-    """A rate of the experiment on the emulated wire; a VM that asks for none gets a trickle."""
+    """A rate of the experiment on the emulated wire, at least a trickle."""
     return max(MIN_WIRE_BPS, round(rate_bps * scale_rate))
 
 
 def check_prefix(prefix: str, option: str) -> None:
-    """Raises BadInput, which names the option, for what no name on the machine can begin with."""
+    """Raises BadInput for a prefix with which no interface's name can begin."""
     if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
-        raise BadInput(f"{option} {prefix}: 1 to 4 lower-case letters or digits, a letter first")
+        raise BadInput(
+            f"{option} {prefix}: 1 to 4 lower-case letters or digits, a letter first"
+        )
 
 
 def check_reachable(datacentre: DataCentre, jobs: Iterable[JobRequest]) -> None:
@@ -202,49 +235,89 @@ def network_plan(
 ) -> NetworkPlan:
     """Names and numbers of the live network.
 
-    ``namespaces_per_server``: where there are to be more VM namespaces than slots.
+    ``namespaces_per_server``: where there are to be more VM namespaces than
+    slots.
 
-    Nodes of a flat data centre stand alone: its one switch is notional (:func:`check_reachable`).
-    Raises BadInput when a name would not fit.
+    Nodes of a flat data centre stand alone: its one switch is notional
+    (:func:`check_reachable`). Raises BadInput when a name would not fit.
     """
-    serial: defaultdict[object, Iterator[int]] = defaultdict(count)
-    bridges = []
-    for node in range(datacentre.n_servers if datacentre.kind == "flat" else datacentre.n_nodes):
-        letter = _letter(int(datacentre.level[node]), datacentre.n_levels - 1)
-        name = f"{prefix}-{letter}{next(serial[letter])}"
-        bridges.append(Bridge(name, node, node + 1, _ROLES.get(letter, "aggregation")))
-
-    def take(node: int, kind: str) -> Port:
-        name = bridges[node].name
-        return Port(name, f"{name}{kind}{next(serial[node, kind])}", next(serial[node]) + 1)
-
+    bridges = _bridges(datacentre, prefix)
+    numbering = _PortNumbering(bridges)
+    if not namespaces_per_server:
+        namespaces_per_server = datacentre.slots.tolist()
     slots: list[Slot] = []
-    for server, n_slots in enumerate(namespaces_per_server or datacentre.slots.tolist()):
+    for server, n_slots in enumerate(namespaces_per_server):
         for index in range(n_slots):
-            mac = f"02:48:4e:{(len(slots) + 1).to_bytes(3).hex(':')}"
-            slots.append(Slot(server, index, take(server, "v"), mac))
+            port = numbering.new_port(server, "v")
+            # A locally administered address; its last three bytes number slots.
+            serial = (len(slots) + 1).to_bytes(3).hex(":")
+            slots.append(Slot(server, index, port, mac=f"02:48:4e:{serial}"))
     links = []
-    for link in range(datacentre.n_links):
-        low = take(int(datacentre.link_lower[link]), "-u")
-        high = take(int(datacentre.link_upper[link]), "-d")
-        capacity = scaled_bps(int(datacentre.link_capacity_bps[link]), scale_rate)
-        links.append(Link(low, high, capacity))
+    for number in range(datacentre.n_links):
+        lower = numbering.new_port(int(datacentre.link_lower[number]), "-u")
+        upper = numbering.new_port(int(datacentre.link_upper[number]), "-d")
+        capacity_bps = int(datacentre.link_capacity_bps[number])
+        links.append(Link(lower, upper, scaled_bps(capacity_bps, scale_rate)))
     plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
-    names = [bridge.name for bridge in plan.bridges] + [port.name for port in plan.ports]
-    too_long = next((name for name in names if len(name) > 15), None)
-    if too_long is not None:
-        raise BadInput(
-            f"the topology is too large for interface names: {too_long!r} has over 15 characters",
-            "use a shorter prefix or a smaller topology",
-        )
+    _check_name_lengths(plan)
     return plan
 
 
+def _bridges(datacentre: DataCentre, prefix: str) -> list[Bridge]:
+    """A bridge for each node; of a flat data centre for its servers alone."""
+    n_bridges = datacentre.n_nodes
+    if datacentre.kind == "flat":
+        n_bridges = datacentre.n_servers
+    count_of_letter: Counter[str] = Counter()
+    bridges = []
+    for node in range(n_bridges):
+        letter = _letter(int(datacentre.level[node]), datacentre.n_levels - 1)
+        bridge = Bridge(
+            name=f"{prefix}-{letter}{count_of_letter[letter]}",
+            node=node,
+            # A datapath id of 0 is no valid one.
+            dpid=node + 1,
+            role=_ROLES.get(letter, "aggregation"),
+        )
+        bridges.append(bridge)
+        count_of_letter[letter] += 1
+    return bridges
+
+
+class _PortNumbering:
+    """Names and OpenFlow numbers of new ports: both count up on each bridge."""
+
+    def __init__(self, bridges: Sequence[Bridge]) -> None:
+        self._bridges = bridges
+        self._count_of_kind: Counter[tuple[int, str]] = Counter()
+        self._count_of_node: Counter[int] = Counter()
+
+    def new_port(self, node: int, kind: str) -> Port:
+        bridge = self._bridges[node].name
+        name = f"{bridge}{kind}{self._count_of_kind[node, kind]}"
+        self._count_of_kind[node, kind] += 1
+        self._count_of_node[node] += 1
+        return Port(bridge, name, self._count_of_node[node])
+
+
+def _check_name_lengths(plan: NetworkPlan) -> None:
+    names = [bridge.name for bridge in plan.bridges]
+    names += [port.name for port in plan.ports]
+    for name in names:
+        if len(name) > LONGEST_NAME:
+            raise BadInput(
+                f"the topology is too large for interface names: {name!r} has"
+                f" over {LONGEST_NAME} characters",
+                "use a shorter prefix or a smaller topology",
+            )
+
+
 def tenant_prefix(tenant_id: int) -> IPv4Network:
-    """10.0.0.0/8 cut into /22s, one a tenant."""
+    """The tenant's own of the /22s into which 10.0.0.0/8 is cut."""
     if not 1 <= tenant_id <= MAX_TENANT:
         raise ValueError(f"tenant id {tenant_id} outside 1 .. {MAX_TENANT}")
-    return IPv4Network(((10 << 24) + (tenant_id << TENANT_BITS), 32 - TENANT_BITS))
+    address = (10 << 24) + (tenant_id << TENANT_BITS)
+    return IPv4Network((address, 32 - TENANT_BITS))
 
 
 def tenant_plan(
@@ -256,92 +329,161 @@ def tenant_plan(
     job_id: str,
     rate_bps: int,
 ) -> TenantPlan:
-    """A placement in given free slots (in order of the placement's servers) as a tenant.
+    """A placement as a tenant in free ``slots``, in order of their servers.
 
-    ``rate_bps`` is already on the emulated wire.
+    ``rate_bps`` is already on the emulated wire. Raises BadInput for a tenant
+    of too many VMs.
     """
-    wanted = [server for server, count in placement.vms_on for _ in range(count)]
-    if [slot.server for slot in slots] != wanted:
+    servers: list[int] = []
+    for server, n_vms in placement.vms_on:
+        servers += [server] * n_vms
+    if [slot.server for slot in slots] != servers:
         raise ValueError(f"job {job_id}: slots do not match the placement")
     if len(slots) > MAX_TENANT_VMS:
         raise BadInput(
             f"job {job_id}: {len(slots)} VMs, a live tenant has at most {MAX_TENANT_VMS}"
         )
     prefix = tenant_prefix(tenant_id)
-    vms = tuple(TenantVm(i, prefix[i + 1], slot) for i, slot in enumerate(slots))
-    edges = tuple(network.links[link] for link in _vms_below_links(datacentre, placement))
+    vms = []
+    for index, slot in enumerate(slots):
+        # The prefix's first address is the network's own.
+        vms.append(TenantVm(index, ip=prefix[index + 1], slot=slot))
     need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
-    return TenantPlan(tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), edges)
+    return TenantPlan(
+        tenant_id=tenant_id,
+        job_id=job_id,
+        prefix=prefix,
+        vms=tuple(vms),
+        rate_bps=rate_bps,
+        link_bps=tuple(sorted(need.items())),
+        edges=_edges(datacentre, network, placement),
+    )
+
+
+def _edges(
+    datacentre: DataCentre, network: NetworkPlan, placement: Placement
+) -> tuple[Link, ...]:
+    """Links of the placement's tree with VMs on both sides."""
+    below = _vms_below_links(datacentre, placement)
+    return tuple(network.links[number] for number in below)
 
 
 def rerooted(
-    datacentre: DataCentre, network: NetworkPlan, tenant: TenantPlan, placement: Placement
+    datacentre: DataCentre,
+    network: NetworkPlan,
+    tenant: TenantPlan,
+    placement: Placement,
 ) -> TenantPlan:
-    """A tenant on the tree of another root: its VMs and their slots, addresses and rate stay."""
-    edges = tuple(network.links[link] for link in _vms_below_links(datacentre, placement))
-    need = hose_bps(tree_of(datacentre, placement.root), placement, tenant.rate_bps)
-    link_bps = tuple(sorted(need.items())) if tenant.link_bps else ()
-    weights = proximate_weights(datacentre, placement) if tenant.weights else ()
-    return replace(tenant, edges=edges, link_bps=link_bps, weights=weights)
+    """A tenant on the tree of another root.
+
+    Its VMs and their slots, addresses and rate stay.
+    """
+    moved = replace(tenant, edges=_edges(datacentre, network, placement))
+    if tenant.link_bps:
+        tree = tree_of(datacentre, placement.root)
+        need = hose_bps(tree, placement, tenant.rate_bps)
+        moved = replace(moved, link_bps=tuple(sorted(need.items())))
+    if tenant.weights:
+        weights = proximate_weights(datacentre, placement)
+        moved = replace(moved, weights=weights)
+    return moved
 
 
-def enforced(network: NetworkPlan, tenant: TenantPlan, enforcement: Enforcement) -> TenantPlan:
-    """A reserved tenant under an enforcement: VMs that borrow have their server's link, and under
-    ``none`` no link has a reservation of theirs.
+def enforced(
+    network: NetworkPlan, tenant: TenantPlan, enforcement: Enforcement
+) -> TenantPlan:
+    """A reserved tenant under an enforcement.
+
+    VMs that borrow may use their server's whole link; under ``none`` no link
+    has a reservation of theirs.
     """
     if enforcement == "strict":
         return tenant
-    lent_bps = max(network.uplink_bps.get(vm.slot.port.bridge, 0) for vm in tenant.vms)
-    link_bps = tenant.link_bps if enforcement == "work-conserving" else ()
-    return replace(tenant, lent_bps=lent_bps, link_bps=link_bps)
+    lent_bps = max(
+        network.uplink_bps.get(vm.slot.port.bridge, 0) for vm in tenant.vms
+    )
+    borrowing = replace(tenant, lent_bps=lent_bps)
+    if enforcement == "work-conserving":
+        return borrowing
+    return replace(borrowing, link_bps=())
 
 
-def _vms_below_links(datacentre: DataCentre, placement: Placement) -> dict[int, int]:
-    """Links of a placement's tree with VMs on both sides, from its leaves up -> VMs below."""
+def _vms_below_links(
+    datacentre: DataCentre, placement: Placement
+) -> dict[int, int]:
+    """VMs below each link of a placement's tree that has VMs on both sides.
+
+    From the tree's leaves up.
+    """
     tree = tree_of(datacentre, placement.root)
-    below = {int(tree.uplink[node]): x for node, x in sorted(vms_below(tree, placement).items())}
-    return {link: x for link, x in below.items() if link >= 0 and 0 < x < placement.n_vms}
+    below = {}
+    for node, n_below in sorted(vms_below(tree, placement).items()):
+        link = int(tree.uplink[node])
+        # The root has no link upward: -1.
+        if link >= 0 and 0 < n_below < placement.n_vms:
+            below[link] = n_below
+    return below
 
 
-def proximate_weights(datacentre: DataCentre, placement: Placement) -> tuple[tuple[int, int], ...]:
-    """Weights of a tenant on the links of its tree under PS-P: its VMs below each.
+def proximate_weights(
+    datacentre: DataCentre, placement: Placement
+) -> tuple[tuple[int, int], ...]:
+    """Weights of a tenant on its tree's directed links under PS-P.
 
-    W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and shared by all it talks to
-    through the link (FairCloud; JSA, Section V.A).
+    On a link it is the number of its VMs below:
+    W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and
+    shared by all it talks to through the link (FairCloud; JSA, Section V.A).
     """
     below = _vms_below_links(datacentre, placement)
-    return tuple((2 * link + up, x) for link, x in sorted(below.items()) for up in (0, 1))
+    weights = []
+    for link, n_below in sorted(below.items()):
+        weights += [(2 * link, n_below), (2 * link + 1, n_below)]
+    return tuple(weights)
 
 
 def controller_switches(network: NetworkPlan) -> tuple[values.Switch, ...]:
     """Every bridge with its ports' numbers."""
-    ports = network.ports_of_bridge
-    return tuple(
-        values.Switch(b.dpid, b.name, b.role, tuple(port.number for port in ports[b.name]))
-        for b in network.bridges
-    )
+    switches = []
+    for bridge in network.bridges:
+        ports = network.ports_of_bridge[bridge.name]
+        numbers = tuple(port.number for port in ports)
+        switches.append(
+            values.Switch(bridge.dpid, bridge.name, bridge.role, numbers)
+        )
+    return tuple(switches)
 
 
-def controller_tenant(network: NetworkPlan, tenant: TenantPlan) -> values.Tenant:
-    """A placed tenant with the tree it is pinned to."""
+def controller_tenant(
+    network: NetworkPlan, tenant: TenantPlan
+) -> values.Tenant:
+    """A placed tenant, with its tree, in the controller's own values."""
     dpid = {bridge.name: bridge.dpid for bridge in network.bridges}
-    return values.Tenant(
-        id=tenant.tenant_id,
-        name=tenant.job_id,
-        prefix=str(tenant.prefix),
-        vms=tuple(
-            values.TenantVm(
-                vm.index, str(vm.ip), vm.slot.mac, dpid[vm.slot.port.bridge], vm.slot.port.number
+    vms = []
+    for vm in tenant.vms:
+        port = vm.slot.port
+        vms.append(
+            values.AttachedVm(
+                vm.index,
+                str(vm.ip),
+                vm.slot.mac,
+                dpid[port.bridge],
+                port.number,
             )
-            for vm in tenant.vms
-        ),
-        tree=tuple(
+        )
+    tree = []
+    for edge in tenant.edges:
+        tree.append(
             values.TreeEdge(
                 dpid[edge.lower.bridge],
                 edge.lower.number,
                 dpid[edge.upper.bridge],
                 edge.upper.number,
             )
-            for edge in tenant.edges
-        ),
+        )
+    return values.Tenant(
+        id=tenant.tenant_id,
+        name=tenant.job_id,
+        prefix=str(tenant.prefix),
+        vms=tuple(vms),
+        tree=tuple(tree),
     )

@@ -1,12 +1,16 @@
-"""Peaks of a plan, from the events of a dry run: port load, and VM namespaces per server. Pure.
+"""Peaks of a plan, from the events of a dry run. Pure.
 
-A job with a reservation counts by it. One without may send as much as its application wants and
-the links leave: max-min fair shares of that, as hoses (:func:`shares_bps`).
+Two peaks are looked for: of port load, and of VM namespaces per server.
 
-A VM that is preempted keeps its namespace, its connections and its limits while another VM uses
-its slot, and a background VM runs beside the foreground's. A server that never sees either needs
-one namespace a slot; others get what the dry run needed and one a slot more, as the live run's
-order of events may differ.
+A job with a reservation counts by it. One without may send as much as its
+application wants and the links leave: max-min fair shares of that, as hoses
+(:func:`shares_bps`).
+
+A VM that is preempted keeps its namespace, its connections and its limits while
+another VM uses its slot, and a background VM runs beside the foreground's. A
+server that never sees either needs one namespace a slot; others get what the
+dry run needed and one a slot more, as the live run's order of events may
+differ.
 """
 
 from __future__ import annotations
@@ -22,72 +26,125 @@ from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.reservation.maxmin import max_min_rates
 from topologies.datacentre import DataCentre
 
-_ROUNDING = 1e-6
-"""A share that is whole but for the arithmetic, in bit/s."""
+# A share that is whole but for the arithmetic, in bit/s.
+_ROUNDING_BPS = 1e-6
 
 
-def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[events.JobReserved, ...]:
-    """The jobs that run together when the switches are asked for most, by id.
+class _RunningJobs:
+    """Jobs on the network, and their reservations, as the events change them."""
 
-    Those without a reservation are given as if they had one of their share.
-    """
-    wanted: dict[str, int] = {}
-    booked: dict[str, events.JobReserved] = {}
-    running: dict[str, events.JobReserved] = {}
-    most = 0
-    at_peak: tuple[events.JobReserved, ...] = ()
-    for event in history:
+    def __init__(self) -> None:
+        self.wanted_bps: dict[str, int] = {}
+        self.running: dict[str, events.JobReserved] = {}
+        self._booked: dict[str, events.JobReserved] = {}
+
+    def take(self, event: events.Event) -> bool:
+        """Follows an event; True where the load of the ports may have risen."""
         match event:
             case events.JobSubmitted(job=job):
                 if job["kind"] != "compute" and job["n_vms"] > 1:
-                    wanted[job["id"]] = job["bandwidth_bps"]
-                continue
+                    self.wanted_bps[job["id"]] = job["bandwidth_bps"]
+                return False
             case events.JobReserved(job_id=job_id):
-                booked[job_id] = event
-                continue
+                # It may be for later: the job runs from its start on.
+                self._booked[job_id] = event
+                return False
             case (
                 events.JobEnded(job_id=job_id)
                 | events.JobPreempted(job_id=job_id)
                 | events.JobRequeued(job_id=job_id)
             ):
-                running.pop(job_id, None)
-                continue
+                self.running.pop(job_id, None)
+                return False
+            case (
+                events.JobStarted(job_id=job_id)
+                | events.JobResumed(job_id=job_id)
+            ):
+                self.running[job_id] = self._booked[job_id]
+                return True
+        return self._change(event)
+
+    def _change(self, event: events.Event) -> bool:
+        """Follows the change of a reservation: another tree, place or rate."""
+        match event:
             case events.JobRerooted(job_id=job_id, root=root, links=links):
-                booked[job_id] = replace(booked[job_id], root=root, links=links)
-                if job_id not in running:
-                    continue
-            case events.JobMigrated(job_id=job_id, root=root, vms_on=vms_on, links=links):
-                booked[job_id] = replace(booked[job_id], root=root, vms_on=vms_on, links=links)
-            case events.JobRescaled(job_id=job_id, rate_bps=rate_bps, links=links):
-                booked[job_id] = replace(booked[job_id], rate_bps=rate_bps, links=links)
-            case events.JobStarted(job_id=job_id) | events.JobResumed(job_id=job_id):
-                pass
+                changed = replace(self._booked[job_id], root=root, links=links)
+                self._booked[job_id] = changed
+                # A reservation for later can move too.
+                if job_id not in self.running:
+                    return False
+            case events.JobMigrated(
+                job_id=job_id, root=root, vms_on=vms_on, links=links
+            ):
+                changed = replace(
+                    self._booked[job_id], root=root, vms_on=vms_on, links=links
+                )
+            case events.JobRescaled(
+                job_id=job_id, rate_bps=rate_bps, links=links
+            ):
+                changed = replace(
+                    self._booked[job_id], rate_bps=rate_bps, links=links
+                )
             case _:
-                continue
-        running[job_id] = booked[job_id]
-        together = with_shares(datacentre, running, wanted)
-        total = sum(map(reserved_port_load_bps, together))
-        if total > most:
-            most, at_peak = total, together
+                return False
+        self._booked[job_id] = changed
+        self.running[job_id] = changed
+        return True
+
+
+def peak(
+    history: Iterable[events.Event], datacentre: DataCentre
+) -> tuple[events.JobReserved, ...]:
+    """The jobs that run together when the switches are asked for most, by id.
+
+    Those without a reservation are given as if they had one of their share.
+    """
+    jobs = _RunningJobs()
+    most_bps = 0
+    at_peak: tuple[events.JobReserved, ...] = ()
+    for event in history:
+        if not jobs.take(event):
+            continue
+        together = with_shares(datacentre, jobs.running, jobs.wanted_bps)
+        total_bps = sum(map(reserved_port_load_bps, together))
+        if total_bps > most_bps:
+            most_bps = total_bps
+            at_peak = together
     return at_peak
 
 
 def rings(histories: Iterable[Iterable[events.Event]]) -> frozenset[str]:
-    """Ids of the jobs that play a ring: most of its transfers stay within a server."""
-    submitted = (e.job for plan in histories for e in plan if isinstance(e, events.JobSubmitted))
-    return frozenset(job["id"] for job in submitted if job["pattern"] == "ring")
+    """Ids of the jobs of pattern ring.
+
+    Most transfers of such a job stay within a server.
+    """
+    ids = set()
+    for history in histories:
+        for event in history:
+            if (
+                isinstance(event, events.JobSubmitted)
+                and event.job["pattern"] == "ring"
+            ):
+                ids.add(event.job["id"])
+    return frozenset(ids)
 
 
 def reserved_port_load_bps(reserved: events.JobReserved) -> int:
-    """Summed port load of a job's hose, in bit/s: every VM's own two ports, and its links."""
+    """Summed port load of a job's hose: its VMs' own two ports, and its links."""
     n_vms = sum(count for _, count in reserved.vms_on)
-    return 2 * n_vms * reserved.rate_bps + sum(bps for _, bps in reserved.links)
+    links_bps = sum(bps for _, bps in reserved.links)
+    return 2 * n_vms * reserved.rate_bps + links_bps
 
 
 def with_shares(
-    datacentre: DataCentre, running: Mapping[str, events.JobReserved], wanted: Mapping[str, int]
+    datacentre: DataCentre,
+    running: Mapping[str, events.JobReserved],
+    wanted: Mapping[str, int],
 ) -> tuple[events.JobReserved, ...]:
-    """Running jobs by id; those without a reservation have a share, ``wanted`` at most."""
+    """Running jobs by id; those without a reservation have a fair share.
+
+    ``wanted`` bounds the share of each, in bit/s per VM.
+    """
     free_bps = [int(bps) for bps in datacentre.directed_capacity_bps]
     units: dict[str, Mapping[int, int]] = {}
     for job_id in sorted(running):
@@ -95,84 +152,111 @@ def with_shares(
         if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:
             vms_on = tuple((server, count) for server, count in reserved.vms_on)
             placement = Placement(reserved.root, vms_on)
-            units[job_id] = hose_bps(tree_of(datacentre, reserved.root), placement, 1)
+            tree = tree_of(datacentre, reserved.root)
+            units[job_id] = hose_bps(tree, placement, 1)
         for link, bps in reserved.links:
             free_bps[link] -= bps
-    shares = shares_bps(units, wanted, free_bps) if units else {}
-    shared = {
-        job_id: replace(
-            running[job_id],
-            rate_bps=share_bps,
-            links=[[link, vms * share_bps] for link, vms in units[job_id].items()],
-        )
-        for job_id, share_bps in shares.items()
-    }
-    return tuple(shared.get(job_id, running[job_id]) for job_id in sorted(running))
+    together = dict(running)
+    if units:
+        for job_id, share_bps in shares_bps(units, wanted, free_bps).items():
+            links = []
+            for link, vms in units[job_id].items():
+                links.append([link, vms * share_bps])
+            together[job_id] = replace(
+                running[job_id], rate_bps=share_bps, links=links
+            )
+    return tuple(together[job_id] for job_id in sorted(together))
 
 
 def shares_bps(
-    units: Mapping[str, Mapping[int, int]], wanted: Mapping[str, int], free_bps: Sequence[int]
+    units: Mapping[str, Mapping[int, int]],
+    wanted: Mapping[str, int],
+    free_bps: Sequence[int],
 ) -> dict[str, int]:
-    """Max-min fair rates per VM, in whole bit/s: each has what it wants or crosses a full link.
+    """Max-min fair rates per VM, in whole bit/s.
 
-    ``units``: on each link how many VMs' rates a job's hose takes there.
+    Each job has what it wants or crosses a full link. ``units``: on each link
+    how many VMs' rates a job's hose takes there.
     """
-    loads = [load for own in units.values() for load in own.items()]
+    links: list[int] = []
+    vms: list[int] = []
+    first_of_job = [0]
+    for load in units.values():
+        links += load.keys()
+        vms += load.values()
+        first_of_job.append(len(links))
     rates = max_min_rates(
         np.maximum(np.array(free_bps, dtype=np.float64), 0.0),
-        np.cumsum([0, *map(len, units.values())]),
-        np.array([link for link, _ in loads], dtype=np.int64),
-        np.array([vms for _, vms in loads], dtype=np.float64),
+        np.array(first_of_job),
+        np.array(links, dtype=np.int64),
+        np.array(vms, dtype=np.float64),
         np.array([wanted[job_id] for job_id in units], dtype=np.float64),
     )
-    return {job_id: floor(rate + _ROUNDING) for job_id, rate in zip(units, rates, strict=True)}
+    shares = {}
+    for job_id, rate_bps in zip(units, rates, strict=True):
+        shares[job_id] = floor(rate_bps + _ROUNDING_BPS)
+    return shares
 
 
-# ----------------------------------------------------------------- namespaces per server
+# -- namespaces per server -----------------------------------------------------
 
 
 def namespaces_per_server(
     histories: Iterable[Iterable[events.Event]], slots: Sequence[int]
 ) -> tuple[int, ...]:
-    """VM namespaces per server that suffice for all of these runs; at least its slots."""
+    """VM namespaces per server that suffice for all of these runs.
+
+    At least one a slot.
+    """
     most = list(slots)
     for history in histories:
-        counts, beyond = _peak(history, len(slots))
-        for server, (count, own) in enumerate(zip(counts, slots, strict=True)):
-            most[server] = max(most[server], max(count, own) + own * beyond)
+        presence = _Presence(len(slots))
+        for event in history:
+            presence.take(event)
+        for server, n_slots in enumerate(slots):
+            needed = max(presence.peak[server], n_slots)
+            if presence.beyond_slots:
+                needed += n_slots
+            most[server] = max(most[server], needed)
     return tuple(most)
 
 
-def _peak(history: Iterable[events.Event], n_servers: int) -> tuple[list[int], bool]:
-    """The most VMs that were on each server at a time, preempted ones included.
+class _Presence:
+    """VMs on each server, preempted ones included, and the most so far.
 
-    And whether any was preempted or in the background.
+    ``beyond_slots``: a VM was preempted or in the background, so that a server
+    may have more VMs than slots.
     """
-    booked: dict[str, list[list[int]]] = {}
-    there: dict[str, list[list[int]]] = {}
-    now, peak, beyond = [0] * n_servers, [0] * n_servers, False
 
-    def move(job_id: str, vms_on: list[list[int]]) -> None:
-        for server, count in there.pop(job_id, ()):
-            now[server] -= count
-        there[job_id] = vms_on
-        for server, count in vms_on:
-            now[server] += count
-            peak[server] = max(peak[server], now[server])
+    def __init__(self, n_servers: int) -> None:
+        self.peak = [0] * n_servers
+        self.beyond_slots = False
+        self._count = [0] * n_servers
+        self._booked: dict[str, list[list[int]]] = {}
+        self._vms_on: dict[str, list[list[int]]] = {}
 
-    for event in history:
+    def take(self, event: events.Event) -> None:
         match event:
             case events.JobReserved(job_id=job_id, vms_on=vms_on):
-                booked[job_id] = vms_on
+                self._booked[job_id] = vms_on
             case events.JobStarted(job_id=job_id, tier=tier):
-                move(job_id, booked[job_id])
-                beyond = beyond or tier == "background"
+                self._move(job_id, self._booked[job_id])
+                if tier == "background":
+                    self.beyond_slots = True
             case events.JobMigrated(job_id=job_id, vms_on=vms_on):
-                move(job_id, vms_on)
-            case events.JobEnded(job_id=job_id) | events.JobRequeued(job_id=job_id):
-                move(job_id, [])
+                self._move(job_id, vms_on)
+            case (
+                events.JobEnded(job_id=job_id)
+                | events.JobRequeued(job_id=job_id)
+            ):
+                self._move(job_id, [])
             case events.JobPreempted():
-                beyond = True
-            case _:
-                pass
-    return peak, beyond
+                self.beyond_slots = True
+
+    def _move(self, job_id: str, vms_on: list[list[int]]) -> None:
+        for server, count in self._vms_on.pop(job_id, ()):
+            self._count[server] -= count
+        self._vms_on[job_id] = vms_on
+        for server, count in vms_on:
+            self._count[server] += count
+            self.peak[server] = max(self.peak[server], self._count[server])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from testbed.expectations import ApplicationExpectation, Band, Expectation
+from testbed.record.bandwidth_sweep import MeasuredSweep, SweepPoint
+from testbed.record.metrics import JobRow
+from testbed.record.verdicts import Verdict
 from testbed.report.labels import bandwidth_text, seconds_text
 from testbed.report.plot_style import (
     BAD,
@@ -17,10 +22,6 @@ from testbed.report.plot_style import (
     figure,
     series_colour,
 )
-from testbed.results.bandwidth_sweep import MeasuredSweep, SweepPoint
-from testbed.results.metrics import JobRow
-from testbed.results.tables import Verdict
-from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,7 @@ _SHADE: Any = {"color": BAND, "alpha": 0.25, "linewidth": 0}
 
 @dataclass(frozen=True)
 class Application:
-    """One application at several bandwidths: p and b as asked for, and its points.
+    """One application at several bandwidths: p and b as asked for, its points.
 
     ``outside``: the jobs that were not as expected.
     """
@@ -53,6 +54,11 @@ class Application:
     def granted_mbps(self) -> list[float]:
         return [(row.granted_bps or 0) / 1e6 for row in self.rows]
 
+    @property
+    def demand(self) -> tuple[float, int]:
+        """P and b: what the estimates follow from."""
+        return self.duration_s, self.requested_bps
+
     def estimate_s(self, granted_bps: float) -> float:
         """p·b/b', never below p."""
         return self.duration_s * max(1.0, self.requested_bps / granted_bps)
@@ -61,57 +67,73 @@ class Application:
 def applications(
     rows: Sequence[JobRow], verdicts: Sequence[Verdict], expect: Expectation
 ) -> list[Application]:
-    """Applications with one demand throughout, measured at two bandwidths or more."""
+    """Applications with one demand throughout, measured at two bandwidths or
+    more.
+    """
     by_name: dict[str, list[JobRow]] = {}
     for row in rows:
         if row.ratio is not None and row.granted_bps and row.requested_bps:
             by_name.setdefault(row.application or row.job_id, []).append(row)
     outside = frozenset(verdict.job_id for verdict in verdicts if verdict.bad)
-    out = []
-    for name, own in by_name.items():
-        asked = {(row.duration_s, row.requested_bps) for row in own}
-        if len(asked) == 1 and len({row.granted_bps for row in own}) > 1:
-            found = tuple(sorted(own, key=lambda row: (row.granted_bps or 0, row.job_id)))
-            stated = expect.applications.get(name, ApplicationExpectation())
-            band = stated.estimate_ratio or expect.estimate_ratio
-            stated = replace(stated, estimate_ratio=band)
-            out.append(Application(name, *asked.pop(), found, stated, outside))
-    return out if len(out) <= MAX_APPLICATIONS else []
+    shown = []
+    for name, measured in by_name.items():
+        demands = {(row.duration_s, row.requested_bps) for row in measured}
+        bandwidths = {row.granted_bps for row in measured}
+        if len(demands) > 1 or len(bandwidths) == 1:
+            continue
+        measured.sort(key=lambda row: (row.granted_bps or 0, row.job_id))
+        stated = expect.applications.get(name, ApplicationExpectation())
+        band = stated.estimate_ratio or expect.estimate_ratio
+        stated = replace(stated, estimate_ratio=band)
+        duration_s, requested_bps = demands.pop()
+        shown.append(
+            Application(
+                name,
+                duration_s,
+                requested_bps,
+                tuple(measured),
+                stated,
+                outside,
+            )
+        )
+    return shown if len(shown) <= MAX_APPLICATIONS else []
 
 
-def scaling_figure(found: Sequence[Application]) -> Figure:
+def scaling_figure(shown: Sequence[Application]) -> Figure:
     """Times above, one panel of ratios per application below."""
-    columns = min(3, len(found))
-    lines = -(-len(found) // columns)
+    columns = min(3, len(shown))
+    lines = math.ceil(len(shown) / columns)
     with figure(9.4, 3.7 + 2.5 * lines) as made:
-        ratios = [3.4] + [2.3] * lines
-        grid = made.add_gridspec(1 + lines, columns, height_ratios=ratios)
-        _times(made.add_subplot(grid[0, :]), found)
-        for index, application in enumerate(found):
-            axes = made.add_subplot(grid[1 + index // columns, index % columns])
+        heights = [3.4] + [2.3] * lines
+        grid = made.add_gridspec(1 + lines, columns, height_ratios=heights)
+        _times(made.add_subplot(grid[0, :]), shown)
+        for index, application in enumerate(shown):
+            line, column = divmod(index, columns)
+            axes = made.add_subplot(grid[1 + line, column])
             _ratios(axes, application, index)
         return made
 
 
-def _times(axes: Axes, found: Sequence[Application]) -> None:
-    asked = [(application.duration_s, application.requested_bps) for application in found]
-    alone = len(set(asked)) == 1
-    for index, application in enumerate(found):
-        if asked.index(asked[index]) == index:
-            label = "estimate p·b/b'" if alone else f"{application.name}: estimate p·b/b'"
-            xs = _between(application.least_bps * 0.97, application.requested_bps * 1.02)
-            axes.plot(
-                [x / 1e6 for x in xs],
-                [application.estimate_s(x) for x in xs],
-                color=TEXT if alone else series_colour(index),
-                linewidth=1.4,
-                linestyle=DASHES[(len(set(asked[: index + 1])) - 1) % len(DASHES)],
-                label=label,
-            )
+def _times(axes: Axes, shown: Sequence[Application]) -> None:
+    demands: list[tuple[float, int]] = []
+    alone = len({application.demand for application in shown}) == 1
+    bandwidths: set[float] = set()
+    for index, application in enumerate(shown):
+        # Applications with the same demand share one line of estimates.
+        if application.demand not in demands:
+            dashes = DASHES[len(demands) % len(DASHES)]
+            colour = TEXT if alone else series_colour(index)
+            _estimates(axes, application, alone, colour, dashes)
+            demands.append(application.demand)
         measured = [row.measured_s or 0.0 for row in application.rows]
-        label = f"{application.name}: measured"
-        axes.plot(application.granted_mbps, measured, label=label, **_points(index, 8.0, 2.0))
-    _ticks(axes, {x for application in found for x in application.granted_mbps})
+        axes.plot(
+            application.granted_mbps,
+            measured,
+            label=f"{application.name}: measured",
+            **_points(index, size=8.0, edge=2.0),
+        )
+        bandwidths.update(application.granted_mbps)
+    _ticks(axes, bandwidths)
     axes.set(
         ylim=(0, None),
         xlabel="bandwidth granted to each VM, b' [Mbit/s]",
@@ -122,9 +144,32 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
 
 
+def _estimates(
+    axes: Axes, application: Application, alone: bool, colour: str, dashes: Any
+) -> None:
+    label = "estimate p·b/b'"
+    if not alone:
+        label = f"{application.name}: {label}"
+    low_bps = application.least_bps * 0.97
+    high_bps = application.requested_bps * 1.02
+    xs = _between(low_bps, high_bps)
+    axes.plot(
+        [x / 1e6 for x in xs],
+        [application.estimate_s(x) for x in xs],
+        color=colour,
+        linewidth=1.4,
+        linestyle=dashes,
+        label=label,
+    )
+
+
 def _points(index: int, size: float, edge: float) -> dict[str, Any]:
-    """Style of a series of points. Every second one is hollow: two that coincide stay two."""
-    colour, hollow = series_colour(index), index % 2 == 1
+    """Style of a series of points.
+
+    Every second one is hollow: two that coincide stay two.
+    """
+    colour = series_colour(index)
+    hollow = index % 2 == 1
     return {
         "color": colour,
         "linestyle": "none",
@@ -136,84 +181,153 @@ def _points(index: int, size: float, edge: float) -> dict[str, Any]:
 
 
 def _ratios(axes: Axes, application: Application, index: int) -> None:
-    xs, ys = application.granted_mbps, [row.ratio or 0.0 for row in application.rows]
-    band, below = application.expected.estimate_ratio, application.expected.scaled_down_below
-    low, high = _limits([*ys, *([] if below is None else [below])], band)
+    xs = application.granted_mbps
+    ys = [row.ratio or 0.0 for row in application.rows]
+    band = application.expected.estimate_ratio
+    below = application.expected.scaled_down_below
+    low, high = _limits(ys, band, below)
     if band is not None:
-        inside_low = low if band.min is None else band.min
-        axes.axhspan(inside_low, high if band.max is None else band.max, **_SHADE)
-        at: Any = {"xy": (1.0, 1.0), "xycoords": "axes fraction", "ha": "right", "va": "bottom"}
-        axes.annotate(f"expected {band}", color=MUTED, fontsize=9, **at)
+        _band(axes, band, low, high)
     if below is not None:
         axes.axhline(below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2)))
     axes.axhline(1.0, color=MUTED, linewidth=1.0)
-    axes.plot(xs, ys, **_points(index, 7.0, 1.8))
-    wrong = [i for i, row in enumerate(application.rows) if row.job_id in application.outside]
-    if wrong:
-        ring: Any = {"markersize": 15, "markeredgecolor": BAD, "markeredgewidth": 1.8, **_RING}
-        axes.plot([xs[i] for i in wrong], [ys[i] for i in wrong], **ring)
+    axes.plot(xs, ys, **_points(index, size=7.0, edge=1.8))
+    _rings(axes, application, xs, ys)
     _ticks(axes, set(xs))
-    ylabel = "measured / estimate"
-    axes.set(ylim=(low, high), xlabel="b' [Mbit/s]", ylabel=ylabel, title=application.name)
+    axes.set(
+        ylim=(low, high),
+        xlabel="b' [Mbit/s]",
+        ylabel="measured / estimate",
+        title=application.name,
+    )
 
 
-def _ticks(axes: Axes, tried: set[float]) -> None:
+def _band(axes: Axes, band: Band, low: float, high: float) -> None:
+    bottom = low if band.min is None else band.min
+    top = high if band.max is None else band.max
+    axes.axhspan(bottom, top, **_SHADE)
+    axes.annotate(
+        f"expected {band}",
+        color=MUTED,
+        fontsize=9,
+        xy=(1.0, 1.0),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+    )
+
+
+def _rings(
+    axes: Axes, application: Application, xs: list[float], ys: list[float]
+) -> None:
+    """A ring around each point that was not as expected."""
+    ringed_x = []
+    ringed_y = []
+    for row, x, y in zip(application.rows, xs, ys, strict=True):
+        if row.job_id in application.outside:
+            ringed_x.append(x)
+            ringed_y.append(y)
+    if ringed_x:
+        axes.plot(
+            ringed_x,
+            ringed_y,
+            markersize=15,
+            markeredgecolor=BAD,
+            markeredgewidth=1.8,
+            **_RING,
+        )
+
+
+def _ticks(axes: Axes, bandwidths_mbps: set[float]) -> None:
     """A tick at each bandwidth that was tried, where they are few."""
-    if len(tried) <= 8:
-        axes.set_xticks(sorted(tried), [f"{value:g}" for value in sorted(tried)])
+    if len(bandwidths_mbps) <= 8:
+        places = sorted(bandwidths_mbps)
+        axes.set_xticks(places, [f"{place:g}" for place in places])
 
 
-def _limits(ratios: Sequence[float], band: Band | None) -> tuple[float, float]:
-    """Room for the points, for 1, and for the band's ends."""
-    values = [*ratios, 1.0]
-    values += [end for end in (band.min, band.max) if end is not None] if band else []
-    low, high = min(values), max(values)
+def _limits(
+    ratios: Sequence[float], band: Band | None, below: float | None
+) -> tuple[float, float]:
+    """Room for the points, for 1, and for the expectation's ends."""
+    ends = [below]
+    if band is not None:
+        ends += [band.min, band.max]
+    values = [1.0, *ratios]
+    values += [end for end in ends if end is not None]
+    low = min(values)
+    high = max(values)
     margin = max(0.006, 0.12 * (high - low))
     return low - margin, high + margin
 
 
-def scaling_alt(found: Sequence[Application]) -> str:
+def scaling_alt(shown: Sequence[Application]) -> str:
     """The picture in words."""
-    parts = []
-    for application in found:
-        points = ", ".join(
-            f"{row.measured_s:.2f} s of {row.estimate_s:.2f} s estimated at "
-            f"{bandwidth_text(row.granted_bps)}"
-            for row in reversed(application.rows)
-            if row.measured_s is not None and row.estimate_s is not None
-        )
-        parts.append(f"{application.name}: {points}.")
-    return " ".join(parts)
+    sentences = []
+    for application in shown:
+        points = []
+        for row in reversed(application.rows):
+            if row.measured_s is not None and row.estimate_s is not None:
+                times = f"{row.measured_s:.2f} s of {row.estimate_s:.2f} s"
+                at = bandwidth_text(row.granted_bps)
+                points.append(f"{times} estimated at {at}")
+        sentences.append(f"{application.name}: {', '.join(points)}.")
+    return " ".join(sentences)
 
 
 # -- a bandwidth sweep
 
 
 def profile_figure(measured: MeasuredSweep) -> Figure:
-    """Every run a small point, medians as a line; shaded is what is above the threshold."""
+    """Every run a small point, medians as a line; shaded is what is above the
+    threshold.
+    """
     points = measured.points
-    modelled = [point for point in points if point.model_s is not None]
     with figure(9.4, 3.9) as made:
         axes = made.add_subplot()
-        stroke: Any = {"color": MUTED, "linestyle": "none", "marker": "_", "markersize": 14}
         for point in points:
-            at = _mbps([point] * len(point.times_s))
-            axes.plot(at, point.times_s, markeredgewidth=1.2, **stroke)
-        line: Any = {"color": series_colour(0), "linewidth": 1.4, "marker": "o", "markersize": 7}
-        medians, label = [point.median_s for point in points], f"{measured.application}: median"
-        axes.plot(_mbps(points), medians, label=label, **line)
-        if modelled:
-            ring: Any = {"color": series_colour(1), "markersize": 12, **_RING}
-            times = [point.model_s or 0.0 for point in modelled]
-            axes.plot(_mbps(modelled), times, label="the application's model", **ring)
+            axes.plot(
+                _mbps([point] * len(point.times_s)),
+                point.times_s,
+                color=MUTED,
+                linestyle="none",
+                marker="_",
+                markersize=14,
+                markeredgewidth=1.2,
+            )
+        axes.plot(
+            _mbps(points),
+            [point.median_s for point in points],
+            label=f"{measured.application}: median",
+            color=series_colour(0),
+            linewidth=1.4,
+            marker="o",
+            markersize=7,
+        )
+        _modelled(axes, points)
         _limited_by_the_network(axes, measured)
         if measured.found:
-            top = points[-1].bandwidth_bps
-            axes.axvspan(measured.threshold_bps / 1e6, top * 1.02 / 1e6, **_SHADE)
-        xlabel = "bandwidth of each VM [Mbit/s]"
-        axes.set(ylim=(0, None), xlabel=xlabel, ylabel="running time [s]")
+            low = measured.threshold_bps / 1e6
+            axes.axvspan(low, points[-1].bandwidth_bps * 1.02 / 1e6, **_SHADE)
+        axes.set(
+            ylim=(0, None),
+            xlabel="bandwidth of each VM [Mbit/s]",
+            ylabel="running time [s]",
+        )
         axes.legend(loc="upper right")
         return made
+
+
+def _modelled(axes: Axes, points: Sequence[SweepPoint]) -> None:
+    modelled = [point for point in points if point.model_s is not None]
+    if modelled:
+        axes.plot(
+            _mbps(modelled),
+            [point.model_s or 0.0 for point in modelled],
+            label="the application's model",
+            color=series_colour(1),
+            markersize=12,
+            **_RING,
+        )
 
 
 def _mbps(points: Sequence[SweepPoint]) -> list[float]:
@@ -223,10 +337,16 @@ def _mbps(points: Sequence[SweepPoint]) -> list[float]:
 def _limited_by_the_network(axes: Axes, measured: MeasuredSweep) -> None:
     """A transfer as long as the application is at the least bandwidth."""
     least_bps, longest_s = measured.profile.options[0]
-    xs = [bps / 1e6 for bps in _between(least_bps, measured.points[-1].bandwidth_bps)]
-    ys = [longest_s * least_bps / 1e6 / x for x in xs]
-    dashed: Any = {"color": MUTED, "linewidth": 1.0, "linestyle": (0, (4, 2))}
-    axes.plot(xs, ys, label="limited by the network alone", **dashed)
+    highest_bps = measured.points[-1].bandwidth_bps
+    xs = [bps / 1e6 for bps in _between(least_bps, highest_bps)]
+    axes.plot(
+        xs,
+        [longest_s * least_bps / 1e6 / x for x in xs],
+        label="limited by the network alone",
+        color=MUTED,
+        linewidth=1.0,
+        linestyle=(0, (4, 2)),
+    )
 
 
 def _between(low_bps: float, high_bps: float) -> list[float]:
@@ -236,9 +356,14 @@ def _between(low_bps: float, high_bps: float) -> list[float]:
 
 def profile_alt(measured: MeasuredSweep) -> str:
     """The picture in words."""
-    points = ", ".join(
-        f"{seconds_text(point.median_s)} at {bandwidth_text(point.bandwidth_bps)}"
-        for point in measured.points
+    points = []
+    for point in measured.points:
+        at = bandwidth_text(point.bandwidth_bps)
+        points.append(f"{seconds_text(point.median_s)} at {at}")
+    text = (
+        f"{measured.application}: {', '.join(points)}. {measured.sentence()}."
     )
-    message = [measured.sentence(), measured.model_sentence()]
-    return f"{measured.application}: {points}. {' '.join(f'{one}.' for one in message if one)}"
+    model = measured.model_sentence()
+    if model:
+        text += f" {model}."
+    return text

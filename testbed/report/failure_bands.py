@@ -1,8 +1,10 @@
-"""Failures on the time axis: a band while a link or a server is lost, a line at a restart."""
+"""Failures on the time axis: a band while a link or a server is lost, a line at
+a restart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +24,23 @@ _ENDS = {events.LinkRestored: "link lost", events.ServerRestored: "server lost"}
 _LOOKS: dict[str, Any] = {
     "link lost": {"facecolor": BAD, "alpha": 0.13, "linewidth": 0},
     "server lost": {"facecolor": BAD, "alpha": 0.28, "linewidth": 0},
-    "switch restarted": {"color": BAD, "linewidth": 1.1, "linestyle": (0, (5, 2))},
-    "controller killed": {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (1, 1.5))},
+    "switch restarted": {
+        "color": BAD,
+        "linewidth": 1.1,
+        "linestyle": (0, (5, 2)),
+    },
+    "controller killed": {
+        "color": MUTED,
+        "linewidth": 1.1,
+        "linestyle": (0, (1, 1.5)),
+    },
 }
 
 
 @dataclass(frozen=True)
 class Outage:
-    """A failure from its begin to its end, which is the run's where it lasts; ``part`` its name.
+    """A failure from its begin to its end, which is the run's where it lasts;
+    ``part`` its name.
 
     A restart takes no time.
     """
@@ -45,13 +56,17 @@ class Outage:
 
     def sentence(self) -> str:
         """The failure in words."""
-        until = f"From {self.begin_s:.1f} s to {self.end_s:.1f} s" if self.lasting else ""
-        return f"{until or f'At {self.begin_s:.1f} s'} {self.part} was {self.kind.split()[1]}."
+        when = f"At {self.begin_s:.1f} s"
+        if self.lasting:
+            when = f"From {self.begin_s:.1f} s to {self.end_s:.1f} s"
+        return f"{when} {self.part} was {self.kind.split()[1]}."
 
 
-def outages(stream: Iterable[events.Event], topology: Mapping[str, Any]) -> list[Outage]:
+def outages(
+    stream: Iterable[events.Event], topology: Mapping[str, Any]
+) -> list[Outage]:
     """All failures of a run, in order of their begin."""
-    found: list[Outage] = []
+    failed: list[Outage] = []
     now_s = 0.0
     lasting: dict[tuple[str, str], int] = {}
     for event in stream:
@@ -62,53 +77,77 @@ def outages(stream: Iterable[events.Event], topology: Mapping[str, Any]) -> list
         part = _name(event, topology)
         begun = lasting.pop((kind, part), None)
         if begun is not None:
-            found[begun] = replace(found[begun], end_s=now_s)
+            failed[begun] = replace(failed[begun], end_s=now_s)
         elif type(event) in _BEGINS:
-            found.append(Outage(kind, part, now_s, now_s))
-            lasting |= {(kind, part): len(found) - 1} if found[-1].lasting else {}
+            outage = Outage(kind, part, now_s, now_s)
+            if outage.lasting:
+                lasting[kind, part] = len(failed)
+            failed.append(outage)
     for index in lasting.values():
-        found[index] = replace(found[index], end_s=now_s)
-    return found
+        failed[index] = replace(failed[index], end_s=now_s)
+    return failed
 
 
 def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
     """The part that an event is about; a damaged folder has numbers of nothing."""
-    nodes: tuple[Any, ...] = (getattr(event, "switch", None), getattr(event, "server", None))
+    names = topology["names"]
     if isinstance(event, events.LinkFailed | events.LinkRestored):
-        nodes = tuple(
-            dict(enumerate(topology["links"][e])).get(event.link) for e in ("lower", "upper")
-        )
-    names = dict(enumerate(topology["names"]))
-    return " – ".join(names.get(n, f"node {n}") for n in nodes if n is not None) or "the controller"
+        ends = [
+            topology["links"][end][event.link : event.link + 1]
+            for end in ("lower", "upper")
+            if event.link >= 0
+        ]
+        nodes = [node for end in ends for node in end]
+        if nodes:
+            return " – ".join(_node(names, node) for node in nodes)
+    for field in ("switch", "server"):
+        node = getattr(event, field, None)
+        if node is not None:
+            return _node(names, node)
+    return "the controller"
 
 
-def draw(axes: Axes, failed: Iterable[Outage], unit_s: float, **more: Any) -> None:
-    """Bands below what is drawn and lines above, one of each kind with a label for the legend.
+def _node(names: Sequence[str], node: int) -> str:
+    return names[node] if 0 <= node < len(names) else f"node {node}"
 
-    ``more``: what differs from their looks, as their vertical extent.
+
+def draw(
+    axes: Axes, failed: Iterable[Outage], unit_s: float, **extent: Any
+) -> None:
+    """Bands below what is drawn and lines above, one of each kind with a label
+    for the legend.
+
+    ``extent``: where they reach less far than the axes.
     """
     labelled = set(axes.get_legend_handles_labels()[1])
-    for each in failed:
-        looks = {"zorder": 0.5 if each.lasting else 3, **_LOOKS[each.kind], **more}
-        looks["label"] = "" if each.kind in labelled else each.kind
-        labelled.add(each.kind)
-        if each.lasting:
-            axes.axvspan(each.begin_s / unit_s, each.end_s / unit_s, **looks)
+    for outage in failed:
+        looks = {"zorder": 3, **_LOOKS[outage.kind], **extent}
+        if outage.lasting:
+            looks["zorder"] = 0.5
+        looks["label"] = "" if outage.kind in labelled else outage.kind
+        labelled.add(outage.kind)
+        begin = outage.begin_s / unit_s
+        if outage.lasting:
+            axes.axvspan(begin, outage.end_s / unit_s, **looks)
         else:
-            axes.axvline(each.begin_s / unit_s, **looks)
+            axes.axvline(begin, **looks)
 
 
 def of_link(failed: Iterable[Outage], *links: str) -> list[Outage]:
     """Failures of any of these directed links, ``a -> b``."""
-    named = [set(link.split(" -> ")) for link in links]
-    return [e for e in failed if e.kind == "link lost" and set(e.part.split(" – ")) in named]
+    ends = [set(link.split(" -> ")) for link in links]
+    shown = []
+    for outage in failed:
+        if outage.kind == "link lost" and set(outage.part.split(" – ")) in ends:
+            shown.append(outage)
+    return shown
 
 
 def restarts(failed: Iterable[Outage]) -> list[Outage]:
     """Those that take no time."""
-    return [each for each in failed if not each.lasting]
+    return [outage for outage in failed if not outage.lasting]
 
 
 def sentences(failed: Iterable[Outage]) -> str:
     """The bands and lines in words."""
-    return " ".join(each.sentence() for each in failed)
+    return " ".join(outage.sentence() for outage in failed)

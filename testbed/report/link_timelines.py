@@ -1,19 +1,23 @@
-"""Bandwidth reserved and sent on links over time: panels of the busiest, a heat map of all."""
+"""Bandwidth reserved and sent on links over time: panels of the busiest, a heat
+map of all.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from testbed.record.link_rates import LinkRow
 from testbed.report.failure_bands import Outage, draw, of_link, restarts
 from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, time_axis
-from testbed.results.tables import LinkRow
 from testbed.units import human_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 MAX_PANELS = 8
 MAX_HEAT_LINKS = 24
@@ -21,7 +25,9 @@ MAX_HEAT_LINKS = 24
 
 @dataclass(frozen=True)
 class Series:
-    """One directed link over time. ``sent_bps`` is None where nothing was measured."""
+    """One directed link over time. ``sent_bps`` is None where nothing was
+    measured.
+    """
 
     link: str
     capacity_bps: int
@@ -44,8 +50,10 @@ Alike = list[Series]
 
 
 def title(group: Alike) -> str:
-    also = f" and {len(group) - 1} more alike" if len(group) > 1 else ""
-    return f"{group[0].link.replace(' -> ', ' → ')}{also}"
+    name = group[0].link.replace(" -> ", " → ")
+    if len(group) == 1:
+        return name
+    return f"{name} and {len(group) - 1} more alike"
 
 
 def link_series(rows: Iterable[LinkRow]) -> list[Series]:
@@ -58,78 +66,149 @@ def link_series(rows: Iterable[LinkRow]) -> list[Series]:
     for row in rows:
         times[row.time_s] = None
         by_link.setdefault(row.directed_link, {})[row.time_s] = row
-    out = []
-    for own in by_link.values():
-        first = next(iter(own.values()))
-        found = [own.get(t) for t in times]
-        reserved = tuple(0.0 if row is None else row.reserved_bps for row in found)
-        sent = tuple(0.0 if row is None else row.sent_bps or 0.0 for row in found)
-        measured = sent if any(row.sent_bps is not None for row in own.values()) else None
-        if any(reserved) or any(sent):
-            out.append(Series(first.link, first.capacity_bps, tuple(times), reserved, measured))
+    series = [_series(by_time, tuple(times)) for by_time in by_link.values()]
+    used = [link for link in series if link.peak_bps > 0]
     # Stable: links alike stay in the order of their numbers.
-    return sorted(out, key=lambda series: -series.load)
+    return sorted(used, key=lambda link: -link.load)
+
+
+def _series(by_time: dict[float, LinkRow], times: tuple[float, ...]) -> Series:
+    reserved = []
+    sent = []
+    measured = False
+    for time_s in times:
+        row = by_time.get(time_s)
+        if row is None:
+            reserved.append(0.0)
+            sent.append(0.0)
+            continue
+        reserved.append(row.reserved_bps)
+        sent.append(row.sent_bps or 0.0)
+        measured |= row.sent_bps is not None
+    first = next(iter(by_time.values()))
+    return Series(
+        first.link,
+        first.capacity_bps,
+        times,
+        tuple(reserved),
+        tuple(sent) if measured else None,
+    )
 
 
 def alike(series: Sequence[Series]) -> list[Alike]:
     """Links with equal reservations together, busiest first."""
     groups: dict[tuple[int, tuple[float, ...]], list[Series]] = {}
-    for one in series:
-        groups.setdefault((one.capacity_bps, one.reserved_bps), []).append(one)
+    for link in series:
+        groups.setdefault((link.capacity_bps, link.reserved_bps), []).append(
+            link
+        )
     return list(groups.values())
 
 
-def panels_figure(groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] = ()) -> Figure:
-    """The busiest groups, reserved as a step, sent as a line with its spread over the group."""
+def panels_figure(
+    groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] = ()
+) -> Figure:
+    """The busiest groups, reserved as a step, sent as a line with its spread
+    over the group.
+    """
     shown = groups[:MAX_PANELS]
     columns = 2 if len(shown) > 1 else 1
-    lines = -(-len(shown) // columns)
+    lines = math.ceil(len(shown) / columns)
     with figure(9.4, 0.5 + 1.9 * lines) as made:
         grid = made.subplots(lines, columns, squeeze=False, sharex=True)
-        for index, cell in enumerate(grid.flat):
+        handles: dict[str, Any] = {}
+        for index, axes in enumerate(grid.flat):
             if index >= len(shown):
-                cell.set_axis_off()
+                axes.set_axis_off()
                 continue
-            unit_s = time_axis(cell, span_s)
+            group = shown[index]
+            unit_s = time_axis(axes, span_s)
             if index + columns < len(shown):
-                cell.set_xlabel("")
+                axes.set_xlabel("")
             else:
-                cell.tick_params(labelbottom=True)
-            _panel(cell, shown[index], unit_s)
-            own = of_link(failed, *(one.link for one in shown[index]))
-            draw(cell, own + restarts(failed), unit_s)
-        known: dict[str, Any] = {}
-        for cell in grid.flat:
-            for handle, label in zip(*cell.get_legend_handles_labels(), strict=True):
-                known.setdefault(label, handle)
-        made.legend(list(known.values()), list(known), loc="outside upper left", ncols=4)
+                axes.tick_params(labelbottom=True)
+            _panel(axes, group, unit_s)
+            of_group = of_link(failed, *(series.link for series in group))
+            draw(axes, of_group + restarts(failed), unit_s)
+            for handle, label in zip(
+                *axes.get_legend_handles_labels(), strict=True
+            ):
+                handles.setdefault(label, handle)
+        made.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside upper left",
+            ncols=4,
+        )
         return made
 
 
 def _panel(axes: Axes, group: Alike, unit_s: float) -> None:
     first = group[0]
-    # A row speaks of the interval that it ends: the first one begins with the run.
+    # A row speaks of the interval that it ends: the first one begins with the
+    # run.
     xs = [0.0, *(t / unit_s for t in first.times_s)]
     reserved = _steps(first.reserved_bps)
-    axes.fill_between(xs, reserved, step="pre", color=SERIES[5], alpha=0.35, linewidth=0)
-    axes.step(xs, reserved, where="pre", color=SERIES[0], linewidth=1.3, label="reserved")
-    sent = [one.sent_bps for one in group if one.sent_bps is not None]
-    if sent:
-        together = list(zip(*sent, strict=True))
-        middle = _steps([sum(at) / len(at) for at in together])
-        low, high = _steps([min(at) for at in together]), _steps([max(at) for at in together])
-        axes.fill_between(xs, low, high, step="pre", color=SERIES[1], alpha=0.3, linewidth=0)
-        axes.step(xs, middle, where="pre", color=SERIES[1], linewidth=1.3, label="sent (measured)")
-    _capacity(axes, first, max(one.peak_bps for one in group))
+    axes.fill_between(
+        xs, reserved, step="pre", color=SERIES[5], alpha=0.35, linewidth=0
+    )
+    axes.step(
+        xs,
+        reserved,
+        where="pre",
+        color=SERIES[0],
+        linewidth=1.3,
+        label="reserved",
+    )
+    _sent(axes, group, xs)
+    _capacity(axes, first, max(series.peak_bps for series in group))
     axes.set_ylabel("Mbit/s")
-    axes.set_title(f"{title(group)} ({human_bandwidth(first.capacity_bps)})", fontsize=9.5)
+    capacity = human_bandwidth(first.capacity_bps)
+    axes.set_title(f"{title(group)} ({capacity})", fontsize=9.5)
+
+
+def _sent(axes: Axes, group: Alike, xs: list[float]) -> None:
+    """The group's mean, and the spread around it; nothing without samples."""
+    sent = [series.sent_bps for series in group if series.sent_bps is not None]
+    if not sent:
+        return
+    middle = []
+    low = []
+    high = []
+    for rates in zip(*sent, strict=True):
+        middle.append(sum(rates) / len(rates))
+        low.append(min(rates))
+        high.append(max(rates))
+    axes.fill_between(
+        xs,
+        _steps(low),
+        _steps(high),
+        step="pre",
+        color=SERIES[1],
+        alpha=0.3,
+        linewidth=0,
+    )
+    axes.step(
+        xs,
+        _steps(middle),
+        where="pre",
+        color=SERIES[1],
+        linewidth=1.3,
+        label="sent (measured)",
+    )
 
 
 def _capacity(axes: Axes, series: Series, peak_bps: float) -> None:
     """The capacity as a line, unless what happens would be lost at its foot."""
     capacity = series.capacity_bps / 1e6
     if peak_bps >= 0.35 * series.capacity_bps:
-        axes.axhline(capacity, color=TEXT, linewidth=1.0, linestyle=(0, (5, 2)), label="capacity")
+        axes.axhline(
+            capacity,
+            color=TEXT,
+            linewidth=1.0,
+            linestyle=(0, (5, 2)),
+            label="capacity",
+        )
         axes.set_ylim(0, capacity * 1.08)
     else:
         axes.set_ylim(0, max(1e-6, 1.25 * peak_bps / 1e6))
@@ -140,51 +219,85 @@ def _steps(values_bps: Sequence[float]) -> list[float]:
     return [value / 1e6 for value in (*values_bps[:1], *values_bps)]
 
 
-def heat_figure(series: Sequence[Series], span_s: float, failed: Sequence[Outage] = ()) -> Figure:
-    """The busiest links, a row each; the darker, the more of its capacity is reserved."""
-    from matplotlib.colors import LinearSegmentedColormap
-
+def heat_figure(
+    series: Sequence[Series], span_s: float, failed: Sequence[Outage] = ()
+) -> Figure:
+    """The busiest links, a row each; the darker, the more of its capacity is
+    reserved.
+    """
     shown = list(series[:MAX_HEAT_LINKS])
-    # One hue, from nothing to all of it: it reads the same in grey, on a dark page and to the
-    # colour-blind.
-    ramp = LinearSegmentedColormap.from_list(
-        "load", [(0.0, (0.11, 0.48, 0.78, 0.0)), (1.0, (0.11, 0.48, 0.78, 1.0))]
-    )
-    with figure(9.4, 0.9 + 0.18 * len(shown)) as made:
+    n = len(shown)
+    with figure(9.4, 0.9 + 0.18 * n) as made:
         axes = made.add_subplot()
         unit_s = time_axis(axes, span_s)
-        share = [[bps / max(1, one.capacity_bps) for bps in one.reserved_bps] for one in shown]
-        # From nothing to the fullest there was: a lightly used network has a pattern too.
-        most = max(0.05, *(max(row) for row in share))
-        image = axes.imshow(
-            share, aspect="auto", cmap=ramp, vmin=0, vmax=most, interpolation="nearest",
-            extent=(0, span_s / unit_s, len(shown) - 0.5, -0.5),
-        )  # fmt: skip
-        axes.set_yticks(range(len(shown)), [one.link.replace(" -> ", " → ") for one in shown])
-        axes.tick_params(axis="y", labelsize=8, length=0)
-        axes.grid(visible=False)
-        for row, one in enumerate(shown):
-            band = {"ymin": 1 - (row + 1) / len(shown), "ymax": 1 - row / len(shown), "alpha": 0.4}
-            draw(axes, of_link(failed, one.link), unit_s, **band)
+        image = _heat(axes, shown, span_s / unit_s)
+        for row, link in enumerate(shown):
+            draw(
+                axes,
+                of_link(failed, link.link),
+                unit_s,
+                ymin=1 - (row + 1) / n,
+                ymax=1 - row / n,
+                alpha=0.4,
+            )
         draw(axes, restarts(failed), unit_s)
         if failed:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
-        bar = made.colorbar(image, ax=axes, shrink=min(1.0, 10 / len(shown)), pad=0.01)
+        bar = made.colorbar(image, ax=axes, shrink=min(1.0, 10 / n), pad=0.01)
         bar.set_label("share of capacity reserved")
         bar.outline.set_edgecolor(MUTED)
         return made
 
 
+def _heat(axes: Axes, shown: Sequence[Series], width: float) -> AxesImage:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    # One hue, from nothing to all of it: it reads the same in grey, on a dark
+    # page and to the colour-blind.
+    nothing = (0.11, 0.48, 0.78, 0.0)
+    full = (0.11, 0.48, 0.78, 1.0)
+    ramp = LinearSegmentedColormap.from_list(
+        "load", [(0.0, nothing), (1.0, full)]
+    )
+    shares = []
+    # From nothing to the fullest there was: a lightly used network has a
+    # pattern too.
+    most = 0.05
+    names = []
+    for link in shown:
+        capacity = max(1, link.capacity_bps)
+        row = [bps / capacity for bps in link.reserved_bps]
+        most = max(most, *row)
+        shares.append(row)
+        names.append(link.link.replace(" -> ", " → "))
+    image = axes.imshow(
+        shares,
+        aspect="auto",
+        cmap=ramp,
+        vmin=0,
+        vmax=most,
+        interpolation="nearest",
+        extent=(0, width, len(shown) - 0.5, -0.5),
+    )
+    axes.set_yticks(range(len(shown)), names)
+    axes.tick_params(axis="y", labelsize=8, length=0)
+    axes.grid(visible=False)
+    return image
+
+
 def links_alt(groups: Sequence[Alike]) -> str:
-    """The picture in sentence: a sentence a panel."""
-    message = []
+    """The picture in words: a sentence a panel."""
+    sentences = []
     for group in groups[:MAX_PANELS]:
         first = group[0]
         peak = max(first.reserved_bps) / 1e6
-        sentence = (
-            f"{title(group)}: at most {peak:.0f} of {first.capacity_bps / 1e6:.0f} Mbit/s reserved"
-        )
-        sent = [max(one.sent_bps) for one in group if one.sent_bps]
-        sentence += f", at most {max(sent) / 1e6:.0f} Mbit/s sent." if sent else "."
-        message.append(sentence)
-    return " ".join(message)
+        capacity = first.capacity_bps / 1e6
+        reserved = f"at most {peak:.0f} of {capacity:.0f} Mbit/s reserved"
+        sentence = f"{title(group)}: {reserved}"
+        sent = [max(link.sent_bps) for link in group if link.sent_bps]
+        if sent:
+            sentence += f", at most {max(sent) / 1e6:.0f} Mbit/s sent."
+        else:
+            sentence += "."
+        sentences.append(sentence)
+    return " ".join(sentences)

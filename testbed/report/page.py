@@ -11,47 +11,63 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from testbed.audit import Audit, audit, audit_all
 from testbed.events import FidelityNoted, JobEnded
+from testbed.record import folder as names
+from testbed.record.bandwidth_sweep import PROFILE_RECORD
+from testbed.record.folder import RunFolder
+from testbed.record.metrics import LIVE, Recording
+from testbed.record.provenance import known
+from testbed.record.reading import (
+    Run,
+    in_order_of_list,
+    load_run,
+    policy_folders,
+)
+from testbed.record.verdicts import stored_verdicts
 from testbed.report import labels
 from testbed.report.pictures import pictures
 from testbed.report.result_tables import in_order
-from testbed.results import folder as names
-from testbed.results.audit import Audit, audit, audit_all
-from testbed.results.bandwidth_sweep import PROFILE_RECORD
-from testbed.results.folder import RunFolder
-from testbed.results.metrics import LIVE
-from testbed.results.provenance import known
-from testbed.results.reading import Run, in_order_of_list, load_run, policy_folders
-from testbed.results.tables import stored_verdicts
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
 SHOWN_PACKAGES = (
-    "hosenet", "numpy", "scipy", "pydantic", "pyroute2", "ryu", "os-ken", "eventlet", "mininet",
+    "hosenet", "numpy", "scipy", "pydantic", "ryu", "os-ken", "eventlet", "mininet",
 )  # fmt: skip
 
 
-def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
-    """Build ``report.html`` from what lies in the folder; several policies get one each and an
-    overview above. Raises BadInput where the folder is no run folder or damaged.
+def write_report(
+    folder: RunFolder,
+    checked: Audit | None = None,
+    file: Recording | None = None,
+) -> Path:
+    """Builds ``report.html`` from what lies in the folder.
 
-    ``checked`` spares a single run its audit where that has just been made.
+    Several policies get one each and an overview above. ``checked`` and
+    ``file`` spare a single run its audit and its events' parsing where
+    that has just been done. Raises BadInput where the folder is no run folder
+    or damaged.
     """
-    found = policy_folders(folder.path)
-    if found == [folder.path]:
-        return folder.write_text(names.REPORT, run_page(load_run(folder.path), checked))
-    runs = [load_run(path) for path in in_order_of_list(folder.path, found)]
+    folders = policy_folders(folder.path)
+    if folders == [folder.path]:
+        return folder.write_text(
+            names.REPORT, run_page(load_run(folder.path, file), checked)
+        )
+    runs = [load_run(path) for path in in_order_of_list(folder.path, folders)]
     for run in runs:
-        RunFolder(run.path, folder.owner).write_text(names.REPORT, run_page(run))
+        RunFolder(run.path, folder.owner).write_text(
+            names.REPORT, run_page(run)
+        )
     return folder.write_text(names.REPORT, overview_page(folder.path, runs))
 
 
 def run_page(run: Run, checked: Audit | None = None) -> str:
     """The page of one run, as HTML."""
-    checked = audit(run.path) if checked is None else checked
+    if checked is None:
+        checked = audit(run.path, run.file)
     verdicts = stored_verdicts(run)
-    notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
-    files = [(name, quote(name)) for name in _files(run.path) if name != names.REPORT]
+    n_rows = len(verdicts.rows)
+    files = _files(run.path)
     return rendered(
         "report",
         run=run,
@@ -59,55 +75,84 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
         headline=labels.headline(run.summary, verdicts, checked),
         verdicts=verdicts,
         table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
-        long_table=len(verdicts.rows) > MAX_SHORT_TABLE,
-        table_left=max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
+        long_table=n_rows > MAX_SHORT_TABLE,
+        table_left=max(0, n_rows - MAX_TABLE_ROWS),
         pictures=pictures(run, verdicts),
-        notes=sorted(notes, key=lambda note: {"suspect": 1, "ok": 2}.get(note.level, 0)),
+        notes=sorted(run.file.tally.notes, key=_gravity),
         audit=checked,
-        provenance={} if run.provenance is None else _provenance(run),
+        provenance=_provenance(run),
         packages=_packages(run),
         reproduce=_reproduce(run),
         files=files,
-        folders=[
-            (folder, [pair for pair in files if pair[0].startswith(f"{folder}/")])
-            for folder in dict.fromkeys(name.split("/")[0] for name, _ in files if "/" in name)
-        ],
+        folders=_by_folder(files),
     )
 
 
-def _files(path: Path) -> list[str]:
-    inside = [entry.relative_to(path) for entry in sorted(path.rglob("*")) if entry.is_file()]
-    return [one.as_posix() for one in inside if not any(part[0] == "." for part in one.parts)]
+def _gravity(note: FidelityNoted) -> int:
+    """The place of a note: the worst first, unknown levels among them."""
+    return {"suspect": 1, "ok": 2}.get(note.level, 0)
+
+
+NamedFile = tuple[str, str]
+"""A file's path in the run folder, and the same as part of an address."""
+
+
+def _files(path: Path) -> list[NamedFile]:
+    """All files of a run but hidden ones and the page itself."""
+    files = []
+    for entry in sorted(path.rglob("*")):
+        inside = entry.relative_to(path)
+        hidden = any(part.startswith(".") for part in inside.parts)
+        name = inside.as_posix()
+        if entry.is_file() and not hidden and name != names.REPORT:
+            files.append((name, quote(name)))
+    return files
+
+
+def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
+    """The files in sub-folders, by the uppermost folder."""
+    folders: dict[str, list[NamedFile]] = {}
+    for name, address in files:
+        folder, slash, _ = name.partition("/")
+        if slash:
+            folders.setdefault(folder, []).append((name, address))
+    return list(folders.items())
 
 
 def overview_page(path: Path, runs: Sequence[Run]) -> str:
     """The page above several policies, as HTML."""
     audits = {checked.path: checked for checked in audit_all(path)}
-    entries = [
-        (run, labels.headline(run.summary, stored_verdicts(run), audits[str(run.path)]))
-        for run in runs
-    ]
-    return rendered("overview", first=runs[0].summary, entries=entries, above=audits.get(str(path)))
+    entries = []
+    for run in runs:
+        verdicts = stored_verdicts(run)
+        checked = audits[str(run.path)]
+        headline = labels.headline(run.summary, verdicts, checked)
+        entries.append((run, headline))
+    return rendered(
+        "overview",
+        first=runs[0].summary,
+        entries=entries,
+        above=audits.get(str(path)),
+    )
 
 
-# ---------------------------------------------------------------------------------- provenance
+# -- provenance
 
 
 def _provenance(run: Run) -> dict[str, str]:
     """Provenance as text by label; unknown values are marked as unknown."""
+    if run.provenance is None:
+        return {}
     of = partial(known, run.provenance)
-    commit, memory, cpus = of("code.commit", str), of("machine.memory_bytes", int), "machine.cpus"
-    changed = " with uncommitted changes" if of("code.dirty", bool) else ""
-    seeds = (of("seeds", dict[str, int]) or {}).items()
-    out = {
+    texts: dict[str, str | None] = {
         "Written": of("written", str),
-        "Seeds": ", ".join(f"{k} {v}" for k, v in seeds),
-        "Code": None if commit is None else f"{commit[:12]}{changed}",
-        "Processor": f"{of(cpus, int)} × {of('machine.cpu_model', str) or 'unknown'}",
-        "Load average": ", ".join(
-            f"{x:.2f}" for x in of("machine.load_average", list[float]) or ()
+        "Seeds": _seeds(of("seeds", dict[str, int])),
+        "Code": _code(of("code.commit", str), of("code.dirty", bool)),
+        "Processor": _processor(
+            of("machine.cpus", int), of("machine.cpu_model", str)
         ),
-        "Memory": None if memory is None else f"{memory / 2**30:.1f} GiB",
+        "Load average": _loads(of("machine.load_average", list[float])),
+        "Memory": _memory(of("machine.memory_bytes", int)),
         "Virtualisation": of("machine.virtualisation", str),
         "System": of("kernel.distribution", str),
         "Kernel": of("kernel.release", str),
@@ -115,26 +160,60 @@ def _provenance(run: Run) -> dict[str, str]:
         "Open vSwitch": of("tools.ovs_vswitchd", str),
         "tc": of("tools.iproute2", str),
         "Python": of("python.version", str),
-        **(_of_live_run(run) if run.summary.backend == LIVE else {}),
     }
-    taken = {label.lower() for label in out}
-    live = {_label(key): _flat(value) for key, value in (of("live", dict[str, Any]) or {}).items()}
-    out |= {label: text for label, text in live.items() if label.lower() not in taken}
-    return {label: text or "unknown" for label, text in out.items()}
+    if run.summary.backend == LIVE:
+        texts |= _of_live_run(run)
+    shown = {label.lower() for label in texts}
+    for key, value in (of("live", dict[str, Any]) or {}).items():
+        label = _label(key)
+        if label.lower() not in shown:
+            texts[label] = _flat(value)
+    return {label: text or "unknown" for label, text in texts.items()}
+
+
+def _seeds(seeds: dict[str, int] | None) -> str:
+    return ", ".join(f"{name} {seed}" for name, seed in (seeds or {}).items())
+
+
+def _code(commit: str | None, dirty: bool | None) -> str | None:
+    if commit is None:
+        return None
+    return f"{commit[:12]}{' with uncommitted changes' if dirty else ''}"
+
+
+def _processor(cpus: int | None, model: str | None) -> str:
+    return f"{cpus} × {model or 'unknown'}"
+
+
+def _loads(averages: list[float] | None) -> str:
+    return ", ".join(f"{average:.2f}" for average in averages or ())
+
+
+def _memory(size_bytes: int | None) -> str | None:
+    return None if size_bytes is None else f"{size_bytes / 2**30:.1f} GiB"
 
 
 def _of_live_run(run: Run) -> dict[str, str]:
     """Scale and congestion control of a live run."""
-    used = {
-        _flat(event.detail["congestion_control"]): None
-        for event in run.file.events
-        if isinstance(event, JobEnded) and "congestion_control" in event.detail
-    }
+    controls: dict[str, None] = {}
+    for event in run.file.events:
+        if isinstance(event, JobEnded) and "congestion_control" in event.detail:
+            controls[_flat(event.detail["congestion_control"])] = None
     scale = (run.resolved or {}).get("scale") or {}
-    return {"Scale": _flat(scale), "Congestion control (jobs)": ", ".join(used)}
+    return {
+        "Scale": _flat(scale),
+        "Congestion control (jobs)": ", ".join(controls),
+    }
 
 
-_SPELT = {"vm": "VM", "vms": "VMs", "tso": "TSO", "gso": "GSO", "gro": "GRO", "cpu": "CPU"}
+_SPELT = {
+    "vm": "VM",
+    "vms": "VMs",
+    "tso": "TSO",
+    "gso": "GSO",
+    "gro": "GRO",
+    "cpu": "CPU",
+}
 
 
 def _label(key: str) -> str:
@@ -147,7 +226,9 @@ def _flat(value: Any) -> str:
     if value in ({}, []):
         return "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_flat(inner)}" for key, inner in value.items())
+        return ", ".join(
+            f"{key}: {_flat(inner)}" for key, inner in value.items()
+        )
     if isinstance(value, list):
         return ", ".join(_flat(inner) for inner in value)
     if isinstance(value, bool):
@@ -156,30 +237,42 @@ def _flat(value: Any) -> str:
 
 
 def _packages(run: Run) -> list[tuple[str, str]]:
-    found = known(run.provenance, "python.packages", dict[str, str]) or {}
-    first = {name: found[name] for name in SHOWN_PACKAGES if name in found}
-    return list((first | found).items())
+    """All packages with their versions, the most telling first."""
+    packages = known(run.provenance, "python.packages", dict[str, str]) or {}
+    first = [name for name in SHOWN_PACKAGES if name in packages]
+    order = dict.fromkeys([*first, *packages])
+    return [(name, packages[name]) for name in order]
 
 
 def _reproduce(run: Run) -> list[str]:
-    """The command that works inside this folder, and the command line that was typed."""
-    live = "profile" if (run.path / PROFILE_RECORD).is_file() else "run"
-    verb = f"sudo testbed {live}" if run.summary.backend == LIVE else "testbed simulate"
+    """The command that works inside this folder, and the command line that was
+    typed.
+    """
+    verb = "testbed simulate"
+    if run.summary.backend == LIVE:
+        profiled = (run.path / PROFILE_RECORD).is_file()
+        verb = "sudo testbed profile" if profiled else "sudo testbed run"
+    spec = names.SPEC
     # Of several policies, each has its own copy or shares the one above.
-    spec = names.SPEC if (run.path / names.SPEC).is_file() else f"../{names.SPEC}"
+    if not (run.path / spec).is_file():
+        spec = f"../{spec}"
     again = f"{verb} {spec} --seed {run.summary.seed}"
     overrides = (run.resolved or {}).get("overrides")
-    for key, value in overrides.items() if isinstance(overrides, dict) else ():
-        again += "" if key == "seed" else f" --set {shlex.quote(f'{key}={value}')}"
+    if isinstance(overrides, dict):
+        for key, value in overrides.items():
+            if key != "seed":
+                again += f" --set {shlex.quote(f'{key}={value}')}"
     typed = known(run.provenance, "command", list[str])
     return [again, shlex.join(typed)] if typed else [again]
 
 
-# ------------------------------------------------------------------------------------- the page
+# -- the page
 
 
 def rendered(name: str, **context: Any) -> str:
-    """A template with everything escaped but the pictures and the style sheet, made here."""
+    """A template with everything escaped but the pictures and the style sheet,
+    made here.
+    """
     templates = Environment(
         loader=PackageLoader("testbed.report"),
         autoescape=True,
@@ -187,4 +280,6 @@ def rendered(name: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template(f"{name}.html.j2").render(labels=labels, **context)
+    return templates.get_template(f"{name}.html.j2").render(
+        labels=labels, **context
+    )

@@ -1,4 +1,6 @@
-"""The pictures of one run: which there are, how each is drawn, what it says in words."""
+"""The pictures of one run: which there are, how each is drawn, what it says in
+words.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from testbed.record.bandwidth_sweep import PROFILE_RECORD, stored_sweep
+from testbed.record.link_rates import link_rows
+from testbed.record.reading import Run
+from testbed.record.stored_json import read_json
+from testbed.record.verdicts import Verdicts, stored_expectation
 from testbed.report import labels
 from testbed.report.bandwidth_charts import (
     applications,
@@ -16,7 +23,12 @@ from testbed.report.bandwidth_charts import (
     scaling_figure,
 )
 from testbed.report.failure_bands import Outage, outages, sentences
-from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_figure, occupancy_figure, spans
+from testbed.report.gantt import (
+    MAX_LANES,
+    gantt_alt,
+    gantt_figure,
+    occupancy_figure,
+)
 from testbed.report.link_timelines import (
     MAX_HEAT_LINKS,
     MAX_PANELS,
@@ -27,9 +39,6 @@ from testbed.report.link_timelines import (
     panels_figure,
 )
 from testbed.report.plot_style import svg
-from testbed.results.bandwidth_sweep import PROFILE_RECORD, stored_sweep
-from testbed.results.reading import Run, read_json
-from testbed.results.tables import Verdicts, link_rows, stored_expectation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +46,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that can be drawn, its description in words, the values that its caption names."""
+    """A picture that can be drawn, its description in words, the values that
+    its caption names.
+    """
 
     kind: str
     draw: Callable[[], Figure]
@@ -53,9 +64,14 @@ class Picture:
 def pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     """The pictures of a run's page, from top to bottom."""
     out = _profile_pictures(run)
-    found = applications(run.rows, verdicts.rows, stored_expectation(run))
-    if found:
-        out.append(Picture("scaling", partial(scaling_figure, found), scaling_alt(found)))
+    expect = stored_expectation(run)
+    shown = applications(run.rows, verdicts.rows, expect)
+    if shown:
+        out.append(
+            Picture(
+                "scaling", partial(scaling_figure, shown), scaling_alt(shown)
+            )
+        )
     failed = outages(run.file.events, run.started.topology)
     if run.rows:
         out.append(_jobs_picture(run, failed))
@@ -63,21 +79,36 @@ def pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
 
 
 def _profile_pictures(run: Run) -> list[Picture]:
-    """The bandwidth sweep of a run of `testbed profile`; nothing for other runs."""
+    """The bandwidth sweep of a run of `testbed profile`; nothing for other
+    runs.
+    """
     path = run.path / PROFILE_RECORD
     record = read_json(path)
     if record is None:
         return []
     measured = stored_sweep(record, path)
-    facts = {"sentence": measured.sentence(), "model": measured.model_sentence()}
-    return [Picture("profile", partial(profile_figure, measured), profile_alt(measured), facts)]
+    facts = {
+        "sentence": measured.sentence(),
+        "model": measured.model_sentence(),
+    }
+    return [
+        Picture(
+            "profile",
+            partial(profile_figure, measured),
+            profile_alt(measured),
+            facts,
+        )
+    ]
 
 
 def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
-    all_spans, summary = spans(run.file.events), run.summary
+    all_spans = run.file.tally.lives.stretches()
+    summary = run.summary
     facts = {"failures": len(failed)}
     if len(run.rows) <= MAX_LANES:
-        picture = partial(gantt_figure, run.rows, all_spans, summary.span_s, failed)
+        picture = partial(
+            gantt_figure, run.rows, all_spans, summary.span_s, failed
+        )
         alt = f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
         return Picture("gantt", picture, alt, facts)
     slots = sum(run.started.topology["slots"])
@@ -86,21 +117,44 @@ def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
         f"in use; {summary.finished:,} jobs finished, {summary.rejected:,} were rejected."
         f" {sentences(failed)}"
     )
-    picture = partial(occupancy_figure, run.rows, all_spans, slots, summary.span_s, failed)
+    picture = partial(
+        occupancy_figure, run.rows, all_spans, slots, summary.span_s, failed
+    )
     return Picture("occupancy", picture, alt.rstrip(), facts)
 
 
 def _link_pictures(run: Run, failed: Sequence[Outage]) -> list[Picture]:
-    """Panels of the busiest links; where those are not all, how full each link was too."""
-    series, span_s = link_series(link_rows(run.file.events)), run.summary.span_s
+    """Panels of the busiest links; where those are not all, how full each link
+    was too.
+    """
+    series, span_s = (
+        link_series(link_rows(run.file.tally)),
+        run.summary.span_s,
+    )
     groups = alike(series)
     if not groups:
         return []
     alt = f"{links_alt(groups)} {sentences(failed)}".rstrip()
     facts = {"failures": len(failed)}
-    panels = {"shown": min(MAX_PANELS, len(groups)), "groups": len(groups), **facts}
-    out = [Picture("links", partial(panels_figure, groups, span_s, failed), alt, panels)]
+    panels = {
+        "shown": min(MAX_PANELS, len(groups)),
+        "groups": len(groups),
+        **facts,
+    }
+    out = [
+        Picture(
+            "links", partial(panels_figure, groups, span_s, failed), alt, panels
+        )
+    ]
     if len(groups) > MAX_PANELS:
-        rows = {"shown": min(MAX_HEAT_LINKS, len(series)), "links": len(series), **facts}
-        out.append(Picture("heat", partial(heat_figure, series, span_s, failed), alt, rows))
+        rows = {
+            "shown": min(MAX_HEAT_LINKS, len(series)),
+            "links": len(series),
+            **facts,
+        }
+        out.append(
+            Picture(
+                "heat", partial(heat_figure, series, span_s, failed), alt, rows
+            )
+        )
     return out

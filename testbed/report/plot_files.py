@@ -1,4 +1,6 @@
-"""Pictures that are files of their own: the report's plot style on white, as SVG and PNG."""
+"""Pictures that are files of their own: the report's plot style on white, as
+SVG and PNG.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,17 @@ from testbed.report.plot_style import MUTED, PAPER, STYLE, figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too
+# faint for lines.
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#000000",
+)
 NEUTRAL = MUTED
 
 _FILE_STYLE: Any = {
@@ -23,8 +34,12 @@ _FILE_STYLE: Any = {
 }
 
 
-def file_figure(width_in: float, height_in: float) -> AbstractContextManager[Figure]:
-    """A figure that becomes files of its own. Draw and call :func:`files` inside the block."""
+def file_figure(
+    width_in: float, height_in: float
+) -> AbstractContextManager[Figure]:
+    """A figure that becomes files of its own. Draw and call :func:`files`
+    inside the block.
+    """
     return figure(width_in, height_in, _FILE_STYLE)
 
 

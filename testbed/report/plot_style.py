@@ -1,7 +1,8 @@
 """Plot style of a page's pictures: matplotlib without global state.
 
-Colours are the light page's; in the SVG they become the style sheet's variables, so that one
-picture serves a light page, a dark one, paper and a notebook.
+Colours are the light page's; in the SVG they become the style sheet's
+variables, so that one picture serves a light page, a dark one, paper and a
+notebook.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# As templates/style.css has them for a light page, each once: an SVG's are replaced by their text.
+# As templates/style.css has them for a light page, each once: an SVG's are
+# replaced by their text.
 TEXT = "#1b1f24"
 MUTED = "#5b6470"
 GRID = "#e3e6ea"
@@ -25,7 +27,12 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
 BAND = SERIES[2]
 PAPER = "#ffffff"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 2)),
+    (0, (1, 1.5)),
+    (0, (5, 1.5, 1, 1.5)),
+)
 
 VARIABLES = {
     TEXT: "--ink",
@@ -34,9 +41,13 @@ VARIABLES = {
     BAD: "--bad",
     **{colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)},
 }
-# Any: the type stubs' list of known keys differs between versions of matplotlib.
+# Any: the type stubs' list of known keys differs between versions of
+# matplotlib.
 STYLE: Any = {
-    **{f"{part}.facecolor": "none" for part in ("axes", "figure", "legend", "savefig")},
+    **{
+        f"{part}.facecolor": "none"
+        for part in ("axes", "figure", "legend", "savefig")
+    },
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
     "axes.grid": True,
@@ -74,7 +85,9 @@ def series_colour(index: int) -> str:
 
 
 @contextmanager
-def figure(width_in: float, height_in: float, style: Any = STYLE) -> Generator[Figure, None, None]:
+def figure(
+    width_in: float, height_in: float, style: Any = STYLE
+) -> Generator[Figure, None, None]:
     """A figure in a style, the page's. Draw inside the block."""
     import matplotlib as mpl
 
@@ -85,12 +98,16 @@ def figure(width_in: float, height_in: float, style: Any = STYLE) -> Generator[F
 
 
 def svg(made: Figure, name: str) -> str:
-    """The figure as inline SVG. ``name`` keeps its ids apart from those of the page's others."""
+    """The figure as inline SVG. ``name`` keeps its ids apart from those of the
+    page's others.
+    """
     import matplotlib as mpl
 
     out = io.StringIO()
     with mpl.rc_context(STYLE):
-        made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        made.savefig(
+            out, format="svg", metadata={"Date": None, "Creator": None}
+        )
     text = out.getvalue()
     text = text[text.index("<svg") :]
     for colour, variable in VARIABLES.items():
@@ -100,15 +117,30 @@ def svg(made: Figure, name: str) -> str:
     # The page's own font; widths differ little.
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # The figure around it carries the description; its own would be read out twice.
-    return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+    # The figure around it carries the description; its own would be read out
+    # twice.
+    return text.replace(
+        "<svg ", '<svg aria-hidden="true" focusable="false" ', 1
+    )
+
+
+_TIME_UNITS = (
+    (2 * 86_400, "days", 86_400.0),
+    (2 * 3600, "h", 3600.0),
+    (10 * 60, "min", 60.0),
+)
+"""From which span on (s), the unit's name, its length in seconds."""
 
 
 def time_axis(axes: Axes, span_s: float) -> float:
-    """Label the x axis in the unit that fits the span; what to divide seconds by."""
-    units = ((2 * 86_400, "days", 86_400.0), (2 * 3600, "h", 3600.0), (10 * 60, "min", 60.0))
-    found = ((unit, seconds) for above_s, unit, seconds in units if span_s > above_s)
-    unit, seconds = next(found, ("s", 1.0))
-    axes.set_xlabel(f"time since the run began [{unit}]")
-    axes.set_xlim(0, span_s / seconds if span_s > 0 else 1)
-    return seconds
+    """Labels the x axis in the unit that fits the span; that unit in seconds."""
+    name = "s"
+    unit_s = 1.0
+    for above_s, longer_name, longer_s in _TIME_UNITS:
+        if span_s > above_s:
+            name = longer_name
+            unit_s = longer_s
+            break
+    axes.set_xlabel(f"time since the run began [{name}]")
+    axes.set_xlim(0, span_s / unit_s if span_s > 0 else 1)
+    return unit_s

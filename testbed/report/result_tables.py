@@ -1,4 +1,6 @@
-"""Tables for a terminal: verdicts of a run, policies beside each other, a job profile."""
+"""Tables for a terminal: verdicts of a run, policies beside each other, a job
+profile.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,16 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from testbed.report.labels import bandwidth_text, or_dash, ratio_text, seconds_text
-from testbed.results.bandwidth_sweep import MeasuredSweep
-from testbed.results.metrics import Summary
-from testbed.results.tables import Results, Verdict
+from testbed.record.bandwidth_sweep import MeasuredSweep
+from testbed.record.conclusion import Results
+from testbed.record.metrics import Summary
+from testbed.record.verdicts import Verdict
+from testbed.report.labels import (
+    bandwidth_text,
+    or_dash,
+    ratio_text,
+    seconds_text,
+)
 from testbed.units import human_duration, human_share
 
 MAX_ROWS = 60
@@ -22,39 +30,59 @@ _STYLES = {"ok": "green", "held": "green", "open": "dim"}
 def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
     """Application, b', estimate, measured, ratio, verdict: one line a job.
 
-    Of more than ``max_rows`` jobs the bad ones come first, and the caption counts the rest.
+    Of more than ``max_rows`` jobs the bad ones come first, and the caption
+    counts those left out.
     """
-    rows, summary = in_order(results.verdicts.rows, max_rows), results.summary
-    title = f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
-    table = Table(title=Text(title), title_justify="left", caption_justify="left")
+    rows = in_order(results.verdicts.rows, max_rows)
+    summary = results.summary
+    origin = f"{summary.policy}, {summary.backend}, seed {summary.seed}"
+    table = Table(
+        title=Text(f"{summary.name}, {origin}"),
+        title_justify="left",
+        caption_justify="left",
+    )
     table.add_column("application")
     for heading in ("b'", "estimate", "measured", "ratio"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     for row in rows[:max_rows]:
         table.add_row(*_cells(row))
-    if len(rows) > max_rows:
-        table.caption = Text(f"and {len(rows) - max_rows:,} more jobs: see jobs.csv")
+    n_left = len(rows) - max_rows
+    if n_left > 0:
+        table.caption = Text(f"and {n_left:,} more jobs: see jobs.csv")
     return table
 
 
 def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
-    """By application, in order of submission; where not all will fit, the bad ones first."""
+    """By application, in order of submission; where not all will fit, the bad
+    ones first.
+    """
     if len(rows) > max_rows:
         return sorted(rows, key=lambda row: not row.bad)
-    first = {name: place for place, name in enumerate(dict.fromkeys(r.application for r in rows))}
+    first: dict[str, int] = {}
+    for row in rows:
+        first.setdefault(row.application, len(first))
     return sorted(rows, key=lambda row: first[row.application])
 
 
 def _cells(row: Verdict) -> list[Text]:
     """Cells as rich texts, so that no name in a file is taken for markup."""
-    answer = row.verdict.upper() if row.bad else "–" if row.verdict == "open" else row.verdict
+    answer: str = row.verdict
+    if row.bad:
+        answer = answer.upper()
+    elif answer == "open":
+        answer = "–"
     verdict = Text(answer, _STYLES.get(row.verdict, "bold red"))
     if row.verdict not in ("ok", "held"):
         verdict.append(f"  {row.why}", style="default")
-    times = (seconds_text(row.estimate_s), seconds_text(row.measured_s))
-    plain = (row.application, bandwidth_text(row.granted_bps), *times, ratio_text(row.ratio))
-    return [*map(Text, plain), verdict]
+    return [
+        Text(row.application),
+        Text(bandwidth_text(row.granted_bps)),
+        Text(seconds_text(row.estimate_s)),
+        Text(seconds_text(row.measured_s)),
+        Text(ratio_text(row.ratio)),
+        verdict,
+    ]
 
 
 # -- policies beside each other
@@ -76,53 +104,76 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """The key of a summary and its text, by heading."""
 
 
-def comparison_rows(summaries: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
+def comparison_rows(
+    summaries: Iterable[Mapping[str, Any]],
+) -> list[Sequence[str]]:
     """The headings, and a line of texts for each summary."""
-    columns = _COLUMNS.values()
-    cells = ([or_dash(text)(one.get(key)) for key, text in columns] for one in summaries)
-    return [list(_COLUMNS), *cells]
+    rows: list[Sequence[str]] = [list(_COLUMNS)]
+    for summary in summaries:
+        cells = []
+        for key, text in _COLUMNS.values():
+            cells.append(or_dash(text)(summary.get(key)))
+        rows.append(cells)
+    return rows
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     """Outcomes of each policy's jobs, its use of the data centre, its revenue.
 
-    One line a policy; where that is wider than ``width`` characters, one column a policy.
+    One line a policy; where that is wider than ``width`` characters, one column
+    a policy.
     """
     rows = comparison_rows(map(vars, summaries))
     if _width(rows) > width:
         rows = list(zip(*rows, strict=True))
-    first = summaries[0] if summaries else None
-    title = f"{first.name}, {first.backend}, seed {first.seed}" if first else "no policies"
+    title = "no policies"
+    if summaries:
+        first = summaries[0]
+        title = f"{first.name}, {first.backend}, seed {first.seed}"
     table = Table(title=Text(title), title_justify="left")
-    for place, heading in enumerate(rows[0]):
-        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=True)
+    table.add_column(Text(rows[0][0]), justify="left", no_wrap=True)
+    for heading in rows[0][1:]:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
     for row in rows[1:]:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, row))
     return table
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Characters that a table of these rows takes: three a column go to its border and padding."""
-    return 1 + sum(3 + max(map(cell_len, column)) for column in zip(*rows, strict=True))
+    """Characters that a table of these rows takes."""
+    width = 1
+    for column in zip(*rows, strict=True):
+        # Three go to a column's border and padding.
+        width += 3 + max(map(cell_len, column))
+    return width
 
 
 def profile_table(measured: MeasuredSweep) -> Table:
-    """One line a bandwidth: median, spread, the model's time, the time over the threshold's."""
-    table = Table(title=Text(f"profile of {measured.application}"), title_justify="left")
+    """One line a bandwidth: median, spread, the model's time, the time over the
+    threshold's.
+    """
+    title = Text(f"profile of {measured.application}")
+    table = Table(title=title, title_justify="left")
     modelled = measured.model_threshold_bps is not None
-    model = ("model",) if modelled else ()
-    for heading in ("bandwidth", "time (median)", "spread", *model, "elongation"):
+    headings = ["bandwidth", "time (median)", "spread", "elongation"]
+    if modelled:
+        headings.insert(3, "model")
+    for heading in headings:
         table.add_column(heading, justify="right")
     table.add_column("in the profile")
     for point in measured.points:
+        spread = "–"
+        if len(point.times_s) > 1:
+            spread = f"{100 * point.spread:.2f} %"
         cells = [
             bandwidth_text(point.bandwidth_bps),
             f"{point.median_s:.3f} s",
-            f"{100 * point.spread:.2f} %" if len(point.times_s) > 1 else "–",
-            *([f"{point.model_s:.3f} s"] if modelled else ()),
+            spread,
             f"{measured.elongation(point):.3f}",
             _in_profile(measured, point.bandwidth_bps),
         ]
+        if modelled:
+            cells.insert(3, f"{point.model_s:.3f} s")
         table.add_row(*map(Text, cells))
     return table
 
@@ -132,5 +183,6 @@ def _in_profile(measured: MeasuredSweep, bandwidth_bps: int) -> str:
         return "threshold" if measured.found else "yes, the highest tried"
     if any(bandwidth_bps == bps for bps, _ in measured.profile.options):
         return "yes"
-    above = bandwidth_bps > measured.threshold_bps
-    return "no: gains nothing" if above else "no: not faster than less bandwidth"
+    if bandwidth_bps > measured.threshold_bps:
+        return "no: gains nothing"
+    return "no: not faster than less bandwidth"

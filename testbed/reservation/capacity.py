@@ -1,8 +1,8 @@
 """Free capacity as policies see it.
 
-A policy decides about several jobs before the engine books the first of them. It does so in a
-transaction of its own; the engine books the resulting actions in its ledger and checks every
-placement again.
+A policy decides about several jobs before the engine books the first of them.
+It does so in a transaction of its own; the engine books the resulting actions
+in its ledger and checks every placement again.
 
 - :class:`HoseCapacity`: slots and links in an interval, places found by an embedder.
 - :class:`NodeCapacity`: whole nodes of a machine whose network limits nothing. Its counters live as
@@ -32,7 +32,9 @@ from testbed.units import with_tolerance_s
 from topologies.datacentre import DataCentre, IntArray
 
 Holder: TypeAlias = tuple[float, int, int, str]
-"""A job and its nodes: sort key (planned end, order of arrival), tie break, nodes, identity."""
+"""A job and its nodes: sort key (planned end, order of arrival), tie break,
+nodes, identity.
+"""
 
 
 class ReservationView(Protocol):
@@ -51,10 +53,12 @@ class ReservationView(Protocol):
 
 @dataclass
 class Refused:
-    """Hoses that found no place, remembered for as long as nothing about free capacity changes.
+    """Hoses that found no place, remembered for as long as nothing about free
+    capacity changes.
 
-    An embedder is a function of what is free and of the largest request so far; asking it the same
-    again costs time and has the same answer. Most passes begin where the last one ended.
+    An embedder is a function of what is free and of the largest request so far;
+    asking it the same again costs time and has the same answer. Most passes
+    begin where the last one ended.
     """
 
     largest_bps: int = -1
@@ -62,8 +66,12 @@ class Refused:
     bps: bytes = b""
     reasons: dict[tuple[int, int], Refusal] = field(default_factory=dict)
 
-    def still(self, largest_bps: int, free: Residual) -> dict[tuple[int, int], Refusal]:
-        """Refusals by ⟨VMs, bit/s⟩ that still hold; empty where anything is different."""
+    def still(
+        self, largest_bps: int, free: Residual
+    ) -> dict[tuple[int, int], Refusal]:
+        """Refusals by ⟨VMs, bit/s⟩ that still hold; empty where anything is
+        different.
+        """
         now = (largest_bps, free.free_slots.tobytes(), free.free_bps.tobytes())
         if now != (self.largest_bps, self.slots, self.bps):
             self.largest_bps, self.slots, self.bps = now
@@ -74,8 +82,9 @@ class Refused:
 class HoseCapacity:
     """Free slots and link bandwidth from now on, for hoses ⟨n, b⟩.
 
-    ``refused`` carries refusals from one transaction to the next. ``free`` stands for the residual
-    where the caller knows it (that of the empty data centre).
+    ``refused`` carries refusals from one transaction to the next. ``free``
+    stands for the residual where the caller knows it (that of the empty data
+    centre).
     """
 
     def __init__(
@@ -100,13 +109,19 @@ class HoseCapacity:
         return is_idle(self._view.datacentre, self._free)
 
     def fit(self, job: JobRequest) -> Placement | Refusal:
-        """Finds a place for a job by the embedder, or the reason why there is none."""
+        """Finds a place for a job by the embedder, or the reason why there is
+        none.
+        """
         return self.fit_hose(job.n_vms, job.bandwidth_bps)
 
     def fit_hose(self, n_vms: int, rate_bps: int) -> Placement | Refusal:
-        """Finds a place for ⟨n, b⟩ by the embedder, or the reason why there is none."""
+        """Finds a place for ⟨n, b⟩ by the embedder, or the reason why there is
+        none.
+        """
         if n_vms > self._free_slots:
-            return Refusal(f"not enough slots: {n_vms} asked, {self._free_slots} free")
+            return Refusal(
+                f"not enough slots: {n_vms} asked, {self._free_slots} free"
+            )
         hose = (n_vms, rate_bps)
         known = self._known.get(hose)
         if known is not None:
@@ -121,11 +136,15 @@ class HoseCapacity:
 
     @property
     def residual(self) -> Residual:
-        """Free slots and bandwidth, for searches by other means than the embedder."""
+        """Free slots and bandwidth, for searches by other means than the
+        embedder.
+        """
         return self._free
 
     def take(self, job: JobRequest, place: Placement) -> None:
-        """Takes the slots of a place, and the job's bandwidth on the links between them."""
+        """Takes the slots of a place, and the job's bandwidth on the links
+        between them.
+        """
         taken = footprint(self._view.datacentre, place, job.bandwidth_bps)
         self._taken[job.id] = taken
         self._change(taken, -1)
@@ -133,10 +152,17 @@ class HoseCapacity:
     def give_back(self, job_id: str) -> None:
         """Gives back what a job took here, or had booked before (once)."""
         here = self._taken
-        self._change(here.pop(job_id) if job_id in here else self._view.ledger.held(job_id), +1)
+        self._change(
+            here.pop(job_id)
+            if job_id in here
+            else self._view.ledger.held(job_id),
+            +1,
+        )
 
     def without(self, job_ids: Collection[str]) -> HoseCapacity:
-        """A copy in which these jobs have given back what they have: to ask, not to act."""
+        """A copy in which these jobs have given back what they have: to ask,
+        not to act.
+        """
         other: HoseCapacity = copy(self)
         other._refused = None
         other._taken = dict(self._taken)
@@ -146,7 +172,9 @@ class HoseCapacity:
 
     def _change(self, change: Footprint, sign: int) -> None:
         slots, bps = self._free.free_slots.copy(), self._free.free_bps.copy()
-        self._free_slots += _add(self._view.datacentre, slots, bps, change, sign)
+        self._free_slots += _add(
+            self._view.datacentre, slots, bps, change, sign
+        )
         self._free = Residual(slots, bps)
         self._known = self._still_refused()
 
@@ -157,7 +185,11 @@ class HoseCapacity:
 
 
 def _add(
-    datacentre: DataCentre, slots: IntArray, bps: IntArray, change: Footprint, sign: int
+    datacentre: DataCentre,
+    slots: IntArray,
+    bps: IntArray,
+    change: Footprint,
+    sign: int,
 ) -> int:
     """Adds (+1) or subtracts (-1) a footprint; returns by how many slots."""
     servers = datacentre.n_servers
@@ -173,10 +205,11 @@ def _add(
 
 @dataclass(slots=True)
 class Shadow:
-    """The reservation of the first in a queue: the earliest time by the planned ends.
+    """The reservation of the first in a queue: the earliest time by the planned
+    ends.
 
-    From ``at_s`` on it has its nodes and leaves ``extra`` ones. ``limit_s`` is the latest end that
-    counts as at that time (sums of floats).
+    From ``at_s`` on it has its nodes and leaves ``extra`` ones. ``limit_s`` is
+    the latest end that counts as at that time (sums of floats).
     """
 
     at_s: float = 0.0
@@ -185,14 +218,18 @@ class Shadow:
 
 
 class NodeCapacity:
-    """Free nodes of a machine without network limits, and the holders of the others.
+    """Free nodes of a machine without network limits, and the holders of the
+    others.
 
-    A slot of a server with several is a node here. ``free`` lists the free ones, the lowest first;
-    ``holders`` the jobs by the key that they were placed with.
+    A slot of a server with several is a node here. ``free`` lists the free
+    ones, the lowest first; ``holders`` the jobs by the key that they were
+    placed with.
     """
 
     def __init__(self, datacentre: DataCentre) -> None:
-        self.server = [s for s, n in enumerate(datacentre.slots.tolist()) for _ in range(n)]
+        self.server = [
+            s for s, n in enumerate(datacentre.slots.tolist()) for _ in range(n)
+        ]
         self.total = len(self.server)
         self.free = list(range(self.total))
         self.holders: list[Holder] = []
@@ -207,20 +244,28 @@ class NodeCapacity:
         self._shadow = Shadow()
         self._known = False
 
-    def never(self, job: JobRequest, *, any_bandwidth: bool = False) -> str | None:
+    def never(
+        self, job: JobRequest, *, any_bandwidth: bool = False
+    ) -> str | None:
         """The reason why a job can never run here; None where it can."""
         if job.n_vms > self.total:
             return f"{job.n_vms} nodes asked, the machine has {self.total}"
-        if job.bandwidth_bps and job.demand.network and (any_bandwidth or self._networked):
+        if (
+            job.bandwidth_bps
+            and job.demand.network
+            and (any_bandwidth or self._networked)
+        ):
             return "it asks for bandwidth, which this policy cannot reserve"
         if job.demand.cores != 1 or (job.demand.memory_mib and self._memory):
             return "it asks for several cores or memory, which this policy does not count"
         return None
 
     def place(self, job_id: str, n: int, key: float) -> Placement:
-        """Takes the ``n`` lowest free nodes, a VM on each; the caller has checked that they exist.
+        """Takes the ``n`` lowest free nodes, a VM on each; the caller has
+        checked that they exist.
 
-        ``key`` is what ``holders`` are sorted by; equal ones stand in the order of placing.
+        ``key`` is what ``holders`` are sorted by; equal ones stand in the order
+        of placing.
         """
         nodes = self.free[:n]
         del self.free[:n]
@@ -244,7 +289,9 @@ class NodeCapacity:
         return holder
 
     def reserve(self, n: int, now_s: float) -> None:
-        """Reserves ``n`` nodes at the earliest time, which is computed on first use."""
+        """Reserves ``n`` nodes at the earliest time, which is computed on first
+        use.
+        """
         self._reserved, self._known = (n, now_s), False
 
     def admits(self, n: int, end_s: float) -> bool:
@@ -262,11 +309,17 @@ class NodeCapacity:
 
     @property
     def shadow(self) -> Shadow:
-        """The reservation, if every holder gives its nodes back at its key. O(holders)."""
+        """The reservation, if every holder gives its nodes back at its key.
+        O(holders).
+        """
         shadow = self._shadow
         if self._known:
             return shadow
-        (n, now_s), free, running = self._reserved, len(self.free), iter(self.holders)
+        (n, now_s), free, running = (
+            self._reserved,
+            len(self.free),
+            iter(self.holders),
+        )
         for end_s, _, nodes, _ in running:
             free += nodes
             if free >= n:
@@ -274,7 +327,9 @@ class NodeCapacity:
                 shadow.at_s = at_s = end_s if end_s > now_s else now_s
                 break
         else:
-            raise AssertionError(f"{n} nodes were admitted, which the machine does not have")
+            raise AssertionError(
+                f"{n} nodes were admitted, which the machine does not have"
+            )
         shadow.limit_s = limit_s = with_tolerance_s(at_s)
         for end_s, _, nodes, _ in running:
             if end_s > limit_s:
@@ -295,13 +350,16 @@ class NodeCapacity:
 
 
 class TierCapacity:
-    """One tier's VM of every node: its holder and the holder's share of the CPU.
+    """One tier's VM of every node: its holder and the holder's share of the
+    CPU.
 
-    ``uses`` gives the CPU use of each process of a job. A VM may run only where the other tier's
-    uses less than ``limit`` of the CPU.
+    ``uses`` gives the CPU use of each process of a job. A VM may run only where
+    the other tier's uses less than ``limit`` of the CPU.
     """
 
-    def __init__(self, nodes: int, uses: Mapping[str, Sequence[float]], limit: float) -> None:
+    def __init__(
+        self, nodes: int, uses: Mapping[str, Sequence[float]], limit: float
+    ) -> None:
         self.who: list[str | None] = [None] * nodes
         self.use = [0.0] * nodes
         self.idle = nodes
@@ -313,14 +371,21 @@ class TierCapacity:
         self.holder_of: dict[str, Holder] = {}
 
     def open(self) -> list[int]:
-        """Idle VMs that may run, those with the least load in the other tier first."""
+        """Idle VMs that may run, those with the least load in the other tier
+        first.
+        """
         load, limit = self.other.use, self._limit
-        idle = [k for k, job_id in enumerate(self.who) if job_id is None and load[k] < limit]
+        idle = [
+            k
+            for k, job_id in enumerate(self.who)
+            if job_id is None and load[k] < limit
+        ]
         idle.sort(key=load.__getitem__)
         return idle
 
     def match(self, holder: Holder, room: Sequence[int]) -> list[int] | Refusal:
-        """Finds VMs for a job: its busiest process on the least loaded node, and so on.
+        """Finds VMs for a job: its busiest process on the least loaded node,
+        and so on.
 
         ``room``: the VMs of :meth:`open`, or those of them that are left.
         """

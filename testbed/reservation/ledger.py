@@ -1,14 +1,16 @@
-"""The one ledger of reservations over time: slots and memory of servers, bandwidth of directed
-links.
+"""The one ledger of reservations over time: slots and memory of servers,
+bandwidth of directed links.
 
-Every policy's reservations are in it, in simulation and on the live network. Intervals are
-half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB and bit/s are
-integers, so whatever was reserved comes back exactly.
+Every policy's reservations are in it, in simulation and on the live network.
+Intervals are half-open ``[start, end)``; at equal times ends come before
+starts. Slots, MiB and bit/s are integers, so whatever was reserved comes back
+exactly.
 
-Cost, with S servers, L links and C changes on the timeline: ``reserve``, ``release`` and ``rerate``
-move O(C) numbers and look at the reservations on the servers and links concerned, where
-those are few, or else sweep the changes inside the interval; ``residual`` copies O(S + L) and
-sweeps. Where all reservations are open-ended there is nothing to sweep.
+Cost, with S servers, L links and C changes on the timeline: ``reserve``,
+``release`` and ``rerate`` move O(C) numbers and look at the reservations on the
+servers and links concerned, where those are few, or else sweep the changes
+inside the interval; ``residual`` copies O(S + L) and sweeps. Where all
+reservations are open-ended there is nothing to sweep.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize, hose_bps, tree_of
+from testbed.embedding.placement import (
+    ONE_SLOT,
+    Placement,
+    Residual,
+    VmSize,
+    hose_bps,
+    tree_of,
+)
 from testbed.reservation.timeline import FEW, Footprint, Timeline
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre, IntArray, up
@@ -31,12 +40,15 @@ class OverCommit(ValueError):
 
 
 class LedgerBroken(AssertionError):
-    """The ledger contradicts its own list of reservations: a defect of this program."""
+    """The ledger contradicts its own list of reservations: a defect of this
+    program.
+    """
 
 
 @dataclass(frozen=True)
 class Holding:
-    """A job's reservation: ``end_s`` None until released. ``number`` is the ledger's own.
+    """A job's reservation: ``end_s`` None until released. ``number`` is the
+    ledger's own.
 
     ``size`` is what each of its VMs takes of a server.
     """
@@ -58,7 +70,8 @@ class Holding:
 class Ledger:
     """Slots and directed link bandwidth of one data centre over time.
 
-    ``timeline`` is the record itself, to read: for policies that search it (DCloud's RUR).
+    ``timeline`` is the record itself, to read: for policies that search it
+    (DCloud's RUR).
     """
 
     def __init__(self, datacentre: DataCentre) -> None:
@@ -66,10 +79,12 @@ class Ledger:
         self._capacity = capacities(datacentre)
         self.timeline = Timeline(self._capacity)
         self._holdings: dict[str, Holding] = {}
-        # Intervals that no job holds any more (cut short, or over) and their job, for check().
+        # Intervals that no job holds any more (cut short, or over) and their
+        # job, for check().
         self._former: dict[int, Holding] = {}
         self._job_of: dict[int, str] = {}
-        # Jobs whose reservation ran out and was forgotten before they were released.
+        # Jobs whose reservation ran out and was forgotten before they were
+        # released.
         self._ran_out: set[str] = set()
         self._forgotten_s = -math.inf
         self._lost: IntArray = np.empty(0, dtype=np.int64)
@@ -85,26 +100,34 @@ class Ledger:
         end_s: float | None,
         size: VmSize = ONE_SLOT,
     ) -> None:
-        """Reserve the hose in ``[start_s, end_s)``; None holds it until it is released.
+        """Reserve the hose in ``[start_s, end_s)``; None holds it until it is
+        released.
 
-        Raises OverCommit, changing nothing, when it does not fit
-        at some instant; ValueError when the job holds something or the interval is none.
+        Raises OverCommit, changing nothing, when it does not fit at some
+        instant; ValueError when the job holds something or the interval is
+        none.
         """
         holding = self._holdings.get(job_id)
         if holding is not None:
-            raise ValueError(f"job {job_id} holds a reservation from {holding.start_s:g} s already")
+            raise ValueError(
+                f"job {job_id} holds a reservation from {holding.start_s:g} s already"
+            )
         self._ran_out.discard(job_id)
         until_s = self._interval(start_s, end_s)
         print_ = footprint(self.datacentre, placement, rate_bps, size)
         self._require_room(job_id, print_, start_s, until_s)
         number = self.timeline.add(print_, start_s, until_s)
-        self._holdings[job_id] = Holding(job_id, placement, rate_bps, start_s, end_s, number, size)
+        self._holdings[job_id] = Holding(
+            job_id, placement, rate_bps, start_s, end_s, number, size
+        )
         self._job_of[number] = job_id
 
     def release(self, job_id: str, at_s: float) -> None:
-        """Free what is left of a job's reservation from ``at_s`` on (early release).
+        """Free what is left of a job's reservation from ``at_s`` on (early
+        release).
 
-        Nothing is left of one that ran out. Raises KeyError for a job that has none to release.
+        Nothing is left of one that ran out. Raises KeyError for a job that has
+        none to release.
         """
         self._not_forgotten(at_s)
         if job_id in self._ran_out:
@@ -113,21 +136,30 @@ class Ledger:
         self._cut(self._holdings.pop(job_id), at_s)
 
     def rerate(self, job_id: str, at_s: float, rate_bps: int) -> None:
-        """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as :meth:`reserve` does."""
+        """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as
+        :meth:`reserve` does.
+        """
         self._rebook(at_s, replace(self._holdings[job_id], rate_bps=rate_bps))
 
     def reroot(self, job_id: str, at_s: float, placement: Placement) -> None:
-        """From ``at_s`` on the job holds another placement. Raises as :meth:`reserve` does."""
+        """From ``at_s`` on the job holds another placement. Raises as
+        :meth:`reserve` does.
+        """
         self._rebook(at_s, replace(self._holdings[job_id], placement=placement))
 
     def _rebook(self, at_s: float, new: Holding) -> None:
         job_id, old = new.job_id, self._holdings[new.job_id]
         self._not_forgotten(at_s)
         if at_s >= old.until_s:
-            raise ValueError(f"job {job_id}: its reservation ended at {old.until_s:g} s")
-        print_ = footprint(self.datacentre, new.placement, new.rate_bps, new.size)
+            raise ValueError(
+                f"job {job_id}: its reservation ended at {old.until_s:g} s"
+            )
+        print_ = footprint(
+            self.datacentre, new.placement, new.rate_bps, new.size
+        )
         begin_s = max(at_s, old.start_s)
-        # What the job itself gives back in that interval is there for it to take.
+        # What the job itself gives back in that interval is there for it to
+        # take.
         own = self.held(job_id)
         self._require_room(job_id, print_, begin_s, old.until_s, own)
         self._cut(old, at_s)
@@ -136,7 +168,9 @@ class Ledger:
         self._job_of[number] = job_id
 
     def shorten(self, job_id: str, end_s: float) -> None:
-        """A job's reservation ends at ``end_s``; ValueError unless that is inside of it."""
+        """A job's reservation ends at ``end_s``; ValueError unless that is
+        inside of it.
+        """
         self._not_forgotten(end_s)
         old = self._holdings[job_id]
         if not old.start_s < end_s < old.until_s:
@@ -152,13 +186,18 @@ class Ledger:
         """True while links or servers are lost."""
         return bool(len(self._lost))
 
-    def set_lost(self, servers: Collection[int], links: Collection[int]) -> None:
-        """These, and no others, have nothing free from now on; who holds a part of them keeps it.
+    def set_lost(
+        self, servers: Collection[int], links: Collection[int]
+    ) -> None:
+        """These, and no others, have nothing free from now on; who holds a part
+        of them keeps it.
 
         The record of reservations (``timeline``) does not know of it.
         """
         n_servers = self.datacentre.n_servers
-        self._lost = np.array(sorted({*servers, *(n_servers + k for k in links)}), dtype=np.int64)
+        self._lost = np.array(
+            sorted({*servers, *(n_servers + k for k in links)}), dtype=np.int64
+        )
 
     def forget_before(self, now_s: float) -> None:
         """Drops what lies before ``now_s``, which is not read or changed again."""
@@ -174,7 +213,9 @@ class Ledger:
     # -- looking ----------------------------------------------------------------------------
 
     def residual(self, start_s: float, end_s: float | None) -> Residual:
-        """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
+        """The least that is free at any instant of ``[start_s, end_s)``; None:
+        for ever.
+        """
         until_s = self._interval(start_s, end_s)
         return self._residual(self.timeline.least_free(start_s, until_s))
 
@@ -186,22 +227,30 @@ class Ledger:
         end_s: float | None,
         size: VmSize = ONE_SLOT,
     ) -> Residual:
-        """:meth:`residual`, of which nobody looks at more than what a placement takes: where those
-        are few servers and links they alone are looked up, and 0 stands for all others.
+        """:meth:`residual`, of which nobody looks at more than what a placement
+        takes: where those are few servers and links they alone are looked up,
+        and 0 stands for all others.
         """
         until_s = self._interval(start_s, end_s)
         try:
-            objects = footprint(self.datacentre, placement, rate_bps, size).objects
+            objects = footprint(
+                self.datacentre, placement, rate_bps, size
+            ).objects
         except (LookupError, ValueError):
-            return self.residual(start_s, end_s)  # What is wrong with it is for others to say.
+            return self.residual(
+                start_s, end_s
+            )  # What is wrong with it is for others to say.
         if len(objects) > FEW:
             return self.residual(start_s, end_s)
         free = np.zeros_like(self._capacity)
         free[objects] = self.timeline.least_free_of(objects, start_s, until_s)
         return self._residual(free)
 
-    def residuals(self, start_s: float, ends_s: Sequence[float]) -> Iterator[Residual]:
-        """:meth:`residual` of windows with the same start and rising ends, by one sweep.
+    def residuals(
+        self, start_s: float, ends_s: Sequence[float]
+    ) -> Iterator[Residual]:
+        """:meth:`residual` of windows with the same start and rising ends, by
+        one sweep.
 
         The ledger must not be changed in between.
         """
@@ -215,23 +264,38 @@ class Ledger:
         return MappingProxyType(self._holdings)
 
     def held(self, job_id: str) -> Footprint:
-        """Footprint of a job's reservation: views, not to be written. KeyError without one."""
+        """Footprint of a job's reservation: views, not to be written. KeyError
+        without one.
+        """
         return self.timeline.pool.footprint(self._holdings[job_id].number)
 
     def check(self) -> None:
-        """Derive everything anew from the list of reservations; LedgerBroken where it differs."""
+        """Derive everything anew from the list of reservations; LedgerBroken
+        where it differs.
+        """
         booked = [*self._holdings.values(), *self._former.values()]
         prints = [self.timeline.pool.footprint(h.number) for h in booked]
         for holding, found in zip(booked, prints, strict=True):
-            afresh = footprint(self.datacentre, holding.placement, holding.rate_bps, holding.size)
+            afresh = footprint(
+                self.datacentre,
+                holding.placement,
+                holding.rate_bps,
+                holding.size,
+            )
             if not (
                 np.array_equal(found.objects, afresh.objects)
                 and np.array_equal(found.amounts, afresh.amounts)
             ):
-                raise LedgerBroken(f"job {holding.job_id}: its footprint is not its placement's")
-        times = {h.start_s for h in booked} | {h.until_s for h in booked if h.end_s is not None}
+                raise LedgerBroken(
+                    f"job {holding.job_id}: its footprint is not its placement's"
+                )
+        times = {h.start_s for h in booked} | {
+            h.until_s for h in booked if h.end_s is not None
+        }
         asked = self.timeline.cursor_s
-        for at_s in sorted(t for t in times | {asked} if t >= self._forgotten_s):
+        for at_s in sorted(
+            t for t in times | {asked} if t >= self._forgotten_s
+        ):
             free = self._capacity.copy()
             for holding, found in zip(booked, prints, strict=True):
                 if holding.start_s <= at_s < holding.until_s:
@@ -241,23 +305,33 @@ class Ledger:
         free = self.timeline.least_free(asked, math.inf)
         for found in prints:
             few = found.objects[:FEW]
-            if not np.array_equal(self.timeline.least_free_of(few, asked, math.inf), free[few]):
+            if not np.array_equal(
+                self.timeline.least_free_of(few, asked, math.inf), free[few]
+            ):
                 place = self._place(int(few[0]))
-                raise LedgerBroken(f"{place}, or near it, knows other reservations than there are")
+                raise LedgerBroken(
+                    f"{place}, or near it, knows other reservations than there are"
+                )
 
     def _check_instant(self, at_s: float, free: IntArray) -> None:
         """Raises LedgerBroken unless this is free at an instant."""
         self.timeline.seek(at_s)
         if not np.array_equal(free, self.timeline.free):
-            raise LedgerBroken(f"at {at_s:g} s the timeline is not the sum of the reservations")
+            raise LedgerBroken(
+                f"at {at_s:g} s the timeline is not the sum of the reservations"
+            )
         if free.min(initial=0) < 0:
             place = self._place(int(np.argmin(free)))
-            raise LedgerBroken(f"at {at_s:g} s {place} is over-committed by {-int(free.min())}")
+            raise LedgerBroken(
+                f"at {at_s:g} s {place} is over-committed by {-int(free.min())}"
+            )
 
     # -- inside -----------------------------------------------------------------------------
 
     def _cut(self, holding: Holding, at_s: float) -> None:
-        """End a holding's interval at ``at_s``; it is former from then on, or never was."""
+        """End a holding's interval at ``at_s``; it is former from then on, or
+        never was.
+        """
         del self._job_of[holding.number]
         if at_s >= holding.until_s:
             self._former[holding.number] = holding
@@ -284,8 +358,14 @@ class Ledger:
         if not len(short):
             return
         worst = int(short[0])
-        place, needs, has = int(wanted.objects[worst]), int(wanted.amounts[worst]), int(free[worst])
-        when = f"from {start_s:g} s" + (f" to {until_s:g} s" if until_s < math.inf else " on")
+        place, needs, has = (
+            int(wanted.objects[worst]),
+            int(wanted.amounts[worst]),
+            int(free[worst]),
+        )
+        when = f"from {start_s:g} s" + (
+            f" to {until_s:g} s" if until_s < math.inf else " on"
+        )
         asked = f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
         if place < self.datacentre.n_servers:
             asked = f"{needs} slots asked, {has} free"
@@ -299,14 +379,21 @@ class Ledger:
         if place < servers:
             return self.datacentre.names[place]
         if place >= servers + self.datacentre.n_links:
-            return self.datacentre.names[place - servers - self.datacentre.n_links]
+            return self.datacentre.names[
+                place - servers - self.datacentre.n_links
+            ]
         return self.datacentre.link_name(up(place - servers))
 
     def _residual(self, free: IntArray) -> Residual:
-        """Slots, links and memory out of one number per object; what is lost has nothing free."""
+        """Slots, links and memory out of one number per object; what is lost
+        has nothing free.
+        """
         if len(self._lost):
             free[self._lost] = 0
-        n, last = self.datacentre.n_servers, self.datacentre.n_servers + self.datacentre.n_links
+        n, last = (
+            self.datacentre.n_servers,
+            self.datacentre.n_servers + self.datacentre.n_links,
+        )
         memory = None if self.datacentre.memory_mib is None else free[last:]
         return Residual(free[:n], np.repeat(free[n:last], 2), memory)
 
@@ -319,7 +406,9 @@ class Ledger:
 
     def _not_forgotten(self, at_s: float) -> None:
         if not at_s >= self._forgotten_s:
-            raise ValueError(f"{at_s:g} s is before {self._forgotten_s:g} s, which is forgotten")
+            raise ValueError(
+                f"{at_s:g} s is before {self._forgotten_s:g} s, which is forgotten"
+            )
 
 
 def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
@@ -338,11 +427,16 @@ def capacities(datacentre: DataCentre) -> IntArray:
 
 
 def footprint(
-    datacentre: DataCentre, placement: Placement, rate_bps: int, size: VmSize = ONE_SLOT
+    datacentre: DataCentre,
+    placement: Placement,
+    rate_bps: int,
+    size: VmSize = ONE_SLOT,
 ) -> Footprint:
-    """Slots, memory, and min(X, N-X)·B on every link with X of the N VMs below it.
+    """Slots, memory, and min(X, N-X)·B on every link with X of the N VMs below
+    it.
 
-    Raises KeyError when no tree has the placement's root, ValueError when a server is not in it.
+    Raises KeyError when no tree has the placement's root, ValueError when a
+    server is not in it.
     """
     servers, links = datacentre.n_servers, datacentre.n_links
     taken = {server: count * size.slots for server, count in placement.vms_on}
@@ -353,4 +447,6 @@ def footprint(
             taken[servers + links + server] = count * size.memory_mib
     objects = sorted(taken)
     amounts = [taken[place] for place in objects]
-    return Footprint(np.array(objects, dtype=np.int64), np.array(amounts, dtype=np.int64))
+    return Footprint(
+        np.array(objects, dtype=np.int64), np.array(amounts, dtype=np.int64)
+    )

@@ -1,12 +1,15 @@
-"""Max-min fair rates by water-filling, the steady state of long TCP flows. Pure.
+"""Max-min fair rates by water-filling, the steady state of long TCP flows.
+Pure.
 
-Unit u wants at most ``cap[u]``; link l carries Σ weight·rate of the units over it, at most its
-capacity. In the max-min fair allocation no unit's rate can rise without that of one no faster
-falling (Bertsekas and Gallager, "Data Networks", 6.5.2).
+Unit u wants at most ``cap[u]``; link l carries Σ weight·rate of the units over
+it, at most its capacity. In the max-min fair allocation no unit's rate can rise
+without that of one no faster falling (Bertsekas and Gallager, "Data Networks",
+6.5.2).
 
-A unit may count for more on one link than on another (``priority``): then a link that is full gives
-its units rates in proportion to their priorities there, as weighted fair queueing would, but for
-those that some other link or their cap limits to less (FairCloud's PS-P needs it).
+A unit may count for more on one link than on another (``priority``): then a
+link that is full gives its units rates in proportion to their priorities there,
+as weighted fair queueing would, but for those that some other link or their cap
+limits to less (FairCloud's PS-P needs it).
 """
 
 from __future__ import annotations
@@ -31,21 +34,27 @@ def max_min_rates(
 ) -> FloatArray:
     """Rates of all units, shape ``cap``.
 
-    Unit u loads ``link[e]`` with ``weight[e]`` (above 0) times its rate, for e from ``start[u]``
-    to ``start[u + 1] - 1``, and has ``priority[e]`` (above 0; by default 1) there.
+    Unit u loads ``link[e]`` with ``weight[e]`` (above 0) times its rate, for e
+    from ``start[u]`` to ``start[u + 1] - 1``, and has ``priority[e]`` (above 0;
+    by default 1) there.
 
-    A link's *share* is what is left of it over weight times priority of the units without a rate;
-    it offers a unit its priority times that. Shares only rise as rates are fixed, so in every round
-    all units get theirs that are at their cap, and all that cross a bottleneck: a link which is the
-    tightest for every unit on it. Each round works on the units left; a dozen rounds are usual.
+    A link's *share* is what is left of it over weight times priority of the
+    units without a rate; it offers a unit its priority times that. Shares only
+    rise as rates are fixed, so in every round all units get theirs that are at
+    their cap, and all that cross a bottleneck: a link which is the tightest for
+    every unit on it. Each round works on the units left; a dozen rounds are
+    usual.
 
-    With equal priorities there is always a bottleneck. Otherwise links may wait for each other;
-    then the unit with the least offer gets it, the first of equal ones. No unit ever gets less than
-    the least that its links offer it at the start.
+    With equal priorities there is always a bottleneck. Otherwise links may wait
+    for each other; then the unit with the least offer gets it, the first of
+    equal ones. No unit ever gets less than the least that its links offer it at
+    the start.
     """
     if priority is None:
         priority = np.ones(len(link))
-    rates: FloatArray = FILL(12 * len(link), capacity, start, link, weight, cap, priority)
+    rates: FloatArray = FILL(
+        12 * len(link), capacity, start, link, weight, cap, priority
+    )
     return rates
 
 
@@ -71,16 +80,21 @@ def fill_loop(
         _shares(units, start, link, weight, priority, left, share)
         slack[:] = False
         _levels(units, start, link, cap, priority, share, level, at_cap, slack)
-        n_active = _fix_rates(units, start, link, weight, level, at_cap, slack, left, rate)
+        n_active = _fix_rates(
+            units, start, link, weight, level, at_cap, slack, left, rate
+        )
         if n_active == len(units):
-            # Links wait for each other: the unit with the least offer is fixed alone.
+            # Links wait for each other: the unit with the least offer is fixed
+            # alone.
             least = 0
             for place in range(1, n_active):
                 if level[units[place]] < level[units[least]]:
                     least = place
             at_cap[units[least]] = True
             slack[:] = True
-            n_active = _fix_rates(units, start, link, weight, level, at_cap, slack, left, rate)
+            n_active = _fix_rates(
+                units, start, link, weight, level, at_cap, slack, left, rate
+            )
     return rate
 
 
@@ -88,20 +102,26 @@ def _shares(
     units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, priority: FloatArray,
     left: FloatArray, share: FloatArray,
 ) -> None:  # fmt: skip
-    """Computes every link's share: what it has left over the weight of its active units."""
+    """Computes every link's share: what it has left over the weight of its
+    active units.
+    """
     load = np.zeros(len(left))
     for unit in units:
         for e in range(start[unit], start[unit + 1]):
             load[link[e]] += weight[e] * priority[e]
     for here in range(len(left)):
-        share[here] = max(left[here], 0.0) / load[here] if load[here] > 0 else np.inf
+        share[here] = (
+            max(left[here], 0.0) / load[here] if load[here] > 0 else np.inf
+        )
 
 
 def _levels(
     units: IntArray, start: IntArray, link: IntArray, cap: FloatArray, priority: FloatArray,
     share: FloatArray, level: FloatArray, at_cap: BoolArray, slack: BoolArray,
 ) -> None:  # fmt: skip
-    """Computes each unit's best rate now, and the links with slack: those not used up by it."""
+    """Computes each unit's best rate now, and the links with slack: those not
+    used up by it.
+    """
     for unit in units:
         tightest = np.inf
         for e in range(start[unit], start[unit + 1]):
@@ -117,7 +137,9 @@ def _fix_rates(
     units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, level: FloatArray,
     at_cap: BoolArray, slack: BoolArray, left: FloatArray, rate: FloatArray,
 ) -> int:  # fmt: skip
-    """Fixes units at their cap or at a bottleneck; returns how many stay active, the first ones."""
+    """Fixes units at their cap or at a bottleneck; returns how many stay
+    active, the first ones.
+    """
     used = np.zeros(len(left))
     kept = 0
     for unit in units:

@@ -1,7 +1,8 @@
-"""Another tree for a tenant whose own has lost a link: its VMs stay, its root changes.
+"""Another tree for a tenant whose own has lost a link: its VMs stay, its root
+changes.
 
-In a fat-tree every core is the root of a tree of its own over the same servers, so a placement has
-as many routes as there are trees. A tree has one.
+In a fat-tree every core is the root of a tree of its own over the same servers,
+so a placement has as many routes as there are trees. A tree has one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from topologies.datacentre import DataCentre
 
 
 def links_used(datacentre: DataCentre, placement: Placement) -> frozenset[int]:
-    """Links on which some of a tenant's VMs reach others; none where all are on one server."""
+    """Links on which some of a tenant's VMs reach others; none where all are on
+    one server.
+    """
     hose = hose_bps(tree_of(datacentre, placement.root), placement, 1)
     return frozenset(directed // 2 for directed in hose)
 
@@ -22,7 +25,9 @@ def links_used(datacentre: DataCentre, placement: Placement) -> frozenset[int]:
 def other_roots(
     datacentre: DataCentre, placement: Placement, lost: Collection[int]
 ) -> Iterator[Placement]:
-    """The same VMs below other roots, in their order, on whose paths no lost link is."""
+    """The same VMs below other roots, in their order, on whose paths no lost
+    link is.
+    """
     for tree in datacentre.trees:
         moved = placement._replace(root=tree.root)
         if tree.root == placement.root:
@@ -32,8 +37,11 @@ def other_roots(
             yield moved
 
 
-def reroot(ledger: Ledger, job_id: str, at_s: float, lost: Collection[int]) -> Placement | str:
-    """Book a job's reservation from ``at_s`` on below the first other root that has room for it.
+def reroot(
+    ledger: Ledger, job_id: str, at_s: float, lost: Collection[int]
+) -> Placement | str:
+    """Book a job's reservation from ``at_s`` on below the first other root that
+    has room for it.
 
     Returns its placement there; else, the reservation as it was, the reason.
     """
@@ -48,4 +56,8 @@ def reroot(ledger: Ledger, job_id: str, at_s: float, lost: Collection[int]) -> P
     if refused:
         return f"no other root has room ({refused})"
     only = len(ledger.datacentre.trees) == 1
-    return "a tree has no other path" if only else "no other root has a path without a lost link"
+    return (
+        "a tree has no other path"
+        if only
+        else "no other root has a path without a lost link"
+    )

@@ -1,15 +1,17 @@
 """Changes of free capacity in time order, as flat arrays that a loop can sweep.
 
-The record of DCloud (Section III.D: "time-varying resource utilization record", RUR) turned on its
-side. The paper keeps a list of pieces per server and link; here one sorted list of *changes*
-(a reservation begins, a reservation ends) serves all of them, each change with the reservation's
-footprint in a common pool. Inserting costs a binary search and a move of a few hundred numbers;
-the least that is free in a window is one sweep over the changes inside it, and windows with the
-same start share the sweep (running minima). A question about a few objects alone goes by their
-own intervals, through a chain of pool entries per object.
+The record of DCloud (Section III.D: "time-varying resource utilization record",
+RUR) turned on its side. The paper keeps a list of pieces per server and link;
+here one sorted list of *changes* (a reservation begins, a reservation ends)
+serves all of them, each change with the reservation's footprint in a common
+pool. Inserting costs a binary search and a move of a few hundred numbers; the
+least that is free in a window is one sweep over the changes inside it, and
+windows with the same start share the sweep (running minima). A question about a
+few objects alone goes by their own intervals, through a chain of pool entries
+per object.
 
-Intervals are half-open; at equal times ends stand before starts. All amounts are integers: going
-back and forth in time is exact.
+Intervals are half-open; at equal times ends stand before starts. All amounts
+are integers: going back and forth in time is exact.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ FloatArray = npt.NDArray[np.float64]
 _ROOM = 64
 # Of more objects than these a sweep over time is as quick.
 FEW = 16
-# An object with more intervals than this is better looked up by a sweep over time.
+# An object with more intervals than this is better looked up by a sweep over
+# time.
 LONGEST = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """``amounts[k]`` (above 0) of object ``objects[k]``; objects by number, each once."""
+    """``amounts[k]`` (above 0) of object ``objects[k]``; objects by number,
+    each once.
+    """
 
     objects: IntArray
     amounts: IntArray
@@ -45,10 +50,11 @@ class Footprint:
 class Record(NamedTuple):
     """The timeline as arrays (compiled loops take it whole).
 
-    Per change, in time order: ``time``, the interval ``what`` and its ``sign`` (+1 begins, -1
-    ends). Per interval: its footprint is ``objects`` and ``amounts`` from ``start`` on, ``length``
-    of them; when it begins and ends. Per object the first entry that takes of it (``head``, -1:
-    none), per entry its interval (``owner``) and the next entry of the same object. An entry
+    Per change, in time order: ``time``, the interval ``what`` and its ``sign``
+    (+1 begins, -1 ends). Per interval: its footprint is ``objects`` and
+    ``amounts`` from ``start`` on, ``length`` of them; when it begins and ends.
+    Per object the first entry that takes of it (``head``, -1: none), per entry
+    its interval (``owner``) and the next entry of the same object. An entry
     outside its interval's place is of one that is gone.
     """
 
@@ -67,17 +73,20 @@ class Record(NamedTuple):
 
 
 class Timeline:
-    """Intervals with footprints over a set of objects, and what they leave free.
+    """Intervals with footprints over a set of objects, and what they leave
+    free.
 
-    ``free`` is what is free at :attr:`cursor_s`, which moves to wherever is asked about.
+    ``free`` is what is free at :attr:`cursor_s`, which moves to wherever is
+    asked about.
     """
 
     def __init__(self, capacity: IntArray) -> None:
         self._capacity = np.array(capacity, dtype=np.int64)
         self.free = self._capacity.copy()
         self.cursor_s = -math.inf
-        # Changes, sorted: time, which interval, and whether it begins (+1) or ends (-1). They stand
-        # from _first to _n - 1; what is before was forgotten, and room to move into.
+        # Changes, sorted: time, which interval, and whether it begins (+1) or
+        # ends (-1). They stand from _first to _n - 1; what is before was
+        # forgotten, and room to move into.
         self._time: FloatArray = np.empty(_ROOM)
         self._what: IntArray = np.empty(_ROOM, dtype=np.int64)
         self._sign: IntArray = np.empty(_ROOM, dtype=np.int64)
@@ -89,7 +98,8 @@ class Timeline:
     # -- intervals --------------------------------------------------------------------------
 
     def add(self, footprint: Footprint, start_s: float, end_s: float) -> int:
-        """Take ``footprint`` in ``[start_s, end_s)`` (end inf: for ever); the interval's number.
+        """Take ``footprint`` in ``[start_s, end_s)`` (end inf: for ever); the
+        interval's number.
 
         Checks nothing: the caller has checked that it fits.
         """
@@ -100,7 +110,9 @@ class Timeline:
         return number
 
     def cut(self, number: int, end_s: float, at_s: float) -> None:
-        """End an interval that would have ended at ``end_s`` at ``at_s`` already."""
+        """End an interval that would have ended at ``end_s`` at ``at_s``
+        already.
+        """
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._insert(at_s, number, -1)
@@ -114,7 +126,9 @@ class Timeline:
         self.pool.discard(number)
 
     def record(self) -> Record:
-        """Everything as arrays: views, to be read before the next change and not to be written."""
+        """Everything as arrays: views, to be read before the next change and
+        not to be written.
+        """
         n, pool = self._n, self.pool
         return Record(
             self._time[:n],
@@ -132,7 +146,9 @@ class Timeline:
         )
 
     def upcoming(self, end_s: float = math.inf) -> tuple[int, int]:
-        """Changes ``first .. last - 1`` are those after the cursor and before ``end_s``."""
+        """Changes ``first .. last - 1`` are those after the cursor and before
+        ``end_s``.
+        """
         last = self._before(end_s)
         return self._past, max(self._past, last)
 
@@ -148,7 +164,8 @@ class Timeline:
         self._past, self.cursor_s = target, at_s
 
     def least_free(self, start_s: float, end_s: float) -> IntArray:
-        """The least that is free of every object at any instant of ``[start_s, end_s)``.
+        """The least that is free of every object at any instant of ``[start_s,
+        end_s)``.
 
         Looks ahead of the cursor without moving it.
         """
@@ -163,10 +180,14 @@ class Timeline:
             self.sweep(low.copy(), low, first, last)
         return low
 
-    def least_free_by_end(self, start_s: float, ends_s: Sequence[float]) -> Iterator[IntArray]:
-        """:meth:`least_free` of windows with the same start and rising ends, by one sweep.
+    def least_free_by_end(
+        self, start_s: float, ends_s: Sequence[float]
+    ) -> Iterator[IntArray]:
+        """:meth:`least_free` of windows with the same start and rising ends, by
+        one sweep.
 
-        What is yielded is one array that changes: to be read before the next is asked for.
+        What is yielded is one array that changes: to be read before the next is
+        asked for.
         """
         low = self.least_free(start_s, start_s)
         state = low.copy()
@@ -178,18 +199,29 @@ class Timeline:
                 first = last
             yield low
 
-    def least_free_of(self, objects: IntArray, start_s: float, end_s: float) -> IntArray:
-        """:meth:`least_free` of these objects alone: of a few, by their own intervals."""
+    def least_free_of(
+        self, objects: IntArray, start_s: float, end_s: float
+    ) -> IntArray:
+        """:meth:`least_free` of these objects alone: of a few, by their own
+        intervals.
+        """
         if start_s >= self.cursor_s and self._before(end_s) <= self._past:
-            return self.free[objects]  # nothing changes from the cursor to the window's end
+            return self.free[
+                objects
+            ]  # nothing changes from the cursor to the window's end
         low = self._capacity[objects]
         few = len(objects) <= FEW
-        if few and LEAST(LONGEST * len(objects), self.record(), objects, start_s, end_s, low):
+        if few and LEAST(
+            LONGEST * len(objects), self.record(), objects, start_s, end_s, low
+        ):
             return low
         return self.least_free(start_s, end_s)[objects]
 
-    def sweep(self, state: IntArray, low: IntArray, first: int, last: int) -> None:
-        """Run changes ``first .. last - 1`` over ``state``, keeping its minima in ``low``.
+    def sweep(
+        self, state: IntArray, low: IntArray, first: int, last: int
+    ) -> None:
+        """Run changes ``first .. last - 1`` over ``state``, keeping its minima
+        in ``low``.
 
         With ``low`` the same array as ``state`` there are no minima to keep.
         """
@@ -198,7 +230,9 @@ class Timeline:
         SWEEP(entries, record, state, low, first, last)
 
     def forget_before(self, at_s: float) -> list[int]:
-        """Drop changes at or before ``at_s``; the numbers of intervals that were over by then."""
+        """Drop changes at or before ``at_s``; the numbers of intervals that
+        were over by then.
+        """
         self.seek(at_s)
         gone = slice(self._first, self._past)
         over: list[int] = self._what[gone][self._sign[gone] < 0].tolist()
@@ -212,25 +246,36 @@ class Timeline:
     def _after(self, at_s: float) -> int:
         """The first change later than ``at_s``."""
         return self._first + int(
-            np.searchsorted(self._time[self._first : self._n], at_s, side="right")
+            np.searchsorted(
+                self._time[self._first : self._n], at_s, side="right"
+            )
         )
 
     def _before(self, at_s: float) -> int:
         """The first change at ``at_s`` or later."""
         return self._first + int(
-            np.searchsorted(self._time[self._first : self._n], at_s, side="left")
+            np.searchsorted(
+                self._time[self._first : self._n], at_s, side="left"
+            )
         )
 
     def _apply(self, k: int, direction: int) -> None:
         print_ = self.pool.footprint(int(self._what[k]))
-        self.free[print_.objects] -= int(self._sign[k]) * direction * print_.amounts
+        self.free[print_.objects] -= (
+            int(self._sign[k]) * direction * print_.amounts
+        )
 
     def _insert(self, time_s: float, number: int, sign: int) -> None:
         if self._n == len(self._time):
             self._move_up()
         lo, hi = self._before(time_s), self._after(time_s)
-        # Ends before starts among equals: an end goes behind the ends that are there already.
-        at = hi if sign > 0 else lo + int(np.count_nonzero(self._sign[lo:hi] < 0))
+        # Ends before starts among equals: an end goes behind the ends that are
+        # there already.
+        at = (
+            hi
+            if sign > 0
+            else lo + int(np.count_nonzero(self._sign[lo:hi] < 0))
+        )
         if self._first and at - self._first < self._n - at:
             # Fewer stand before it than after it: those make room.
             self._shift(self._first, at, -1)
@@ -247,7 +292,9 @@ class Timeline:
 
     def _remove(self, time_s: float, number: int, sign: int) -> None:
         lo, hi = self._before(time_s), self._after(time_s)
-        found = np.flatnonzero((self._what[lo:hi] == number) & (self._sign[lo:hi] == sign))
+        found = np.flatnonzero(
+            (self._what[lo:hi] == number) & (self._sign[lo:hi] == sign)
+        )
         at = lo + int(found[0])
         past = time_s <= self.cursor_s
         if past:
@@ -267,15 +314,26 @@ class Timeline:
             array[lo + by : hi + by] = array[lo:hi].copy()
 
     def _move_up(self) -> None:
-        """Room behind the last change: what was forgotten makes way, or the arrays grow."""
+        """Room behind the last change: what was forgotten makes way, or the
+        arrays grow.
+        """
         n = self._n - self._first
-        _replace(self, ("_time", "_what", "_sign"), slice(self._first, self._n), max(_ROOM, 2 * n))
+        _replace(
+            self,
+            ("_time", "_what", "_sign"),
+            slice(self._first, self._n),
+            max(_ROOM, 2 * n),
+        )
         self._past -= self._first
         self._first, self._n = 0, n
 
 
-def _replace(of: object, names: Sequence[str], kept: slice | IntArray, size: int) -> None:
-    """Replaces arrays by others of ``size``, which begin with what is kept of them."""
+def _replace(
+    of: object, names: Sequence[str], kept: slice | IntArray, size: int
+) -> None:
+    """Replaces arrays by others of ``size``, which begin with what is kept of
+    them.
+    """
     for name in names:
         old = getattr(of, name)[kept]
         new = np.zeros(size, dtype=old.dtype)
@@ -283,7 +341,9 @@ def _replace(of: object, names: Sequence[str], kept: slice | IntArray, size: int
         setattr(of, name, new)
 
 
-def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last: int) -> None:
+def sweep_loop(
+    record: Record, state: IntArray, low: IntArray, first: int, last: int
+) -> None:
     """Runs :meth:`Timeline.sweep` number by number."""
     for k in range(first, last):
         lo = record.start[record.what[k]]
@@ -302,8 +362,8 @@ def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last:
 class Pool:
     """Intervals by number, with their footprints: see :class:`Record`.
 
-    ``store`` moves as many numbers as the footprint has objects (amortised: gaps are closed when
-    the pool is full).
+    ``store`` moves as many numbers as the footprint has objects (amortised:
+    gaps are closed when the pool is full).
     """
 
     def __init__(self, n_objects: int) -> None:
@@ -319,7 +379,9 @@ class Pool:
         self._unused = list(range(_ROOM - 1, -1, -1))
         self._end = 0
 
-    def store(self, footprint: Footprint, begin_s: float, until_s: float) -> int:
+    def store(
+        self, footprint: Footprint, begin_s: float, until_s: float
+    ) -> int:
         """Keep a footprint in ``[begin_s, until_s)``; the interval's number."""
         if not self._unused:
             self._more_numbers()
@@ -351,7 +413,12 @@ class Pool:
     def _more_numbers(self) -> None:
         size = len(self.start)
         self._unused = list(range(2 * size - 1, size - 1, -1))
-        _replace(self, ("start", "length", "begin_s", "until_s"), slice(None), 2 * size)
+        _replace(
+            self,
+            ("start", "length", "begin_s", "until_s"),
+            slice(None),
+            2 * size,
+        )
 
     def _make_room(self, size: int) -> None:
         """Closes gaps, and makes room for ``size`` more entries."""
@@ -378,14 +445,20 @@ class Pool:
 
 
 def least_loop(
-    record: Record, objects: IntArray, start_s: float, end_s: float, low: IntArray
+    record: Record,
+    objects: IntArray,
+    start_s: float,
+    end_s: float,
+    low: IntArray,
 ) -> bool:
-    """:meth:`Timeline.least_free_of`: ``low`` holds capacities, and gets what is free.
+    """:meth:`Timeline.least_free_of`: ``low`` holds capacities, and gets what
+    is free.
 
-    False where an object has so many intervals that a sweep over time is the better way.
+    False where an object has so many intervals that a sweep over time is the
+    better way.
 
-    Use is greatest at the window's start or where an interval begins inside it. Entries of
-    intervals that are gone are taken out on the way.
+    Use is greatest at the window's start or where an interval begins inside it.
+    Entries of intervals that are gone are taken out on the way.
     """
     begins, untils = np.empty(LONGEST), np.empty(LONGEST)
     taken = np.empty(LONGEST, dtype=np.int64)
@@ -402,10 +475,16 @@ def least_loop(
                     record.following[before] = next_entry
                 entry = next_entry
                 continue
-            if record.begin_s[number] < end_s and record.until_s[number] > start_s:
+            if (
+                record.begin_s[number] < end_s
+                and record.until_s[number] > start_s
+            ):
                 if n == LONGEST:
                     return False
-                begins[n], untils[n] = record.begin_s[number], record.until_s[number]
+                begins[n], untils[n] = (
+                    record.begin_s[number],
+                    record.until_s[number],
+                )
                 taken[n] = record.amounts[entry]
                 n += 1
             before, entry = entry, next_entry

@@ -1,17 +1,19 @@
-"""Actions of a policy, and the events that it gets: frozen values, no clock, no I/O.
+"""Actions of a policy, and the events that it gets: frozen values, no clock, no
+I/O.
 
-**Tiers.** Every node has a foreground and a background VM per slot. Without a tier,
-everything happens in the foreground. The background has no links: a job in it holds no bandwidth
-(its rate is 0).
+**Tiers.** Every node has a foreground and a background VM per slot. Without a
+tier, everything happens in the foreground. The background has no links: a job
+in it holds no bandwidth (its rate is 0).
 
-**Preemption.** :class:`Preempt` takes a job off its nodes at once and keeps what it has done; it
-waits again, at its old place by arrival. It resumes by :class:`Resume` (where it was) or
-:class:`Migrate` (elsewhere). Either may cost ``cost_s``: for so long the job holds its nodes
-and makes no progress. A job that is preempted within that time resumes later from the progress
-it had, and pays again.
+**Preemption.** :class:`Preempt` takes a job off its nodes at once and keeps
+what it has done; it waits again, at its old place by arrival. It resumes by
+:class:`Resume` (where it was) or :class:`Migrate` (elsewhere). Either may cost
+``cost_s``: for so long the job holds its nodes and makes no progress. A job
+that is preempted within that time resumes later from the progress it had, and
+pays again.
 
-Actions and events of every job are named tuples, which are made in a third of the time that a
-frozen dataclass takes.
+Actions and events of every job are named tuples, which are made in a third of
+the time that a frozen dataclass takes.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ Tier = Literal["foreground", "background"]
 
 
 class Start(NamedTuple):
-    """Start the job now at ``rate_bps`` per VM; hold its reservation until ``reserve_until_s``.
+    """Start the job now at ``rate_bps`` per VM; hold its reservation until
+    ``reserve_until_s``.
 
-    ``reserve_until_s`` None holds until the job ends. ``kill_at_end``: the job is killed when the
-    reservation ends, whatever it has done by then.
+    ``reserve_until_s`` None holds until the job ends. ``kill_at_end``: the job
+    is killed when the reservation ends, whatever it has done by then.
     """
 
     job_id: str
@@ -41,7 +44,9 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Reserve:
-    """Start the job at ``start_s`` (later than now) and hold until ``end_s``: time sliding."""
+    """Start the job at ``start_s`` (later than now) and hold until ``end_s``:
+    time sliding.
+    """
 
     job_id: str
     placement: Placement
@@ -59,10 +64,11 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Shorten:
-    """The running job gives its nodes back at ``until_s``, before its reservation's end.
+    """The running job gives its nodes back at ``until_s``, before its
+    reservation's end.
 
-    If it has not ended by then it is preempted, and the policy is asked (:class:`Preempted`).
-    From then on its nodes can be reserved for others.
+    If it has not ended by then it is preempted, and the policy is asked
+    (:class:`Preempted`). From then on its nodes can be reserved for others.
     """
 
     job_id: str
@@ -72,7 +78,8 @@ class Shorten:
 
 @dataclass(frozen=True)
 class Preempt:
-    """Take a running job off its nodes; its capacity is free at once, its progress is kept.
+    """Take a running job off its nodes; its capacity is free at once, its
+    progress is kept.
 
     ``reason`` is text for people: the job that needs the nodes.
     """
@@ -97,11 +104,13 @@ class Resume:
 
 @dataclass(frozen=True)
 class Migrate:
-    """Let a preempted or a running job resume at ``placement``, at the rate it had, until it ends.
+    """Let a preempted or a running job resume at ``placement``, at the rate it
+    had, until it ends.
 
-    What a running job holds is given back before the new placement is checked, so that the two
-    may overlap. ``cost_s``: for so long it holds its new nodes and makes no progress.
-    ``reserve_until_s`` and ``kill_at_end`` are those of :class:`Start`.
+    What a running job holds is given back before the new placement is checked,
+    so that the two may overlap. ``cost_s``: for so long it holds its new nodes
+    and makes no progress. ``reserve_until_s`` and ``kill_at_end`` are those of
+    :class:`Start`.
     """
 
     job_id: str
@@ -115,9 +124,11 @@ class Migrate:
 
 @dataclass(frozen=True)
 class SwitchTier:
-    """The running job's VMs go to the other tier of the same nodes, which must be free there.
+    """The running job's VMs go to the other tier of the same nodes, which must
+    be free there.
 
-    A change of CPU priority: it costs nothing, and is no migration (CMBF, Section 4.2).
+    A change of CPU priority: it costs nothing, and is no migration (CMBF,
+    Section 4.2).
     """
 
     job_id: str
@@ -126,12 +137,14 @@ class SwitchTier:
 
 @dataclass(frozen=True)
 class Wait:
-    """The reason why a job waits: for the event stream alone, so that ``testbed explain`` has it.
+    """The reason why a job waits: for the event stream alone, so that ``testbed
+    explain`` has it.
 
-    ``reason``: what was tried and what stood in the way ("6 nodes asked, 3 free"). ``behind``: the
-    jobs that it waits for. ``until_s``: when it can start at the earliest by what the policy
-    knows. The engine writes it down only where it differs from the last one of that job, so a
-    policy may say it at every decision; cheaper is to say it only of jobs it has looked at.
+    ``reason``: what was tried and what stood in the way ("6 nodes asked, 3
+    free"). ``behind``: the jobs that it waits for. ``until_s``: when it can
+    start at the earliest by what the policy knows. The engine writes it down
+    only where it differs from the last one of that job, so a policy may say it
+    at every decision; cheaper is to say it only of jobs it has looked at.
     """
 
     job_id: str
@@ -184,8 +197,9 @@ class Arrived(NamedTuple):
 class Ended(NamedTuple):
     """A job left the data centre (finished, killed): its capacity is back.
 
-    ``more_at_this_time``: others ended at this very instant; their capacity is back too, and their
-    own events follow. A policy that plans once an instant waits for the last, where it is False.
+    ``more_at_this_time``: others ended at this very instant; their capacity is
+    back too, and their own events follow. A policy that plans once an instant
+    waits for the last, where it is False.
     """
 
     job_id: str
@@ -195,7 +209,9 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Preempted:
-    """A job reached the end that :class:`Shorten` gave its reservation; it waits again."""
+    """A job reached the end that :class:`Shorten` gave its reservation; it
+    waits again.
+    """
 
     job_id: str
 

@@ -1,9 +1,11 @@
-"""BgMBF and BgMBF-SDF: backfilling with bandwidth guarantees and preemption (Li et al., 2018).
+"""BgMBF and BgMBF-SDF: backfilling with bandwidth guarantees and preemption (Li
+et al., 2018).
 
-Algorithm 2. Jobs start in order of arrival while they fit. The first that does not is the *head*.
-If it would fit without the jobs that arrived after it, they are suspended and it starts; otherwise
-jobs behind it are backfilled into what is free, in order of arrival or, in BgMBF-SDF, the shortest
-first. A suspended job keeps its progress and its place by arrival.
+Algorithm 2. Jobs start in order of arrival while they fit. The first that does
+not is the *head*. If it would fit without the jobs that arrived after it, they
+are suspended and it starts; otherwise jobs behind it are backfilled into what
+is free, in order of arrival or, in BgMBF-SDF, the shortest first. A suspended
+job keeps its progress and its place by arrival.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from testbed.schedulers.policy import PolicyKind, parameter
 from testbed.schedulers.queues import HoseQueue, Pass
 
 EVICT = ("all", "needed")
-"""Jobs that a head evicts: every backfilled one, as printed, or as few as it takes."""
+"""Jobs that a head evicts: every backfilled one, as printed, or as few as it
+takes.
+"""
 
 
 class BgMBF(HoseQueue):
-    """See the module. ``cost_s`` is how long a suspended job takes to be restored."""
+    """See the module. ``cost_s`` is how long a suspended job takes to be
+    restored.
+    """
 
     def __init__(
         self,
@@ -31,19 +37,27 @@ class BgMBF(HoseQueue):
         evict: str = EVICT[0],
         cost_s: float = 0.0,
     ) -> None:
-        super().__init__("bgmbf-sdf" if shortest_first else "bgmbf", embedder, cost_s=cost_s)
+        super().__init__(
+            "bgmbf-sdf" if shortest_first else "bgmbf", embedder, cost_s=cost_s
+        )
         self._shortest_first = shortest_first
         self._evict = evict
 
     def schedule(self, plan: Pass, fresh: JobRequest | None) -> None:
-        queue = {job_id: plan.view.job(job_id) for job_id in plan.view.waiting()}
+        queue = {
+            job_id: plan.view.job(job_id) for job_id in plan.view.waiting()
+        }
         head = self._start_heads(plan, queue)
         if head is not None:
             del queue[head.id]
             self._backfill(plan, list(queue.values()), head, fresh)
 
-    def _start_heads(self, plan: Pass, queue: dict[str, JobRequest]) -> JobRequest | None:
-        """Lines 1-4: starts the first of the queue, again and again; the first that must wait."""
+    def _start_heads(
+        self, plan: Pass, queue: dict[str, JobRequest]
+    ) -> JobRequest | None:
+        """Lines 1-4: starts the first of the queue, again and again; the first
+        that must wait.
+        """
         while queue:
             head = min(queue.values(), key=lambda job: plan.view.order(job.id))
             refusal = plan.try_to_start(head)
@@ -52,12 +66,16 @@ class BgMBF(HoseQueue):
                 if not evicted:
                     plan.wait(head, refusal.reason)
                     return head
-                queue.update((job_id, plan.view.job(job_id)) for job_id in evicted)
+                queue.update(
+                    (job_id, plan.view.job(job_id)) for job_id in evicted
+                )
             del queue[head.id]
         return None
 
     def _start_by_force(self, plan: Pass, head: JobRequest) -> list[str]:
-        """Lines 12-20: starts the head in the place of jobs that arrived later; those evicted."""
+        """Lines 12-20: starts the head in the place of jobs that arrived later;
+        those evicted.
+        """
         later = plan.backfilled(head)
         if not later:
             return []
@@ -72,11 +90,14 @@ class BgMBF(HoseQueue):
     def _victims(
         self, plan: Pass, head: JobRequest, later: list[str]
     ) -> tuple[list[str], Placement | Refusal]:
-        """Lines 13-16: the jobs without which the head fits, and its place then."""
+        """Lines 13-16: the jobs without which the head fits, and its place
+        then.
+        """
         answer = plan.free.without(later).fit(head)
         if self._evict == "all" or isinstance(answer, Refusal):
             return later, answer
-        # The latest first, as many as it takes; then spare those that turn out not to be needed.
+        # The latest first, as many as it takes; then spare those that turn out
+        # not to be needed.
         victims = later
         for first in range(len(later) - 1, -1, -1):
             fewer = plan.free.without(later[first:]).fit(head)
@@ -91,7 +112,11 @@ class BgMBF(HoseQueue):
         return victims, answer
 
     def _backfill(
-        self, plan: Pass, rest: list[JobRequest], head: JobRequest, fresh: JobRequest | None
+        self,
+        plan: Pass,
+        rest: list[JobRequest],
+        head: JobRequest,
+        fresh: JobRequest | None,
     ) -> None:
         """Lines 5-9, for every job behind the head."""
         rest.sort(key=lambda job: plan.view.order(job.id))
@@ -105,7 +130,9 @@ class BgMBF(HoseQueue):
 
 @dataclass(frozen=True)
 class BgMBFParameters:
-    evict: str = parameter(EVICT[0], "jobs that the head of the queue evicts", choices=EVICT)
+    evict: str = parameter(
+        EVICT[0], "jobs that the head of the queue evicts", choices=EVICT
+    )
     migration_cost_s: float = parameter(
         0.0, "time that a suspended job takes to be restored", unit="s"
     )
@@ -134,5 +161,9 @@ POLICIES = (
         "fcfs with bandwidth-guaranteed backfilling; the first in the queue evicts later ones",
         shortest_first=False,
     ),
-    _kind("bgmbf-sdf", "bgmbf that backfills the shortest first", shortest_first=True),
+    _kind(
+        "bgmbf-sdf",
+        "bgmbf that backfills the shortest first",
+        shortest_first=True,
+    ),
 )

@@ -1,8 +1,8 @@
 """BL: what clouds without guarantees do (DCloud, Section IV.A).
 
-VMs go to the lowest subtree with enough free slots and compete for the network like TCP; only a
-lack of slots turns a tenant away. The paper's amendment: a job that has not ended by its deadline
-is killed then.
+VMs go to the lowest subtree with enough free slots and compete for the network
+like TCP; only a lack of slots turns a tenant away. The paper's amendment: a job
+that has not ended by its deadline is killed then.
 """
 
 from __future__ import annotations
@@ -10,9 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.counts import Counts, on_one_server, placement_below, servers_below
+from testbed.embedding.counts import (
+    Counts,
+    on_one_server,
+    placement_below,
+    servers_below,
+)
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    PolicyEvent,
+    Reject,
+    Start,
+)
 from testbed.schedulers.charging import is_service, job_price
 from testbed.schedulers.policy import PolicyKind, SharingModel, View
 from topologies.datacentre import DataCentre, IntArray
@@ -40,7 +51,8 @@ class Baseline:
 
 
 class SlotsAlone:
-    """Embedder that looks at slots alone: the lowest subtree with enough, filled in order of id.
+    """Embedder that looks at slots alone: the lowest subtree with enough,
+    filled in order of id.
 
     The first of its level by id. BL's and PS-P's placement; O(nodes).
     """
@@ -59,12 +71,18 @@ class SlotsAlone:
         alone = on_one_server(datacentre, residual, n_vms)
         if alone is not None:
             return alone
-        for switch in Counts(datacentre, residual, n_vms, rate_bps=0).candidates():
+        for switch in Counts(
+            datacentre, residual, n_vms, rate_bps=0
+        ).candidates():
             return _fill(datacentre, residual.free_slots, switch, n_vms)
-        return Refusal(f"{n_vms} slots asked, {int(residual.free_slots.sum())} free")
+        return Refusal(
+            f"{n_vms} slots asked, {int(residual.free_slots.sum())} free"
+        )
 
 
-def _fill(datacentre: DataCentre, free: IntArray, switch: int, n_vms: int) -> Placement:
+def _fill(
+    datacentre: DataCentre, free: IntArray, switch: int, n_vms: int
+) -> Placement:
     """The servers below a switch, by id, each as full as it can be."""
     servers = np.flatnonzero(servers_below(datacentre, switch))
     before = np.cumsum(free[servers]) - free[servers]

@@ -1,19 +1,23 @@
-"""CMBF, AMBF, CMCBF and AMCBF: backfilling without running times, repaired by preemption.
+"""CMBF, AMBF, CMCBF and AMCBF: backfilling without running times, repaired by
+preemption.
 
-Nobody knows how long a job will run, so every job that fits runs. A job that arrived earlier takes
-the nodes back: it starts whenever the idle nodes and those of jobs that arrived later are enough
-for it, and preempts as few of those as it needs (CMBF, Section 4.1). In AMBF and AMCBF the first of
-all that wait alone may do so. A preempted job keeps its progress; resuming costs ``cost_s``.
+Nobody knows how long a job will run, so every job that fits runs. A job that
+arrived earlier takes the nodes back: it starts whenever the idle nodes and
+those of jobs that arrived later are enough for it, and preempts as few of those
+as it needs (CMBF, Section 4.1). In AMBF and AMCBF the first of all that wait
+alone may do so. A preempted job keeps its progress; resuming costs ``cost_s``.
 
-In CMCBF and AMCBF (Section 4.2) every node has a foreground and a background VM, and all this
-happens in the foreground. A job without a place there runs in the background, where the foreground
-uses less than 96 % of the CPU, and moves to the foreground when it can. A job that must leave the
-foreground stays on the same nodes where their background VMs are all idle (a change of priority,
-which costs nothing), and goes back into the queue otherwise.
+In CMCBF and AMCBF (Section 4.2) every node has a foreground and a background
+VM, and all this happens in the foreground. A job without a place there runs in
+the background, where the foreground uses less than 96 % of the CPU, and moves
+to the foreground when it can. A job that must leave the foreground stays on the
+same nodes where their background VMs are all idle (a change of priority, which
+costs nothing), and goes back into the queue otherwise.
 
-The printed algorithm stops when the idle nodes are *more* than the job needs (line 14); enough
-is as many as it needs. "Backfilling jobs" of a job are the running ones that arrived later: a
-stored list would be out of date as soon as the head starts.
+The printed algorithm stops when the idle nodes are *more* than the job needs
+(line 14); enough is as many as it needs. "Backfilling jobs" of a job are the
+running ones that arrived later: a stored list would be out of date as soon as
+the head starts.
 """
 
 from __future__ import annotations
@@ -43,7 +47,9 @@ from testbed.schedulers.policy import PolicyKind, View, parameter
 
 MIGRATION_COST_S = 20.0
 THRESHOLD = 0.96
-"""A foreground VM that uses as much leaves nothing for a background VM (Section 3)."""
+"""A foreground VM that uses as much leaves nothing for a background VM (Section
+3).
+"""
 
 CPU = ("known", "unknown")
 
@@ -51,9 +57,10 @@ CPU = ("known", "unknown")
 class Cmbf:
     """``background``: CMCBF. ``head_only``: AMBF and AMCBF.
 
-    ``cpu``: ``unknown`` places background VMs as if every VM were idle. ``cost_s``: what resuming
-    elsewhere costs a job, 20 s as published. The end of a foreground job costs O(waiting +
-    running) and O(nodes) per job that moves; other events O(waiting + nodes).
+    ``cpu``: ``unknown`` places background VMs as if every VM were idle.
+    ``cost_s``: what resuming elsewhere costs a job, 20 s as published. The end
+    of a foreground job costs O(waiting + running) and O(nodes) per job that
+    moves; other events O(waiting + nodes).
     """
 
     def __init__(
@@ -75,12 +82,15 @@ class Cmbf:
         self._nodes: NodeCapacity | None = None
         self._use: dict[str, tuple[float, ...]] = {}
         self._rate_bps: dict[str, int] = {}
-        self._foreground = self._background = TierCapacity(0, self._use, math.inf)
+        self._foreground = self._background = TierCapacity(
+            0, self._use, math.inf
+        )
         # Waiting jobs by order of arrival, as the holders of both tiers are.
         self._queue: list[Holder] = []
         self._began: set[str] = set()
         self._recorded: str | None = None
-        # True where a job of that tier ended at this instant: decided about when all of them have.
+        # True where a job of that tier ended at this instant: decided about
+        # when all of them have.
         self._foreground_left = self._background_left = False
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
@@ -99,19 +109,26 @@ class Cmbf:
         # Without background VMs none of them may ever run.
         limit = THRESHOLD if self._has_background else -math.inf
         self._background = TierCapacity(nodes.total, self._use, limit)
-        self._foreground.other, self._background.other = self._background, self._foreground
+        self._foreground.other, self._background.other = (
+            self._background,
+            self._foreground,
+        )
         return nodes
 
     # -- events -------------------------------------------------------------------------------
 
-    def _arrive(self, view: View, nodes: NodeCapacity, job: JobRequest) -> list[Action]:
+    def _arrive(
+        self, view: View, nodes: NodeCapacity, job: JobRequest
+    ) -> list[Action]:
         """Algorithm 4."""
         never = nodes.never(job, any_bandwidth=self._has_background)
         if never is not None:
             return [Reject(job.id, never)]
         entry = (view.order(job.id), 0, job.n_vms, job.id)
         self._use[job.id] = (0.0,) * job.n_vms if self._blind else job.cpu_uses
-        self._rate_bps[job.id] = 0 if self._has_background else job.bandwidth_bps
+        self._rate_bps[job.id] = (
+            0 if self._has_background else job.bandwidth_bps
+        )
         out: list[Action] = []
         insort(self._queue, entry)
         if job.n_vms <= self._foreground.idle:
@@ -120,7 +137,10 @@ class Cmbf:
             self._fill_background(nodes, out, self._queue)
         elif job.id not in self._foreground.at:
             self._fill_background(nodes, out, [entry])
-        if job.id not in self._foreground.at and job.id not in self._background.at:
+        if (
+            job.id not in self._foreground.at
+            and job.id not in self._background.at
+        ):
             out.append(self._waits(entry))
         return out
 
@@ -141,7 +161,8 @@ class Cmbf:
         if self._foreground_left:
             self._foreground_left = False
             self._fill_foreground(nodes, out)
-            # Jobs that moved to the foreground or were preempted have left room behind.
+            # Jobs that moved to the foreground or were preempted have left room
+            # behind.
             self._background_left = True
         if self._background_left:
             self._fill_background(nodes, out, self._queue)
@@ -153,10 +174,12 @@ class Cmbf:
     # -- Algorithm 2 --------------------------------------------------------------------------
 
     def _fill_foreground(self, nodes: NodeCapacity, out: list[Action]) -> None:
-        """Moves every job to the foreground that can, in order of arrival (CMBF: Algorithm 1).
+        """Moves every job to the foreground that can, in order of arrival
+        (CMBF: Algorithm 1).
 
-        The order is looked up afresh at each step, as jobs go into the background and the queue
-        meanwhile; they all arrived later than the one that sends them.
+        The order is looked up afresh at each step, as jobs go into the
+        background and the queue meanwhile; they all arrived later than the one
+        that sends them.
         """
         order, ahead, later, moved = 0.0, 0, 0, True
         foreground = self._foreground
@@ -182,30 +205,48 @@ class Cmbf:
                 moved = True
 
     def _next(self, order: float) -> Holder | None:
-        """The first of the jobs outside the foreground that arrived after number ``order``."""
+        """The first of the jobs outside the foreground that arrived after
+        number ``order``.
+        """
         key: Holder = (order + 1, 0, 0, "")
         outside = (self._queue, self._background.holders)
         return min(
-            (jobs[at] for jobs in outside if (at := bisect_left(jobs, key)) < len(jobs)),
+            (
+                jobs[at]
+                for jobs in outside
+                if (at := bisect_left(jobs, key)) < len(jobs)
+            ),
             default=None,
         )
 
-    def _from_foreground(self, entry: Holder, winner: Holder, out: list[Action]) -> None:
-        """Gives a job's nodes to one that arrived earlier: to the background or into the queue."""
+    def _from_foreground(
+        self, entry: Holder, winner: Holder, out: list[Action]
+    ) -> None:
+        """Gives a job's nodes to one that arrived earlier: to the background or
+        into the queue.
+        """
         job_id = entry[3]
         at = self._foreground.give_back(job_id)
-        if at is not None and self._has_background and self._background.fits_at(at):
+        if (
+            at is not None
+            and self._has_background
+            and self._background.fits_at(at)
+        ):
             self._background.take(entry, at)
             out.append(SwitchTier(job_id, "background"))
         else:
             insort(self._queue, entry)
             nodes = "foreground nodes" if self._has_background else "nodes"
-            reason = f"{winner[3]} arrived earlier and needs {winner[2]} {nodes}"
+            reason = (
+                f"{winner[3]} arrived earlier and needs {winner[2]} {nodes}"
+            )
             out.append(Preempt(job_id, reason))
 
     # -- dispatching --------------------------------------------------------------------------
 
-    def _to_foreground(self, nodes: NodeCapacity, entry: Holder, out: list[Action]) -> None:
+    def _to_foreground(
+        self, nodes: NodeCapacity, entry: Holder, out: list[Action]
+    ) -> None:
         """``dispatch(FG, j)``, from the queue or from the background."""
         job_id = entry[3]
         at = self._background.give_back(job_id)
@@ -222,12 +263,18 @@ class Cmbf:
             at = found
             self._clear_background(entry, at, out)
             moves = "moves to the foreground"
-            why = moves if self._has_background else "nodes are free for it again"
+            why = (
+                moves if self._has_background else "nodes are free for it again"
+            )
             out.append(self._dispatch(nodes, job_id, at, "foreground", why))
         self._foreground.take(entry, at)
 
-    def _clear_background(self, entry: Holder, at: list[int], out: list[Action]) -> None:
-        """Preempts the background jobs to which the new foreground process leaves no CPU."""
+    def _clear_background(
+        self, entry: Holder, at: list[int], out: list[Action]
+    ) -> None:
+        """Preempts the background jobs to which the new foreground process
+        leaves no CPU.
+        """
         background = self._background
         for node, share in zip(at, self._use[entry[3]], strict=True):
             loser = background.who[node]
@@ -236,15 +283,22 @@ class Cmbf:
                 background.give_back(loser)
                 self._background_left = True
                 out.append(
-                    Preempt(loser, f"{entry[3]} in the foreground uses {share:.0%} of a CPU")
+                    Preempt(
+                        loser,
+                        f"{entry[3]} in the foreground uses {share:.0%} of a CPU",
+                    )
                 )
 
     def _fill_background(
         self, nodes: NodeCapacity, out: list[Action], waiting: list[Holder]
     ) -> None:
-        """Algorithm 3: starts or resumes waiting jobs in the background, in order of arrival."""
+        """Algorithm 3: starts or resumes waiting jobs in the background, in
+        order of arrival.
+        """
         self._background_left = False
-        room = self._background.open() if waiting and self._has_background else []
+        room = (
+            self._background.open() if waiting and self._has_background else []
+        )
         for entry in list(waiting):
             if not room:
                 return
@@ -252,12 +306,21 @@ class Cmbf:
             if isinstance(at, Refusal):
                 continue
             del self._queue[bisect_left(self._queue, entry)]
-            out.append(self._dispatch(nodes, entry[3], at, "background", "fits in the background"))
+            out.append(
+                self._dispatch(
+                    nodes, entry[3], at, "background", "fits in the background"
+                )
+            )
             self._background.take(entry, at)
             del room[: entry[2]]
 
     def _dispatch(
-        self, nodes: NodeCapacity, job_id: str, at: list[int], tier: Tier, why: str
+        self,
+        nodes: NodeCapacity,
+        job_id: str,
+        at: list[int],
+        tier: Tier,
+        why: str,
     ) -> Action:
         placement = nodes.placement(at)
         if job_id in self._began:
@@ -269,7 +332,11 @@ class Cmbf:
 
     def _waits(self, entry: Holder) -> Wait:
         order, _, n, job_id = entry
-        holders, idle, head = self._foreground.holders, self._foreground.idle, self._queue[0]
+        holders, idle, head = (
+            self._foreground.holders,
+            self._foreground.idle,
+            self._queue[0],
+        )
         later = sum(held for at, _, held, _ in holders if at > order)
         reason = f"{idle} idle, {later} held by jobs that came later"
         if self._has_background:
@@ -278,7 +345,9 @@ class Cmbf:
         else:
             reason = f"{n} nodes asked, {reason}"
         if entry == head:
-            earlier = tuple(holder for at, _, _, holder in holders if at < order)
+            earlier = tuple(
+                holder for at, _, _, holder in holders if at < order
+            )
             return Wait(job_id, f"first in the queue: {reason}", earlier)
         if self._head_only and not self._has_background and n <= idle + later:
             reason += "; the head of the queue alone may preempt"
@@ -286,10 +355,12 @@ class Cmbf:
 
 
 def victims(later: Sequence[Holder], needs: int) -> list[Holder]:
-    """Jobs to preempt for ``needs`` nodes, out of jobs in order of arrival that have as many.
+    """Jobs to preempt for ``needs`` nodes, out of jobs in order of arrival that
+    have as many.
 
-    Collected latest arrival first until there are enough; then, earliest arrival first, those that
-    turn out not to be needed are spared (Fig. 1: J6 and J5 are collected, J5 alone goes).
+    Collected latest arrival first until there are enough; then, earliest
+    arrival first, those that turn out not to be needed are spared (Fig. 1: J6
+    and J5 are collected, J5 alone goes).
     """
     collected: list[Holder] = []
     have = 0
@@ -308,7 +379,9 @@ def victims(later: Sequence[Holder], needs: int) -> list[Holder]:
 @dataclass(frozen=True)
 class CmbfParameters:
     migration_cost_s: float = parameter(
-        MIGRATION_COST_S, "time that it costs a preempted job to resume", unit="s"
+        MIGRATION_COST_S,
+        "time that it costs a preempted job to resume",
+        unit="s",
     )
 
 
@@ -317,21 +390,41 @@ class CmcbfParameters(CmbfParameters):
     cpu: str = parameter(CPU[0], "CPU use of the VMs, to match by", choices=CPU)
 
 
-def _kind(name: str, summary: str, *, background: bool, head_only: bool) -> PolicyKind:
+def _kind(
+    name: str, summary: str, *, background: bool, head_only: bool
+) -> PolicyKind:
     def build(_: object, given: CmbfParameters) -> Cmbf:
         cpu = given.cpu if isinstance(given, CmcbfParameters) else CPU[0]
         cost_s = given.migration_cost_s
-        return Cmbf(name, background=background, head_only=head_only, cpu=cpu, cost_s=cost_s)
+        return Cmbf(
+            name,
+            background=background,
+            head_only=head_only,
+            cpu=cpu,
+            cost_s=cost_s,
+        )
 
     parameters = CmcbfParameters if background else CmbfParameters
-    return PolicyKind(name, summary, build, parameters, claims=("no-starvation",))
+    return PolicyKind(
+        name, summary, build, parameters, claims=("no-starvation",)
+    )
 
 
 POLICIES = tuple(
     _kind(name, summary, background=background, head_only=head_only)
     for name, summary, background, head_only in (
-        ("cmbf", "CMBF: backfills all, earlier jobs preempt later", False, False),
-        ("ambf", "AMBF: CMBF where the head of the queue preempts", False, True),
+        (
+            "cmbf",
+            "CMBF: backfills all, earlier jobs preempt later",
+            False,
+            False,
+        ),
+        (
+            "ambf",
+            "AMBF: CMBF where the head of the queue preempts",
+            False,
+            True,
+        ),
         ("cmcbf", "CMCBF: CMBF with background VMs on every node", True, False),
         ("amcbf", "AMCBF: AMBF with background VMs on every node", True, True),
     )

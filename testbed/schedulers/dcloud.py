@@ -1,9 +1,11 @@
-"""DCloud: deadlines give room to slide jobs in time and to scale their bandwidth (Section III.D).
+"""DCloud: deadlines give room to slide jobs in time and to scale their
+bandwidth (Section III.D).
 
-On arrival a request ⟨n, b, p, d⟩ is relaxed to p̃ = min((1 + γ)p, d) and every point of a grid of
-starting times and bandwidths is tried; the one that raises the network's DRU least is reserved.
-Nothing is changed afterwards. What a job leaves when it ends early is free at once; one that has
-not ended when its reservation does is killed.
+On arrival a request ⟨n, b, p, d⟩ is relaxed to p̃ = min((1 + γ)p, d) and every
+point of a grid of starting times and bandwidths is tried; the one that raises
+the network's DRU least is reserved. Nothing is changed afterwards. What a job
+leaves when it ends early is free at once; one that has not ended when its
+reservation does is killed.
 """
 
 from __future__ import annotations
@@ -16,18 +18,35 @@ from jobs.demand import scaled_duration_s
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
-from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Reserve, Start
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    PolicyEvent,
+    Reject,
+    Reserve,
+    Start,
+)
 from testbed.schedulers.charging import is_service, job_price
-from testbed.schedulers.dcloud_search import Choice, Search, Shape, place, search_of
+from testbed.schedulers.dcloud_search import (
+    Choice,
+    Search,
+    Shape,
+    place,
+    search_of,
+)
 from testbed.schedulers.policy import PolicyKind, View, parameter
 from topologies.datacentre import DataCentre
 
 GAMMA = 0.12
-"""The profiling relax index of the paper's comparisons: profiles err by up to 12 %."""
+"""The profiling relax index of the paper's comparisons: profiles err by up to
+12 %.
+"""
 
 
 STEPS = 10
-"""Bins of either range: 11 starting times, and for each 11 bandwidths (Algorithm 1)."""
+"""Bins of either range: 11 starting times, and for each 11 bandwidths
+(Algorithm 1).
+"""
 
 
 @dataclass(frozen=True)
@@ -39,26 +58,32 @@ class Reshaping:
 
 
 def relaxed_s(duration_s: float, deadline_s: float, gamma: float) -> float:
-    """p̃ = min((1 + γ)p, d): the profile with its tolerated error (Section III.A)."""
+    """p̃ = min((1 + γ)p, d): the profile with its tolerated error (Section
+    III.A).
+    """
     return min((1.0 + gamma) * duration_s, deadline_s)
 
 
 def shapes(
     bandwidth_bps: int, relaxed: float, deadline_s: float, reshaping: Reshaping
 ) -> list[list[Shape]]:
-    """The grid of Algorithm 1, one list per t' in rising order, b' falling within it.
+    """The grid of Algorithm 1, one list per t' in rising order, b' falling
+    within it.
 
-    t' goes from 0 to d - p̃, b' from b down to b·p̃/(d - t'), each in ten equal steps; a range
-    without extent has one point (the printed loop would never end). b' is rounded up to whole
-    bit/s, so that t' + p' ≤ d. Reckoned in exact fractions: a bandwidth of exactly one half is
-    one half.
+    t' goes from 0 to d - p̃, b' from b down to b·p̃/(d - t'), each in ten equal
+    steps; a range without extent has one point (the printed loop would never
+    end). b' is rounded up to whole bit/s, so that t' + p' ≤ d. Reckoned in
+    exact fractions: a bandwidth of exactly one half is one half.
 
     Raises ValueError when p̃ > d.
     """
     p, d = Fraction(relaxed), Fraction(deadline_s)
     if not 0 < p <= d:
-        raise ValueError(f"a relaxed duration of {relaxed:g} s does not fit {deadline_s:g} s")
-    # Over the common denominator everything is an integer, and integers are fast.
+        raise ValueError(
+            f"a relaxed duration of {relaxed:g} s does not fit {deadline_s:g} s"
+        )
+    # Over the common denominator everything is an integer, and integers are
+    # fast.
     scale = math.lcm(p.denominator, d.denominator)
     p_ticks, d_ticks = int(p * scale), int(d * scale)
     room, n = d_ticks - p_ticks, STEPS
@@ -70,25 +95,36 @@ def shapes(
                 rate_bps=rate,
                 duration_s=scaled_duration_s(relaxed, bandwidth_bps, rate),
             )
-            for rate in _rates(bandwidth_bps, p_ticks * n, d_ticks * n - i * room, reshaping)
+            for rate in _rates(
+                bandwidth_bps, p_ticks * n, d_ticks * n - i * room, reshaping
+            )
         ]
         for i in delays
     ]
 
 
-def _rates(bandwidth_bps: int, need: int, time: int, reshaping: Reshaping) -> list[int]:
-    """Falling bandwidths for a job that needs ``need`` ticks at b and has ``time`` ticks."""
+def _rates(
+    bandwidth_bps: int, need: int, time: int, reshaping: Reshaping
+) -> list[int]:
+    """Falling bandwidths for a job that needs ``need`` ticks at b and has
+    ``time`` ticks.
+    """
     spare, n = time - need, STEPS
     if spare <= 0 or not reshaping.scales or bandwidth_bps == 0:
         return [bandwidth_bps]
     # b' = b - k·b(d - t' - p̃) / (10(d - t')), rounded up.
-    return [-(-bandwidth_bps * (n * time - k * spare) // (n * time)) for k in range(n + 1)]
+    return [
+        -(-bandwidth_bps * (n * time - k * spare) // (n * time))
+        for k in range(n + 1)
+    ]
 
 
 class DCloud:
-    """Algorithm 1. ``embedder`` is its VAlloc; ``gamma`` the profiling relax index γ.
+    """Algorithm 1. ``embedder`` is its VAlloc; ``gamma`` the profiling relax
+    index γ.
 
-    ``reshaping`` narrows it to DCloud-TS (sliding alone) or DCloud-BS (scaling alone).
+    ``reshaping`` narrows it to DCloud-TS (sliding alone) or DCloud-BS (scaling
+    alone).
     """
 
     def __init__(
@@ -99,7 +135,9 @@ class DCloud:
         name: str = "dcloud",
     ) -> None:
         if not 0.0 <= gamma <= 1.0:
-            raise ValueError(f"the profiling relax index lies between 0 and 1, not at {gamma:g}")
+            raise ValueError(
+                f"the profiling relax index lies between 0 and 1, not at {gamma:g}"
+            )
         self.name = name
         self._embedder = embedder
         self._gamma = gamma
@@ -113,7 +151,9 @@ class DCloud:
         if is_service(job):
             return self._serve(view, job)
         if job.deadline_s is not None and job.deadline_s < job.duration_s:
-            return [Reject(job.id, "its deadline is shorter than its own duration")]
+            return [
+                Reject(job.id, "its deadline is shorter than its own duration")
+            ]
         choice = self.choose(view, job)
         if choice is None:
             return [Reject(job.id, self._why_not(view, job))]
@@ -124,12 +164,16 @@ class DCloud:
         return job_price(job, ran_s, discounts=True)
 
     def choose(self, view: View, job: JobRequest) -> Choice | None:
-        """The point of the grid that raises U least; the first of equals; None: no point fits."""
+        """The point of the grid that raises U least; the first of equals; None:
+        no point fits.
+        """
         search = self._search_in(view.datacentre)
         return search.best(view.ledger, view.now_s, job.n_vms, self.grid(job))
 
     def grid(self, job: JobRequest) -> list[list[Shape]]:
-        """The points that are tried, by starting time. Without a deadline there is no room."""
+        """The points that are tried, by starting time. Without a deadline there
+        is no room.
+        """
         deadline_s = job.deadline_s
         if deadline_s is None:
             deadline_s = (1.0 + self._gamma) * job.duration_s
@@ -139,18 +183,26 @@ class DCloud:
     # -- inside -----------------------------------------------------------------------------
 
     def _serve(self, view: View, job: JobRequest) -> list[Action]:
-        """A user-facing service: now, at b, until it ends by itself (Section VI)."""
+        """A user-facing service: now, at b, until it ends by itself (Section
+        VI).
+        """
         free = view.residual(view.now_s, None)
-        answer = self._embedder.embed(view.datacentre, free, job.n_vms, job.bandwidth_bps)
+        answer = self._embedder.embed(
+            view.datacentre, free, job.n_vms, job.bandwidth_bps
+        )
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, job.bandwidth_bps)]
 
     def _why_not(self, view: View, job: JobRequest) -> str:
         grid = self.grid(job)
-        answer = place(view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0])
+        answer = place(
+            view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0]
+        )
         others = sum(len(row) for row in grid) - 1
-        reason = answer.reason if isinstance(answer, Refusal) else "it fits nowhere"
+        reason = (
+            answer.reason if isinstance(answer, Refusal) else "it fits nowhere"
+        )
         if not others:
             return reason
         return f"{reason}; nor does it fit at {others} later starts and smaller bandwidths"
@@ -166,13 +218,24 @@ def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
     start_s = now_s + shape.delay_s
     end_s = start_s + shape.duration_s
     if start_s <= now_s:
-        return Start(job.id, choice.placement, shape.rate_bps, end_s, kill_at_end=True)
-    return Reserve(job.id, choice.placement, shape.rate_bps, start_s, end_s, kill_at_end=True)
+        return Start(
+            job.id, choice.placement, shape.rate_bps, end_s, kill_at_end=True
+        )
+    return Reserve(
+        job.id,
+        choice.placement,
+        shape.rate_bps,
+        start_s,
+        end_s,
+        kill_at_end=True,
+    )
 
 
 @dataclass(frozen=True)
 class DCloudParameters:
-    gamma: float = parameter(GAMMA, "profiling relax index γ", unit="share", limits=(0.0, 1.0))
+    gamma: float = parameter(
+        GAMMA, "profiling relax index γ", unit="share", limits=(0.0, 1.0)
+    )
 
 
 def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
@@ -188,7 +251,17 @@ def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
 
 
 POLICIES = (
-    _kind("dcloud", "DCloud: slides jobs in time and scales their bandwidth", Reshaping()),
-    _kind("dcloud-ts", "DCloud with time sliding alone", Reshaping(scales=False)),
-    _kind("dcloud-bs", "DCloud with bandwidth scaling alone", Reshaping(slides=False)),
+    _kind(
+        "dcloud",
+        "DCloud: slides jobs in time and scales their bandwidth",
+        Reshaping(),
+    ),
+    _kind(
+        "dcloud-ts", "DCloud with time sliding alone", Reshaping(scales=False)
+    ),
+    _kind(
+        "dcloud-bs",
+        "DCloud with bandwidth scaling alone",
+        Reshaping(slides=False),
+    ),
 )

@@ -1,8 +1,10 @@
-"""The search of DCloud's Algorithm 1: where a job fits on the grid, and what each place does to U.
+"""The search of DCloud's Algorithm 1: where a job fits on the grid, and what
+each place does to U.
 
-On any data centre with any embedder: a residual, an embedding and a difference of U for every
-point. On a single tree with Oktopus, the same decisions by loops that make neither residuals nor
-placements for each point (a test compares them): 5 ms instead of 130 at 8,000 servers.
+On any data centre with any embedder: a residual, an embedding and a difference
+of U for every point. On a single tree with Oktopus, the same decisions by loops
+that make neither residuals nor placements for each point (a test compares
+them): 5 ms instead of 130 at 8,000 servers.
 """
 
 from __future__ import annotations
@@ -32,12 +34,16 @@ from testbed.schedulers.dru import (
 from topologies.datacentre import DataCentre, IntArray
 
 STEPS_PER_SERVER = 20
-"""Steps of a loop in Python for each server and starting time, for :class:`LazyLoop`."""
+"""Steps of a loop in Python for each server and starting time, for
+:class:`LazyLoop`.
+"""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One point of the grid: start ``delay_s`` (t') after submission, at b' for p'."""
+    """One point of the grid: start ``delay_s`` (t') after submission, at b' for
+    p'.
+    """
 
     delay_s: float
     rate_bps: int
@@ -49,7 +55,9 @@ Rows = Sequence[Sequence[Shape]]
 
 @dataclass(frozen=True)
 class Choice:
-    """A point of the grid at which the job fits, and the increase of U there, by level."""
+    """A point of the grid at which the job fits, and the increase of U there,
+    by level.
+    """
 
     shape: Shape
     placement: Placement
@@ -59,7 +67,9 @@ class Choice:
 def place(
     ledger: Ledger, embedder: Embedder, now_s: float, n_vms: int, shape: Shape
 ) -> Placement | Refusal:
-    """Place of Algorithm 1: embed in the least that is free while the job would run."""
+    """Place of Algorithm 1: embed in the least that is free while the job would
+    run.
+    """
     start_s = now_s + shape.delay_s
     free = ledger.residual(start_s, start_s + shape.duration_s)
     return embedder.embed(ledger.datacentre, free, n_vms, shape.rate_bps)
@@ -73,15 +83,23 @@ class Search:
         self._utilisation = Utilisation(datacentre)
         self._embedder = embedder
 
-    def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
-        """The point that raises U least; the first of equals in the grid's order; None: none."""
+    def best(
+        self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
+    ) -> Choice | None:
+        """The point that raises U least; the first of equals in the grid's
+        order; None: none.
+        """
         placed: list[tuple[Shape, Placement]] = []
         for row in grid:
             # A row's points start together and end one after another.
             start_s = now_s + row[0].delay_s
-            windows = ledger.residuals(start_s, [start_s + shape.duration_s for shape in row])
+            windows = ledger.residuals(
+                start_s, [start_s + shape.duration_s for shape in row]
+            )
             for shape, free in zip(row, windows, strict=True):
-                answer = self._embedder.embed(self.datacentre, free, n_vms, shape.rate_bps)
+                answer = self._embedder.embed(
+                    self.datacentre, free, n_vms, shape.rate_bps
+                )
                 if isinstance(answer, Placement):
                     placed.append((shape, answer))
         ledger.timeline.seek(now_s)
@@ -96,7 +114,11 @@ class Search:
         ]
         raised = increases(self._utilisation, ledger.timeline, candidates)
         at = _least(raised)
-        return None if at is None else Choice(*placed[at], tuple(raised[at].tolist()))
+        return (
+            None
+            if at is None
+            else Choice(*placed[at], tuple(raised[at].tolist()))
+        )
 
 
 def _least(raised: FloatArray) -> int | None:
@@ -122,8 +144,12 @@ class TreeSearch(Search):
     def _tree(self) -> TreeArrays:
         return tree_arrays(self.datacentre)
 
-    def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
-        if ledger.has_lost:  # which the timeline's record, that the loops read, does not know
+    def best(
+        self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
+    ) -> Choice | None:
+        if (
+            ledger.has_lost
+        ):  # which the timeline's record, that the loops read, does not know
             return super().best(ledger, now_s, n_vms, grid)
         shapes = [shape for row in grid for shape in row]
         points = _grid(now_s, grid, shapes)
@@ -144,8 +170,12 @@ class TreeSearch(Search):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
                 lo = int(offset[k])
-                servers[lo : lo + width[k]] = [server for server, _ in answer.vms_on]
-                counts[lo : lo + width[k]] = [count for _, count in answer.vms_on]
+                servers[lo : lo + width[k]] = [
+                    server for server, _ in answer.vms_on
+                ]
+                counts[lo : lo + width[k]] = [
+                    count for _, count in answer.vms_on
+                ]
         found = np.flatnonzero(width)
         if not len(found):
             return None
@@ -169,7 +199,9 @@ class TreeSearch(Search):
 
     def _placement(self, servers: IntArray, counts: IntArray) -> Placement:
         order = np.argsort(servers, kind="stable")
-        pairs = zip(servers[order].tolist(), counts[order].tolist(), strict=True)
+        pairs = zip(
+            servers[order].tolist(), counts[order].tolist(), strict=True
+        )
         return Placement(self.datacentre.trees[0].root, tuple(pairs))
 
 
@@ -186,7 +218,7 @@ def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
     )
 
 
-# -- Oktopus' greedy at all points, compiled ----------------------------------------------------
+# -- Oktopus' greedy at all points, compiled -----------------------------------
 #
 # Points with the same start follow one another: each window prolongs the one before and each
 # bandwidth is smaller. So one sweep over the changes serves them all, resuming where the last
@@ -194,18 +226,22 @@ def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
 # free there has shrunk, or if its uplink held the count down before.
 
 NOWHERE, PLACED, UNSOUND = 0, 1, 2
-"""The states of a point. UNSOUND: the greedy over-commits a link, and needs Oktopus' repair."""
+"""The states of a point. UNSOUND: the greedy over-commits a link, and needs
+Oktopus' repair.
+"""
 
 ANY = 1 << 62
 """The free rate of a link that is not there."""
 
 
 class TreeArrays(NamedTuple):
-    """A data centre that is one tree, as the flat arrays that the compiled loop takes.
+    """A data centre that is one tree, as the flat arrays that the compiled loop
+    takes.
 
-    Per node its ``parent`` and ``uplink``, the object above it (-1: none). Children of v by id are
-    ``child[child_start[v] : child_start[v + 1]]``, those that are switches from ``switch_start[v]``
-    on. ``switches`` are all of them, by level and id. ``lower`` is the lower end of every link.
+    Per node its ``parent`` and ``uplink``, the object above it (-1: none).
+    Children of v by id are ``child[child_start[v] : child_start[v + 1]]``,
+    those that are switches from ``switch_start[v]`` on. ``switches`` are all of
+    them, by level and id. ``lower`` is the lower end of every link.
     """
 
     n_servers: int
@@ -238,7 +274,8 @@ def tree_arrays(dc: DataCentre) -> TreeArrays:
 
 
 class Grid(NamedTuple):
-    """Points ``row[i] .. row[i + 1] - 1`` start at ``begin[i]``, with falling rates.
+    """Points ``row[i] .. row[i + 1] - 1`` start at ``begin[i]``, with falling
+    rates.
 
     Per point its ``rate`` and its ``end``.
     """
@@ -252,9 +289,10 @@ class Grid(NamedTuple):
 class Counts(NamedTuple):
     """Counts of VMs that nodes may take, kept from point to point.
 
-    ``most`` per node, ``servers_sum`` its sum over the servers below each switch. ``held_down``
-    lists, from 1 on and after its length, the servers whose uplink holds them down; ``shrunk``
-    likewise those with less free than at the last point. ``seen`` tells what is listed already.
+    ``most`` per node, ``servers_sum`` its sum over the servers below each
+    switch. ``held_down`` lists, from 1 on and after its length, the servers
+    whose uplink holds them down; ``shrunk`` likewise those with less free than
+    at the last point. ``seen`` tells what is listed already.
     """
 
     most: IntArray
@@ -270,9 +308,9 @@ def place_loop(
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # fmt: skip
     """Places ``job``: n VMs, on at most so many servers.
 
-    ``free`` is what is free at the cursor, ``changes`` the range after it. Returns per point its
-    status and how many servers it uses; and, point k from k times ``job[1]`` on, which servers and
-    how many VMs there.
+    ``free`` is what is free at the cursor, ``changes`` the range after it.
+    Returns per point its status and how many servers it uses; and, point k from
+    k times ``job[1]`` on, which servers and how many VMs there.
     """
     n_vms, room = job
     n_points = len(grid.rate)
@@ -318,7 +356,8 @@ def _apply(
     tree: TreeArrays, record: Record, k: int, now_and_least: tuple[IntArray, IntArray],
     counts: Counts, mark: int,
 ) -> None:  # fmt: skip
-    """One change of the timeline; the second array keeps the minima of the first.
+    """One change of the timeline; the second array keeps the minima of the
+    first.
 
     Unless ``mark`` is -1, servers with a new minimum are listed as shrunk.
     """
@@ -347,15 +386,26 @@ def _apply(
     shrunk[0] = listed
 
 
-def _count_all(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
+def _count_all(
+    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts
+) -> None:
     """Every server's count, from scratch."""
-    most, servers_sum, held_down = counts.most, counts.servers_sum, counts.held_down
+    most, servers_sum, held_down = (
+        counts.most,
+        counts.servers_sum,
+        counts.held_down,
+    )
     parent, uplink = tree.parent, tree.uplink
     servers_sum[:] = 0
     held = 0
     for server in range(tree.n_servers):
         slots = min(low[server], n_vms)
-        count = _fitting(slots, low[uplink[server]] if uplink[server] >= 0 else ANY, n_vms, rate)
+        count = _fitting(
+            slots,
+            low[uplink[server]] if uplink[server] >= 0 else ANY,
+            n_vms,
+            rate,
+        )
         most[server] = count
         if parent[server] >= 0:
             servers_sum[parent[server]] += count
@@ -365,8 +415,12 @@ def _count_all(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: C
     held_down[0] = held
 
 
-def _count_again(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
-    """The counts that may have changed: at servers held down before, and at shrunk ones."""
+def _count_again(
+    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts
+) -> None:
+    """The counts that may have changed: at servers held down before, and at
+    shrunk ones.
+    """
     most, servers_sum = counts.most, counts.servers_sum
     held_down, shrunk = counts.held_down, counts.shrunk
     parent, uplink = tree.parent, tree.uplink
@@ -376,7 +430,12 @@ def _count_again(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts:
         slots = min(low[server], n_vms)
         if k > before and most[server] < slots:
             continue  # held down before: counted anew already, and listed if it still is
-        count = _fitting(slots, low[uplink[server]] if uplink[server] >= 0 else ANY, n_vms, rate)
+        count = _fitting(
+            slots,
+            low[uplink[server]] if uplink[server] >= 0 else ANY,
+            n_vms,
+            rate,
+        )
         if parent[server] >= 0:
             servers_sum[parent[server]] += count - most[server]
         most[server] = count
@@ -387,9 +446,11 @@ def _count_again(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts:
 
 
 def _fitting(count: int, free: int, n_vms: int, rate: int) -> int:
-    """The largest count, up to ``count``, that an uplink with ``free`` bit/s lets through.
+    """The largest count, up to ``count``, that an uplink with ``free`` bit/s
+    lets through.
 
-    Where ``count`` itself does not pass, no count of at least N - a does: a = free // rate is it.
+    Where ``count`` itself does not pass, no count of at least N - a does: a =
+    free // rate is it.
     """
     if min(count, n_vms - count) * rate <= free:
         return count
@@ -413,7 +474,9 @@ def _place(
         for e in range(switch_start[switch], child_start[switch + 1]):
             total += most[child[e]]
         if total >= n_vms:
-            return _deal(tree, low, n_vms, rate, most, queue, servers, amounts, switch)
+            return _deal(
+                tree, low, n_vms, rate, most, queue, servers, amounts, switch
+            )
         free = low[uplink[switch]] if uplink[switch] >= 0 else ANY
         most[switch] = _fitting(total, free, n_vms, rate)
     return NOWHERE, 0

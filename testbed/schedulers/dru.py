@@ -1,17 +1,21 @@
-"""Dominant resource utilisation, DRU (DCloud, Section III.C): how hard the next request will be.
+"""Dominant resource utilisation, DRU (DCloud, Section III.C): how hard the next
+request will be.
 
-At an instant a server's DRU is the larger of its slots' and its uplink's utilisation (Eq. 2), a
-switch's the larger of its children's mean and its uplink's (Eq. 3: first the maximum, then the
-integral); a node's DRU is its integral over time (Eq. 4). The network's is the tuple of sums over
-the nodes of each level below the core, highest level first, compared lexicographically.
+At an instant a server's DRU is the larger of its slots' and its uplink's
+utilisation (Eq. 2), a switch's the larger of its children's mean and its
+uplink's (Eq. 3: first the maximum, then the integral); a node's DRU is its
+integral over time (Eq. 4). The network's is the tuple of sums over the nodes of
+each level below the core, highest level first, compared lexicographically.
 
-Where a node has several uplinks (fat-trees; the paper has trees alone) they count as one of their
-total capacity, and a switch is among the parents' children of every one.
+Where a node has several uplinks (fat-trees; the paper has trees alone) they
+count as one of their total capacity, and a switch is among the parents'
+children of every one.
 
-Admitting a job changes the DRU only at the nodes above and with its VMs, and only while it holds
-them. Its differences are summed from lists of pieces: for every node that a candidate touches, the
-intervals in which its state stays the same. A switch's pieces end wherever one of its children's
-does, so a child's difference covers whole pieces of its parents.
+Admitting a job changes the DRU only at the nodes above and with its VMs, and
+only while it holds them. Its differences are summed from lists of pieces: for
+every node that a candidate touches, the intervals in which its state stays the
+same. A switch's pieces end wherever one of its children's does, so a child's
+difference covers whole pieces of its parents.
 """
 
 from __future__ import annotations
@@ -38,18 +42,22 @@ RELATIVE_TOLERANCE = 1e-9
 _NOTHING = 1e-12
 
 STEPS_PER_NODE = 20
-"""Steps of a loop in Python for each node and candidate's start, for :class:`LazyLoop`."""
+"""Steps of a loop in Python for each node and candidate's start, for
+:class:`LazyLoop`.
+"""
 
 
 class Nodes(NamedTuple):
     """A data centre as the flat arrays that compiled loops take.
 
-    Per node: ``level``, ``component`` of U it counts in (-1: none, as for roots), ``parent[t]`` in
-    tree t (-1: none), and its parents in all trees, ``above[above_start[v] : above_start[v + 1]]``.
-    ``per_inner`` is 1 over a server's slots or a switch's children, ``per_uplink`` 1 over the
-    capacity of the uplinks (0: none): multiplying by them gives utilisations.
+    Per node: ``level``, ``component`` of U it counts in (-1: none, as for
+    roots), ``parent[t]`` in tree t (-1: none), and its parents in all trees,
+    ``above[above_start[v] : above_start[v + 1]]``. ``per_inner`` is 1 over a
+    server's slots or a switch's children, ``per_uplink`` 1 over the capacity of
+    the uplinks (0: none): multiplying by them gives utilisations.
 
-    ``switches`` are all of them, by level and id. ``lower`` is the lower end of every link.
+    ``switches`` are all of them, by level and id. ``lower`` is the lower end of
+    every link.
     """
 
     n_servers: int
@@ -76,14 +84,18 @@ class Utilisation:
 
     @cached_property
     def slots(self) -> FloatArray:
-        """Slots per server; 1 where there are none, so that their utilisation is 0."""
+        """Slots per server; 1 where there are none, so that their utilisation
+        is 0.
+        """
         return np.maximum(self.datacentre.slots, 1).astype(np.float64)
 
     @cached_property
     def uplink_bps(self) -> FloatArray:
         """Capacity of each node's uplinks together, infinite where it has none."""
         dc = self.datacentre
-        total = np.bincount(dc.link_lower, dc.link_capacity_bps, minlength=dc.n_nodes)
+        total = np.bincount(
+            dc.link_lower, dc.link_capacity_bps, minlength=dc.n_nodes
+        )
         return np.where(total > 0, total, np.inf)
 
     @cached_property
@@ -93,12 +105,16 @@ class Utilisation:
         below = np.zeros(dc.n_nodes, dtype=np.bool_)
         for tree in dc.trees:
             below |= tree.parent >= 0
-        groups = [np.flatnonzero(below & (dc.level == h)) for h in range(dc.n_levels)]
+        groups = [
+            np.flatnonzero(below & (dc.level == h)) for h in range(dc.n_levels)
+        ]
         return tuple(group for group in reversed(groups) if len(group))
 
     @cached_property
     def component(self) -> IntArray:
-        """For every node which of :attr:`levels` it is counted in, -1 for roots."""
+        """For every node which of :attr:`levels` it is counted in, -1 for
+        roots.
+        """
         found = np.full(self.datacentre.n_nodes, -1, dtype=np.int64)
         for k, group in enumerate(self.levels):
             found[group] = k
@@ -114,7 +130,9 @@ class Utilisation:
             inner[layer.switch_index] = np.diff(layer.start)
         switches = np.concatenate([layer.switches for layer in dc.layers])
         child = np.concatenate([layer.child for layer in dc.layers])
-        above = np.concatenate([layer.switches[layer.owner] for layer in dc.layers])
+        above = np.concatenate(
+            [layer.switches[layer.owner] for layer in dc.layers]
+        )
         n_above = np.bincount(child, minlength=dc.n_nodes)
         return Nodes(
             n_servers=dc.n_servers,
@@ -145,7 +163,8 @@ class Candidate:
 
 
 def less(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Compares U ``a`` with ``b``: true where smaller, lexicographically, up to the tolerance.
+    """Compares U ``a`` with ``b``: true where smaller, lexicographically, up to
+    the tolerance.
 
     What is nothing beside the largest component is equal to 0.
     """
@@ -157,7 +176,9 @@ def less(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def increases(
-    utilisation: Utilisation, timeline: Timeline, candidates: Sequence[Candidate]
+    utilisation: Utilisation,
+    timeline: Timeline,
+    candidates: Sequence[Candidate],
 ) -> FloatArray:
     """By how much each candidate would raise U: shape (candidates, levels).
 
@@ -183,10 +204,14 @@ def increases(
     return increases_of(utilisation, timeline, points)
 
 
-def increases_of(utilisation: Utilisation, timeline: Timeline, points: Points) -> FloatArray:
+def increases_of(
+    utilisation: Utilisation, timeline: Timeline, points: Points
+) -> FloatArray:
     """:func:`increases` of candidates that are arrays already."""
     changes = timeline.upcoming(float(points.end.max()))
-    steps = STEPS_PER_NODE * (utilisation.datacentre.n_nodes + len(points.servers))
+    steps = STEPS_PER_NODE * (
+        utilisation.datacentre.n_nodes + len(points.servers)
+    )
     raised: FloatArray = INCREASES(
         steps,
         utilisation.nodes,
@@ -199,14 +224,15 @@ def increases_of(utilisation: Utilisation, timeline: Timeline, points: Points) -
     return raised
 
 
-# -- the loop, number by number ------------------------------------------------------------------
+# -- the loop, number by number ------------------------------------------------
 
 
 class Pieces(NamedTuple):
-    """Node v's pieces are ``first[v] .. first[v + 1] - 1``, in time order, the last one for ever.
+    """Node v's pieces are ``first[v] .. first[v + 1] - 1``, in time order, the
+    last one for ever.
 
-    ``inner`` is the slots used of a server, the sum of the children's DRU of a switch; ``carried``
-    the bit/s on its uplink.
+    ``inner`` is the slots used of a server, the sum of the children's DRU of a
+    switch; ``carried`` the bit/s on its uplink.
     """
 
     first: IntArray
@@ -226,7 +252,8 @@ class _Log(NamedTuple):
 
 
 class _Dirty(NamedTuple):
-    """Nodes that changed in one group of changes: ``listed`` by level, ``length`` of each list.
+    """Nodes that changed in one group of changes: ``listed`` by level,
+    ``length`` of each list.
 
     ``stamp`` is the last group in which a node was listed.
     """
@@ -237,9 +264,11 @@ class _Dirty(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Candidates: point k takes ``counts`` on ``servers``, ``width[k]`` long from ``offset[k]``.
+    """Candidates: point k takes ``counts`` on ``servers``, ``width[k]`` long
+    from ``offset[k]``.
 
-    ``tree[k]`` is the number of the tree that it is pinned to, of those of the data centre.
+    ``tree[k]`` is the number of the tree that it is pinned to, of those of the
+    data centre.
     """
 
     tree: IntArray
@@ -274,7 +303,9 @@ def increases_loop(
 
 
 def _touched(nodes: Nodes, points: Points) -> IntArray:
-    """1 for the servers that any point uses and for all above them, roots left out."""
+    """1 for the servers that any point uses and for all above them, roots left
+    out.
+    """
     needed = np.zeros(len(nodes.level), dtype=np.int64)
     for point in range(len(points.offset)):
         lo = points.offset[point]
@@ -282,11 +313,15 @@ def _touched(nodes: Nodes, points: Points) -> IntArray:
             server = points.servers[k]
             if needed[server] == 0 and nodes.component[server] >= 0:
                 needed[server] = 1
-                for e in range(nodes.above_start[server], nodes.above_start[server + 1]):
+                for e in range(
+                    nodes.above_start[server], nodes.above_start[server + 1]
+                ):
                     needed[nodes.above[e]] = 1
     for switch in nodes.switches:
         if needed[switch]:
-            for e in range(nodes.above_start[switch], nodes.above_start[switch + 1]):
+            for e in range(
+                nodes.above_start[switch], nodes.above_start[switch + 1]
+            ):
                 needed[nodes.above[e]] = 1
     for node in range(len(needed)):
         if nodes.component[node] < 0:
@@ -298,7 +333,9 @@ def _pieces(
     nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
     needed: IntArray,
 ) -> Pieces:  # fmt: skip
-    """One sweep over the changes, noting the new state of every needed node that changes."""
+    """One sweep over the changes, noting the new state of every needed node
+    that changes.
+    """
     n_nodes = len(nodes.level)
     above_start, parents = nodes.above_start, nodes.above
     per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
@@ -326,7 +363,10 @@ def _pieces(
                 node = listed[level, j]
                 if needed[node]:
                     _note(log, time, node, inner[node], carried[node])
-                new = max(inner[node] * per_inner[node], carried[node] * per_uplink[node])
+                new = max(
+                    inner[node] * per_inner[node],
+                    carried[node] * per_uplink[node],
+                )
                 for e in range(above_start[node], above_start[node + 1]):
                     above = parents[e]
                     inner[above] += new - dru[node]
@@ -341,7 +381,9 @@ def _pieces(
 
 
 def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
-    """1 for touched nodes and all below them: only these can matter to what is touched."""
+    """1 for touched nodes and all below them: only these can matter to what is
+    touched.
+    """
     matters, switches = needed.copy(), nodes.switches
     above_start, above = nodes.above_start, nodes.above
     for k in range(len(switches) - 1, -1, -1):
@@ -354,7 +396,9 @@ def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
     return matters
 
 
-def _log(nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArray) -> _Log:
+def _log(
+    nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArray
+) -> _Log:
     """Room for as many notes as there can be."""
     most, widest, step = int(needed.sum()), 1, 1
     for _ in range(nodes.n_levels - 1):
@@ -368,28 +412,51 @@ def _log(nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArra
     )  # fmt: skip
 
 
-def _note(log: _Log, time: float, node: int, inner: float, carried: float) -> None:
+def _note(
+    log: _Log, time: float, node: int, inner: float, carried: float
+) -> None:
     n = log.n[0]
-    log.time[n], log.node[n], log.inner[n], log.carried[n] = time, node, inner, carried
+    log.time[n], log.node[n], log.inner[n], log.carried[n] = (
+        time,
+        node,
+        inner,
+        carried,
+    )
     log.n[0] = n + 1
 
 
-def _state(nodes: Nodes, free: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _state(
+    nodes: Nodes, free: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """State and DRU of every node at the cursor."""
     n_nodes = len(nodes.level)
-    inner, carried, dru = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes)
+    inner, carried, dru = (
+        np.zeros(n_nodes),
+        np.zeros(n_nodes),
+        np.zeros(n_nodes),
+    )
     for link in range(len(nodes.lower)):
         here = nodes.n_servers + link
         carried[nodes.lower[link]] += nodes.capacity[here] - free[here]
-    above_start, above, capacity = nodes.above_start, nodes.above, nodes.capacity
+    above_start, above, capacity = (
+        nodes.above_start,
+        nodes.above,
+        nodes.capacity,
+    )
     per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
     for server in range(nodes.n_servers):
         inner[server] = capacity[server] - free[server]
-        dru[server] = max(inner[server] * per_inner[server], carried[server] * per_uplink[server])
+        dru[server] = max(
+            inner[server] * per_inner[server],
+            carried[server] * per_uplink[server],
+        )
         for e in range(above_start[server], above_start[server + 1]):
             inner[above[e]] += dru[server]
     for switch in nodes.switches:
-        dru[switch] = max(inner[switch] * per_inner[switch], carried[switch] * per_uplink[switch])
+        dru[switch] = max(
+            inner[switch] * per_inner[switch],
+            carried[switch] * per_uplink[switch],
+        )
         for e in range(above_start[switch], above_start[switch + 1]):
             inner[above[e]] += dru[switch]
     return inner, carried, dru
@@ -399,9 +466,16 @@ def _change(
     nodes: Nodes, record: Record, k: int, state: tuple[FloatArray, FloatArray],
     dirty: _Dirty, matters: IntArray, group: int,
 ) -> None:  # fmt: skip
-    """One change of the timeline: the nodes it touches get their new state and become dirty."""
+    """One change of the timeline: the nodes it touches get their new state and
+    become dirty.
+    """
     inner, carried = state
-    objects, amounts, lower, level = record.objects, record.amounts, nodes.lower, nodes.level
+    objects, amounts, lower, level = (
+        record.objects,
+        record.amounts,
+        nodes.lower,
+        nodes.level,
+    )
     listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
     sign, n_servers = record.sign[k], nodes.n_servers
     lo = record.start[record.what[k]]
@@ -435,17 +509,22 @@ def _by_node(n_nodes: int, log: _Log) -> Pieces:
     for j in range(n):
         to = where[at_node[j]]
         where[at_node[j]] += 1
-        time[to], inner[to], carried[to] = at_time[j], at_inner[j], at_carried[j]
+        time[to], inner[to], carried[to] = (
+            at_time[j],
+            at_inner[j],
+            at_carried[j],
+        )
     return Pieces(first, time, inner, carried)
 
 
 class _Reach(NamedTuple):
     """Scratch for one point after another.
 
-    ``point`` is the last one that touched a node, ``above`` lists the switches of this one,
-    ``below`` counts its VMs below them in its tree, ``at`` are pieces of a node's parents.
-    ``risen`` is, for the pieces of switches, by how much their children's sum rises. ``below`` and
-    ``risen`` are 0 before and after.
+    ``point`` is the last one that touched a node, ``above`` lists the switches
+    of this one, ``below`` counts its VMs below them in its tree, ``at`` are
+    pieces of a node's parents. ``risen`` is, for the pieces of switches, by how
+    much their children's sum rises. ``below`` and ``risen`` are 0 before and
+    after.
     """
 
     point: IntArray
@@ -456,11 +535,20 @@ class _Reach(NamedTuple):
 
 
 def _increase(
-    nodes: Nodes, pieces: Pieces, points: Points, point: int, reach: _Reach, out: FloatArray
+    nodes: Nodes,
+    pieces: Pieces,
+    points: Points,
+    point: int,
+    reach: _Reach,
+    out: FloatArray,
 ) -> None:
     """One point's differences, from its servers up."""
     lo, hi = points.offset[point], points.offset[point] + points.width[point]
-    above, below, parent = reach.above, reach.below, nodes.parent[points.tree[point]]
+    above, below, parent = (
+        reach.above,
+        reach.below,
+        nodes.parent[points.tree[point]],
+    )
     n_above = 0
     for k in range(lo, hi):
         n_above = _reached(nodes, points.servers[k], point, reach, n_above)
@@ -475,18 +563,36 @@ def _increase(
     for k in range(lo, hi):
         server, count = points.servers[k], points.counts[k]
         _rise(nodes, pieces, points, point, server, count, count, reach, out)
-    # Children stand before their parents: by level, for servers may differ in depth.
+    # Children stand before their parents: by level, for servers may differ in
+    # depth.
     for level in range(1, nodes.n_levels):
         for k in range(n_above):
             if nodes.level[above[k]] == level:
-                _rise(nodes, pieces, points, point, above[k], below[above[k]], 0, reach, out)
+                _rise(
+                    nodes,
+                    pieces,
+                    points,
+                    point,
+                    above[k],
+                    below[above[k]],
+                    0,
+                    reach,
+                    out,
+                )
     for k in range(n_above):
         below[above[k]] = 0
 
 
-def _reached(nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int) -> int:
+def _reached(
+    nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int
+) -> int:
     """Lists a node's parents where they are not yet; how many are listed then."""
-    above, component, last, listed = nodes.above, nodes.component, reach.point, reach.above
+    above, component, last, listed = (
+        nodes.above,
+        nodes.component,
+        reach.point,
+        reach.above,
+    )
     for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
         switch = above[e]
         if component[switch] >= 0 and last[switch] != point:
@@ -500,8 +606,15 @@ def _rise(
     nodes: Nodes, pieces: Pieces, points: Points, point: int, node: int, vms: int,
     slots: int, reach: _Reach, out: FloatArray,
 ) -> None:  # fmt: skip
-    """A node's own differences: summed into ``out``, and passed on to its parents' pieces."""
-    times, inner, carried, risen = pieces.time, pieces.inner, pieces.carried, reach.risen
+    """A node's own differences: summed into ``out``, and passed on to its
+    parents' pieces.
+    """
+    times, inner, carried, risen = (
+        pieces.time,
+        pieces.inner,
+        pieces.carried,
+        reach.risen,
+    )
     per_inner, per_uplink = nodes.per_inner[node], nodes.per_uplink[node]
     begin, end, at = points.begin[point], points.end[point], reach.at
     more = min(vms, points.n_vms[point] - vms) * points.rate[point]
@@ -518,7 +631,9 @@ def _rise(
         old = max(inner[k] * per_inner, carried[k] * per_uplink)
         added = float(slots) if slots > 0 else risen[k]
         risen[k] = 0.0
-        new = max((inner[k] + added) * per_inner, (carried[k] + more) * per_uplink)
+        new = max(
+            (inner[k] + added) * per_inner, (carried[k] + more) * per_uplink
+        )
         total += (new - old) * (until - max(times[k], begin))
         for e in range(first_up, last_up):
             # Roots count for nothing and have no pieces.

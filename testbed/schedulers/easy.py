@@ -1,9 +1,11 @@
-"""EASY backfilling: first come, first served, and a job that does not delay the first may jump.
+"""EASY backfilling: first come, first served, and a job that does not delay the
+first may jump.
 
-The first in the queue has a reservation at its *shadow time*: when, by the stated running times,
-enough nodes will be free. A later job starts at once if it fits and either ends by the shadow time
-or needs no more than the *extra* nodes that the first leaves then (Lifka; Mu'alem and Feitelson,
-Section 2.2). An arrival that does not fit costs O(1), anything else O(waiting + running).
+The first in the queue has a reservation at its *shadow time*: when, by the
+stated running times, enough nodes will be free. A later job starts at once if
+it fits and either ends by the shadow time or needs no more than the *extra*
+nodes that the first leaves then (Lifka; Mu'alem and Feitelson, Section 2.2). An
+arrival that does not fit costs O(1), anything else O(waiting + running).
 """
 
 from __future__ import annotations
@@ -17,22 +19,29 @@ from testbed.schedulers.queues import Entry, NodeQueue
 
 CLAIMS_WITH: dict[str, tuple[Claim, ...]] = {
     "accurate": ("head-not-delayed", "no-preemption", "no-starvation"),
-    # Jobs that run longer than was stated may keep the first waiting again and again.
+    # Jobs that run longer than was stated may keep the first waiting again and
+    # again.
     "user": ("head-not-delayed-by-user-estimates", "no-preemption"),
 }
 
 
 @dataclass(frozen=True)
 class EasyParameters:
-    estimates: str = parameter("accurate", "running times to plan with", choices=tuple(CLAIMS_WITH))
+    estimates: str = parameter(
+        "accurate", "running times to plan with", choices=tuple(CLAIMS_WITH)
+    )
 
 
 class Easy(NodeQueue):
-    """``estimates``: what is planned with, ``accurate`` running times or what a ``user`` stated."""
+    """``estimates``: what is planned with, ``accurate`` running times or what a
+    ``user`` stated.
+    """
 
     def __init__(self, estimates: str = "accurate") -> None:
         if estimates not in CLAIMS_WITH:
-            raise ValueError(f"estimates are one of {', '.join(CLAIMS_WITH)}, not {estimates!r}")
+            raise ValueError(
+                f"estimates are one of {', '.join(CLAIMS_WITH)}, not {estimates!r}"
+            )
         super().__init__("easy")
         self._stated = estimates == "user"
 
@@ -41,7 +50,8 @@ class Easy(NodeQueue):
         planned_s = job.stated_s if self._stated else job.duration_s
         entry = (n, planned_s, job.bandwidth_bps, job.id)
         first, fits = not self.queue, n <= len(nodes.free)
-        # The shadow moves with the time while somebody runs longer than planned.
+        # The shadow moves with the time while somebody runs longer than
+        # planned.
         moves = first or nodes.holders[0][0] < now_s
         if fits and (first if moves else nodes.admits(n, now_s + planned_s)):
             return [self._start(now_s, entry)]
@@ -59,14 +69,20 @@ class Easy(NodeQueue):
             nodes.reserve(queue[0][0], now_s)
             if nodes.free:
                 self._jump(now_s, len(nodes.free), out)
-            if view.listening and self.is_news((queue[0][3], nodes.shadow.at_s)):
+            if view.listening and self.is_news(
+                (queue[0][3], nodes.shadow.at_s)
+            ):
                 out.append(self._waits(queue[0]))
         return out
 
     def _jump(self, now_s: float, free: int, out: list[Action]) -> None:
-        """Starts the jobs that fit and do not delay the first, in order of arrival."""
+        """Starts the jobs that fit and do not delay the first, in order of
+        arrival.
+        """
         for entry in self.queue[1:]:
-            if entry[0] <= free and self.nodes.admits(entry[0], now_s + entry[1]):
+            if entry[0] <= free and self.nodes.admits(
+                entry[0], now_s + entry[1]
+            ):
                 self.queue.remove(entry)
                 out.append(self._start(now_s, entry))
                 free -= entry[0]
@@ -75,14 +91,24 @@ class Easy(NodeQueue):
 
     def _start(self, now_s: float, entry: Entry) -> Start:
         n, planned_s, rate_bps, job_id = entry
-        return Start(job_id, self.nodes.place(job_id, n, now_s + planned_s), rate_bps)
+        return Start(
+            job_id, self.nodes.place(job_id, n, now_s + planned_s), rate_bps
+        )
 
     def _waits(self, entry: Entry) -> Wait:
-        (n, planned_s, _, job_id), first, free = entry, self.queue[0], len(self.nodes.free)
+        (n, planned_s, _, job_id), first, free = (
+            entry,
+            self.queue[0],
+            len(self.nodes.free),
+        )
         reason, shadow = f"{n} nodes asked, {free} free", self.nodes.shadow
         if entry is first:
-            behind = tuple(run[3] for run in self.nodes.holders if run[0] <= shadow.limit_s)
-            return Wait(job_id, f"first in the queue: {reason}", behind, shadow.at_s)
+            behind = tuple(
+                run[3] for run in self.nodes.holders if run[0] <= shadow.limit_s
+            )
+            return Wait(
+                job_id, f"first in the queue: {reason}", behind, shadow.at_s
+            )
         if n <= free:
             reason = f"{n} of {free} free nodes asked for {planned_s:g} s: it would delay"
             reason += f" {first[3]}, which has them from {shadow.at_s:g} s"

@@ -1,10 +1,13 @@
-"""EDF, Oktopus in batches and PS-P: JSA's baselines, each job at its fixed demand B̄ or not yet.
+"""EDF, Oktopus in batches and PS-P: JSA's baselines, each job at its fixed
+demand B̄ or not yet.
 
-They "use B̄ as predicted bandwidth demand" (JSA, Section V.A) and meet the same rounds as JSA does:
-whenever something arrives or ends, the jobs that wait are gone through in order and those that fit
-are started. EDF's order is the earliest deadline first; ``oktopus-batch`` embeds virtual clusters
-in order of arrival, and unlike ``vc`` lets those wait that do not fit; PS-P, in the same order,
-asks for slots alone and leaves the network to weighted sharing (FairCloud).
+They "use B̄ as predicted bandwidth demand" (JSA, Section V.A) and meet the same
+rounds as JSA does: whenever something arrives or ends, the jobs that wait are
+gone through in order and those that fit are started. EDF's order is the
+earliest deadline first; ``oktopus-batch`` embeds virtual clusters in order of
+arrival, and unlike ``vc`` lets those wait that do not fit; PS-P, in the same
+order, asks for slots alone and leaves the network to weighted sharing
+(FairCloud).
 """
 
 from __future__ import annotations
@@ -16,20 +19,32 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.schedulers.actions import Action, Reject, Start
 from testbed.schedulers.bl import SlotsAlone
-from testbed.schedulers.jsa import Candidate, Options, Room, Rounds, least_option, why_late
+from testbed.schedulers.jsa import (
+    Candidate,
+    Options,
+    Room,
+    Rounds,
+    least_option,
+    why_late,
+)
 from testbed.schedulers.policy import Claim, PolicyKind, SharingModel, parameter
 from testbed.schedulers.queues import SortKey, by_arrival
 
 COMPLETE = ("exact", "oktopus", "vmplace", SlotsAlone.name)
-"""Embedders that find a placement whenever there is one (decisions 06 and 07)."""
+"""Embedders that find a placement whenever there is one (decisions 06 and 07).
+"""
 
 LATE, QUEUE = ("drop", "run"), ("skip", "block")
 
 
 @dataclass(frozen=True)
 class FixedDemandParameters:
-    late: str = parameter(LATE[0], "what becomes of a job that is too late for B̄", choices=LATE)
-    queue: str = parameter(QUEUE[0], "jobs behind one that does not fit", choices=QUEUE)
+    late: str = parameter(
+        LATE[0], "what becomes of a job that is too late for B̄", choices=LATE
+    )
+    queue: str = parameter(
+        QUEUE[0], "jobs behind one that does not fit", choices=QUEUE
+    )
 
 
 def by_deadline(job: JobRequest) -> float:
@@ -38,9 +53,11 @@ def by_deadline(job: JobRequest) -> float:
 
 
 class FixedDemand(Rounds):
-    """Starts jobs at B̄, in the order of ``rank`` (smallest first, equal ones by arrival).
+    """Starts jobs at B̄, in the order of ``rank`` (smallest first, equal ones
+    by arrival).
 
-    ``reserves`` False: only slots are asked for, and jobs share the network at rate 0.
+    ``reserves`` False: only slots are asked for, and jobs share the network at
+    rate 0.
     """
 
     def __init__(
@@ -60,12 +77,19 @@ class FixedDemand(Rounds):
     def options(self, job: JobRequest) -> Options:
         return ((job.bandwidth_bps, job.duration_s),)
 
-    def round(self, room: Room, ready: list[Candidate], now_s: float) -> list[Action]:
+    def round(
+        self, room: Room, ready: list[Candidate], now_s: float
+    ) -> list[Action]:
         out: list[Action] = []
         blocked = False
-        for candidate in sorted(ready, key=lambda one: (self._rank(one.job), one.order)):
+        for candidate in sorted(
+            ready, key=lambda one: (self._rank(one.job), one.order)
+        ):
             job = candidate.job
-            if self._given.late == "drop" and least_option(candidate, now_s) is None:
+            if (
+                self._given.late == "drop"
+                and least_option(candidate, now_s) is None
+            ):
                 out.append(Reject(job.id, why_late(candidate, now_s)))
                 continue
             if blocked:
@@ -101,14 +125,20 @@ def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
 
 
 POLICIES = (
-    _embedding("edf", "earliest deadline first, at a fixed bandwidth", by_deadline),
     _embedding(
-        "oktopus-batch", "Oktopus virtual clusters that wait, in order of arrival", by_arrival
+        "edf", "earliest deadline first, at a fixed bandwidth", by_deadline
+    ),
+    _embedding(
+        "oktopus-batch",
+        "Oktopus virtual clusters that wait, in order of arrival",
+        by_arrival,
     ),
     PolicyKind(
         "ps-p",
         "slots in order of arrival, links shared by weights (FairCloud's PS-P)",
-        lambda _, given: FixedDemand("ps-p", SlotsAlone(), by_arrival, given, reserves=False),
+        lambda _, given: FixedDemand(
+            "ps-p", SlotsAlone(), by_arrival, given, reserves=False
+        ),
         FixedDemandParameters,
         sharing=SharingModel("lockstep", "proximate"),
         on_failure=("wait", "kill"),

@@ -1,10 +1,12 @@
-"""JSA: elastic bandwidth reservation for batches of jobs with deadlines and rewards (Shen et al.).
+"""JSA: elastic bandwidth reservation for batches of jobs with deadlines and
+rewards (Shen et al.).
 
-At every instant at which something arrives or ends, the jobs that wait are scheduled anew: the
-paper's t_k, event driven instead of slot by slot. Algorithm 1 has three phases. Lines 5–19 place
-jobs at the least bandwidth that meets their deadlines, lines 21–29 shorten the longest of them
-option by option, lines 31–33 give each the most that fits. Every change is in the residuals, and
-in the job's τ, before the next one is considered.
+At every instant at which something arrives or ends, the jobs that wait are
+scheduled anew: the paper's t_k, event driven instead of slot by slot. Algorithm
+1 has three phases. Lines 5–19 place jobs at the least bandwidth that meets
+their deadlines, lines 21–29 shorten the longest of them option by option, lines
+31–33 give each the most that fits. Every change is in the residuals, and in the
+job's τ, before the next one is considered.
 """
 
 from __future__ import annotations
@@ -23,9 +25,23 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.counts import Counts, refusal
 from testbed.embedding.exact import VMPLACE
-from testbed.embedding.placement import Placement, Residual, empty_residual, is_idle
+from testbed.embedding.placement import (
+    Placement,
+    Residual,
+    empty_residual,
+    is_idle,
+)
 from testbed.reservation.ledger import footprint
-from testbed.schedulers.actions import Action, Ended, PolicyEvent, Reject, Start, Wait, Wake, Woken
+from testbed.schedulers.actions import (
+    Action,
+    Ended,
+    PolicyEvent,
+    Reject,
+    Start,
+    Wait,
+    Wake,
+    Woken,
+)
 from testbed.schedulers.policy import PolicyKind, View
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre, IntArray
@@ -38,7 +54,9 @@ Options: TypeAlias = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A placed hose: ``crossing[k]`` = min(X, N-X) VMs on ``links[k]``, at any rate."""
+    """A placed hose: ``crossing[k]`` = min(X, N-X) VMs on ``links[k]``, at any
+    rate.
+    """
 
     placement: Placement
     links: IntArray
@@ -48,12 +66,18 @@ class Held:
 class Room:
     """Slots and bandwidth that are free, shrinking as jobs are placed.
 
-    ``complete`` says that the embedder places ⟨n, b⟩ whenever that is possible. Feasibility is
-    monotone in n and in b, so what failed once in a round spares it all hoses that ask for no less.
+    ``complete`` says that the embedder places ⟨n, b⟩ whenever that is possible.
+    Feasibility is monotone in n and in b, so what failed once in a round spares
+    it all hoses that ask for no less.
     """
 
     def __init__(
-        self, datacentre: DataCentre, free: Residual, embedder: Embedder, *, complete: bool = True
+        self,
+        datacentre: DataCentre,
+        free: Residual,
+        embedder: Embedder,
+        *,
+        complete: bool = True,
     ) -> None:
         self.datacentre = datacentre
         self.free = Residual(free.free_slots.copy(), free.free_bps.copy())
@@ -69,15 +93,20 @@ class Room:
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""
-        # Hopeless where a hose that asks for no more failed in this round already.
+        # Hopeless where a hose that asks for no more failed in this round
+        # already.
         hopeless = any(n <= n_vms and b <= rate_bps for n, b in self._failed)
         if n_vms > self.free_slots or hopeless:
             return None
-        answer = self._embedder.embed(self.datacentre, self.free, n_vms, rate_bps)
+        answer = self._embedder.embed(
+            self.datacentre, self.free, n_vms, rate_bps
+        )
         if isinstance(answer, Placement):
             return self.book(answer, rate_bps)
         if self.complete:
-            kept = [(n, b) for n, b in self._failed if n < n_vms or b < rate_bps]
+            kept = [
+                (n, b) for n, b in self._failed if n < n_vms or b < rate_bps
+            ]
             self._failed = [*kept, (n_vms, rate_bps)]
         return None
 
@@ -88,7 +117,9 @@ class Room:
         split = int(np.searchsorted(taken.objects, servers))
         self.free.free_slots[taken.objects[:split]] -= taken.amounts[:split]
         self.free_slots -= placement.n_vms
-        held = Held(placement, taken.objects[split:] - servers, taken.amounts[split:])
+        held = Held(
+            placement, taken.objects[split:] - servers, taken.amounts[split:]
+        )
         self.take(held, rate_bps)
         return held
 
@@ -99,10 +130,15 @@ class Room:
         self.free.free_bps[2 * held.links + 1] -= amount
 
     def spare_bps(self, held: Held) -> int | None:
-        """Bandwidth that a placed job could have more, per VM; None: no link bounds it."""
+        """Bandwidth that a placed job could have more, per VM; None: no link
+        bounds it.
+        """
         if not len(held.links):
             return None
-        up, down = self.free.free_bps[2 * held.links], self.free.free_bps[2 * held.links + 1]
+        up, down = (
+            self.free.free_bps[2 * held.links],
+            self.free.free_bps[2 * held.links + 1],
+        )
         return int((np.minimum(up, down) // held.crossing).min())
 
     def fits_when_empty(self, n_vms: int, rate_bps: int) -> bool:
@@ -150,7 +186,8 @@ class Scheduled:
 def by_reward(ready: Iterable[Candidate], now_s: float) -> list[Candidate]:
     """J_ready by reward over the time left, the highest first (line 5).
 
-    Equal ones by the time left, then by arrival: without rewards that is earliest deadline first.
+    Equal ones by the time left, then by arrival: without rewards that is
+    earliest deadline first.
     """
 
     def rank(candidate: Candidate) -> tuple[float, float, int]:
@@ -162,7 +199,9 @@ def by_reward(ready: Iterable[Candidate], now_s: float) -> list[Candidate]:
 
 
 def least_option(candidate: Candidate, now_s: float) -> int | None:
-    """The least bandwidth with τ ≤ d̂, d̂ being what is left until the deadline now (line 7)."""
+    """The least bandwidth with τ ≤ d̂, d̂ being what is left until the deadline
+    now (line 7).
+    """
     due_s = candidate.due_s
     limit_s = due_s - now_s
     if limit_s < math.inf:
@@ -176,9 +215,11 @@ def least_option(candidate: Candidate, now_s: float) -> int | None:
 def admit(
     room: Room, ready: Iterable[Candidate], now_s: float
 ) -> tuple[list[Scheduled], list[Candidate], list[tuple[Candidate, int]]]:
-    """Lines 5–19: each job at the least option that meets its deadline, if there is room.
+    """Lines 5–19: each job at the least option that meets its deadline, if
+    there is room.
 
-    Returns J_run, the jobs that can no longer be on time, and those without a place at a rate.
+    Returns J_run, the jobs that can no longer be on time, and those without a
+    place at a rate.
     """
     run: list[Scheduled] = []
     late: list[Candidate] = []
@@ -198,7 +239,9 @@ def admit(
 
 
 def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
-    """Lines 21–29: the longest job gets its next option, until the longest cannot have it."""
+    """Lines 21–29: the longest job gets its next option, until the longest
+    cannot have it.
+    """
     by_length = [(-job.duration_s, job.candidate.order, job) for job in run]
     heapq.heapify(by_length)
     while by_length:
@@ -216,13 +259,18 @@ def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
 
 
 def raise_all(room: Room, run: Iterable[Scheduled]) -> None:
-    """Lines 31–33: each job, those with most VMs first, gets the highest option that fits."""
-    for job in sorted(run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)):
+    """Lines 31–33: each job, those with most VMs first, gets the highest option
+    that fits.
+    """
+    for job in sorted(
+        run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)
+    ):
         options = job.candidate.options
         spare_bps = room.spare_bps(job.held)
         best = job.option
         while best + 1 < len(options) and (
-            spare_bps is None or options[best + 1][0] - job.rate_bps <= spare_bps
+            spare_bps is None
+            or options[best + 1][0] - job.rate_bps <= spare_bps
         ):
             best += 1
         room.take(job.held, options[best][0] - job.rate_bps)
@@ -240,13 +288,17 @@ def why_late(candidate: Candidate, now_s: float) -> str:
 
 
 class Rounds:
-    """Base of policies that schedule all waiting jobs anew (:meth:`round`), once in an instant.
+    """Base of policies that schedule all waiting jobs anew (:meth:`round`),
+    once in an instant.
 
-    A batch arrives as many jobs at one instant; scheduling it needs all of them. What a policy is
-    woken for comes after the ends and arrivals of that instant.
+    A batch arrives as many jobs at one instant; scheduling it needs all of
+    them. What a policy is woken for comes after the ends and arrivals of that
+    instant.
     """
 
-    def __init__(self, name: str, embedder: Embedder, *, complete: bool = True) -> None:
+    def __init__(
+        self, name: str, embedder: Embedder, *, complete: bool = True
+    ) -> None:
         self.name = name
         self._embedder = embedder
         self._complete = complete
@@ -262,19 +314,26 @@ class Rounds:
             if not ready:
                 return []
             free = view.residual(view.now_s, None)
-            room = Room(view.datacentre, free, self._embedder, complete=self._complete)
+            room = Room(
+                view.datacentre, free, self._embedder, complete=self._complete
+            )
             return self.round(room, ready, view.now_s)
-        if self._asked or (isinstance(event, Ended) and event.more_at_this_time):
+        if self._asked or (
+            isinstance(event, Ended) and event.more_at_this_time
+        ):
             return []
         self._asked = True
         return [Wake(view.now_s)]
 
-    def round(self, room: Room, ready: list[Candidate], now_s: float) -> list[Action]:
+    def round(
+        self, room: Room, ready: list[Candidate], now_s: float
+    ) -> list[Action]:
         """Starts and rejects jobs that are ready, and says why others wait."""
         raise NotImplementedError
 
     def options(self, job: JobRequest) -> Options:
-        """The bandwidths that a job may get, the least first, with its duration at each.
+        """The bandwidths that a job may get, the least first, with its duration
+        at each.
 
         Its profile's; without a profile its own bandwidth is the only one.
         """
@@ -282,11 +341,14 @@ class Rounds:
             return job.demand.profile.options
         return ((job.bandwidth_bps, job.duration_s),)
 
-    def explain(self, room: Room, candidate: Candidate, rate_bps: int) -> list[Action]:
+    def explain(
+        self, room: Room, candidate: Candidate, rate_bps: int
+    ) -> list[Action]:
         """The reason, once, for a job that found no place at a rate.
 
-        A job that the idle data centre has no place for either is rejected: waiting, its deadline
-        drawing nearer, it would ask for more bandwidth and not for less.
+        A job that the idle data centre has no place for either is rejected:
+        waiting, its deadline drawing nearer, it would ask for more bandwidth
+        and not for less.
         """
         job = candidate.job
         if job.id in self._explained and not room.idle:
@@ -295,7 +357,9 @@ class Rounds:
         if room.idle or not room.fits_when_empty(job.n_vms, rate_bps):
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
             what += "" if room.complete else " that this embedder finds"
-            return [Reject(job.id, f"the idle data centre has no place for {what}")]
+            return [
+                Reject(job.id, f"the idle data centre has no place for {what}")
+            ]
         why = refusal(Counts(room.datacentre, room.free, job.n_vms, rate_bps))
         return [Wait(job.id, why.reason)]
 
@@ -309,24 +373,37 @@ class Rounds:
 
 
 class JSA(Rounds):
-    """Algorithm 1. ``speeds_up=False`` leaves out lines 21–33: that is SimpleJSA.
+    """Algorithm 1. ``speeds_up=False`` leaves out lines 21–33: that is
+    SimpleJSA.
 
-    Jobs keep what they got until they end by themselves; nothing that runs is changed.
+    Jobs keep what they got until they end by themselves; nothing that runs is
+    changed.
     """
 
     def __init__(self, name: str = "jsa", *, speeds_up: bool = True) -> None:
         super().__init__(name, VMPLACE)
         self._speeds_up = speeds_up
 
-    def round(self, room: Room, ready: list[Candidate], now_s: float) -> list[Action]:
+    def round(
+        self, room: Room, ready: list[Candidate], now_s: float
+    ) -> list[Action]:
         run, late, waiting = admit(room, ready, now_s)
-        reasons = [self.explain(room, candidate, rate_bps) for candidate, rate_bps in waiting]
+        reasons = [
+            self.explain(room, candidate, rate_bps)
+            for candidate, rate_bps in waiting
+        ]
         if self._speeds_up:
             shorten_longest(room, run)
             raise_all(room, run)
         return [
-            *(Reject(candidate.job.id, why_late(candidate, now_s)) for candidate in late),
-            *(Start(job.candidate.job.id, job.held.placement, job.rate_bps) for job in run),
+            *(
+                Reject(candidate.job.id, why_late(candidate, now_s))
+                for candidate in late
+            ),
+            *(
+                Start(job.candidate.job.id, job.held.placement, job.rate_bps)
+                for job in run
+            ),
             *chain.from_iterable(reasons),
         ]
 
@@ -342,6 +419,14 @@ def _kind(name: str, summary: str, *, speeds_up: bool) -> PolicyKind:
 
 
 POLICIES = (
-    _kind("jsa", "JSA: elastic bandwidth, most reward per time left first", speeds_up=True),
-    _kind("simple-jsa", "JSA at the least bandwidth that meets the deadline", speeds_up=False),
+    _kind(
+        "jsa",
+        "JSA: elastic bandwidth, most reward per time left first",
+        speeds_up=True,
+    ),
+    _kind(
+        "simple-jsa",
+        "JSA at the least bandwidth that meets the deadline",
+        speeds_up=False,
+    ),
 )

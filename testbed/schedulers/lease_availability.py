@@ -1,8 +1,10 @@
-"""The resource availability list of MBFCBS (Section 3.3): one row a host, a column a vector.
+"""The resource availability list of MBFCBS (Section 3.3): one row a host, a
+column a vector.
 
-The paper's indexed B-trees answer both questions in O(log n) for n hosts; here each takes a few
-vector operations over all hosts, as the calendar's do. The paper's preemption list is the
-calendar's (:meth:`~testbed.schedulers.lease_calendar.Calendar.preemptible`).
+The paper's indexed B-trees answer both questions in O(log n) for n hosts; here
+each takes a few vector operations over all hosts, as the calendar's do. The
+paper's preemption list is the calendar's
+(:meth:`~testbed.schedulers.lease_calendar.Calendar.preemptible`).
 """
 
 from __future__ import annotations
@@ -21,16 +23,20 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class AvailabilityList:
-    """RAL: ⟨free cores, free memory, earliest core available, earliest available time⟩ by host.
+    """RAL: ⟨free cores, free memory, earliest core available, earliest
+    available time⟩ by host.
 
-    ``free_cores`` and ``free_memory_mib`` are those of now. ``until_s[k - 1]``: how long k cores
-    stay free (infinite where nothing is booked that would take one; -inf where they are not free).
-    ``available_s[k - 1]``: from when on k cores are free for good, Eqs. 1 and 3 (-inf: they are
-    already; infinite: never), also where the host has an advance reservation, whose queue
+    ``free_cores`` and ``free_memory_mib`` are those of now. ``until_s[k - 1]``:
+    how long k cores stay free (infinite where nothing is booked that would take
+    one; -inf where they are not free). ``available_s[k - 1]``: from when on k
+    cores are free for good, Eqs. 1 and 3 (-inf: they are already; infinite:
+    never), also where the host has an advance reservation, whose queue
     best-effort leases do not join (Algorithm 1, line 4).
     """
 
-    def __init__(self, calendar: Calendar, *, most_used_first: bool = True) -> None:
+    def __init__(
+        self, calendar: Calendar, *, most_used_first: bool = True
+    ) -> None:
         hosts, most = len(calendar.cores), int(calendar.cores.max())
         self._calendar = calendar
         self._most_used_first = most_used_first
@@ -42,7 +48,9 @@ class AvailabilityList:
         self._changes: list[tuple[float, int]] = []
 
     def update(self, now_s: float) -> None:
-        """Bring rows up to date: of hosts whose bookings have changed, and where one has begun."""
+        """Bring rows up to date: of hosts whose bookings have changed, and
+        where one has begun.
+        """
         stale = self._calendar.changed
         while self._changes and self._changes[0][0] <= now_s:
             stale.add(heapq.heappop(self._changes)[1])
@@ -51,32 +59,46 @@ class AvailabilityList:
         stale.clear()
 
     def most_used(self, now_s: float, end_s: float, wanted: Use) -> int | None:
-        """The host that can hold ``wanted`` from now to ``end_s`` and has the fewest cores free.
+        """The host that can hold ``wanted`` from now to ``end_s`` and has the
+        fewest cores free.
 
-        Among equals the one that has them free for the shortest time. Memory is looked at host by
-        host.
+        Among equals the one that has them free for the shortest time. Memory is
+        looked at host by host.
         """
         self.update(now_s)
         until_s = self.until_s[wanted.cores - 1]
         rooms = np.where(until_s >= end_s, self.free_cores, math.inf)
-        fits = (h for h in _ranked(rooms, until_s) if self._has_memory(h, now_s, end_s, wanted))
+        fits = (
+            h
+            for h in _ranked(rooms, until_s)
+            if self._has_memory(h, now_s, end_s, wanted)
+        )
         return next(fits, None)
 
-    def earliest(self, now_s: float, duration_s: float, wanted: Use) -> tuple[float, int] | None:
+    def earliest(
+        self, now_s: float, duration_s: float, wanted: Use
+    ) -> tuple[float, int] | None:
         """The least earliest available time and its host.
 
-        Among equals the most used host; the first one, unless the list is ``most_used_first``.
+        Among equals the most used host; the first one, unless the list is
+        ``most_used_first``.
         """
         self.update(now_s)
         available_s = self.available_s[wanted.cores - 1]
-        use = self.free_cores if self._most_used_first else np.zeros_like(self.free_cores)
+        use = (
+            self.free_cores
+            if self._most_used_first
+            else np.zeros_like(self.free_cores)
+        )
         for host in _ranked(available_s, use):
             start_s = max(now_s, float(available_s[host]))
             if self._has_memory(host, start_s, start_s + duration_s, wanted):
                 return start_s, host
         return None
 
-    def _has_memory(self, host: int, start_s: float, end_s: float, wanted: Use) -> bool:
+    def _has_memory(
+        self, host: int, start_s: float, end_s: float, wanted: Use
+    ) -> bool:
         if not wanted.memory_mib:
             return True
         used = self._calendar.used(host, start_s, end_s).memory_mib
@@ -92,7 +114,9 @@ class AvailabilityList:
         until_s = [math.inf] * free + [-math.inf] * (cores - free)
         available_s = [-math.inf] * free + [math.inf] * (cores - free)
         # At equal times what ends stands before what begins.
-        changes = [(b.end_s, -b.cores) for b in bookings] + [(b.start_s, b.cores) for b in coming]
+        changes = [(b.end_s, -b.cores) for b in bookings] + [
+            (b.start_s, b.cores) for b in coming
+        ]
         low = level = free
         for at_s, taken in sorted(changes):
             for k in range(level, level - taken):
@@ -107,13 +131,19 @@ class AvailabilityList:
         self.free_memory_mib[host] = self._calendar.memory_mib[host] - sum(
             b.memory_mib for b in running
         )
-        self.until_s[:cores, host], self.available_s[:cores, host] = until_s, available_s
+        self.until_s[:cores, host], self.available_s[:cores, host] = (
+            until_s,
+            available_s,
+        )
         if coming:
-            heapq.heappush(self._changes, (min(b.start_s for b in coming), host))
+            heapq.heappush(
+                self._changes, (min(b.start_s for b in coming), host)
+            )
 
 
 def _ranked(first: FloatArray, then: FloatArray | IntArray) -> Iterator[int]:
-    """Hosts in rising order of two keys, equals by number, but those at infinity in the first.
+    """Hosts in rising order of two keys, equals by number, but those at
+    infinity in the first.
 
     Nearly always the best of them is taken, and nobody asks for another.
     """

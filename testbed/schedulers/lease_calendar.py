@@ -1,18 +1,22 @@
-"""The calendar of leases on hosts: buckets of time with sums, and a sorted list in each.
+"""The calendar of leases on hosts: buckets of time with sums, and a sorted list
+in each.
 
-MBFCBS, Section 3.3, after GarQ (Sulistio et al.): time is cut into buckets of ``slot_s``; every
-bucket of every host holds how many cores and how much memory are in use (``rv``, ``rm``) and the
-leases in it, sorted. Here ``rv`` and ``rm`` are the *greatest* use at any instant of the bucket, so
-that a bucket in which one lease follows another is not counted twice; the sorted lists make the
-ends of an interval exact.
+MBFCBS, Section 3.3, after GarQ (Sulistio et al.): time is cut into buckets of
+``slot_s``; every bucket of every host holds how many cores and how much memory
+are in use (``rv``, ``rm``) and the leases in it, sorted. Here ``rv`` and ``rm``
+are the *greatest* use at any instant of the bucket, so that a bucket in which
+one lease follows another is not counted twice; the sorted lists make the ends
+of an interval exact.
 
-Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody can preempt. A host's
-stand side by side. What they leave of its cores stands once more as one small number per bucket,
-those of all hosts side by side, so that all are compared in a few vector operations over a byte a
-host and bucket (``bench mbfcbs-100k``).
+Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody
+can preempt. A host's stand side by side. What they leave of its cores stands
+once more as one small number per bucket, those of all hosts side by side, so
+that all are compared in a few vector operations over a byte a host and bucket
+(``bench mbfcbs-100k``).
 
-With k leases in a bucket and m buckets in an interval: ``add``, ``remove`` and ``used`` are
-O(m + k log k) for one host; ``most_used_first`` and ``emptiest`` are O(m) vector operations.
+With k leases in a bucket and m buckets in an interval: ``add``, ``remove`` and
+``used`` are O(m + k log k) for one host; ``most_used_first`` and ``emptiest``
+are O(m) vector operations.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ from topologies.datacentre import IntArray
 FreeCores: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 FIRM, PREEMPTIBLE, PREEMPTED = 0, 1, 2
-"""Flag of a booking: advance or immediate; best effort; best effort that was preempted once."""
+"""Flag of a booking: advance or immediate; best effort; best effort that was
+preempted once.
+"""
 
 _ROWS = 64
 _NARROW = 2**30
@@ -39,7 +45,9 @@ _NARROW = 2**30
 
 @dataclass(frozen=True, slots=True, order=True)
 class Booking:
-    """A lease on one host in ``[start_s, end_s)``: the tuple ⟨ST, FT, NC, RM, JID⟩ and its flag."""
+    """A lease on one host in ``[start_s, end_s)``: the tuple ⟨ST, FT, NC, RM,
+    JID⟩ and its flag.
+    """
 
     start_s: float
     lease_id: str
@@ -57,15 +65,21 @@ class Use(NamedTuple):
     memory_mib: int
 
 
-def greatest_use(bookings: Iterable[Booking], start_s: float, end_s: float) -> Use:
-    """The most in use at any instant of ``[start_s, end_s)``; O(k log k) for k bookings."""
+def greatest_use(
+    bookings: Iterable[Booking], start_s: float, end_s: float
+) -> Use:
+    """The most in use at any instant of ``[start_s, end_s)``; O(k log k) for k
+    bookings.
+    """
     changes: list[tuple[float, int, int]] = []
     for booking in bookings:
         begin_s, until_s = booking.start_s, booking.end_s
         if begin_s >= end_s or until_s <= start_s:
             continue
         cores, memory = booking.cores, booking.memory_mib
-        changes.append((begin_s if begin_s > start_s else start_s, cores, memory))
+        changes.append(
+            (begin_s if begin_s > start_s else start_s, cores, memory)
+        )
         if until_s < end_s:
             changes.append((until_s, -cores, -memory))
     # At equal times what ends (below 0) stands before what begins.
@@ -74,7 +88,10 @@ def greatest_use(bookings: Iterable[Booking], start_s: float, end_s: float) -> U
     for _, more_cores, more_memory in changes:
         cores += more_cores
         memory += more_memory
-        most_cores, most_memory = max(most_cores, cores), max(most_memory, memory)
+        most_cores, most_memory = (
+            max(most_cores, cores),
+            max(most_memory, memory),
+        )
     return Use(most_cores, most_memory)
 
 
@@ -86,21 +103,31 @@ def firm_ones(bookings: Iterable[Booking]) -> list[Booking]:
 class Calendar:
     """Bookings on hosts of ``cores`` and ``memory_mib`` (shapes ``(hosts,)``)."""
 
-    def __init__(self, cores: IntArray, memory_mib: IntArray, slot_s: float) -> None:
+    def __init__(
+        self, cores: IntArray, memory_mib: IntArray, slot_s: float
+    ) -> None:
         if not (math.isfinite(slot_s) and slot_s > 0):
-            raise ValueError(f"a bucket lasts a finite time above 0 s, not {slot_s}")
+            raise ValueError(
+                f"a bucket lasts a finite time above 0 s, not {slot_s}"
+            )
         self.cores, self.memory_mib, self.slot_s = cores, memory_mib, slot_s
         self._hosts = len(cores)
         self._first = 0
-        # Hosts; all leases and the firm ones; cores and memory; buckets from _first on.
+        # Hosts; all leases and the firm ones; cores and memory; buckets from
+        # _first on.
         self._dtype = np.int32 if int(memory_mib.max()) < _NARROW else np.int64
         self._sums = np.zeros((self._hosts, 2, 2, _ROWS), dtype=self._dtype)
-        # All leases and the firm ones; buckets; hosts. Differences of two fit as well.
-        self._capacity = cores.astype(np.min_scalar_type(-2 * int(cores.max()) - 1))
+        # All leases and the firm ones; buckets; hosts. Differences of two fit
+        # as well.
+        self._capacity = cores.astype(
+            np.min_scalar_type(-2 * int(cores.max()) - 1)
+        )
         self._free = np.empty((2, 0, self._hosts), dtype=self._capacity.dtype)
         self._extend_free(_ROWS)
         self._lists: dict[int, dict[int, list[Booking]]] = {}
-        self._booked: list[dict[str, Booking]] = [{} for _ in range(self._hosts)]
+        self._booked: list[dict[str, Booking]] = [
+            {} for _ in range(self._hosts)
+        ]
         # Hosts whose bookings have changed: whoever looks at them clears it.
         self.changed = set(range(self._hosts))
 
@@ -111,13 +138,19 @@ class Calendar:
     # -- the published operations -------------------------------------------------------------
 
     def add(self, host: int, booking: Booking) -> None:
-        """Insert a booking; it is not checked that it fits. One of a lease on a host."""
+        """Insert a booking; it is not checked that it fits. One of a lease on a
+        host.
+        """
         if booking.lease_id in self._booked[host]:
-            raise ValueError(f"lease {booking.lease_id} is booked on host {host} already")
+            raise ValueError(
+                f"lease {booking.lease_id} is booked on host {host} already"
+            )
         self._booked[host][booking.lease_id] = booking
         first, last = self._span(booking.start_s, booking.end_s)
         for bucket in range(first, last + 1):
-            insort(self._lists.setdefault(bucket, {}).setdefault(host, []), booking)
+            insort(
+                self._lists.setdefault(bucket, {}).setdefault(host, []), booking
+            )
         self._count(host, booking, first, last, 1)
 
     def remove(self, host: int, lease_id: str) -> Booking:
@@ -130,17 +163,32 @@ class Calendar:
         self._count(host, booking, first, last, -1)
         return booking
 
-    def used(self, host: int, start_s: float, end_s: float, *, firm: bool = False) -> Use:
-        """Search: the most in use on a host at any instant of ``[start_s, end_s)``."""
+    def used(
+        self, host: int, start_s: float, end_s: float, *, firm: bool = False
+    ) -> Use:
+        """Search: the most in use on a host at any instant of ``[start_s,
+        end_s)``.
+        """
         parts = list(self._parts(host, start_s, end_s, firm=firm))
         if not parts:
             return Use(0, 0)
-        return Use(max(use.cores for use in parts), max(use.memory_mib for use in parts))
+        return Use(
+            max(use.cores for use in parts),
+            max(use.memory_mib for use in parts),
+        )
 
     def fits(
-        self, host: int, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
+        self,
+        host: int,
+        start_s: float,
+        end_s: float,
+        wanted: Use,
+        *,
+        firm: bool = False,
     ) -> bool:
-        """True where a host has ``wanted`` free throughout ``[start_s, end_s)``."""
+        """True where a host has ``wanted`` free throughout ``[start_s,
+        end_s)``.
+        """
         cores = int(self.cores[host]) - wanted.cores
         memory = int(self.memory_mib[host]) - wanted.memory_mib
         return min(cores, memory) >= 0 and all(
@@ -148,15 +196,20 @@ class Calendar:
             for use in self._parts(host, start_s, end_s, firm=firm)
         )
 
-    def preemptible(self, host: int, start_s: float, end_s: float) -> list[Booking]:
-        """Job search: best-effort bookings with flag 1 that touch ``[start_s, end_s)``, in order.
+    def preemptible(
+        self, host: int, start_s: float, end_s: float
+    ) -> list[Booking]:
+        """Job search: best-effort bookings with flag 1 that touch ``[start_s,
+        end_s)``, in order.
 
         O(k log k) for k bookings of the host.
         """
         return sorted(
             booking
             for booking in self.bookings(host)
-            if booking.flag == PREEMPTIBLE and booking.start_s < end_s and booking.end_s > start_s
+            if booking.flag == PREEMPTIBLE
+            and booking.start_s < end_s
+            and booking.end_s > start_s
         )
 
     # -- all hosts at once ----------------------------------------------------------------------
@@ -166,8 +219,9 @@ class Calendar:
     ) -> Iterator[int]:
         """Hosts with room in every bucket that ``[start_s, end_s)`` touches.
 
-        By what the fullest of these buckets leaves of their cores, the least first; equals by their
-        number. They have room in the interval itself, and there may be more such hosts.
+        By what the fullest of these buckets leaves of their cores, the least
+        first; equals by their number. They have room in the interval itself,
+        and there may be more such hosts.
         """
         kind, rows = int(firm), self._rows(*self._span(start_s, end_s))
         # What is left beyond the wanted; where it is below 0, a large number.
@@ -177,18 +231,27 @@ class Calendar:
         first = int(ranked.argmin())
         if spare[first] < 0:
             return
-        # Nearly always the first one has the memory too, and nobody asks for another.
-        yield from self._with_memory(np.array([first]), kind, rows, wanted.memory_mib)
-        order = np.argsort(ranked, kind="stable")[1 : np.count_nonzero(spare >= 0)]
-        for batch in np.split(order, [2**k for k in range(4, len(order).bit_length())]):
+        # Nearly always the first one has the memory too, and nobody asks for
+        # another.
+        yield from self._with_memory(
+            np.array([first]), kind, rows, wanted.memory_mib
+        )
+        order = np.argsort(ranked, kind="stable")[
+            1 : np.count_nonzero(spare >= 0)
+        ]
+        for batch in np.split(
+            order, [2**k for k in range(4, len(order).bit_length())]
+        ):
             yield from self._with_memory(batch, kind, rows, wanted.memory_mib)
 
     def perhaps_room(
         self, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
     ) -> Iterator[int]:
-        """Hosts with the cores in all buckets that lie inside ``[start_s, end_s)`` as a whole.
+        """Hosts with the cores in all buckets that lie inside ``[start_s,
+        end_s)`` as a whole.
 
-        In the order of :meth:`most_used_first`. All that have room in the interval are among them.
+        In the order of :meth:`most_used_first`. All that have room in the
+        interval are among them.
         """
         first, last = self._span(start_s, end_s)
         inside = self._left(int(firm), self._rows(first + 1, last - 1))
@@ -196,9 +259,17 @@ class Calendar:
         left = self._left(int(firm), self._rows(first, last))[perhaps]
         yield from perhaps[np.argsort(left, kind="stable")].tolist()
 
-    def emptiest(self, start_s: float, end_s: float, *, firm: bool = False) -> int:
-        """The host with the most cores left in the fullest bucket that the interval touches."""
-        return int(self._left(int(firm), self._rows(*self._span(start_s, end_s))).argmax())
+    def emptiest(
+        self, start_s: float, end_s: float, *, firm: bool = False
+    ) -> int:
+        """The host with the most cores left in the fullest bucket that the
+        interval touches.
+        """
+        return int(
+            self._left(
+                int(firm), self._rows(*self._span(start_s, end_s))
+            ).argmax()
+        )
 
     # -- time -------------------------------------------------------------------------------
 
@@ -206,7 +277,8 @@ class Calendar:
         """Drops the buckets before ``now_s``, which no later query reads."""
         first = self._bucket(now_s)
         rows = self._sums.shape[3]
-        # Moving the sums costs O(hosts) a bucket: do it when half of them are over.
+        # Moving the sums costs O(hosts) a bucket: do it when half of them are
+        # over.
         if first - self._first < rows // 2:
             return
         gone = min(first - self._first, rows)
@@ -219,22 +291,38 @@ class Calendar:
         self._first = first
 
     def check(self) -> None:
-        """Derive every bucket anew; AssertionError where a sum or a list differs."""
+        """Derive every bucket anew; AssertionError where a sum or a list
+        differs.
+        """
         for host in range(self._hosts):
             booked = list(self.bookings(host))
             for row in range(self._sums.shape[3]):
                 bucket = row + self._first
-                start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
-                inside = sorted(b for b in booked if b.start_s < end_s and b.end_s > start_s)
+                start_s, end_s = (
+                    bucket * self.slot_s,
+                    (bucket + 1) * self.slot_s,
+                )
+                inside = sorted(
+                    b for b in booked if b.start_s < end_s and b.end_s > start_s
+                )
                 if inside != self._list(bucket, host):
-                    raise AssertionError(f"bucket {bucket} of host {host} does not list its leases")
+                    raise AssertionError(
+                        f"bucket {bucket} of host {host} does not list its leases"
+                    )
                 for firm in (False, True):
                     sums = self._sums[host, int(firm), :, row].tolist()
                     counted = firm_ones(inside) if firm else inside
                     if sums != list(greatest_use(counted, start_s, end_s)):
-                        raise AssertionError(f"bucket {bucket} of host {host}: sums are wrong")
-                    if self._free[int(firm), row, host] != self.cores[host] - sums[0]:
-                        raise AssertionError(f"bucket {bucket} of host {host}: free cores differ")
+                        raise AssertionError(
+                            f"bucket {bucket} of host {host}: sums are wrong"
+                        )
+                    if (
+                        self._free[int(firm), row, host]
+                        != self.cores[host] - sums[0]
+                    ):
+                        raise AssertionError(
+                            f"bucket {bucket} of host {host}: free cores differ"
+                        )
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -242,7 +330,9 @@ class Calendar:
         return int(at_s // self.slot_s)
 
     def _span(self, start_s: float, end_s: float) -> tuple[int, int]:
-        """First and last bucket of ``[start_s, end_s)`` that is kept; none if last < first."""
+        """First and last bucket of ``[start_s, end_s)`` that is kept; none if
+        last < first.
+        """
         first, last = self._bucket(start_s), self._bucket(end_s)
         if last > first and last * self.slot_s >= end_s:
             last -= 1
@@ -269,33 +359,50 @@ class Calendar:
     def _left(self, kind: int, rows: slice) -> FreeCores:
         """Of every host, the cores that the fullest of the buckets leaves."""
         free = self._free[kind, rows]
-        return np.minimum.reduce(free, axis=0) if len(free) else self._capacity.copy()
+        return (
+            np.minimum.reduce(free, axis=0)
+            if len(free)
+            else self._capacity.copy()
+        )
 
-    def _with_memory(self, hosts: IntArray, kind: int, rows: slice, memory_mib: int) -> list[int]:
+    def _with_memory(
+        self, hosts: IntArray, kind: int, rows: slice, memory_mib: int
+    ) -> list[int]:
         """Those of the hosts that have the memory in every one of the buckets."""
         if memory_mib:
             used = self._sums[hosts, kind, 1, rows].max(axis=1, initial=0)
             hosts = hosts[used + memory_mib <= self.memory_mib[hosts]]
         return [int(host) for host in hosts]
 
-    def _parts(self, host: int, start_s: float, end_s: float, *, firm: bool) -> Iterator[Use]:
-        """The most in use in the first bucket's part of the interval, the last one's, and between.
+    def _parts(
+        self, host: int, start_s: float, end_s: float, *, firm: bool
+    ) -> Iterator[Use]:
+        """The most in use in the first bucket's part of the interval, the last
+        one's, and between.
 
         Lazy: a caller that finds the first too full does not need the others.
         """
         first, last = self._span(start_s, end_s)
         for bucket in range(first, last + 1, max(last - first, 1)):
             here = self._list(bucket, host)
-            yield greatest_use(firm_ones(here) if firm else here, start_s, end_s)
+            yield greatest_use(
+                firm_ones(here) if firm else here, start_s, end_s
+            )
         if last - first > 1:
-            inner = self._sums[host, int(firm), :, self._rows(first + 1, last - 1)]
+            inner = self._sums[
+                host, int(firm), :, self._rows(first + 1, last - 1)
+            ]
             yield Use(*inner.max(axis=1, initial=0).tolist())
 
     def _list(self, bucket: int, host: int) -> list[Booking]:
         return self._lists.get(bucket, {}).get(host, [])
 
-    def _count(self, host: int, booking: Booking, first: int, last: int, sign: int) -> None:
-        """Sums after a booking came or went; where it fills a bucket it just adds to them."""
+    def _count(
+        self, host: int, booking: Booking, first: int, last: int, sign: int
+    ) -> None:
+        """Sums after a booking came or went; where it fills a bucket it just
+        adds to them.
+        """
         self.changed.add(host)
         if last < first:
             return
@@ -305,10 +412,14 @@ class Calendar:
             start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
             here = self._list(bucket, host)
             for kind, counted in enumerate((here, firm_ones(here))):
-                sums[kind, :, bucket - self._first] = greatest_use(counted, start_s, end_s)
+                sums[kind, :, bucket - self._first] = greatest_use(
+                    counted, start_s, end_s
+                )
         kinds = 1 if booking.flag == PREEMPTIBLE else 2
         if last - first > 1:
             inner = self._rows(first + 1, last - 1)
             sums[:kinds, 0, inner] += sign * booking.cores
             sums[:kinds, 1, inner] += sign * booking.memory_mib
-        self._free[:kinds, rows, host] = self._capacity[host] - sums[:kinds, 0, rows]
+        self._free[:kinds, rows, host] = (
+            self._capacity[host] - sums[:kinds, 0, rows]
+        )

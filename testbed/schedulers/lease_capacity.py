@@ -1,9 +1,10 @@
-"""Free capacity of hosts over time for leases, and the actions that follow from using it.
+"""Free capacity of hosts over time for leases, and the actions that follow from
+using it.
 
-The view of free capacity of the lease policies: a lease is fitted and taken in one step
-(``place_…``), given back (``leave``), or fitted without the best-effort leases that may
-be preempted (``place_over``). Behind it stand MBFCBS's calendar and availability list, which every
-change updates together.
+The view of free capacity of the lease policies: a lease is fitted and taken in
+one step (``place_…``), given back (``leave``), or fitted without the
+best-effort leases that may be preempted (``place_over``). Behind it stand
+MBFCBS's calendar and availability list, which every change updates together.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ import numpy as np
 from jobs.demand import LeaseType
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
-from testbed.schedulers.actions import Action, Migrate, Preempt, Reserve, Shorten, Start
+from testbed.schedulers.actions import (
+    Action,
+    Migrate,
+    Preempt,
+    Reserve,
+    Shorten,
+    Start,
+)
 from testbed.schedulers.lease_availability import AvailabilityList
 from testbed.schedulers.lease_calendar import (
     FIRM,
@@ -34,7 +42,9 @@ from topologies.datacentre import DataCentre, IntArray
 
 State = Literal["waiting", "planned", "running", "reserved"]
 UNLIMITED_MIB = 2**29
-"""Memory of hosts that have no limit: more than all leases together may ask for there."""
+"""Memory of hosts that have no limit: more than all leases together may ask for
+there.
+"""
 Find: TypeAlias = Callable[[], int | None]
 
 
@@ -47,8 +57,8 @@ def cores_text(cores: int) -> str:
 class Lease:
     """A lease as the scheduler keeps it.
 
-    ``start_s`` is when it starts, or started last; ``remaining_s`` what was left of it then;
-    ``on`` its VMs by host. ``began``: it has run before.
+    ``start_s`` is when it starts, or started last; ``remaining_s`` what was
+    left of it then; ``on`` its VMs by host. ``began``: it has run before.
     """
 
     request: JobRequest
@@ -83,17 +93,25 @@ class Lease:
         """Its demand, in words."""
         cores, memory = self.each
         vms = f"{self.request.n_vms} × " if self.request.n_vms > 1 else ""
-        return f"{vms}{cores_text(cores)}" + (f" and {memory} MiB" if memory else "")
+        return f"{vms}{cores_text(cores)}" + (
+            f" and {memory} MiB" if memory else ""
+        )
 
 
 def fitting(cores: IntArray, memory_mib: IntArray, each: Use) -> IntArray:
     """Number of VMs of a size that fit on every host with so much free."""
     fit = cores // each.cores
-    return np.minimum(fit, memory_mib // each.memory_mib) if each.memory_mib else fit
+    return (
+        np.minimum(fit, memory_mib // each.memory_mib)
+        if each.memory_mib
+        else fit
+    )
 
 
 def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
-    """VMs by host, each host in order of number as full as it can be; None: too few fit."""
+    """VMs by host, each host in order of number as full as it can be; None: too
+    few fit.
+    """
     before = np.cumsum(fit) - fit
     counts = np.minimum(fit, np.maximum(n_vms - before, 0))
     if counts.sum() < n_vms:
@@ -103,21 +121,29 @@ def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
 
 
 class LeaseCapacity:
-    """Leases on the hosts of a data centre. A lease's VMs start together or not at all.
+    """Leases on the hosts of a data centre. A lease's VMs start together or not
+    at all.
 
-    ``best_fit`` False is V-MCT's: advance reservations do not keep best-effort leases out of their
-    hosts' queues, and hosts that are available equally early come by their number, not their use.
+    ``best_fit`` False is V-MCT's: advance reservations do not keep best-effort
+    leases out of their hosts' queues, and hosts that are available equally
+    early come by their number, not their use.
     """
 
-    def __init__(self, datacentre: DataCentre, slot_s: float, *, best_fit: bool = True) -> None:
+    def __init__(
+        self, datacentre: DataCentre, slot_s: float, *, best_fit: bool = True
+    ) -> None:
         self._datacentre = datacentre
         self._root = datacentre.trees[0].root
         memory = datacentre.memory_mib
         self._limited = memory is not None
         if memory is None:
-            memory = np.full(datacentre.n_servers, UNLIMITED_MIB, dtype=np.int64)
+            memory = np.full(
+                datacentre.n_servers, UNLIMITED_MIB, dtype=np.int64
+            )
         self.calendar = Calendar(datacentre.slots, memory, slot_s)
-        self.available = AvailabilityList(self.calendar, most_used_first=best_fit)
+        self.available = AvailabilityList(
+            self.calendar, most_used_first=best_fit
+        )
         self._best_fits = best_fit
         self.leases: dict[str, Lease] = {}
         self._planned: dict[int, dict[str, Lease]] = {}
@@ -129,7 +155,9 @@ class LeaseCapacity:
         """Number of VMs of a size that every host holds when it is empty."""
         if each not in self._fit_when_empty:
             calendar = self.calendar
-            self._fit_when_empty[each] = fitting(calendar.cores, calendar.memory_mib, each)
+            self._fit_when_empty[each] = fitting(
+                calendar.cores, calendar.memory_mib, each
+            )
         return self._fit_when_empty[each]
 
     def name(self, host: int) -> str:
@@ -144,17 +172,31 @@ class LeaseCapacity:
     # -- finding a place --------------------------------------------------------------------
 
     def place_now(self, lease: Lease) -> bool:
-        """Best fit among all hosts that have room from now on for as long as it needs."""
-        now_s, end_s, each = self.now_s, self.now_s + lease.remaining_s, lease.each
-        return self._place_all(lease, now_s, lambda: self.available.most_used(now_s, end_s, each))
+        """Best fit among all hosts that have room from now on for as long as it
+        needs.
+        """
+        now_s, end_s, each = (
+            self.now_s,
+            self.now_s + lease.remaining_s,
+            lease.each,
+        )
+        return self._place_all(
+            lease, now_s, lambda: self.available.most_used(now_s, end_s, each)
+        )
 
     def place_at(self, lease: Lease, start_s: float) -> bool:
         """Best fit among all hosts with room in the lease's interval."""
-        return self._place_all(lease, start_s, lambda: self._best_fit(lease, start_s, firm=False))
+        return self._place_all(
+            lease, start_s, lambda: self._best_fit(lease, start_s, firm=False)
+        )
 
     def place_earliest(self, lease: Lease) -> bool:
         """Plan a lease where the earliest available time is least."""
-        found = self._several(lease) if lease.request.n_vms > 1 else self._one(lease)
+        found = (
+            self._several(lease)
+            if lease.request.n_vms > 1
+            else self._one(lease)
+        )
         if found is None and not self._best_fits:
             found = self._after_all(lease)
         if found is None:
@@ -168,11 +210,15 @@ class LeaseCapacity:
         return True
 
     def _one(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
-        found = self.available.earliest(self.now_s, lease.remaining_s, lease.each)
+        found = self.available.earliest(
+            self.now_s, lease.remaining_s, lease.each
+        )
         return None if found is None else (found[0], {found[1]: 1})
 
     def _several(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
-        """The earliest time from which on there is room for all its VMs for good. O(hosts)."""
+        """The earliest time from which on there is room for all its VMs for
+        good. O(hosts).
+        """
         self.available.update(self.now_s)
         each = lease.each
         available_s = self.available.available_s[each.cores - 1 :: each.cores]
@@ -183,20 +229,34 @@ class LeaseCapacity:
             return None
         start_s = float(times[first[-1]])
         end_s, on = start_s + lease.remaining_s, Counter(hosts[first].tolist())
-        sizes = {host: Use(n * each.cores, n * each.memory_mib) for host, n in on.items()}
-        if all(self.calendar.fits(host, start_s, end_s, size) for host, size in sizes.items()):
+        sizes = {
+            host: Use(n * each.cores, n * each.memory_mib)
+            for host, n in on.items()
+        }
+        if all(
+            self.calendar.fits(host, start_s, end_s, size)
+            for host, size in sizes.items()
+        ):
             return start_s, on
         return None
 
     def _after_all(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
-        """When all that is booked has ended: where memory leaves no earlier room. O(hosts)."""
+        """When all that is booked has ended: where memory leaves no earlier
+        room. O(hosts).
+        """
         on = first_hosts(self.fit_when_empty(lease.each), lease.request.n_vms)
-        every = (self.calendar.bookings(host) for host in range(len(self.calendar.cores)))
-        end_s = max((b.end_s for bookings in every for b in bookings), default=0.0)
+        every = (
+            self.calendar.bookings(host)
+            for host in range(len(self.calendar.cores))
+        )
+        end_s = max(
+            (b.end_s for bookings in every for b in bookings), default=0.0
+        )
         return None if on is None else (max(self.now_s, end_s), on)
 
     def place_over(self, lease: Lease, start_s: float) -> list[Lease] | None:
-        """Place a firm lease where it fits without some leases with flag 1; returns those.
+        """Place a firm lease where it fits without some leases with flag 1;
+        returns those.
 
         None, and nothing changed, where it fits nowhere so.
         """
@@ -209,10 +269,16 @@ class LeaseCapacity:
                     victims[lease_id] = self.leases[lease_id]
             return host
 
-        return list(victims.values()) if self._place_all(lease, start_s, find) else None
+        return (
+            list(victims.values())
+            if self._place_all(lease, start_s, find)
+            else None
+        )
 
     def _place_all(self, lease: Lease, start_s: float, find: Find) -> bool:
-        """Every VM to the host that ``find`` names, one after the other; undone if one has none."""
+        """Every VM to the host that ``find`` names, one after the other; undone
+        if one has none.
+        """
         lease.start_s, lease.on = start_s, {}
         for _ in range(lease.request.n_vms):
             host = find()
@@ -225,22 +291,39 @@ class LeaseCapacity:
             self._book(lease, host)
         return True
 
-    def _best_fit(self, lease: Lease, start_s: float, *, firm: bool) -> int | None:
-        """The most used host in the interval that has room there, by the calendar's buckets.
+    def _best_fit(
+        self, lease: Lease, start_s: float, *, firm: bool
+    ) -> int | None:
+        """The most used host in the interval that has room there, by the
+        calendar's buckets.
 
-        First among the hosts with room in every bucket that the interval touches; if there is none,
-        among those that have room in the interval itself.
+        First among the hosts with room in every bucket that the interval
+        touches; if there is none, among those that have room in the interval
+        itself.
         """
-        calendar, each, end_s = self.calendar, lease.each, start_s + lease.remaining_s
-        host = next(calendar.most_used_first(start_s, end_s, each, firm=firm), None)
+        calendar, each, end_s = (
+            self.calendar,
+            lease.each,
+            start_s + lease.remaining_s,
+        )
+        host = next(
+            calendar.most_used_first(start_s, end_s, each, firm=firm), None
+        )
         if host is not None:
             return host
         perhaps = calendar.perhaps_room(start_s, end_s, each, firm=firm)
-        fits = (h for h in perhaps if calendar.fits(h, start_s, end_s, each, firm=firm))
+        fits = (
+            h
+            for h in perhaps
+            if calendar.fits(h, start_s, end_s, each, firm=firm)
+        )
         return next(fits, None)
 
-    def _victims(self, lease: Lease, host: int, given_up: Collection[str]) -> list[str]:
-        """One lease that makes enough room by itself, the first such; else the first ones.
+    def _victims(
+        self, lease: Lease, host: int, given_up: Collection[str]
+    ) -> list[str]:
+        """One lease that makes enough room by itself, the first such; else the
+        first ones.
 
         For one more VM on a host, beside those that are preempted already.
         """
@@ -250,24 +333,38 @@ class LeaseCapacity:
 
         def enough(gone: Collection[str]) -> bool:
             without = {*given_up, *gone}
-            return self._has_room(host, without, start_s, lease.remaining_s, lease.each)
+            return self._has_room(
+                host, without, start_s, lease.remaining_s, lease.each
+            )
 
         if enough(()):
             return []
         alone = next((one for one in listed if enough((one,))), None)
         if alone is not None:
             return [alone]
-        return listed[: next(n for n in range(len(listed) + 1) if enough(listed[:n]))]
+        return listed[
+            : next(n for n in range(len(listed) + 1) if enough(listed[:n]))
+        ]
 
     def _has_room(
-        self, host: int, without: Collection[str], start_s: float, duration_s: float, wanted: Use
+        self,
+        host: int,
+        without: Collection[str],
+        start_s: float,
+        duration_s: float,
+        wanted: Use,
     ) -> bool:
-        """True where a host has ``wanted`` free beside its bookings but these leases'."""
-        others = (b for b in self.calendar.bookings(host) if b.lease_id not in without)
+        """True where a host has ``wanted`` free beside its bookings but these
+        leases'.
+        """
+        others = (
+            b for b in self.calendar.bookings(host) if b.lease_id not in without
+        )
         use = greatest_use(others, start_s, start_s + duration_s)
         return bool(
             use.cores + wanted.cores <= self.calendar.cores[host]
-            and use.memory_mib + wanted.memory_mib <= self.calendar.memory_mib[host]
+            and use.memory_mib + wanted.memory_mib
+            <= self.calendar.memory_mib[host]
         )
 
     # -- what becomes of leases ---------------------------------------------------------------
@@ -283,11 +380,23 @@ class LeaseCapacity:
         if lease.began:
             return [
                 Migrate(
-                    lease.id, placement, "there is room", reserve_until_s=end_s, kill_at_end=True
+                    lease.id,
+                    placement,
+                    "there is room",
+                    reserve_until_s=end_s,
+                    kill_at_end=True,
                 )
             ]
         lease.began = True
-        return [Start(lease.id, placement, lease.request.bandwidth_bps, end_s, kill_at_end=True)]
+        return [
+            Start(
+                lease.id,
+                placement,
+                lease.request.bandwidth_bps,
+                end_s,
+                kill_at_end=True,
+            )
+        ]
 
     def start_on(self, lease: Lease, on: dict[int, int]) -> list[Action]:
         """It starts, or resumes, now on these hosts, which have room."""
@@ -304,7 +413,11 @@ class LeaseCapacity:
         self.leases[lease.id] = lease
         end_s = lease.start_s + lease.remaining_s
         rate_bps = lease.request.bandwidth_bps
-        return [Reserve(lease.id, self._placement(lease), rate_bps, lease.start_s, end_s)]
+        return [
+            Reserve(
+                lease.id, self._placement(lease), rate_bps, lease.start_s, end_s
+            )
+        ]
 
     def preempt(self, lease: Lease, at_s: float, to: Lease) -> list[Action]:
         """A best-effort lease is preempted from ``at_s`` on, for the only time."""
@@ -313,10 +426,14 @@ class LeaseCapacity:
         if running and at_s > self.now_s:
             for host in lease.on:
                 booking = self.calendar.remove(host, lease.id)
-                self.calendar.add(host, replace(booking, end_s=at_s, flag=PREEMPTED))
+                self.calendar.add(
+                    host, replace(booking, end_s=at_s, flag=PREEMPTED)
+                )
             return [Shorten(lease.id, at_s, f"advance reservation {to.id}")]
         self.vacate(lease)
-        return [Preempt(lease.id, f"{to.type} lease {to.id}")] if running else []
+        return (
+            [Preempt(lease.id, f"{to.type} lease {to.id}")] if running else []
+        )
 
     def vacate(self, lease: Lease) -> None:
         """It gives its hosts back, and waits for what is left of it."""

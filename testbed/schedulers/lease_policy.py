@@ -1,4 +1,6 @@
-"""Base of lease policies over one view of free capacity, and reasons for rejecting a lease."""
+"""Base of lease policies over one view of free capacity, and reasons for
+rejecting a lease.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,21 @@ from testbed.schedulers.actions import (
     Wake,
     Woken,
 )
-from testbed.schedulers.lease_capacity import UNLIMITED_MIB, Lease, LeaseCapacity, cores_text
+from testbed.schedulers.lease_capacity import (
+    UNLIMITED_MIB,
+    Lease,
+    LeaseCapacity,
+    cores_text,
+)
 from testbed.schedulers.policy import View
 
 
 class LeasePolicy:
-    """Base of lease policies: free capacity over time, plans by their start, and wakes.
+    """Base of lease policies: free capacity over time, plans by their start,
+    and wakes.
 
-    ``name`` and :meth:`arrive` are the policy's; a plan starts at its time, or earlier where its
-    host has room before.
+    ``name`` and :meth:`arrive` are the policy's; a plan starts at its time, or
+    earlier where its host has room before.
     """
 
     name: str
@@ -41,13 +49,17 @@ class LeasePolicy:
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if not self.begun:
             self.begun = True
-            self.capacity = LeaseCapacity(view.datacentre, self._slot_s, best_fit=self._best_fit)
+            self.capacity = LeaseCapacity(
+                view.datacentre, self._slot_s, best_fit=self._best_fit
+            )
         self.actions = []
         self.capacity.advance(view.now_s)
         match event:
             case Arrived(job_id):
                 lease = Lease(view.job(job_id), view.order(job_id))
-                refusal = never_fits(self.capacity, lease, view.datacentre.n_links)
+                refusal = never_fits(
+                    self.capacity, lease, view.datacentre.n_links
+                )
                 if refusal is None:
                     self.arrive(lease)
                 else:
@@ -72,24 +84,36 @@ class LeasePolicy:
         self.wake_now()
 
     def preempted(self, job_id: str) -> None:
-        """Called when a lease was preempted at the time that it was shortened to."""
+        """Called when a lease was preempted at the time that it was shortened
+        to.
+        """
 
     def woken(self) -> None:
-        """Called when everything else of an instant has happened and due plans have started."""
+        """Called when everything else of an instant has happened and due plans
+        have started.
+        """
 
     def plan(self, lease: Lease, reason: str) -> None:
         """Lets a placed lease wait for its start."""
         heapq.heappush(self._plans, (lease.start_s, lease.order, lease.id))
-        self.actions += [Wait(lease.id, reason, until_s=lease.start_s), Wake(lease.start_s)]
+        self.actions += [
+            Wait(lease.id, reason, until_s=lease.start_s),
+            Wake(lease.start_s),
+        ]
 
     def comes_later(self, lease: Lease, why: str) -> bool:
-        """Keeps a lease whose start has not come for :meth:`come`; False of any other."""
+        """Keeps a lease whose start has not come for :meth:`come`; False of any
+        other.
+        """
         wanted_s = lease.request.demand.wanted_s
         if wanted_s is None or wanted_s <= self.capacity.now_s:
             return False
         heapq.heappush(self._coming, (wanted_s, lease.order, lease))
         reason = f"its start, {wanted_s:.6g} s, has not come{why}"
-        self.actions += [Wait(lease.id, reason, until_s=wanted_s), Wake(wanted_s)]
+        self.actions += [
+            Wait(lease.id, reason, until_s=wanted_s),
+            Wake(wanted_s),
+        ]
         return True
 
     def come(self) -> Iterator[Lease]:
@@ -98,27 +122,39 @@ class LeasePolicy:
             yield heapq.heappop(self._coming)[2]
 
     def wake_now(self) -> None:
-        """Asks for a look at waiting leases once everything else of this instant has happened."""
+        """Asks for a look at waiting leases once everything else of this
+        instant has happened.
+        """
         now_s = self.capacity.now_s
         if self._woken_s != now_s:
             self._woken_s = now_s
             self.actions.append(Wake(now_s))
 
     def _start_due(self) -> None:
-        """Starts plans for now; and earlier than planned those on hosts that got room."""
+        """Starts plans for now; and earlier than planned those on hosts that
+        got room.
+        """
         capacity = self.capacity
         while self._plans and self._plans[0][0] <= capacity.now_s:
             start_s, _, lease_id = heapq.heappop(self._plans)
             lease = capacity.leases.get(lease_id)
-            if lease is not None and lease.state == "planned" and lease.start_s == start_s:
+            if (
+                lease is not None
+                and lease.state == "planned"
+                and lease.start_s == start_s
+            ):
                 self.actions += capacity.start(lease)
         for lease in capacity.planned_on_freed():
             if capacity.move_up(lease):
                 self.actions += capacity.start(lease)
 
 
-def never_fits(capacity: LeaseCapacity, lease: Lease, n_links: int) -> str | None:
-    """The reason why the empty data centre could not hold a lease; None where it could."""
+def never_fits(
+    capacity: LeaseCapacity, lease: Lease, n_links: int
+) -> str | None:
+    """The reason why the empty data centre could not hold a lease; None where
+    it could.
+    """
     cores = lease.each.cores
     if lease.request.bandwidth_bps and n_links:
         return "it asks for bandwidth, and leases have cores and memory alone"
@@ -128,13 +164,17 @@ def never_fits(capacity: LeaseCapacity, lease: Lease, n_links: int) -> str | Non
     if most == 0:
         most_cores = int(capacity.calendar.cores.max())
         if cores > most_cores:
-            return f"{cores_text(cores)} asked, no host has more than {most_cores}"
+            return (
+                f"{cores_text(cores)} asked, no host has more than {most_cores}"
+            )
         return f"{lease.asks} asked, no host has more than {capacity.calendar.memory_mib.max()} MiB"
     return f"{lease.asks} asked, the empty hosts hold {most} of them"
 
 
 def no_room(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
-    """The reason for rejecting a firm lease: what such leave on the emptiest host."""
+    """The reason for rejecting a firm lease: what such leave on the emptiest
+    host.
+    """
     end_s = start_s + lease.remaining_s
     calendar = capacity.calendar
     host = calendar.emptiest(start_s, end_s, firm=True)

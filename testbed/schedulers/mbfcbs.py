@@ -1,8 +1,10 @@
-"""MBFCBS: modified best fit with capacity based scheduling of leases (Algorithm 1).
+"""MBFCBS: modified best fit with capacity based scheduling of leases (Algorithm
+1).
 
-Advance reservations (AR) are accepted for their start or rejected on arrival; immediate leases (IM)
-start on arrival or are rejected; best-effort leases (BE) start when there is room, are preempted by
-both once, and resume afterwards. The interpretation of the text is in docs/decisions/36 to 38.
+Advance reservations (AR) are accepted for their start or rejected on arrival;
+immediate leases (IM) start on arrival or are rejected; best-effort leases (BE)
+start when there is room, are preempted by both once, and resume afterwards. The
+interpretation of the text is in docs/decisions/36 to 38.
 """
 
 from __future__ import annotations
@@ -23,24 +25,34 @@ DEPTH = 100
 
 @dataclass(frozen=True)
 class Settings:
-    """``preemption`` and ``earliest``: what the algorithm adds to a greedy one (Section 5.1).
+    """``preemption`` and ``earliest``: what the algorithm adds to a greedy one
+    (Section 5.1).
 
-    ``slot_s`` is α, the calendar's bucket. ``depth``: how many waiting best-effort leases are
-    looked at when something ends, and behind how many a newcomer waits unseen.
+    ``slot_s`` is α, the calendar's bucket. ``depth``: how many waiting
+    best-effort leases are looked at when something ends, and behind how many a
+    newcomer waits unseen.
     """
 
-    preemption: bool = parameter(default=True, help="best effort leaves for AR and IM")
-    earliest: bool = parameter(default=True, help="best effort starts as early as it can")
+    preemption: bool = parameter(
+        default=True, help="best effort leaves for AR and IM"
+    )
+    earliest: bool = parameter(
+        default=True, help="best effort starts as early as it can"
+    )
     slot_s: float = parameter(
         SLOT_S, "α, the calendar's bucket", unit="s", limits=(1.0, 1_000_000.0)
     )
     depth: int = parameter(
-        DEPTH, "waiting best-effort leases that are looked at", limits=(1.0, 1_000_000.0)
+        DEPTH,
+        "waiting best-effort leases that are looked at",
+        limits=(1.0, 1_000_000.0),
     )
 
 
 class Mbfcbs(LeasePolicy):
-    """Algorithm 1 over the calendar and the availability list (:class:`LeaseCapacity`)."""
+    """Algorithm 1 over the calendar and the availability list
+    (:class:`LeaseCapacity`).
+    """
 
     name = "mbfcbs"
 
@@ -64,21 +76,33 @@ class Mbfcbs(LeasePolicy):
         elif lease.type == "immediate":
             self._immediate(lease)
         elif len(self._queue) >= self.settings.depth:
-            self._wait(lease, f"it waits behind {len(self._queue)} best-effort leases")
+            self._wait(
+                lease, f"it waits behind {len(self._queue)} best-effort leases"
+            )
         else:
             self._best_effort(lease)
 
     def _best_effort(self, lease: Lease) -> None:
-        """Lines 2 to 6: now, or at the earliest available time, or in the backfill queue."""
+        """Lines 2 to 6: now, or at the earliest available time, or in the
+        backfill queue.
+        """
         capacity = self.capacity
         if capacity.place_now(lease):
             self.actions += capacity.start(lease)
         elif not self._plan(lease):
-            why = ", or every host has an advance reservation" if self.settings.earliest else ""
-            self._wait(lease, f"{lease.asks} asked; no host has them free now{why}")
+            why = (
+                ", or every host has an advance reservation"
+                if self.settings.earliest
+                else ""
+            )
+            self._wait(
+                lease, f"{lease.asks} asked; no host has them free now{why}"
+            )
 
     def _plan(self, lease: Lease) -> bool:
-        """Line 4: into the queue of the host that has room first, of those without AR."""
+        """Line 4: into the queue of the host that has room first, of those
+        without AR.
+        """
         if not (self.settings.earliest and self.capacity.place_earliest(lease)):
             return False
         hosts = ", ".join(self.capacity.name(host) for host in lease.on)
@@ -89,7 +113,9 @@ class Mbfcbs(LeasePolicy):
         return True
 
     def _immediate(self, lease: Lease) -> None:
-        """Lines 7 to 12: now, in place of best-effort leases if need be, or not at all."""
+        """Lines 7 to 12: now, in place of best-effort leases if need be, or not
+        at all.
+        """
         now_s = self.capacity.now_s
         if self.capacity.place_now(lease) or self._take(lease, now_s):
             self.actions += self.capacity.start(lease)
@@ -97,11 +123,17 @@ class Mbfcbs(LeasePolicy):
             self._reject(lease, now_s, " at once")
 
     def _advance(self, lease: Lease) -> None:
-        """Lines 13 to 19: at its own start, in place of best-effort leases if need be."""
+        """Lines 13 to 19: at its own start, in place of best-effort leases if
+        need be.
+        """
         start_s = lease.request.demand.wanted_s
         if start_s is None or start_s < self.capacity.now_s:
-            self.actions.append(Reject(lease.id, f"its start, {start_s} s, has passed"))
-        elif self.capacity.place_at(lease, start_s) or self._take(lease, start_s):
+            self.actions.append(
+                Reject(lease.id, f"its start, {start_s} s, has passed")
+            )
+        elif self.capacity.place_at(lease, start_s) or self._take(
+            lease, start_s
+        ):
             self.actions += self.capacity.reserve(lease)
         else:
             self._reject(lease, start_s)
@@ -113,7 +145,9 @@ class Mbfcbs(LeasePolicy):
     # -- preemption ---------------------------------------------------------------------------
 
     def _take(self, lease: Lease, start_s: float) -> bool:
-        """Lines 22 to 32: place a firm lease where best-effort leases with flag 1 are preempted."""
+        """Lines 22 to 32: place a firm lease where best-effort leases with flag
+        1 are preempted.
+        """
         if not self.settings.preemption:
             return False
         victims = self.capacity.place_over(lease, start_s)
@@ -125,13 +159,17 @@ class Mbfcbs(LeasePolicy):
             if victim.state == "waiting":
                 self._requeue(victim)
                 if planned:
-                    self.actions.append(Wait(victim.id, f"its place went to lease {lease.id}"))
+                    self.actions.append(
+                        Wait(victim.id, f"its place went to lease {lease.id}")
+                    )
         if any(victim.state == "waiting" for victim in victims):
             self.wake_now()
         return True
 
     def preempted(self, job_id: str) -> None:
-        """Queues a lease again that was to run until a reservation and has done so."""
+        """Queues a lease again that was to run until a reservation and has done
+        so.
+        """
         lease = self.capacity.leases[job_id]
         self.capacity.vacate(lease)
         self._requeue(lease)
@@ -149,24 +187,32 @@ class Mbfcbs(LeasePolicy):
         self._unsorted = True
 
     def woken(self) -> None:
-        """Backfills: starts waiting leases without a plan, in order of arrival, where they fit."""
+        """Backfills: starts waiting leases without a plan, in order of arrival,
+        where they fit.
+        """
         if not self.capacity.freed:
             return
         self.capacity.freed.clear()
         if self._unsorted:
-            self._queue = dict(sorted(self._queue.items(), key=lambda item: item[1].order))
+            self._queue = dict(
+                sorted(self._queue.items(), key=lambda item: item[1].order)
+            )
             self._unsorted = False
         # What did not fit for so long does not fit for longer either.
         failed: dict[tuple[Use, int], float] = {}
         for lease in list(islice(self._queue.values(), self.settings.depth)):
             size = (lease.each, lease.request.n_vms)
-            if lease.remaining_s < failed.get(size, math.inf) and self.capacity.place_now(lease):
+            if lease.remaining_s < failed.get(
+                size, math.inf
+            ) and self.capacity.place_now(lease):
                 del self._queue[lease.id]
                 self.actions += self.capacity.start(lease)
             elif self._plan(lease):
                 del self._queue[lease.id]
             else:
-                failed[size] = min(failed.get(size, math.inf), lease.remaining_s)
+                failed[size] = min(
+                    failed.get(size, math.inf), lease.remaining_s
+                )
 
 
 POLICIES = (

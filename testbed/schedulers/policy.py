@@ -1,6 +1,7 @@
 """Policy protocol, and the declaration by which a policy becomes known.
 
-A policy is pure: ``decide(view, event) -> list[Action]``. The engine does the rest.
+A policy is pure: ``decide(view, event) -> list[Action]``. The engine does the
+rest.
 """
 
 from __future__ import annotations
@@ -8,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    get_args,
+    runtime_checkable,
+)
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder, embedder, embedder_names
@@ -22,7 +30,9 @@ from topologies.datacentre import DataCentre
 
 
 class View(Protocol):
-    """View that a policy decides from: time, data centre, reservations, jobs that wait or run."""
+    """View that a policy decides from: time, data centre, reservations, jobs
+    that wait or run.
+    """
 
     @property
     def now_s(self) -> float: ...
@@ -32,7 +42,9 @@ class View(Protocol):
 
     @property
     def listening(self) -> bool:
-        """False if wait reasons are not recorded: a policy need not compute them then."""
+        """False if wait reasons are not recorded: a policy need not compute
+        them then.
+        """
         ...
 
     def job(self, job_id: str) -> JobRequest:
@@ -40,7 +52,8 @@ class View(Protocol):
         ...
 
     def waiting(self) -> tuple[str, ...]:
-        """Jobs submitted and neither running, reserved nor rejected, in order of arrival.
+        """Jobs submitted and neither running, reserved nor rejected, in order
+        of arrival.
 
         Preempted jobs are among them, at their old place.
         """
@@ -51,11 +64,15 @@ class View(Protocol):
         ...
 
     def placement(self, job_id: str) -> Placement | None:
-        """The placement that a job holds now or later; None where it holds nothing."""
+        """The placement that a job holds now or later; None where it holds
+        nothing.
+        """
         ...
 
     def left(self, job_id: str) -> Placement | None:
-        """The last placement of a preempted job, which resumes by Resume or Migrate; else None."""
+        """The last placement of a preempted job, which resumes by Resume or
+        Migrate; else None.
+        """
         ...
 
     def tier(self, job_id: str) -> Tier:
@@ -68,25 +85,37 @@ class View(Protocol):
 
     @property
     def largest_bps(self) -> int:
-        """The largest bandwidth that any job submitted so far asked for (AdaBa's B_max)."""
+        """The largest bandwidth that any job submitted so far asked for
+        (AdaBa's B_max).
+        """
         ...
 
-    def residual(self, start_s: float, end_s: float | None, tier: Tier = "foreground") -> Residual:
-        """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
+    def residual(
+        self, start_s: float, end_s: float | None, tier: Tier = "foreground"
+    ) -> Residual:
+        """The least that is free at any instant of ``[start_s, end_s)``; None:
+        for ever.
+        """
         ...
 
     @property
     def ledger(self) -> Ledger:
-        """All reservations over time, to read: for policies that search them (DCloud's RUR)."""
+        """All reservations over time, to read: for policies that search them
+        (DCloud's RUR).
+        """
         ...
 
 
 @runtime_checkable
 class Charging(Protocol):
-    """A policy that charges: the engine asks it for every job that met its deadline."""
+    """A policy that charges: the engine asks it for every job that met its
+    deadline.
+    """
 
     def price(self, job: JobRequest, ran_s: float) -> float:
-        """Price for the tenant, in dollars; ``ran_s`` is how long the job really ran."""
+        """Price for the tenant, in dollars; ``ran_s`` is how long the job
+        really ran.
+        """
         ...
 
 
@@ -98,7 +127,7 @@ class Policy(Protocol):
     def decide(self, view: View, event: PolicyEvent) -> list[Action]: ...
 
 
-# -- how a policy describes itself ------------------------------------------------------------
+# -- how a policy describes itself ---------------------------------------------
 
 Claim: TypeAlias = str
 
@@ -115,26 +144,33 @@ CLAIMS: Mapping[Claim, str] = {
     "no-starvation": "every job that fits the empty data centre starts, however many smaller ones"
     " come after it",
 }
-"""Invariants that a policy may declare. A run's own are written into its folder, as data, and the
-audit, which shares no code with policies, holds the run to them."""
+"""Invariants that a policy may declare. A run's own are written into its
+folder, as data, and the audit, which shares no code with policies, holds the
+run to them.
+"""
 
 FlowDependency = Literal["slowest", "lockstep", "independent"]
-"""Flow-dependency model of a best-effort job in the simulated network: the job advances with its
-slowest flow; with coupled flows, none faster than the slowest; or each flow ends by itself."""
+"""Flow-dependency model of a best-effort job in the simulated network: the job
+advances with its slowest flow; with coupled flows, none faster than the
+slowest; or each flow ends by itself.
+"""
 
 FLOW_DEPENDENCIES: tuple[FlowDependency, ...] = get_args(FlowDependency)
 
 FlowWeights = Literal["equal", "proximate"]
-"""Weights of flows on a shared link: all alike, as with TCP, or FairCloud's PS-P: every VM counts
-alike on the links of its own side of a path, however many others it talks to through them."""
+"""Weights of flows on a shared link: all alike, as with TCP, or FairCloud's
+PS-P: every VM counts alike on the links of its own side of a path, however many
+others it talks to through them.
+"""
 
 
 @dataclass(frozen=True)
 class SharingModel:
     """The network that a policy assumes for jobs without a reservation.
 
-    A setting of the simulator; a file may choose another flow-dependency model (key ``coupling``).
-    ``recompute_s``: how often rates are computed anew at least, where flows are ``independent``.
+    A setting of the simulator; a file may choose another flow-dependency model
+    (key ``coupling``). ``recompute_s``: how often rates are computed anew at
+    least, where flows are ``independent``.
     """
 
     flow_dependency: FlowDependency = "slowest"
@@ -155,13 +191,19 @@ def parameter(
     choices: tuple[str, ...] = (),
     limits: tuple[float, float] | None = None,
 ) -> Any:
-    """Field of a policy's parameter dataclass, with all that files, schema and help say of it.
+    """Field of a policy's parameter dataclass, with all that files, schema and
+    help say of it.
 
-    ``unit``: ``s`` is a duration, written with a unit in files, in a field whose name ends in
-    ``_s`` (the key does not); ``share`` a fraction that may be a percentage. ``limits`` include
-    both ends.
+    ``unit``: ``s`` is a duration, written with a unit in files, in a field
+    whose name ends in ``_s`` (the key does not); ``share`` a fraction that may
+    be a percentage. ``limits`` include both ends.
     """
-    metadata = {"help": help, "unit": unit, "choices": choices, "limits": limits}
+    metadata = {
+        "help": help,
+        "unit": unit,
+        "choices": choices,
+        "limits": limits,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -181,7 +223,11 @@ class Parameter:
         """The key that a field of a parameter dataclass stands for."""
         default: Any = declared.default
         described = declared.metadata
-        key = declared.name.removesuffix("_s") if described.get("unit") == "s" else declared.name
+        key = (
+            declared.name.removesuffix("_s")
+            if described.get("unit") == "s"
+            else declared.name
+        )
         return cls(key, default, **described)
 
     def objection(self, value: object) -> str | None:
@@ -191,7 +237,9 @@ class Parameter:
         if self.limits is not None and isinstance(value, int | float):
             low, high = self.limits
             if not low <= value <= high:
-                return f"must lie between {low:g} and {high:g}, not at {value:g}"
+                return (
+                    f"must lie between {low:g} and {high:g}, not at {value:g}"
+                )
         return None
 
 
@@ -199,14 +247,17 @@ class Parameter:
 class PolicyKind:
     """Declaration of a policy, beside it in a module's ``POLICIES``.
 
-    ``build`` takes an embedder and an instance of ``parameters``, a frozen dataclass whose fields
-    are made by :func:`parameter`. A policy that ``embeds`` takes the key ``embedder``, in place of
-    the experiment's; one that ``leases`` schedules VMs with cores, memory and start times.
-    ``sharing``: its jobs reserve no bandwidth and share the network so. ``on_failure``: what may
-    become of a job that a failure stops, the default first; empty for a policy that keeps its own
-    record of free nodes, and so cannot know of lost ones. One that does not look at links cannot
-    requeue: it would start the job over the same link again. ``claims`` may depend on the
-    parameters. ``source``: the origin of a policy that is not the testbed's own.
+    ``build`` takes an embedder and an instance of ``parameters``, a frozen
+    dataclass whose fields are made by :func:`parameter`. A policy that
+    ``embeds`` takes the key ``embedder``, in place of the experiment's; one
+    that ``leases`` schedules VMs with cores, memory and start times.
+    ``sharing``: its jobs reserve no bandwidth and share the network so.
+    ``on_failure``: what may become of a job that a failure stops, the default
+    first; empty for a policy that keeps its own record of free nodes, and so
+    cannot know of lost ones. One that does not look at links cannot requeue: it
+    would start the job over the same link again. ``claims`` may depend on the
+    parameters. ``source``: the origin of a policy that is not the testbed's
+    own.
     """
 
     name: str
@@ -225,38 +276,78 @@ class PolicyKind:
         """All keys that the policy takes in a file, by name."""
         found = [Parameter.of(each) for each in fields(self.parameters)]
         if self.sharing is not None:
-            default, what = self.sharing.flow_dependency, "flow-dependency model of the simulator"
-            found.append(Parameter("coupling", default, what, choices=FLOW_DEPENDENCIES))
+            default, what = (
+                self.sharing.flow_dependency,
+                "flow-dependency model of the simulator",
+            )
+            found.append(
+                Parameter("coupling", default, what, choices=FLOW_DEPENDENCIES)
+            )
         if self.on_failure:
             what = "fate of a job that a failure stops"
-            found.append(Parameter("on_failure", self.on_failure[0], what, choices=self.on_failure))
+            found.append(
+                Parameter(
+                    "on_failure",
+                    self.on_failure[0],
+                    what,
+                    choices=self.on_failure,
+                )
+            )
         if self.embeds:
             names = embedder_names()
-            found.append(Parameter("embedder", "adaba", "in place of the file's", choices=names))
+            found.append(
+                Parameter(
+                    "embedder", "adaba", "in place of the file's", choices=names
+                )
+            )
         return {each.key: each for each in found}
 
     def given(self, values: Mapping[str, Any]) -> Any:
-        """The parameter dataclass with a file's values; what is the simulator's is left out."""
-        by_key = {Parameter.of(each).key: each.name for each in fields(self.parameters)}
-        own = {by_key[key]: value for key, value in values.items() if key in by_key}
+        """The parameter dataclass with a file's values; what is the simulator's
+        is left out.
+        """
+        by_key = {
+            Parameter.of(each).key: each.name
+            for each in fields(self.parameters)
+        }
+        own = {
+            by_key[key]: value for key, value in values.items() if key in by_key
+        }
         return self.parameters(**own)
 
-    def make(self, default_embedder: Embedder, values: Mapping[str, Any]) -> Policy:
-        """The policy with a file's values; BadInput where it does not take one of them."""
+    def make(
+        self, default_embedder: Embedder, values: Mapping[str, Any]
+    ) -> Policy:
+        """The policy with a file's values; BadInput where it does not take one
+        of them.
+        """
         unknown = sorted(set(values) - set(self.takes))
         if unknown:
-            raise BadInput(f"policy {self.name} has no parameter {', '.join(unknown)}")
+            raise BadInput(
+                f"policy {self.name} has no parameter {', '.join(unknown)}"
+            )
         own = values.get("embedder")
-        return self.build(default_embedder if own is None else embedder(own), self.given(values))
+        return self.build(
+            default_embedder if own is None else embedder(own),
+            self.given(values),
+        )
 
     def claims_of(self, values: Mapping[str, Any]) -> tuple[Claim, ...]:
         """The claims that the audit may hold a run with these values to."""
-        return self.claims(self.given(values)) if callable(self.claims) else self.claims
+        return (
+            self.claims(self.given(values))
+            if callable(self.claims)
+            else self.claims
+        )
 
     def sharing_of(self, values: Mapping[str, Any]) -> SharingModel:
-        """The sharing model for jobs without a reservation, with a file's ``coupling``."""
+        """The sharing model for jobs without a reservation, with a file's
+        ``coupling``.
+        """
         model = self.sharing or SharingModel()
-        return replace(model, flow_dependency=values.get("coupling", model.flow_dependency))
+        return replace(
+            model, flow_dependency=values.get("coupling", model.flow_dependency)
+        )
 
     def on_failure_of(self, values: Mapping[str, Any]) -> OnFailure:
         """The fate of a job that a failure stops, with a file's ``on_failure``."""

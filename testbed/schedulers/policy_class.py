@@ -1,4 +1,5 @@
-"""Declarations of policies that are written as plain classes: parameters from the constructor.
+"""Declarations of policies that are written as plain classes: parameters from
+the constructor.
 
     class Patient:
         "Tries a few jobs behind the head of the queue."
@@ -7,9 +8,10 @@
 
         def decide(self, view, event): ...
 
-is the policy ``patient`` that takes the keys ``depth`` and ``embedder``. A class may have the
-attributes ``name``, ``parameters`` (a frozen dataclass of :func:`parameter` fields; the constructor
-is then ``(embedder, given)``), ``claims``, ``leases``, ``sharing`` and ``on_failure``.
+is the policy ``patient`` that takes the keys ``depth`` and ``embedder``. A
+class may have the attributes ``name``, ``parameters`` (a frozen dataclass of
+:func:`parameter` fields; the constructor is then ``(embedder, given)``),
+``claims``, ``leases``, ``sharing`` and ``on_failure``.
 """
 
 from __future__ import annotations
@@ -24,8 +26,15 @@ from typing import Any, get_args, get_type_hints
 
 from testbed.embedding.base import Embedder
 from testbed.failures import OnFailure
-from testbed.plugins import Loaded, raised_anywhere
-from testbed.schedulers.policy import CLAIMS, Policy, PolicyKind, SharingModel, parameter
+from testbed.plugin_source import check_source
+from testbed.plugins import Loaded, PluginError, raised_anywhere
+from testbed.schedulers.policy import (
+    CLAIMS,
+    Policy,
+    PolicyKind,
+    SharingModel,
+    parameter,
+)
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SCALARS = (bool, int, float, str)
@@ -39,13 +48,17 @@ class NotAPolicy(ValueError):
 
 
 def policy_kind_of(loaded: Loaded, name: str | None = None) -> PolicyKind:
-    """The declaration of a policy class, or the one given. Raises NotAPolicy.
+    """The declaration of a policy class, or the one given.
 
-    ``name`` is that of a class without one; None: the class's own, as ``my-policy``.
+    Raises NotAPolicy, and PluginError for one whose decisions are impure.
+
+    ``name`` is that of a class without one; None: the class's own, as
+    ``my-policy``.
     """
     try:
+        check_source(loaded)
         return _declared(loaded, name)
-    except NotAPolicy:
+    except (NotAPolicy, PluginError):
         raise
     except Exception as error:
         raise NotAPolicy(raised_anywhere(error)) from error
@@ -61,7 +74,9 @@ def _declared(loaded: Loaded, name: str | None) -> PolicyKind:
         )
     if type(found.name) is not str or not _SAFE_NAME.fullmatch(found.name):
         rule = "letters, digits, '.', '_' and '-', 64 at most"
-        raise NotAPolicy(f"is called {found.name!r}: a policy's name consists of {rule}")
+        raise NotAPolicy(
+            f"is called {found.name!r}: a policy's name consists of {rule}"
+        )
     _check_parameters(found.parameters)
     _check_optional({key: getattr(found, key) for key in _OPTIONAL})
     return replace(found, source=loaded.source)
@@ -77,19 +92,25 @@ def _of_class(policy: type[Any], name: str | None) -> PolicyKind:
     # A name that is inherited is that of another policy.
     name = vars(policy).get("name") or name or _kebab(policy.__name__)
     own = getattr(policy, "parameters", None)
-    embeds, parameters = (True, own) if own is not None else _of_constructor(policy)
+    embeds, parameters = (
+        (True, own) if own is not None else _of_constructor(policy)
+    )
     if own is not None:
         _check_parameters(own)
         _check_constructor(policy)
     summary = next(iter((policy.__doc__ or "").strip().splitlines()), name)
     build = _builder(policy, name, embeds=embeds, declared=own is not None)
-    given = {key: getattr(policy, key) for key in _OPTIONAL if hasattr(policy, key)}
+    given = {
+        key: getattr(policy, key) for key in _OPTIONAL if hasattr(policy, key)
+    }
     return PolicyKind(name, summary, build, parameters, embeds=embeds, **given)
 
 
 def _kebab(name: str) -> str:
     """``JSAWithQueue`` as ``jsa-with-queue``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+    return re.sub(
+        r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name
+    ).lower()
 
 
 def _builder(
@@ -99,8 +120,12 @@ def _builder(
         if declared:
             built = policy(embedder, given)
         else:
-            values = {each.name: getattr(given, each.name) for each in fields(given)}
-            built = policy(**({"embedder": embedder} if embeds else {}), **values)
+            values = {
+                each.name: getattr(given, each.name) for each in fields(given)
+            }
+            built = policy(
+                **({"embedder": embedder} if embeds else {}), **values
+            )
         if getattr(built, "name", None) == getattr(policy, "name", None):
             built.name = name
         made: Policy = built
@@ -109,7 +134,7 @@ def _builder(
     return build
 
 
-# -- checks, each a sentence ----------------------------------------------------------------------
+# -- checks, each a sentence ---------------------------------------------------
 
 
 def _signature(of: Callable[..., Any]) -> Signature:
@@ -122,7 +147,9 @@ def _signature(of: Callable[..., Any]) -> Signature:
 def _check_decide(policy: type[Any]) -> None:
     decide = getattr(policy, "decide", None)
     if not callable(decide):
-        raise NotAPolicy("has no method decide: write def decide(self, view, event)")
+        raise NotAPolicy(
+            "has no method decide: write def decide(self, view, event)"
+        )
     arguments = _signature(decide)
     try:
         arguments.bind(None, None, None)
@@ -136,10 +163,14 @@ def _check_decide(policy: type[Any]) -> None:
 
 def _check_parameters(own: object) -> None:
     if not isinstance(own, type) or not is_dataclass(own):
-        raise NotAPolicy("has parameters that are no dataclass with fields made by parameter(...)")
+        raise NotAPolicy(
+            "has parameters that are no dataclass with fields made by parameter(...)"
+        )
     for each in fields(own):
         if "help" not in each.metadata:
-            raise NotAPolicy(f"has the parameter {each.name}, which parameter(...) has not made")
+            raise NotAPolicy(
+                f"has the parameter {each.name}, which parameter(...) has not made"
+            )
 
 
 def _check_constructor(policy: type[Any]) -> None:
@@ -156,27 +187,37 @@ def _check_optional(given: Mapping[str, Any]) -> None:
     claims, ways = given.get("claims", ()), given.get("on_failure", ())
     if not callable(claims):
         if not isinstance(claims, tuple):
-            raise NotAPolicy(f"has the claims {claims!r}: they are a tuple of names")
+            raise NotAPolicy(
+                f"has the claims {claims!r}: they are a tuple of names"
+            )
         for claim in claims:
             if claim not in CLAIMS:
-                raise NotAPolicy(f"claims {claim!r}, which is none of {', '.join(CLAIMS)}")
+                raise NotAPolicy(
+                    f"claims {claim!r}, which is none of {', '.join(CLAIMS)}"
+                )
     known = get_args(OnFailure)
     if not isinstance(ways, tuple) or not set(ways) <= set(known):
         what = f"{', '.join(known[:-1])} and {known[-1]}"
-        raise NotAPolicy(f"has the on_failure {ways!r}: it is a tuple of {what}")
+        raise NotAPolicy(
+            f"has the on_failure {ways!r}: it is a tuple of {what}"
+        )
     if not isinstance(given.get("sharing"), SharingModel | None):
         raise NotAPolicy("has a sharing that is no SharingModel")
 
 
-# -- parameters of a constructor ------------------------------------------------------------------
+# -- parameters of a constructor -----------------------------------------------
 
 
 def _of_constructor(policy: type[Any]) -> tuple[bool, type[Any]]:
-    """True where it takes an embedder, and its other arguments as a parameter dataclass."""
+    """True where it takes an embedder, and its other arguments as a parameter
+    dataclass.
+    """
     arguments = _signature(policy).parameters
     hints = _hints(policy)
     others = [each for name, each in arguments.items() if name != "embedder"]
-    made = [(each.name, Any, _field(each, hints.get(each.name))) for each in others]
+    made = [
+        (each.name, Any, _field(each, hints.get(each.name))) for each in others
+    ]
     return "embedder" in arguments, make_dataclass(
         f"{policy.__name__}Parameters", made, frozen=True
     )
@@ -190,24 +231,38 @@ def _hints(policy: type[Any]) -> Mapping[str, Any]:
 
 
 def _field(argument: Argument, hint: Any) -> Any:
-    """The field of one argument: as ``Annotated[int, parameter(…)]`` says, or by its default."""
+    """The field of one argument: as ``Annotated[int, parameter(…)]`` says, or
+    by its default.
+    """
     name, default = argument.name, argument.default
     if argument.kind in (Argument.VAR_POSITIONAL, Argument.VAR_KEYWORD):
         raise NotAPolicy(
             f"takes *{name}, which no file can give: name each parameter, as {_EXAMPLE}"
         )
     if name in _TAKEN:
-        raise NotAPolicy(f"takes {name}, which has a meaning of its own: call it otherwise")
-    declared = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Field)]
+        raise NotAPolicy(
+            f"takes {name}, which has a meaning of its own: call it otherwise"
+        )
+    declared = [
+        each
+        for each in getattr(hint, "__metadata__", ())
+        if isinstance(each, Field)
+    ]
     if default is Argument.empty and declared:
         default = declared[0].default
     if default is Argument.empty:
-        raise NotAPolicy(f"takes {name} without a default: give it one, as {_EXAMPLE}")
+        raise NotAPolicy(
+            f"takes {name} without a default: give it one, as {_EXAMPLE}"
+        )
     endless = isinstance(default, float) and not isfinite(default)
     if endless or not isinstance(default, _SCALARS):
         what = "a default is true or false, a number or a text"
         raise NotAPolicy(f"takes {name} with the default {default!r}: {what}")
     described = {} if not declared else dict(declared[0].metadata)
-    if hint is float and isinstance(default, int) and not isinstance(default, bool):
+    if (
+        hint is float
+        and isinstance(default, int)
+        and not isinstance(default, bool)
+    ):
         default = float(default)
     return parameter(default, **{"help": "", **described})

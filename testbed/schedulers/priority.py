@@ -1,9 +1,11 @@
-"""Priority scheduling of leases by comparison matrices (Ghanbari and Othman; MBFCBS, Eq. 14).
+"""Priority scheduling of leases by comparison matrices (Ghanbari and Othman;
+MBFCBS, Eq. 14).
 
-Every lease has a priority by its type. Compared in pairs they make a matrix, pg_if = p_i / p_f and
-so pg_if = 1 / pg_fi; its principal eigenvector ranks the leases. Who is first takes the first
-available host; where none has room, running leases of lower priority go, as often as that happens.
-Readings: docs/decisions/38.
+Every lease has a priority by its type. Compared in pairs they make a matrix,
+pg_if = p_i / p_f and so pg_if = 1 / pg_fi; its principal eigenvector ranks the
+leases. Who is first takes the first available host; where none has room,
+running leases of lower priority go, as often as that happens. Readings:
+docs/decisions/38.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ _WHOLE = (1.0, 1_000_000.0)
 def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
     """The principal eigenvector of the matrix p_i / p_f, with the sum 1.
 
-    The matrix is consistent (pg_if · pg_fj = pg_ij), so that the iteration to its vector of weights
-    ends in the first step: it is p / Σp.
+    The matrix is consistent (pg_if · pg_fj = pg_ij), so that the iteration to
+    its vector of weights ends in the first step: it is p / Σp.
     """
     given = np.asarray(priorities, dtype=np.float64)
     vector: npt.NDArray[np.float64] = given / given.sum()
@@ -37,12 +39,20 @@ def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Priorities:
-    """The predetermined priorities of the three types, on any scale; how many are looked at."""
+    """The predetermined priorities of the three types, on any scale; how many
+    are looked at.
+    """
 
-    advance: int = parameter(3, "priority of advance reservations", limits=_WHOLE)
+    advance: int = parameter(
+        3, "priority of advance reservations", limits=_WHOLE
+    )
     immediate: int = parameter(2, "priority of immediate leases", limits=_WHOLE)
-    best_effort: int = parameter(1, "priority of best-effort leases", limits=_WHOLE)
-    depth: int = parameter(100, "waiting leases that are looked at", limits=_WHOLE)
+    best_effort: int = parameter(
+        1, "priority of best-effort leases", limits=_WHOLE
+    )
+    depth: int = parameter(
+        100, "waiting leases that are looked at", limits=_WHOLE
+    )
 
     def of(self, lease: Lease) -> int:
         if lease.type == "advance":
@@ -68,39 +78,58 @@ class Priority(LeasePolicy):
         self._serve(list(self.come()))
 
     def _serve(self, new: list[Lease]) -> None:
-        """Serves waiting leases by priority vector: the largest element first, then by arrival."""
+        """Serves waiting leases by priority vector: the largest element first,
+        then by arrival.
+        """
         waiting = self._waiting.values() if self.capacity.freed or new else ()
-        everyone = new + sorted(waiting, key=lambda lease: lease.order)[: self.priorities.depth]
+        everyone = (
+            new
+            + sorted(waiting, key=lambda lease: lease.order)[
+                : self.priorities.depth
+            ]
+        )
         self.capacity.freed.clear()
         if not everyone:
             return
-        vector = priority_vector([self.priorities.of(lease) for lease in everyone]).tolist()
-        ranked = sorted(zip(vector, everyone, strict=True), key=lambda one: (-one[0], one[1].order))
+        vector = priority_vector(
+            [self.priorities.of(lease) for lease in everyone]
+        ).tolist()
+        ranked = sorted(
+            zip(vector, everyone, strict=True),
+            key=lambda one: (-one[0], one[1].order),
+        )
         failed: set[tuple[int, int, int]] = set()
         for _, lease in ranked:
             size = (*lease.each, lease.request.n_vms)
             if size in failed and lease.id in self._waiting:
                 continue
-            on = first_hosts(self._room(lease), lease.request.n_vms) or self._clear_hosts(lease)
+            on = first_hosts(
+                self._room(lease), lease.request.n_vms
+            ) or self._clear_hosts(lease)
             if on is not None:
                 self._waiting.pop(lease.id, None)
                 self.actions += self.capacity.start_on(lease, on)
             elif lease.type in ("advance", "immediate"):
-                reason = (
-                    f"{lease.asks} asked now, and leases of its priority or above hold too many"
-                )
+                reason = f"{lease.asks} asked now, and leases of its priority or above hold too many"  # noqa: E501
                 self.actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
                 if lease.id not in self._waiting:
-                    self.actions.append(Wait(lease.id, f"{lease.asks} asked, no host has them"))
+                    self.actions.append(
+                        Wait(lease.id, f"{lease.asks} asked, no host has them")
+                    )
                 self._waiting[lease.id] = lease
 
     def _room(self, lease: Lease, without: Sequence[Lease] = ()) -> IntArray:
-        """Number of a lease's VMs that fit on every host now, if some leases go."""
+        """Number of a lease's VMs that fit on every host now, if some leases
+        go.
+        """
         available = self.capacity.available
         available.update(self.capacity.now_s)
-        cores, memory_mib = available.free_cores.copy(), available.free_memory_mib.copy()
+        cores, memory_mib = (
+            available.free_cores.copy(),
+            available.free_memory_mib.copy(),
+        )
         for other in without:
             for host, count in other.on.items():
                 cores[host] += count * other.each.cores
@@ -108,9 +137,15 @@ class Priority(LeasePolicy):
         return fitting(cores, memory_mib, lease.each)
 
     def _clear_hosts(self, lease: Lease) -> dict[int, int] | None:
-        """The first hosts with room if all of lower priority go; those that must do."""
+        """The first hosts with room if all of lower priority go; those that
+        must do.
+        """
         mine = self.priorities.of(lease)
-        lower = [v for v in self.capacity.leases.values() if self.priorities.of(v) < mine]
+        lower = [
+            v
+            for v in self.capacity.leases.values()
+            if self.priorities.of(v) < mine
+        ]
         on = first_hosts(self._room(lease, lower), lease.request.n_vms)
         # The lowest priority first, and among equals the latest start.
         lower.sort(key=lambda v: (self.priorities.of(v), -v.start_s, -v.order))
@@ -122,9 +157,13 @@ class Priority(LeasePolicy):
         return on
 
     def _put_off(self, victim: Lease, by: Lease) -> None:
-        """A best-effort lease waits again; an immediate one cannot, and has failed."""
+        """A best-effort lease waits again; an immediate one cannot, and has
+        failed.
+        """
         if victim.type == "immediate":
-            reason = f"preempted by lease {by.id}: an immediate lease cannot wait"
+            reason = (
+                f"preempted by lease {by.id}: an immediate lease cannot wait"
+            )
             self.actions.append(Kill(victim.id, reason))
         else:
             self.actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))

@@ -1,11 +1,14 @@
-"""Bases of queue policies, and the plain queues FCFS, SBF and SDF (Li et al., 2018).
+"""Bases of queue policies, and the plain queues FCFS, SBF and SDF (Li et al.,
+2018).
 
-:class:`HoseQueue` is for jobs with bandwidth: one pass over the waiting jobs at each event, on one
-transaction of free capacity. :class:`NodeQueue` is for whole nodes of a machine whose network
-limits nothing: it keeps its own queue and its own free nodes.
+:class:`HoseQueue` is for jobs with bandwidth: one pass over the waiting jobs at
+each event, on one transaction of free capacity. :class:`NodeQueue` is for whole
+nodes of a machine whose network limits nothing: it keeps its own queue and its
+own free nodes.
 
-FCFS, SBF and SDF (:class:`OrderedQueue`) differ in their order: by arrival, by bandwidth, by
-duration. The first is placed or blocks all others; with ``skip`` those behind it are tried too.
+FCFS, SBF and SDF (:class:`OrderedQueue`) differ in their order: by arrival, by
+bandwidth, by duration. The first is placed or blocks all others; with ``skip``
+those behind it are tried too.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ from typing import TypeAlias
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.exact import least_bandwidth
-from testbed.embedding.placement import Placement, Refusal, Residual, empty_residual
+from testbed.embedding.placement import (
+    Placement,
+    Refusal,
+    Residual,
+    empty_residual,
+)
 from testbed.reservation.capacity import HoseCapacity, NodeCapacity, Refused
 from testbed.schedulers.actions import (
     Action,
@@ -39,21 +47,25 @@ SortKey: TypeAlias = Callable[[JobRequest], float]
 """The sort key of a queue, smallest first; equal ones by arrival."""
 
 
-# -- jobs with bandwidth --------------------------------------------------------------------------
+# -- jobs with bandwidth -------------------------------------------------------
 
 
 class Pass:
-    """One pass over a waiting queue: its transaction of free capacity, and its actions.
+    """One pass over a waiting queue: its transaction of free capacity, and its
+    actions.
 
     ``cost_s`` is what it costs a preempted job to resume (0: nothing).
     """
 
-    def __init__(self, view: View, free: HoseCapacity, cost_s: float = 0.0) -> None:
+    def __init__(
+        self, view: View, free: HoseCapacity, cost_s: float = 0.0
+    ) -> None:
         self.view = view
         self.free = free
         self.actions: list[Action] = []
         self._cost_s = cost_s
-        # Jobs that this pass has evicted, and their places: the view does not know it yet.
+        # Jobs that this pass has evicted, and their places: the view does not
+        # know it yet.
         self._evicted: dict[str, Placement] = {}
 
     def start(self, job: JobRequest, placement: Placement) -> None:
@@ -64,7 +76,11 @@ class Pass:
         elif left == placement:
             self.actions.append(Resume(job.id, self._cost_s))
         else:
-            self.actions.append(Migrate(job.id, placement, "its place was given up", self._cost_s))
+            self.actions.append(
+                Migrate(
+                    job.id, placement, "its place was given up", self._cost_s
+                )
+            )
         self.free.take(job, placement)
 
     def try_to_start(self, job: JobRequest) -> Refusal | None:
@@ -76,18 +92,23 @@ class Pass:
         return None
 
     def _start_alone(self, job: JobRequest, refusal: Refusal) -> Refusal | None:
-        """Starts a job that its embedder finds no place for though nothing is taken.
+        """Starts a job that its embedder finds no place for though nothing is
+        taken.
 
-        It had one when it arrived, but an order of servers that follows the largest request
-        (AdaBa) may have changed since, and waiting would help nobody: it gets the placement with
-        the least bandwidth.
+        It had one when it arrived, but an order of servers that follows the
+        largest request (AdaBa) may have changed since, and waiting would help
+        nobody: it gets the placement with the least bandwidth.
         """
         if not self.free.idle:
             return refusal
         residual = self.free.residual
-        placement = least_bandwidth(self.view.datacentre, residual, job.n_vms, job.bandwidth_bps)
+        placement = least_bandwidth(
+            self.view.datacentre, residual, job.n_vms, job.bandwidth_bps
+        )
         if placement is None:
-            raise ValueError(f"job {job.id} does not fit in an empty data centre")
+            raise ValueError(
+                f"job {job.id} does not fit in an empty data centre"
+            )
         self.start(job, placement)
         return None
 
@@ -110,15 +131,21 @@ class Pass:
         self.free.give_back(job_id)
         self.actions.append(Preempt(job_id, reason))
 
-    def wait(self, job: JobRequest, reason: str, behind: tuple[str, ...] = ()) -> None:
+    def wait(
+        self, job: JobRequest, reason: str, behind: tuple[str, ...] = ()
+    ) -> None:
         """Records why a job waits."""
         self.actions.append(Wait(job.id, reason, behind))
 
 
 class HoseQueue:
-    """Rejects what can never fit, and makes a pass (:meth:`schedule`) once an instant."""
+    """Rejects what can never fit, and makes a pass (:meth:`schedule`) once an
+    instant.
+    """
 
-    def __init__(self, name: str, embedder: Embedder, *, cost_s: float = 0.0) -> None:
+    def __init__(
+        self, name: str, embedder: Embedder, *, cost_s: float = 0.0
+    ) -> None:
         self.name = name
         self._embedder = embedder
         self._cost_s = cost_s
@@ -135,7 +162,11 @@ class HoseQueue:
             if refusal is not None:
                 reason = f"it does not fit even in an empty data centre: {refusal.reason}"
                 return [Reject(fresh.id, reason)]
-        plan = Pass(view, HoseCapacity(view, self._embedder, self._refused), self._cost_s)
+        plan = Pass(
+            view,
+            HoseCapacity(view, self._embedder, self._refused),
+            self._cost_s,
+        )
         self.schedule(plan, fresh)
         return plan.actions
 
@@ -143,10 +174,14 @@ class HoseQueue:
         """Makes one pass; ``fresh`` is the job that arrived, if one did."""
         raise NotImplementedError
 
-    def _refusal_when_empty(self, view: View, job: JobRequest) -> Refusal | None:
+    def _refusal_when_empty(
+        self, view: View, job: JobRequest
+    ) -> Refusal | None:
         if self._empty is None or self._empty[0] is not view.datacentre:
             self._empty = (view.datacentre, empty_residual(view.datacentre))
-        answer = HoseCapacity(view, self._embedder, free=self._empty[1]).fit(job)
+        answer = HoseCapacity(view, self._embedder, free=self._empty[1]).fit(
+            job
+        )
         return answer if isinstance(answer, Refusal) else None
 
 
@@ -156,9 +191,13 @@ def by_arrival(_: JobRequest) -> float:
 
 
 class OrderedQueue(HoseQueue):
-    """FCFS, SBF, SDF: starts jobs with all they ask for, in the order of ``key``."""
+    """FCFS, SBF, SDF: starts jobs with all they ask for, in the order of
+    ``key``.
+    """
 
-    def __init__(self, name: str, embedder: Embedder, key: SortKey, *, skip: bool = False) -> None:
+    def __init__(
+        self, name: str, embedder: Embedder, key: SortKey, *, skip: bool = False
+    ) -> None:
         super().__init__(name, embedder)
         self._key = key
         self._skip = skip
@@ -186,14 +225,18 @@ class OrderedQueue(HoseQueue):
 
 @dataclass(frozen=True)
 class SortedQueueParameters:
-    skip: bool = parameter(default=False, help="tries those behind one that does not fit")
+    skip: bool = parameter(
+        default=False, help="tries those behind one that does not fit"
+    )
 
 
 def _sorted(name: str, summary: str, key: SortKey) -> PolicyKind:
     return PolicyKind(
         name,
         summary,
-        lambda embedder, given: OrderedQueue(name, embedder, key, skip=given.skip),
+        lambda embedder, given: OrderedQueue(
+            name, embedder, key, skip=given.skip
+        ),
         SortedQueueParameters,
         embeds=True,
         on_failure=("requeue", "kill", "wait"),
@@ -210,19 +253,24 @@ POLICIES = (
         on_failure=("requeue", "kill", "wait"),
         claims=("in-order-of-arrival", "no-preemption", "no-starvation"),
     ),
-    _sorted("sbf", "as fcfs, the smallest bandwidth first", attrgetter("bandwidth_bps")),
+    _sorted(
+        "sbf",
+        "as fcfs, the smallest bandwidth first",
+        attrgetter("bandwidth_bps"),
+    ),
     _sorted("sdf", "as fcfs, the shortest first", attrgetter("duration_s")),
 )
 
 
-# -- whole nodes ----------------------------------------------------------------------------------
+# -- whole nodes ---------------------------------------------------------------
 
 Entry: TypeAlias = tuple[int, float, int, str]
 """A waiting job: nodes, planned time, bit/s, identity."""
 
 
 class NodeQueue:
-    """Rejects what can never run, and hands events on: :meth:`arrive`, :meth:`schedule`.
+    """Rejects what can never run, and hands events on: :meth:`arrive`,
+    :meth:`schedule`.
 
     ``queue`` holds the waiting jobs; ``nodes`` is free capacity.
     """
@@ -242,7 +290,12 @@ class NodeQueue:
         if isinstance(event, Arrived):
             job = view.job(event.job_id)
             n, demand = job.n_vms, job.demand
-            if n > nodes.total or job.bandwidth_bps or demand.cores != 1 or demand.memory_mib:
+            if (
+                n > nodes.total
+                or job.bandwidth_bps
+                or demand.cores != 1
+                or demand.memory_mib
+            ):
                 # Something to look at more closely.
                 never = nodes.never(job)
                 if never is not None:
@@ -250,13 +303,17 @@ class NodeQueue:
             return self.arrive(view, job)
         if isinstance(event, Ended):
             if nodes.give_back(event.job_id) is None:
-                self.queue = [entry for entry in self.queue if entry[-1] != event.job_id]
+                self.queue = [
+                    entry for entry in self.queue if entry[-1] != event.job_id
+                ]
             if not event.more_at_this_time and self.queue:
                 return self.schedule(view)
         return []
 
     def arrive(self, view: View, job: JobRequest) -> list[Action]:
-        """Decides about a job that has arrived, and queues it where it cannot start."""
+        """Decides about a job that has arrived, and queues it where it cannot
+        start.
+        """
         raise NotImplementedError
 
     def schedule(self, view: View) -> list[Action]:
@@ -264,7 +321,9 @@ class NodeQueue:
         raise NotImplementedError
 
     def is_news(self, known: object) -> bool:
-        """True where what is known of the first in the queue differs from the last time."""
+        """True where what is known of the first in the queue differs from the
+        last time.
+        """
         if known == self._recorded:
             return False
         self._recorded = known

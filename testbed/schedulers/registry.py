@@ -1,7 +1,8 @@
 """Policies by the names that experiment files use, found and not listed.
 
-Every module of this package that has ``POLICIES``, a tuple of :class:`PolicyKind`, makes its
-policies known to experiment files, JSON Schema, messages, simulator and audit:
+Every module of this package that has ``POLICIES``, a tuple of
+:class:`PolicyKind`, makes its policies known to experiment files, JSON Schema,
+messages, simulator and audit:
 
     @dataclass(frozen=True)
     class PatientParameters:
@@ -15,9 +16,10 @@ policies known to experiment files, JSON Schema, messages, simulator and audit:
         ),
     )
 
-Claims reach the audit as data, for it shares no code with policies: ``spec.resolved.json`` of a
-run folder holds under ``claims`` the list of the names (:data:`CLAIMS`) that the folder's policy
-declares for its parameters. A folder without that key is of an earlier version.
+Claims reach the audit as data, for it shares no code with policies:
+``spec.resolved.json`` of a run folder holds under ``claims`` the list of the
+names (:data:`CLAIMS`) that the folder's policy declares for its parameters. A
+folder without that key is of an earlier version.
 """
 
 from __future__ import annotations
@@ -46,18 +48,23 @@ def by_name(kinds: Iterable[PolicyKind]) -> dict[str, PolicyKind]:
 
 @cache
 def own_policies() -> Mapping[str, PolicyKind]:
-    """All policies of :mod:`testbed.schedulers`, by name. Imports its modules when first asked."""
+    """All policies of :mod:`testbed.schedulers`, by name. Imports its modules
+    when first asked.
+    """
     return by_name(declared("testbed.schedulers", "POLICIES"))
 
 
 def known_policies() -> Mapping[str, PolicyKind]:
-    """All policies by name: ours, and those of installed packages that can be loaded."""
+    """All policies by name: ours, and those of installed packages that can be
+    loaded.
+    """
     others = _of_packages(tuple(installed("policies").values()))
     return dict(sorted({**others, **own_policies()}.items()))
 
 
 def policy_kind(name: str) -> PolicyKind:
-    """The declaration of a policy; BadInput lists the known ones for any other name.
+    """The declaration of a policy; BadInput lists the known ones for any other
+    name.
 
     Raises PluginError for one of an installed package that cannot be loaded.
     """
@@ -65,7 +72,9 @@ def policy_kind(name: str) -> PolicyKind:
     if kind is None and name in installed("policies"):
         _kinds_of(installed("policies")[name])
     if kind is None:
-        raise BadInput(f"unknown policy {name!r}: known are {', '.join(known_policies())}")
+        raise BadInput(
+            f"unknown policy {name!r}: known are {', '.join(known_policies())}"
+        )
     return kind
 
 
@@ -79,21 +88,32 @@ def _of_packages(plugins: tuple[Installed, ...]) -> Mapping[str, PolicyKind]:
 
 
 def _kinds_of(plugin: Installed) -> tuple[PolicyKind, ...]:
-    """The declarations of one entry point: of a class, or one, or a tuple of them."""
+    """The declarations of one entry point: of a class, or one, or a tuple of
+    them.
+    """
     loaded = plugin.load()
-    several = loaded.found if isinstance(loaded.found, tuple) else (loaded.found,)
+    several = (
+        loaded.found if isinstance(loaded.found, tuple) else (loaded.found,)
+    )
     name = None if isinstance(loaded.found, tuple) else plugin.name
     try:
-        kinds = tuple(policy_kind_of(Loaded(each, loaded.source), name) for each in several)
+        kinds = tuple(
+            policy_kind_of(Loaded(each, loaded.source), name)
+            for each in several
+        )
     except NotAPolicy as objection:
         raise PluginError(f"{loaded.source} {objection}") from None
     for kind in kinds:
         if kind.name in own_policies():
-            raise PluginError(f"{loaded.source} is called {kind.name}, as a policy of ours is")
+            raise PluginError(
+                f"{loaded.source} is called {kind.name}, as a policy of ours is"
+            )
     return kinds
 
 
-def build_policy(name: str, embedder: Embedder, parameters: Mapping[str, Any]) -> Policy:
+def build_policy(
+    name: str, embedder: Embedder, parameters: Mapping[str, Any]
+) -> Policy:
     """The policy of that name, with parameters by the keys of files.
 
     An ``embedder`` among the parameters takes the place of the given one.

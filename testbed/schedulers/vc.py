@@ -1,8 +1,10 @@
-"""VC: virtual clusters with hard guarantees, on arrival or not at all (Oktopus; DCloud, Sec. IV).
+"""VC: virtual clusters with hard guarantees, on arrival or not at all (Oktopus;
+DCloud, Sec. IV).
 
-A tenant gets the bandwidth it asks for from its arrival to its end, or is refused with the
-embedder's reason. Nothing waits, slides or is scaled; deadlines are not looked at. ``scripted``
-gives each job the bandwidth that its file names instead: what DCloud's Fig. 10 is measured with.
+A tenant gets the bandwidth it asks for from its arrival to its end, or is
+refused with the embedder's reason. Nothing waits, slides or is scaled;
+deadlines are not looked at. ``scripted`` gives each job the bandwidth that its
+file names instead: what DCloud's Fig. 10 is measured with.
 """
 
 from __future__ import annotations
@@ -11,17 +13,25 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.reservation.capacity import HoseCapacity
-from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    PolicyEvent,
+    Reject,
+    Start,
+)
 from testbed.schedulers.charging import job_price
 from testbed.schedulers.policy import PolicyKind, View
 
 
 class Scripted:
-    """Starts each job on arrival at its ``granted_bps`` (its own bandwidth where none is given).
+    """Starts each job on arrival at its ``granted_bps`` (its own bandwidth
+    where none is given).
 
-    Embeds ⟨n, b'⟩ in what is free now, and holds it until the job ends by itself. How long that
-    will be is not known to it (a job may overrun the duration it states), so the reservation is
-    open-ended and what is free must be free from now on for good.
+    Embeds ⟨n, b'⟩ in what is free now, and holds it until the job ends by
+    itself. How long that will be is not known to it (a job may overrun the
+    duration it states), so the reservation is open-ended and what is free must
+    be free from now on for good.
     """
 
     name = "scripted"
@@ -37,14 +47,18 @@ class Scripted:
             return []
         job = view.job(event.job_id)
         rate_bps = self.rate_bps(job)
-        answer = HoseCapacity(view, self._embedder).fit_hose(job.n_vms, rate_bps)
+        answer = HoseCapacity(view, self._embedder).fit_hose(
+            job.n_vms, rate_bps
+        )
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, rate_bps)]
 
 
 class VirtualCluster(Scripted):
-    """The same at the bandwidth that the job asks for, which its tenant pays for."""
+    """The same at the bandwidth that the job asks for, which its tenant pays
+    for.
+    """
 
     name = "vc"
 

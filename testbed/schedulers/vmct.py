@@ -1,9 +1,11 @@
-"""V-MCT: every lease to the host that completes it first; nothing is preempted (MBFCBS, Eq. 13).
+"""V-MCT: every lease to the host that completes it first; nothing is preempted
+(MBFCBS, Eq. 13).
 
-The time to transfer a lease, S/b, is the same to every host of a homogeneous cluster (Section 3,
-assumption 3) and decides nothing. Advance reservations are not known to it: such a lease is looked
-at when its start has come. What has to start at a certain time and could only start later is
-rejected (docs/decisions/38).
+The time to transfer a lease, S/b, is the same to every host of a homogeneous
+cluster (Section 3, assumption 3) and decides nothing. Advance reservations are
+not known to it: such a lease is looked at when its start has come. What has to
+start at a certain time and could only start later is rejected
+(docs/decisions/38).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ SLOT_S = 600
 
 
 class Vmct(LeasePolicy):
-    """Minimum completion time over hosts that run what they were given in its order."""
+    """Minimum completion time over hosts that run what they were given in its
+    order.
+    """
 
     name = "v-mct"
 
@@ -34,10 +38,14 @@ class Vmct(LeasePolicy):
             self._assign(lease)
 
     def _assign(self, lease: Lease) -> None:
-        """To the host that completes it first: the same duration everywhere, so starts it first."""
+        """To the host that completes it first: the same duration everywhere, so
+        starts it first.
+        """
         capacity, wanted_s = self.capacity, lease.request.demand.wanted_s
         if not capacity.place_earliest(lease):
-            self.actions.append(Reject(lease.id, f"{lease.asks} asked; no host will have them"))
+            self.actions.append(
+                Reject(lease.id, f"{lease.asks} asked; no host will have them")
+            )
             return
         reason = f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"
         due_s = capacity.now_s if wanted_s is None else wanted_s

@@ -1,1 +1,3 @@
-"""Experiment files: text to values, with every error at its place and all of them at once."""
+"""Experiment files: text to values, with every error at its place and all of
+them at once.
+"""

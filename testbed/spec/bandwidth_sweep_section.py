@@ -1,7 +1,9 @@
-"""``workload: {kind: ladder}``: one application at rising bandwidths, for its profile.
+"""``workload: {kind: ladder}``: one application at rising bandwidths, for its
+profile.
 
-``testbed profile`` runs such a file and writes the application's profile. At every bandwidth it
-does the same work, and asks for just what it is given, so that no run waits for another.
+``testbed profile`` runs such a file and writes the application's profile. At
+every bandwidth it does the same work, and asks for just what it is given, so
+that no run waits for another.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ from testbed.spec.job_entries import (
     suffixes,
 )
 from testbed.spec.topology_section import LoadContext
-from testbed.spec.unit_types import Name, PositiveBandwidth, PositiveDuration, Share
+from testbed.spec.unit_types import (
+    Name,
+    PositiveBandwidth,
+    PositiveDuration,
+    Share,
+)
 from testbed.spec.validation import Section
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, human_bandwidth
@@ -46,24 +53,39 @@ TOLERANCE = 0.02
 class SweepApplication(Section):
     """The application whose profile is wanted."""
 
-    id: Name = Field(description="its name; the jobs are called ID-750-1 (in Mbit/s, by run)")
-    vms: Annotated[int, Field(ge=2, le=1_000_000)] = Field(description="how many VMs it needs")
+    id: Name = Field(
+        description="its name; the jobs are called ID-750-1 (in Mbit/s, by run)"
+    )
+    vms: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
+        description="how many VMs it needs"
+    )
     bandwidth: PositiveBandwidth = Field(
         description="per VM: with 'duration' it says how much is moved, and it is what the"
         " default bandwidths are made of"
     )
-    duration: PositiveDuration = Field(description="its running time at that bandwidth, as 6 s")
+    duration: PositiveDuration = Field(
+        description="its running time at that bandwidth, as 6 s"
+    )
     kind: Literal["transfer", "demand"] | None = Field(
         None,
         description="transfer: limited by the network (default); demand: limited by the curve"
         " in 'demand' too (default where there is one)",
     )
-    pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
-    demand: Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None = Field(
-        None, description="the demand curve c(x): steps up to 100 % of the progress"
+    pattern: Pattern | None = Field(
+        None, description="communication pattern (default ring)"
     )
-    cpu: Share | None = Field(None, description="the share of a core that each VM burns")
-    command: Annotated[list[Word], Field(min_length=1, max_length=100)] | None = Field(
+    demand: (
+        Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None
+    ) = Field(
+        None,
+        description="the demand curve c(x): steps up to 100 % of the progress",
+    )
+    cpu: Share | None = Field(
+        None, description="the share of a core that each VM burns"
+    )
+    command: (
+        Annotated[list[Word], Field(min_length=1, max_length=100)] | None
+    ) = Field(
         None,
         description="a real application: each VM runs this, as its rank; words that begin with ./"
         " are files beside this one",
@@ -75,15 +97,17 @@ class SweepWorkload(WorkloadSection):
 
     kind: Literal["ladder"]
     application: SweepApplication = Field(description="whose profile is wanted")
-    bandwidths: Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=100)] | None = (
-        Field(
-            None,
-            description="per VM, to run it at (default: 0.2, 0.4 … 2 times the application's, as"
-            " far as the data centre can give it)",
-        )
+    bandwidths: (
+        Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=100)]
+        | None
+    ) = Field(
+        None,
+        description="per VM, to run it at (default: 0.2, 0.4 … 2 times the application's, as"
+        " far as the data centre can give it)",
     )
     repetitions: Annotated[int, Field(ge=1, le=100)] = Field(
-        REPETITIONS, description=f"how often at each; the median counts (default {REPETITIONS})"
+        REPETITIONS,
+        description=f"how often at each; the median counts (default {REPETITIONS})",
     )
     tolerance: Share = Field(
         TOLERANCE,
@@ -92,7 +116,9 @@ class SweepWorkload(WorkloadSection):
     )
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        """The application's runs: rounds over the bandwidths, the greatest first, one at a time."""
+        """The application's runs: rounds over the bandwidths, the greatest
+        first, one at a time.
+        """
         document = here.document
         application: Any = self["application"]
         if application is not None:
@@ -102,9 +128,14 @@ class SweepWorkload(WorkloadSection):
         if application is None or not here.is_sound():
             return LoadedWorkload()
         entry = JobEntry.model_construct(
-            **{name: application[name] for name in SweepApplication.model_fields}
+            **{
+                name: application[name]
+                for name in SweepApplication.model_fields
+            }
         )
-        (request,) = requests(entry, {}, document.folder, Profiles(), PluginDemands())
+        (request,) = requests(
+            entry, {}, document.folder, Profiles(), PluginDemands()
+        )
         request = replace(request, application=request.id)
         points_bps, notes = _points(here, self.bandwidths, request, context)
         if not here.is_sound():
@@ -127,10 +158,12 @@ class SweepWorkload(WorkloadSection):
 
 
 def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
-    """The same work asked for at another bandwidth, with the time that the model gives it there.
+    """The same work asked for at another bandwidth, with the time that the
+    model gives it there.
 
-    A transfer moves the same bytes, faster too; a curve's work is the same by DCloud's Eq. 1; of a
-    command nothing is known, so that p·b/b' stands, and p where there is more bandwidth.
+    A transfer moves the same bytes, faster too; a curve's work is the same by
+    DCloud's Eq. 1; of a command nothing is known, so that p·b/b' stands, and p
+    where there is more bandwidth.
     """
     time_s = request.demand.profiled_s(request, bandwidth_bps)
     return replace(request, bandwidth_bps=bandwidth_bps, duration_s=time_s)
@@ -139,7 +172,9 @@ def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
 def _runs(
     request: JobRequest, points_bps: Sequence[int], repetitions: int
 ) -> tuple[JobRequest, ...]:
-    """Round after round: what changes on the machine meanwhile spreads over all bandwidths."""
+    """Round after round: what changes on the machine meanwhile spreads over all
+    bandwidths.
+    """
     runs: list[JobRequest] = []
     falling = sorted(points_bps, reverse=True)
     names = suffixes(falling)
@@ -156,26 +191,39 @@ def _runs(
 
 
 def _points(
-    here: Location, given: list[int] | None, request: JobRequest, context: LoadContext
+    here: Location,
+    given: list[int] | None,
+    request: JobRequest,
+    context: LoadContext,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The bandwidths, rising, and notes about them; the data centre can give each of them."""
+    """The bandwidths, rising, and notes about them; the data centre can give
+    each of them.
+    """
     if given is not None:
         for index, point_bps in enumerate(given):
             where = here / "bandwidths" / index
             if point_bps in given[:index]:
-                where.report(f"{format_bandwidth(point_bps)} stands there twice")
+                where.report(
+                    f"{format_bandwidth(point_bps)} stands there twice"
+                )
             reason = _refusal(request, point_bps, context)
             if reason is not None:
                 where.report(_cannot(request, point_bps, reason))
         return tuple(sorted(given)), ()
-    wished = tuple(dict.fromkeys(max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS))
+    wished = tuple(
+        dict.fromkeys(
+            max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS
+        )
+    )
     for index, point_bps in enumerate(wished):
         reason = _refusal(request, point_bps, context)
         if reason is None:
             continue
         if not index:
             here.report(_cannot(request, point_bps, reason), "application")
-        left = f"the sweep ends at {human_bandwidth(wished[index - 1])}: {reason}"
+        left = (
+            f"the sweep ends at {human_bandwidth(wished[index - 1])}: {reason}"
+        )
         return wished[:index], (left,)
     return wished, ()
 
@@ -185,14 +233,22 @@ def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:
     return f"{asked} do not fit even in the empty data centre: {reason}"
 
 
-def _refusal(request: JobRequest, point_bps: int, context: LoadContext) -> str | None:
-    """The reason why the empty data centre cannot give that bandwidth; None where it can."""
+def _refusal(
+    request: JobRequest, point_bps: int, context: LoadContext
+) -> str | None:
+    """The reason why the empty data centre cannot give that bandwidth; None
+    where it can.
+    """
     centre = context.datacentre
     if centre is None or not (context.slots_known and context.links_known):
         return None
     if context.embedder not in embedder_names():
         return None
     answer = embedder(context.embedder).embed(
-        centre, empty_residual(centre), request.n_vms, point_bps, largest_bps=point_bps
+        centre,
+        empty_residual(centre),
+        request.n_vms,
+        point_bps,
+        largest_bps=point_bps,
     )
     return answer.reason if isinstance(answer, Refusal) else None

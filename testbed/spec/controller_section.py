@@ -12,15 +12,23 @@ from testbed.spec.validation import Section
 
 
 class ControllerSection(Section):
-    """The controller of the live network; without this section, the testbed's own."""
+    """The controller of the live network; without this section, the testbed's
+    own.
+    """
 
-    app: str = Field(description="a Ryu or os-ken application, a Python file beside this one")
+    app: str = Field(
+        description="a Ryu or os-ken application, a Python file beside this one"
+    )
 
 
-def controller_app(section: ControllerSection | None, here: Location) -> Path | None:
-    """The application's file. None without one; what is wrong with it is reported.
+def controller_app(
+    section: ControllerSection | None, here: Location
+) -> Path | None:
+    """The application's file. None without one; what is wrong with it is
+    reported.
 
-    It is compiled and not run: a mistake of syntax is reported at its line of the file.
+    It is compiled and not run: a mistake of syntax is reported at its line of
+    the file.
     """
     name = None if section is None else section["app"]
     found = None if name is None else file_at(here / "app", name)
@@ -37,5 +45,7 @@ def controller_app(section: ControllerSection | None, here: Location) -> Path | 
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
-    here.document.problems.append(Problem(place, dotted((here / "app").path), message))
+    here.document.problems.append(
+        Problem(place, dotted((here / "app").path), message)
+    )
     return None

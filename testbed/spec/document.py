@@ -1,8 +1,10 @@
-"""An experiment file's YAML as plain values with their places, and all that is wrong with it.
+"""An experiment file's YAML as plain values with their places, and all that is
+wrong with it.
 
-PyYAML composes the nodes, so that each has its line and column. Plain scalars are resolved
-here, by rules that no YAML version disputes: whole numbers, decimal fractions, ``true`` and
-``false``, and texts. What YAML 1.1 and 1.2 read differently is refused with what to write instead.
+PyYAML composes the nodes, so that each has its line and column. Plain scalars
+are resolved here, by rules that no YAML version disputes: whole numbers,
+decimal fractions, ``true`` and ``false``, and texts. What YAML 1.1 and 1.2 read
+differently is refused with what to write instead.
 """
 
 from __future__ import annotations
@@ -35,19 +37,27 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A place in a source, counted from 1; line 0 where a source has none (a command's option)."""
+    """A place in a source, counted from 1; line 0 where a source has none (a
+    command's option).
+    """
 
     source: str
     line: int = 0
     column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return (
+            f"{self.source}:{self.line}:{self.column}"
+            if self.line
+            else self.source
+        )
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. ``path`` is the key as people write it: ``topology.fanout[2]``."""
+    """One mistake. ``path`` is the key as people write it:
+    ``topology.fanout[2]``.
+    """
 
     place: Place
     path: str
@@ -79,14 +89,22 @@ class SpecErrors(BadInput):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type[SpecErrors], tuple[tuple[Problem, ...]]]:
-        return SpecErrors, (self.problems,)  # made from problems, not from the text
+        return SpecErrors, (
+            self.problems,
+        )  # made from problems, not from the text
 
 
 def dotted(path: Path) -> str:
     """``('jobs', 0, 'at')`` as ``jobs[0].at``."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        text += (
+            f"[{part}]"
+            if isinstance(part, int)
+            else f".{part}"
+            if text
+            else part
+        )
     return text
 
 
@@ -106,7 +124,11 @@ def near(name: str, known: Sequence[str]) -> str | None:
         return folded[key]
     close = get_close_matches(key, list(folded), n=1, cutoff=0.6)
     if not close:
-        close = [k for k in folded if min(len(k), len(key)) > 2 and (k in key or key in k)]
+        close = [
+            k
+            for k in folded
+            if min(len(k), len(key)) > 2 and (k in key or key in k)
+        ]
     return folded[close[0]] if len(close) == 1 else None
 
 
@@ -117,11 +139,13 @@ def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
 
 @dataclass
 class Document:
-    """A file's content as plain values. ``places`` are the values', ``key_places`` their keys'.
+    """A file's content as plain values. ``places`` are the values',
+    ``key_places`` their keys'.
 
-    ``unreadable`` are the paths whose value could not be read; the problem is reported already.
-    Keys are strings; duplicate keys keep the first value. ``files`` are the files that it names,
-    as far as they were looked for; ``supplied`` are such by name, in place of the search path.
+    ``unreadable`` are the paths whose value could not be read; the problem is
+    reported already. Keys are strings; duplicate keys keep the first value.
+    ``files`` are the files that it names, as far as they were looked for;
+    ``supplied`` are such by name, in place of the search path.
     """
 
     data: Any = None
@@ -134,7 +158,9 @@ class Document:
 
     @property
     def folder(self) -> FilePath:
-        """The folder of the file; the files that it names are looked for there first."""
+        """The folder of the file; the files that it names are looked for there
+        first.
+        """
         return FilePath(self.places[()].source).parent
 
 
@@ -166,26 +192,42 @@ class Location:
 
     @property
     def place(self) -> Place:
-        """The place of the value, or of the nearest one above it that is in the file."""
+        """The place of the value, or of the nearest one above it that is in the
+        file.
+        """
         return self.document.places[self.nearest.path]
 
     @property
     def is_readable(self) -> bool:
         """True unless this value, or one that it is part of, could not be read."""
         unreadable = self.document.unreadable
-        return not any(self.path[:length] in unreadable for length in range(len(self.path) + 1))
+        return not any(
+            self.path[:length] in unreadable
+            for length in range(len(self.path) + 1)
+        )
 
     def is_sound(self) -> bool:
         """True while no problem is reported here or below."""
         name = dotted(self.path)
         below = (f"{name}.", f"{name}[")
-        return not any(p.path == name or p.path.startswith(below) for p in self.document.problems)
+        return not any(
+            p.path == name or p.path.startswith(below)
+            for p in self.document.problems
+        )
 
-    def report(self, message: str, *keys: str | int, at_key: bool = False) -> None:
-        """Adds a problem with the value here, or with the one at ``keys`` below it, or its key."""
+    def report(
+        self, message: str, *keys: str | int, at_key: bool = False
+    ) -> None:
+        """Adds a problem with the value here, or with the one at ``keys`` below
+        it, or its key.
+        """
         there = Location(self.document, (*self.path, *keys))
-        place = (self.document.key_places.get(there.path) if at_key else None) or there.place
-        self.document.problems.append(Problem(place, dotted(there.path), message))
+        place = (
+            self.document.key_places.get(there.path) if at_key else None
+        ) or there.place
+        self.document.problems.append(
+            Problem(place, dotted(there.path), message)
+        )
 
 
 def _refused(place: Place, message: str) -> SpecErrors:
@@ -194,7 +236,9 @@ def _refused(place: Place, message: str) -> SpecErrors:
 
 
 def read_text(path: FilePath) -> str:
-    """The file's text; :class:`SpecErrors` where there is none that could be an experiment."""
+    """The file's text; :class:`SpecErrors` where there is none that could be an
+    experiment.
+    """
     source = Place(str(path))
     try:
         with path.open("rb") as file:
@@ -207,7 +251,9 @@ def read_text(path: FilePath) -> str:
         raise _refused(source, f"cannot be read: {error.strerror}") from None
     if len(raw) > MAX_FILE_BYTES:
         limit = f"{MAX_FILE_BYTES >> 20} MiB"
-        raise _refused(source, f"is larger than an experiment file may be ({limit})")
+        raise _refused(
+            source, f"is larger than an experiment file may be ({limit})"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -218,20 +264,30 @@ def read_text(path: FilePath) -> str:
 
 
 def search_path(beside: FilePath) -> tuple[FilePath, ...]:
-    """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the cache."""
+    """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the
+    cache.
+    """
     data = os.environ.get("TESTBED_DATA", "").split(os.pathsep)
-    cache = FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache") / "testbed"
+    cache = (
+        FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache")
+        / "testbed"
+    )
     return (beside, *(FilePath(part) for part in data if part), cache)
 
 
 def file_at(
-    here: Location, name: str, origin: str = "", elsewhere: Sequence[FilePath] = ()
+    here: Location,
+    name: str,
+    origin: str = "",
+    elsewhere: Sequence[FilePath] = (),
 ) -> FilePath | None:
     """The file that a key names; None, and reported, where there is none.
 
     ``elsewhere`` are further paths that it may have.
     """
-    found = here.document.supplied.get(name) or find_file(name, here.document.folder, elsewhere)
+    found = here.document.supplied.get(name) or find_file(
+        name, here.document.folder, elsewhere
+    )
     if found is not None:
         here.document.files[name] = found
     else:
@@ -242,23 +298,32 @@ def file_at(
 
 
 def is_beside(here: Location, name: str) -> bool:
-    """True where a file or folder of that name is beside the experiment file, or is supplied."""
+    """True where a file or folder of that name is beside the experiment file,
+    or is supplied.
+    """
     found = here.document.supplied.get(name) or here.document.folder / name
     if is_there(found):
         here.document.files[name] = found
     return is_there(found, folders=True)
 
 
-def find_file(name: str, beside: FilePath, elsewhere: Sequence[FilePath] = ()) -> FilePath | None:
+def find_file(
+    name: str, beside: FilePath, elsewhere: Sequence[FilePath] = ()
+) -> FilePath | None:
     """The first file of that name; an absolute name stands for itself."""
-    candidates = (*(folder / name for folder in search_path(beside)), *elsewhere)
+    candidates = (
+        *(folder / name for folder in search_path(beside)),
+        *elsewhere,
+    )
     return next((path for path in candidates if is_there(path)), None)
 
 
 def is_there(path: FilePath, *, folders: bool = False) -> bool:
-    """True for a file, or a folder where ``folders`` will do; of one that nobody may look at too.
+    """True for a file, or a folder where ``folders`` will do; of one that
+    nobody may look at too.
 
-    Whoever reads that says why it cannot. False for what no file can be called: too long a name.
+    Whoever reads that says why it cannot. False for what no file can be called:
+    too long a name.
     """
     try:
         return path.exists() if folders else path.is_file()
@@ -267,7 +332,9 @@ def is_there(path: FilePath, *, folders: bool = False) -> bool:
 
 
 def read_document(text: str, source: str) -> Document:
-    """One YAML document as a :class:`Document`; :class:`SpecErrors` where it is not YAML at all."""
+    """One YAML document as a :class:`Document`; :class:`SpecErrors` where it is
+    not YAML at all.
+    """
     root = _compose(text, source)
     reader = _Reader(source)
     reader.document.data = reader.value(root, ())
@@ -275,7 +342,11 @@ def read_document(text: str, source: str) -> Document:
 
 
 def _place_after(source: str, before: str) -> Place:
-    return Place(source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+    return Place(
+        source,
+        before.count("\n") + 1,
+        len(before) - (before.rfind("\n") + 1) + 1,
+    )
 
 
 def _compose(text: str, source: str) -> yaml.Node:
@@ -283,24 +354,38 @@ def _compose(text: str, source: str) -> yaml.Node:
         root = yaml.SafeLoader(text).get_single_node()
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
-        code = error.character if isinstance(error.character, int) else ord(error.character)
+        code = (
+            error.character
+            if isinstance(error.character, int)
+            else ord(error.character)
+        )
         message = f"the character U+{code:04X} cannot stand in YAML"
         raise _refused(place, message) from None
     except yaml.MarkedYAMLError as error:
         raise SpecErrors([_syntax_problem(error, source)]) from None
     except RecursionError:
         raise _refused(Place(source, 1, 1), "is nested too deeply") from None
-    if root is None or (isinstance(root, yaml.ScalarNode) and root.value == "" and not root.style):
+    if root is None or (
+        isinstance(root, yaml.ScalarNode)
+        and root.value == ""
+        and not root.style
+    ):
         raise _refused(Place(source, 1, 1), "is empty")
     return root
 
 
 def _place_of(mark: yaml.Mark | None, source: str) -> Place:
-    return Place(source, 1, 1) if mark is None else Place(source, mark.line + 1, mark.column + 1)
+    return (
+        Place(source, 1, 1)
+        if mark is None
+        else Place(source, mark.line + 1, mark.column + 1)
+    )
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
-    """The YAML parser's objection, with what to write instead where that is known."""
+    """The YAML parser's objection, with what to write instead where that is
+    known.
+    """
     place = _place_of(error.problem_mark or error.context_mark, source)
     objection = error.problem or ""
     if objection == "but found another document":
@@ -312,7 +397,9 @@ def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
     elif objection.startswith("found undefined alias"):
         message = f"{objection.removeprefix('found ')}: no anchor of that name stands before it"
     else:
-        message = f"not YAML: {objection}" + (f" ({error.context})" if error.context else "")
+        message = f"not YAML: {objection}" + (
+            f" ({error.context})" if error.context else ""
+        )
     return Problem(place, "", message)
 
 
@@ -338,7 +425,10 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             if node.tag != "tag:yaml.org,2002:seq":
                 return self._refuse(path, _tag_message(node.tag))
-            return [self.value(child, (*path, i)) for i, child in enumerate(node.value)]
+            return [
+                self.value(child, (*path, i))
+                for i, child in enumerate(node.value)
+            ]
         return self._scalar(cast(yaml.ScalarNode, node), path)
 
     def _refuse(self, path: Path, message: str) -> None:
@@ -354,13 +444,17 @@ class _Reader:
             try:
                 key = _key(key_node)
             except ScalarError as error:
-                self.document.problems.append(Problem(place, dotted(path), str(error)))
+                self.document.problems.append(
+                    Problem(place, dotted(path), str(error))
+                )
                 continue
             here = (*path, key)
             if key in out:
                 first = self.document.key_places[here]
                 message = f"is a duplicate: it stands in line {first.line} too"
-                self.document.problems.append(Problem(place, dotted(here), message))
+                self.document.problems.append(
+                    Problem(place, dotted(here), message)
+                )
                 continue
             self.document.key_places[here] = place
             out[key] = None
@@ -371,7 +465,9 @@ class _Reader:
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
             return self._refuse(path, _tag_message(node.tag))
         try:
-            return _quoted(node.value) if node.style else plain_scalar(node.value)
+            return (
+                _quoted(node.value) if node.style else plain_scalar(node.value)
+            )
         except ScalarError as error:
             return self._refuse(path, str(error))
 
@@ -396,10 +492,14 @@ def _key(node: yaml.Node) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A quoted scalar; raises :class:`ScalarError` for what UTF-8 has no bytes for."""
+    """A quoted scalar; raises :class:`ScalarError` for what UTF-8 has no bytes
+    for.
+    """
     half = re.search("[\ud800-\udfff]", text)
     if half is not None:
-        raise ScalarError(f"holds half a character, \\u{ord(half[0]):04X}: write it whole")
+        raise ScalarError(
+            f"holds half a character, \\u{ord(half[0]):04X}: write it whole"
+        )
     return text
 
 
@@ -414,7 +514,9 @@ _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 
 
 class ScalarError(ValueError):
-    """A plain text that a file must not hold; the message names the replacement."""
+    """A plain text that a file must not hold; the message names the
+    replacement.
+    """
 
 
 def plain_scalar(text: str) -> bool | int | float | str:
@@ -438,9 +540,13 @@ def plain_scalar(text: str) -> bool | int | float | str:
 def plain_key(text: str) -> str:
     """An unquoted key: the text itself, unless YAML versions dispute it."""
     if text == "<<":
-        raise ScalarError("'<<' (YAML's merge) is not supported: write the keys out")
+        raise ScalarError(
+            "'<<' (YAML's merge) is not supported: write the keys out"
+        )
     if text in _BOOL or text in _NULL:
-        raise ScalarError(f"the key {text} is not a word: write '{text}' if the word is meant")
+        raise ScalarError(
+            f"the key {text} is not a word: write '{text}' if the word is meant"
+        )
     surprise = _surprise(text)
     if surprise is not None:
         raise ScalarError(f"the key {text}: {surprise}")
@@ -452,7 +558,11 @@ def _surprise(text: str) -> str | None:
     for pattern, hint, meant in _SURPRISES:
         if re.fullmatch(pattern, text):
             too_long = f"is too long for a number: {len(text)} characters"
-            return too_long if len(text) > _MAX_DIGITS else hint.format(text, meant(text))
+            return (
+                too_long
+                if len(text) > _MAX_DIGITS
+                else hint.format(text, meant(text))
+            )
     return None
 
 
@@ -480,7 +590,11 @@ def _exponent(text: str) -> str:
 
 def _octal(text: str) -> str:
     digits = text.replace("_", "").lstrip("+-")
-    also = "" if re.search("[89]", digits) else f" (YAML 1.1 reads it as octal {int(digits, 8)})"
+    also = (
+        ""
+        if re.search("[89]", digits)
+        else f" (YAML 1.1 reads it as octal {int(digits, 8)})"
+    )
     return f"{also}: write {digits.lstrip('0') or '0'}"
 
 
@@ -489,10 +603,20 @@ _SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
     (
         r"(?i:yes|on|true|no|off|false)",
         "YAML 1.1 reads {0} as {1}: write {1}, or '{0}' if the word is meant",
-        lambda text: "true" if text.lower() in ("yes", "on", "true") else "false",
+        lambda text: (
+            "true" if text.lower() in ("yes", "on", "true") else "false"
+        ),
     ),
-    (r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "{0} is not a finite number: write one", str),
-    (r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?", "YAML 1.1 reads {0} as the number {1}", _seconds),
+    (
+        r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "{0} is not a finite number: write one",
+        str,
+    ),
+    (
+        r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?",
+        "YAML 1.1 reads {0} as the number {1}",
+        _seconds,
+    ),
     (r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+", _EITHER, _exponent),
     (
         r"(?i:[-+]?0(x[0-9a-f]+|o[0-7]+|b[01]+))",

@@ -1,15 +1,18 @@
-"""An experiment as values, which every other part of the testbed takes instead of a file."""
+"""An experiment as values, which every other part of the testbed takes instead
+of a file.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jobs.interference import Interference
 from jobs.request import Enforcement, JobRequest
+from testbed.expectations import Expectation
 from testbed.failures import Failure
 from testbed.plugins import PluginUse
 from testbed.spec.document import Place
@@ -25,10 +28,11 @@ Scalar: TypeAlias = bool | int | float | str
 class Scale:
     """Factors by which the live network is smaller than the experiment.
 
-    ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100 Mbit/s on the
-    wire). ``time`` divides every time (60: an hour of the experiment takes a minute). ``cpu`` of
-    one of this machine's processors stand for each of the data centre's. Jobs that end within
-    ``instant_s`` (of the experiment's time) of each other have ended together. ``auto``: the live
+    ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100
+    Mbit/s on the wire). ``time`` divides every time (60: an hour of the
+    experiment takes a minute). ``cpu`` of one of this machine's processors
+    stand for each of the data centre's. Jobs that end within ``instant_s`` (of
+    the experiment's time) of each other have ended together. ``auto``: the live
     run finds ``rate``; until it has, that is 1.
     """
 
@@ -43,7 +47,8 @@ class Scale:
 class PolicySpec:
     """A policy by name, with the parameters the file gives it, by name.
 
-    ``plugin`` is the declaration of one that the file takes from elsewhere by its class.
+    ``plugin`` is the declaration of one that the file takes from elsewhere by
+    its class.
     """
 
     name: str
@@ -65,73 +70,19 @@ class PolicySpec:
 
     @property
     def label(self) -> str:
-        """The name of the policy's folder and rows: with its parameters where it has any."""
-        text = "-".join([self.name, *(f"{key}={value}" for key, value in self.parameters)])
+        """The name of the policy's folder and rows: with its parameters where
+        it has any.
+        """
+        text = "-".join(
+            [self.name, *(f"{key}={value}" for key, value in self.parameters)]
+        )
         return re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
 
 
 @dataclass(frozen=True)
-class Band:
-    """A closed interval; None is no limit on that side."""
-
-    min: float | None = None
-    max: float | None = None
-
-    def holds(self, value: float) -> bool:
-        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
-
-    def __str__(self) -> str:
-        if self.min is not None and self.max is not None:
-            return f"{self.min:g}–{self.max:g}"
-        if self.min is not None:
-            return f"at least {self.min:g}"
-        return "anything" if self.max is None else f"at most {self.max:g}"
-
-
-@dataclass(frozen=True)
-class ApplicationExpectation:
-    """Expectations of one application's jobs.
-
-    ``estimate_ratio`` takes the place of the global band; ``scaled_down_below``: the ratio stays
-    under this wherever less bandwidth was granted than asked for.
-    """
-
-    estimate_ratio: Band | None = None
-    scaled_down_below: float | None = None
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """The ``expect`` block. ``fidelity``: the worst verdict that is still accepted; None: any."""
-
-    estimate_ratio: Band | None = None
-    applications: Mapping[str, ApplicationExpectation] = field(default_factory=dict)
-    fidelity: Literal["ok", "suspect", "invalid"] | None = "suspect"
-    # Measured over estimate of a live job of which the file states nothing; earlier folders: None.
-    late_above: float | None = 1.05
-
-    def under(self, enforcement: Enforcement) -> Expectation:
-        """The part that holds under an enforcement: where bandwidth is lent, a job may end before
-        its estimate; where nothing is reserved, after it too.
-        """
-        if enforcement == "strict":
-            return self
-        own = {
-            name: replace(one, estimate_ratio=_without_min(one.estimate_ratio))
-            for name, one in self.applications.items()
-        }
-        late_above = None if enforcement == "none" else self.late_above
-        band = _without_min(self.estimate_ratio)
-        return replace(self, estimate_ratio=band, applications=own, late_above=late_above)
-
-
-def _without_min(band: Band | None) -> Band | None:
-    return None if band is None or band.max is None else Band(None, band.max)
-
-
-@dataclass(frozen=True)
 class BandwidthSweep:
-    """Parameters of a profile measurement: rising bandwidths, each run ``repetitions`` times.
+    """Parameters of a profile measurement: rising bandwidths, each run
+    ``repetitions`` times.
 
     ``modelled``: the estimate is the application's model; a command has none.
     """
@@ -147,15 +98,17 @@ class BandwidthSweep:
 class Experiment:
     """A checked experiment file. Jobs are in the file's order, sweeps expanded.
 
-    ``topology`` are the resolved keys of that section, ``datacentre`` what they build.
-    ``job_places`` are the jobs' positions in the file; ``source_text`` is the file as given.
-    ``workload_facts`` is the provenance of the jobs of a trace or a model (``workload_notes``: in
-    sentences); those jobs are made when they are looked at. ``sweep`` is set where the jobs are
-    the runs of a profile measurement. ``interference``: the slowdown of two VMs on one simulated
-    node. ``controller_app``: the file of a person's OpenFlow application, in place of our
-    controller. ``failures`` are in order of time. ``plugins`` are what it uses that is not the
-    testbed's own, the policies apart. ``files`` are those that the file names, by the names it
-    gives them. ``has_sweep``: it says what ``testbed sweep`` is to vary.
+    ``topology`` are the resolved keys of that section, ``datacentre`` what they
+    build. ``job_places`` are the jobs' positions in the file; ``source_text``
+    is the file as given. ``workload_facts`` is the provenance of the jobs of a
+    trace or a model (``workload_notes``: in sentences); those jobs are made
+    when they are looked at. ``sweep`` is set where the jobs are the runs of a
+    profile measurement. ``interference``: the slowdown of two VMs on one
+    simulated node. ``controller_app``: the file of a person's OpenFlow
+    application, in place of our controller. ``failures`` are in order of time.
+    ``plugins`` are what it uses that is not the testbed's own, the policies
+    apart. ``files`` are those that the file names, by the names it gives them.
+    ``has_sweep``: it says what ``testbed sweep`` is to vary.
     """
 
     path: Path
@@ -184,23 +137,37 @@ class Experiment:
     has_sweep: bool = False
 
     def plugins_of(self, policy: PolicySpec) -> tuple[PluginUse, ...]:
-        """The plug-ins that a run of that policy uses, its own and its embedder first."""
+        """The plug-ins that a run of that policy uses, its own and its embedder
+        first.
+        """
         from testbed.embedding.base import embedder_source
 
-        kind, chosen = policy.kind, dict(policy.parameters).get("embedder", self.embedder)
-        found = [] if kind.source is None else [PluginUse("policies", kind.name, kind.source)]
+        kind, chosen = (
+            policy.kind,
+            dict(policy.parameters).get("embedder", self.embedder),
+        )
+        found = (
+            []
+            if kind.source is None
+            else [PluginUse("policies", kind.name, kind.source)]
+        )
         if kind.embeds and (source := embedder_source(str(chosen))) is not None:
             found.append(PluginUse("embedders", str(chosen), source))
         return (*found, *self.plugins)
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """Everything the run depends on, defaults and overrides included, for JSON.
+        """Everything the run depends on, defaults and overrides included, for
+        JSON.
 
-        Jobs that a trace or a model determines are not repeated: ``workload_facts`` has the file's
-        checksum and every parameter.
+        Jobs that a trace or a model determines are not repeated:
+        ``workload_facts`` has the file's checksum and every parameter.
         """
-        own = {} if self.controller_app is None else {"app": str(self.controller_app)}
+        own = (
+            {}
+            if self.controller_app is None
+            else {"app": str(self.controller_app)}
+        )
         return {
             "name": self.name,
             "seed": self.seed,
@@ -214,8 +181,14 @@ class Experiment:
             "workload_facts": dict(self.workload_facts),
             **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),
             **({"controller": own} if own else {}),
-            **({"failures": [asdict(one) for one in self.failures]} if self.failures else {}),
-            "jobs": [] if self.workload_facts else [job.to_json() for job in self.jobs],
+            **(
+                {"failures": [asdict(one) for one in self.failures]}
+                if self.failures
+                else {}
+            ),
+            "jobs": []
+            if self.workload_facts
+            else [job.to_json() for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),
         }

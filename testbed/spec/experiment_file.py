@@ -1,4 +1,6 @@
-"""Experiment files: the form of every section, read once, then one pass over their meaning."""
+"""Experiment files: the form of every section, read once, then one pass over
+their meaning.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,18 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, WithJsonSchema, WrapValidator
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from jobs.interference import Interference
 from jobs.request import Enforcement
+from testbed.expectations import Expectation
 from testbed.spec.bandwidth_sweep_section import SweepWorkload
 from testbed.spec.controller_section import ControllerSection, controller_app
 from testbed.spec.document import (
@@ -26,9 +36,17 @@ from testbed.spec.document import (
     read_document,
     read_text,
 )
-from testbed.spec.experiment import Expectation, Experiment, Scale
-from testbed.spec.failures_section import FailureEntry, check_failures, read_failures
-from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
+from testbed.spec.experiment import Experiment, Scale
+from testbed.spec.failures_section import (
+    FailureEntry,
+    check_failures,
+    read_failures,
+)
+from testbed.spec.generated_sections import (
+    BatchWorkload,
+    PoissonWorkload,
+    SyntheticLeases,
+)
 from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import (
@@ -42,8 +60,18 @@ from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
 from testbed.spec.unit_types import Duration, Name, Share, refusal
-from testbed.spec.validation import INSTALLED, Section, kind_of, kind_tag, read_section
-from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
+from testbed.spec.validation import (
+    INSTALLED,
+    Section,
+    kind_of,
+    kind_tag,
+    read_section,
+)
+from testbed.spec.workload_models import (
+    ExponentialWorkload,
+    FeitelsonWorkload,
+    JannWorkload,
+)
 from testbed.spec.workload_section import LoadedWorkload
 
 MAX_SEED = 2**63 - 1
@@ -55,7 +83,9 @@ Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
 
 
-def _factor_or_auto(value: object, read: Callable[[object], float]) -> float | None:
+def _factor_or_auto(
+    value: object, read: Callable[[object], float]
+) -> float | None:
     """None from ``auto``."""
     if value == "auto":
         return None
@@ -80,7 +110,9 @@ class ScaleSection(Section):
         description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: the largest rate, 1 at most,"
         " that this machine can do (default 1)",
     )
-    time: Factor = Field(1.0, description="60 makes an hour take a minute (default 1)")
+    time: Factor = Field(
+        1.0, description="60 makes an hour take a minute (default 1)"
+    )
     cpu: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0,
         description="0.05 makes a slot's processor a twentieth of one of the machine's (default 1)",
@@ -110,15 +142,20 @@ class InterferenceSection(Section):
 class BandSection(Section):
     """A closed interval; an end that is left out is open."""
 
-    min: Ratio | None = Field(None, description="the least value that is accepted")
-    max: Ratio | None = Field(None, description="the greatest value that is accepted")
+    min: Ratio | None = Field(
+        None, description="the least value that is accepted"
+    )
+    max: Ratio | None = Field(
+        None, description="the greatest value that is accepted"
+    )
 
 
 class ApplicationSection(Section):
     """Expectations of one application's jobs."""
 
     estimate_ratio: BandSection | None = Field(
-        None, description="measured / estimated running time of each of its jobs"
+        None,
+        description="measured / estimated running time of each of its jobs",
     )
     scaled_down_below: Annotated[float, Field(gt=0)] | None = Field(
         None,
@@ -139,7 +176,8 @@ class ExpectSection(Section):
         None, description="expectations by the jobs' application"
     )
     fidelity: Literal["ok", "suspect", "invalid"] | None = Field(
-        None, description="the worst fidelity accepted; invalid: broken reservations too"
+        None,
+        description="the worst fidelity accepted; invalid: broken reservations too",
     )
 
 
@@ -168,17 +206,26 @@ Workload = Annotated[
 class ExperimentFile(Section):
     """An experiment: a data centre, a workload and its policies."""
 
-    name: Name | None = Field(None, description="the run folder's name (default: the file's)")
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = Field(
-        DEFAULT_SEED, description=f"of every random stream (default {DEFAULT_SEED})"
+    name: Name | None = Field(
+        None, description="the run folder's name (default: the file's)"
     )
-    topology: Topology = Field(description="the data centre, a mapping with a kind")
-    scale: ScaleSection | None = Field(None, description="live only: rate, time, cpu, instant")
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = Field(
+        DEFAULT_SEED,
+        description=f"of every random stream (default {DEFAULT_SEED})",
+    )
+    topology: Topology = Field(
+        description="the data centre, a mapping with a kind"
+    )
+    scale: ScaleSection | None = Field(
+        None, description="live only: rate, time, cpu, instant"
+    )
     controller: ControllerSection | None = Field(
-        None, description="live only: a person's OpenFlow application in place of ours"
+        None,
+        description="live only: a person's OpenFlow application in place of ours",
     )
     interference: InterferenceSection | None = Field(
-        None, description="simulator only: what two VMs on a node do to each other"
+        None,
+        description="simulator only: what two VMs on a node do to each other",
     )
     embedder: str = Field(
         DEFAULT_EMBEDDER,
@@ -197,23 +244,27 @@ class ExperimentFile(Section):
     )
     workload: Workload = Field(description="the jobs, a mapping with a kind")
     failures: list[FailureEntry] | None = Field(
-        None, description="links, servers, switches and the controller that fail at given times"
+        None,
+        description="links, servers, switches and the controller that fail at given times",
     )
     expect: ExpectSection | None = Field(
         None, description="what the results must show for exit code 0"
     )
     sweep: SweepSection | None = Field(
-        None, description="values that keys of this file take in turn, for testbed sweep"
+        None,
+        description="values that keys of this file take in turn, for testbed sweep",
     )
 
 
 def load_experiment(
     path: FilePath | str, overrides: Mapping[str, object] | None = None
 ) -> Experiment:
-    """The experiment in a file. Raises :class:`SpecErrors` with everything that is wrong.
+    """The experiment in a file. Raises :class:`SpecErrors` with everything that
+    is wrong.
 
-    ``overrides`` replaces values by dotted key, as ``{"scale.rate": "0.05", "seed": 8}``; a text
-    is read as YAML. Pure but for reading the file (and what it names).
+    ``overrides`` replaces values by dotted key, as ``{"scale.rate": "0.05",
+    "seed": 8}``; a text is read as YAML. Pure but for reading the file (and
+    what it names).
     """
     path = FilePath(path)
     return parse_experiment(read_text(path), path, overrides)
@@ -225,9 +276,11 @@ def parse_experiment(
     overrides: Mapping[str, object] | None = None,
     files: Mapping[str, FilePath] | None = None,
 ) -> Experiment:
-    """As :func:`load_experiment`, from the file's text; ``path`` names it in messages.
+    """As :func:`load_experiment`, from the file's text; ``path`` names it in
+    messages.
 
-    ``files`` are the places of files that it names, which are looked for nowhere else.
+    ``files`` are the places of files that it names, which are looked for
+    nowhere else.
     """
     document = read_document(text, str(path))
     document.supplied = files or {}
@@ -240,12 +293,16 @@ def parse_experiment(
 def _checked(
     document: Document, text: str, path: FilePath, overrides: Mapping[str, str]
 ) -> Experiment:
-    """The experiment of a document; raises with all errors of form and of meaning together."""
+    """The experiment of a document; raises with all errors of form and of
+    meaning together.
+    """
     here = Location(document)
     if not isinstance(document.data, dict):
         if not document.problems:
             shown = kind_of(document.data)
-            here.report(f"must be a mapping with topology and workload, not {shown}")
+            here.report(
+                f"must be a mapping with topology and workload, not {shown}"
+            )
         raise SpecErrors(document.problems)
     file = read_section(ExperimentFile, here)
     if file is None:  # no mapping: is reported
@@ -257,21 +314,30 @@ def _checked(
     context = with_topology(unknown, file["topology"], here / "topology")
     workload, kind = LoadedWorkload(), ""
     if file["workload"] is not None:
-        workload, kind = file.workload.loaded(here / "workload", context), file.workload.kind
+        workload, kind = (
+            file.workload.loaded(here / "workload", context),
+            file.workload.kind,
+        )
     interference = _interference(file.interference, here / "interference")
     own_app = controller_app(file.controller, here / "controller")
     policies = read_policies(here / "policies", kind)
     if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
-        here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
+        here.report(
+            "must be strict: a profile is measured at given bandwidths",
+            "enforcement",
+        )
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
     check_sweep(file.sweep, here / "sweep")
-    failures = read_failures(file["failures"] or (), here / "failures", context.datacentre)
+    failures = read_failures(
+        file["failures"] or (), here / "failures", context.datacentre
+    )
     if failures:
         check_failures(here, policies)
     if failures and own_app is not None:
         here.report(
-            "need the testbed's own controller, which moves tenants: leave it out", "failures"
+            "need the testbed's own controller, which moves tenants: leave it out",
+            "failures",
         )
     if not document.problems and context.datacentre is not None:
         check_policies(here, policies, context.datacentre, workload.jobs)
@@ -290,7 +356,9 @@ def _checked(
         workload=kind,
         jobs=workload.jobs,
         expect=_EXPECTATION.validate_python(
-            {} if file.expect is None else file.expect.model_dump(exclude_none=True)
+            {}
+            if file.expect is None
+            else file.expect.model_dump(exclude_none=True)
         ).under(known.enforcement),
         enforcement=known.enforcement,
         interference=interference,
@@ -309,17 +377,28 @@ def _checked(
 
 def _default_name(path: FilePath) -> str:
     """The file's name without its ending, made safe."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64] or "experiment"
+    return (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64]
+        or "experiment"
+    )
 
 
 def _scale(section: ScaleSection | None) -> Scale:
     if section is None:
         return Scale()
     rate, instant_s = section.rate, section.instant or 0.0
-    return Scale(1.0 if rate is None else rate, section.time, section.cpu, instant_s, rate is None)
+    return Scale(
+        1.0 if rate is None else rate,
+        section.time,
+        section.cpu,
+        instant_s,
+        rate is None,
+    )
 
 
-def _interference(section: InterferenceSection | None, here: Location) -> Interference:
+def _interference(
+    section: InterferenceSection | None, here: Location
+) -> Interference:
     """The published values, unless the file overrides them."""
     found = Interference()
     if section is None:
@@ -332,10 +411,18 @@ def _interference(section: InterferenceSection | None, here: Location) -> Interf
     if not efficiency:
         here.report("must be above 0: nothing would ever end", "efficiency")
     always = (efficiency, efficiency)
-    return replace(found, eff_single=always, eff_mean=efficiency, eff_sigma=0.0, eff_range=always)
+    return replace(
+        found,
+        eff_single=always,
+        eff_mean=efficiency,
+        eff_sigma=0.0,
+        eff_range=always,
+    )
 
 
-def _check_expect(section: ExpectSection, here: Location, workload: LoadedWorkload) -> None:
+def _check_expect(
+    section: ExpectSection, here: Location, workload: LoadedWorkload
+) -> None:
     _check_band(section.estimate_ratio, here / "estimate_ratio")
     known = workload.applications
     for name, own in (section.applications or {}).items():
@@ -343,7 +430,9 @@ def _check_expect(section: ExpectSection, here: Location, workload: LoadedWorklo
         _check_band(own.estimate_ratio, where / "estimate_ratio")
         if known is not None and name not in known:
             hint = did_you_mean(name, known)
-            where.report(f"no job has the application {name!r}{hint}", at_key=True)
+            where.report(
+                f"no job has the application {name!r}{hint}", at_key=True
+            )
 
 
 def _check_band(band: BandSection | None, here: Location) -> None:
@@ -359,38 +448,55 @@ def _check_band(band: BandSection | None, here: Location) -> None:
 
 
 def _override(document: Document, key: str, text: str) -> None:
-    """Replaces the value at a dotted ``key`` by YAML ``text`` (``--set scale.rate=0.05``)."""
+    """Replaces the value at a dotted ``key`` by YAML ``text`` (``--set
+    scale.rate=0.05``).
+    """
     source = Place(f"--set {key}={text}")
     path = key_path(key)
     holder = _holder(document, path, source)
     if holder is None:
-        document.problems.append(Problem(source, key, "is not a place in this file"))
+        document.problems.append(
+            Problem(source, key, "is not a place in this file")
+        )
         return
     _forget(document, path)
     try:
         given = read_document(text, source.source)
     except SpecErrors as errors:
-        given = Document(problems=list(errors.problems), places={(): source}, unreadable={()})
+        given = Document(
+            problems=list(errors.problems), places={(): source}, unreadable={()}
+        )
     holder[path[-1]] = given.data
     document.key_places[path] = source
     document.places.update({path + sub: source for sub in given.places})
     document.key_places.update({path + sub: source for sub in given.key_places})
     document.unreadable.update(path + sub for sub in given.unreadable)
-    document.problems.extend(Problem(source, dotted(path), p.message) for p in given.problems)
+    document.problems.extend(
+        Problem(source, dotted(path), p.message) for p in given.problems
+    )
 
 
 def key_path(key: str) -> Path:
     """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
     parts = re.findall(r"[^.\[\]]+", key)
-    return tuple(int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts)
+    return tuple(
+        int(part) if re.fullmatch("[0-9]{1,9}", part) else part
+        for part in parts
+    )
 
 
 def _holder(document: Document, path: Path, source: Place) -> Any:
-    """The mapping or list whose item the path names; missing mappings on the way are made."""
+    """The mapping or list whose item the path names; missing mappings on the
+    way are made.
+    """
     holder = document.data
     for depth, part in enumerate(path):
         inside = isinstance(holder, dict) and isinstance(part, str)
-        inside |= isinstance(holder, list) and isinstance(part, int) and part < len(holder)
+        inside |= (
+            isinstance(holder, list)
+            and isinstance(part, int)
+            and part < len(holder)
+        )
         if not inside:
             return None
         if depth == len(path) - 1:
@@ -408,4 +514,6 @@ def _forget(document: Document, path: Path) -> None:
     for table in (document.places, document.key_places):
         for old in [known for known in table if known[: len(path)] == path]:
             del table[old]
-    document.unreadable = {known for known in document.unreadable if known[: len(path)] != path}
+    document.unreadable = {
+        known for known in document.unreadable if known[: len(path)] != path
+    }

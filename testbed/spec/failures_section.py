@@ -1,4 +1,6 @@
-"""The ``failures`` section: links, servers, switches and the controller, failing at given times."""
+"""The ``failures`` section: links, servers, switches and the controller,
+failing at given times.
+"""
 
 from __future__ import annotations
 
@@ -23,43 +25,67 @@ _LASTING: Mapping[str, tuple[FailureKind, FailureKind]] = {
 
 
 class FailureEntry(Section):
-    """A failure: its time, one of link, server, switch and controller, and how long it lasts."""
+    """A failure: its time, one of link, server, switch and controller, and how
+    long it lasts.
+    """
 
     at: Duration = Field(description="when, from the start of the run")
     link: str | None = Field(
-        None, description="a link by its ends, as 'rack 0 - server 1': it carries nothing"
+        None,
+        description="a link by its ends, as 'rack 0 - server 1': it carries nothing",
     )
-    server: str | None = Field(None, description="a server by its name: what runs on it is lost")
-    switch: str | None = Field(None, description="a switch by its name: it is restarted")
-    controller: str | None = Field(None, description="killed: it is killed, and started again")
+    server: str | None = Field(
+        None, description="a server by its name: what runs on it is lost"
+    )
+    switch: str | None = Field(
+        None, description="a switch by its name: it is restarted"
+    )
+    controller: str | None = Field(
+        None, description="killed: it is killed, and started again"
+    )
     lasts: PositiveDuration | None = Field(
-        None, description="of links and servers: for how long (default: for good)"
+        None,
+        description="of links and servers: for how long (default: for good)",
     )
 
 
 def read_failures(
     entries: Sequence[FailureEntry], here: Location, centre: DataCentre | None
 ) -> tuple[Failure, ...]:
-    """Failures and their ends in order of time; what is wrong with an entry is reported.
+    """Failures and their ends in order of time; what is wrong with an entry is
+    reported.
 
-    ``centre`` None: the topology cannot be read, and neither can the parts that entries name.
+    ``centre`` None: the topology cannot be read, and neither can the parts that
+    entries name.
     """
     found: list[tuple[Failure, Location]] = []
     for index, entry in enumerate(entries):
-        found += [(one, here / index) for one in _read(entry, here / index, centre)]
+        found += [
+            (one, here / index) for one in _read(entry, here / index, centre)
+        ]
     # At equal times ends first, then as in the file.
-    found.sort(key=lambda one: (one[0].at_s, not one[0].kind.endswith("restored")))
+    found.sort(
+        key=lambda one: (one[0].at_s, not one[0].kind.endswith("restored"))
+    )
     lost: dict[tuple[str, int], bool] = {}
     for one, entry_here in found:
         kind, _, change = one.kind.partition("_")
-        if centre is not None and change == "failed" and lost.get((kind, one.part)):
+        if (
+            centre is not None
+            and change == "failed"
+            and lost.get((kind, one.part))
+        ):
             name = _name(centre, kind, one.part)
-            entry_here.report(f"{name} fails at {one.at_s:g} s, and is lost already")
+            entry_here.report(
+                f"{name} fails at {one.at_s:g} s, and is lost already"
+            )
         lost[kind, one.part] = change == "failed"
     return tuple(one for one, _ in found)
 
 
-def _read(entry: FailureEntry, here: Location, centre: DataCentre | None) -> list[Failure]:
+def _read(
+    entry: FailureEntry, here: Location, centre: DataCentre | None
+) -> list[Failure]:
     given = [part for part in _PARTS if entry[part] is not None]
     if not entry.is_readable("at", "lasts", *_PARTS):
         return []
@@ -69,26 +95,48 @@ def _read(entry: FailureEntry, here: Location, centre: DataCentre | None) -> lis
         return []
     kind = given[0]
     if entry.lasts is not None and kind not in _LASTING:
-        here.report(f"a {kind} comes back by itself: leave 'lasts' out", "lasts", at_key=True)
+        here.report(
+            f"a {kind} comes back by itself: leave 'lasts' out",
+            "lasts",
+            at_key=True,
+        )
     if kind == "controller":
         if entry.controller != "killed":
             here.report(f"must be 'killed', not {entry.controller!r}", kind)
         return [Failure(entry.at, "controller_killed")]
-    part = None if centre is None else _part(centre, kind, entry[kind], here / kind)
+    part = (
+        None
+        if centre is None
+        else _part(centre, kind, entry[kind], here / kind)
+    )
     if part is None:
         return []
-    fails, returns = _LASTING.get(kind, ("switch_restarted", "switch_restarted"))
+    fails, returns = _LASTING.get(
+        kind, ("switch_restarted", "switch_restarted")
+    )
     begins = [Failure(entry.at, fails, part)]
-    ends = [] if entry.lasts is None else [Failure(entry.at + entry.lasts, returns, part)]
+    ends = (
+        []
+        if entry.lasts is None
+        else [Failure(entry.at + entry.lasts, returns, part)]
+    )
     return begins + ends
 
 
-def _part(centre: DataCentre, kind: str, text: str, here: Location) -> int | None:
-    """A link's number, a server's or a switch's node; None where there is none of that name."""
+def _part(
+    centre: DataCentre, kind: str, text: str, here: Location
+) -> int | None:
+    """A link's number, a server's or a switch's node; None where there is none
+    of that name.
+    """
     names = centre.names
     if kind == "link":
         return _link(centre, text, here)
-    first, last = (0, centre.n_servers) if kind == "server" else (centre.n_servers, centre.n_nodes)
+    first, last = (
+        (0, centre.n_servers)
+        if kind == "server"
+        else (centre.n_servers, centre.n_nodes)
+    )
     known = names[first:last]
     if text not in known:
         span = " to ".join(dict.fromkeys((*known[:1], *known[-1:])))
@@ -100,8 +148,12 @@ def _part(centre: DataCentre, kind: str, text: str, here: Location) -> int | Non
 
 def _link(centre: DataCentre, text: str, here: Location) -> int | None:
     ends = re.split(r"\s+<?-+>?\s+", text.strip())
-    pairs = zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
-    named = [{centre.names[lower], centre.names[upper]} for lower, upper in pairs]
+    pairs = zip(
+        centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
+    )
+    named = [
+        {centre.names[lower], centre.names[upper]} for lower, upper in pairs
+    ]
     if len(ends) == 2 and set(ends) in named:
         return named.index(set(ends))
     known = sorted({name for pair in named for name in pair})
@@ -110,7 +162,11 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
             here.report(f"no link ends at {end!r}{did_you_mean(end, known)}")
             return None
     example = " - ".join(sorted(named[0])) if named else ""
-    reason = "there are no links" if not named else f"no link is called {text!r}, as {example!r} is"
+    reason = (
+        "there are no links"
+        if not named
+        else f"no link is called {text!r}, as {example!r} is"
+    )
     here.report(reason)
     return None
 
@@ -121,7 +177,9 @@ def _name(centre: DataCentre, kind: str, part: int) -> str:
 
 def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
     """Reports policies that know of no failures."""
-    able = ", ".join(name for name, kind in known_policies().items() if kind.on_failure)
+    able = ", ".join(
+        name for name, kind in known_policies().items() if kind.on_failure
+    )
     for index, policy in enumerate(policies):
         if not policy.kind.on_failure:
             entry = (here / "policies" / index).nearest

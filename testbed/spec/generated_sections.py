@@ -1,5 +1,5 @@
-"""Workloads that are generated: ``poisson`` and ``batch``, tenants' requests as in DCloud's
-simulations, and ``leases`` as in MBFCBS's evaluation.
+"""Workloads that are generated: ``poisson`` and ``batch``, tenants' requests as
+in DCloud's simulations, and ``leases`` as in MBFCBS's evaluation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from pydantic import Field, ValidationError, model_validator
 from jobs.demand import Pattern
 from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
 from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
-from jobs.workload.tenants import QUANTITIES, Tenants, day_and_night, distribution, interpretation
+from jobs.workload.tenants import (
+    QUANTITIES,
+    Tenants,
+    day_and_night,
+    distribution,
+    interpretation,
+)
 from testbed.spec.document import Location
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.topology_section import LoadContext
@@ -30,7 +36,12 @@ from testbed.spec.unit_types import (
     refusal,
 )
 from testbed.spec.validation import SpecModel, kind_of
-from testbed.spec.workload_section import NO_JOBS, LeaseWorkload, LoadedWorkload, WorkloadSection
+from testbed.spec.workload_section import (
+    NO_JOBS,
+    LeaseWorkload,
+    LoadedWorkload,
+    WorkloadSection,
+)
 
 Interpretation = Literal["G", "literal", "literal-clamped"]
 Sigma = Annotated[float, Field(ge=0, le=1e6)]
@@ -44,7 +55,9 @@ class Distribution(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _is_mapping(cls, value: Any) -> Any:
-        """Refuses a bare number with the mapping that says the same, where there is one."""
+        """Refuses a bare number with the mapping that says the same, where
+        there is one.
+        """
         if isinstance(value, dict):
             return value
         keys, hint = ", ".join(cls.model_fields), ""
@@ -55,24 +68,31 @@ class Distribution(SpecModel):
                 pass
             else:
                 hint = f" (write {{mean: {value}}})"
-        raise refusal(f"must be a mapping with the keys {keys}, not {kind_of(value)}{hint}")
+        raise refusal(
+            f"must be a mapping with the keys {keys}, not {kind_of(value)}{hint}"
+        )
 
 
 _SIGMA = "its standard deviation (default: the interpretation's)"
 
 
 class CountDistribution(Distribution):
-    """The number of VMs of a job: a normal distribution, drawn again below 1 (or clamped to it)."""
+    """The number of VMs of a job: a normal distribution, drawn again below 1
+    (or clamped to it).
+    """
 
     mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None, description="of the distribution, before draws are drawn again (default 120)"
+        None,
+        description="of the distribution, before draws are drawn again (default 120)",
     )
     sigma: Sigma | None = Field(None, description=_SIGMA)
     rule: Rule | None = Field(None, description="what becomes of draws below 1")
 
 
 class RatioDistribution(CountDistribution):
-    """The deadline extension ratio r = d/p: normal, drawn again below 1 (or clamped)."""
+    """The deadline extension ratio r = d/p: normal, drawn again below 1 (or
+    clamped).
+    """
 
     mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
         None,
@@ -83,17 +103,25 @@ class RatioDistribution(CountDistribution):
 class BandwidthDistribution(Distribution):
     """The bandwidth asked for per VM: a normal distribution, positive."""
 
-    mean: PositiveBandwidth | None = Field(None, description="of it (default 250 Mbit/s)")
+    mean: PositiveBandwidth | None = Field(
+        None, description="of it (default 250 Mbit/s)"
+    )
     sigma: Bandwidth | None = Field(None, description=_SIGMA)
-    rule: Rule | None = Field(None, description="what becomes of draws below 1 bit/s")
+    rule: Rule | None = Field(
+        None, description="what becomes of draws below 1 bit/s"
+    )
 
 
 class DurationDistribution(Distribution):
     """The profiled running time: a normal distribution, of a minute at least."""
 
-    mean: PositiveDuration | None = Field(None, description="of the distribution (default 1 h)")
+    mean: PositiveDuration | None = Field(
+        None, description="of the distribution (default 1 h)"
+    )
     sigma: Duration | None = Field(None, description=_SIGMA)
-    rule: Rule | None = Field(None, description="what becomes of draws below a minute")
+    rule: Rule | None = Field(
+        None, description="what becomes of draws below a minute"
+    )
 
 
 class ErrorSection(SpecModel):
@@ -104,14 +132,18 @@ class ErrorSection(SpecModel):
 
 
 class TenantWorkload(WorkloadSection):
-    """Requests as in DCloud's simulations, in one of the interpretations of its distributions."""
+    """Requests as in DCloud's simulations, in one of the interpretations of its
+    distributions.
+    """
 
     reading: Interpretation = Field(
         "G",
         description="how the paper's distributions are interpreted: G (fitted to its figures,"
         " default), literal, literal-clamped",
     )
-    vms: CountDistribution = Field(CountDistribution(), description="VMs per job")
+    vms: CountDistribution = Field(
+        CountDistribution(), description="VMs per job"
+    )
     bandwidth: BandwidthDistribution = Field(
         BandwidthDistribution(), description="bandwidth per VM"
     )
@@ -122,26 +154,34 @@ class TenantWorkload(WorkloadSection):
         RatioDistribution(), description="deadline over running time"
     )
     profiling_error: ErrorSection | None = Field(
-        None, description="true over profiled running time, less 1 (default none)"
+        None,
+        description="true over profiled running time, less 1 (default none)",
     )
     pattern: Pattern = Field(
         "permutation",
         description="communication pattern (default permutation, chosen at random for each job)",
     )
-    services: Share = Field(0.0, description="the share of user-facing services (default 0)")
+    services: Share = Field(
+        0.0, description="the share of user-facing services (default 0)"
+    )
 
     def tenants(self, here: Location) -> Tenants | None:
-        """The interpretation with what the file changes of it; None where that makes no sense.
+        """The interpretation with what the file changes of it; None where that
+        makes no sense.
 
-        What is wrong with the meaning of the keys that could be read is reported, whatever is
-        wrong with the others.
+        What is wrong with the meaning of the keys that could be read is
+        reported, whatever is wrong with the others.
         """
         before = len(here.document.problems)
-        given: dict[str, Any] = {name: self._distribution(here / name) for name in QUANTITIES}
+        given: dict[str, Any] = {
+            name: self._distribution(here / name) for name in QUANTITIES
+        }
         error = self.profiling_error
         low, high = (0.0, 0.0) if error is None else (error.low, error.high)
         if not -1.0 < low <= high:
-            message = "a profiling error lies between above -100 % and a finite share"
+            message = (
+                "a profiling error lies between above -100 % and a finite share"
+            )
             here.report(message, "profiling_error")
         if len(here.document.problems) > before:
             return None
@@ -154,7 +194,9 @@ class TenantWorkload(WorkloadSection):
         )
 
     def _distribution(self, here: Location) -> NormalDistribution | None:
-        """The interpretation's distribution with the parameters that the file changes."""
+        """The interpretation's distribution with the parameters that the file
+        changes.
+        """
         name = str(here.path[-1])
         try:
             return distribution(self.reading, name, **dict(self[name]))
@@ -170,7 +212,9 @@ class TenantWorkload(WorkloadSection):
         tenants = self.with_defaults().tenants(here)
         if tenants is None or not here.is_sound():
             return NO_JOBS
-        jobs = tenants.requests(self.arrivals_s(here, context.seed), context.seed)
+        jobs = tenants.requests(
+            self.arrivals_s(here, context.seed), context.seed
+        )
         return LoadedWorkload(jobs, {job.id: here.place for job in jobs}, ())
 
 
@@ -178,7 +222,9 @@ class PoissonWorkload(TenantWorkload):
     """Jobs that arrive at random, more of them by day than by night."""
 
     kind: Literal["poisson"]
-    per_hour: PerHour = Field(160.0, description="arrivals by day, as 40/h (default 160/h)")
+    per_hour: PerHour = Field(
+        160.0, description="arrivals by day, as 40/h (default 160/h)"
+    )
     night_factor: Annotated[float, Field(ge=0, le=1e3)] = Field(
         0.2, description="arrivals by night over those by day (default 0.2)"
     )
@@ -191,16 +237,22 @@ class PoissonWorkload(TenantWorkload):
     def arrivals_s(self, here: Location, seed: int) -> Floats:
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
         hint = "take fewer an hour, or fewer hours"
-        if not within(expected, "jobs", (here / "per_hour").nearest.report, hint):
+        if not within(
+            expected, "jobs", (here / "per_hour").nearest.report, hint
+        ):
             return np.zeros(0)
-        return day_and_night(seed, self.per_hour, self.night_factor, self.hours * HOUR_S)
+        return day_and_night(
+            seed, self.per_hour, self.night_factor, self.hours * HOUR_S
+        )
 
 
 class BatchWorkload(TenantWorkload):
     """Jobs that all arrive at time 0."""
 
     kind: Literal["batch"]
-    jobs: Annotated[int, Field(ge=1, le=LIMITS["jobs"])] = Field(description="how many")
+    jobs: Annotated[int, Field(ge=1, le=LIMITS["jobs"])] = Field(
+        description="how many"
+    )
 
     def arrivals_s(self, here: Location, seed: int) -> Floats:
         del here, seed
@@ -216,7 +268,9 @@ SIZES: dict[Size, tuple[int, int]] = {
     "large": (4, 7680),
     "x-large": (6, 11520),
 }
-"""Cores and memory in MiB of the VM types (Table 2); x-large is named there, but not defined."""
+"""Cores and memory in MiB of the VM types (Table 2); x-large is named there,
+but not defined.
+"""
 
 
 class SyntheticLeases(LeaseWorkload):
@@ -232,30 +286,41 @@ class SyntheticLeases(LeaseWorkload):
         " equal: all three alike",
     )
     advance: Share | None = Field(
-        None, description="the share of advance reservations, in place of the mix's"
+        None,
+        description="the share of advance reservations, in place of the mix's",
     )
     immediate: Share | None = Field(
         None, description="the share of immediate leases, in place of the mix's"
     )
-    sizes: Annotated[list[Size], Field(min_length=1, max_length=100)] | None = Field(
-        None, description="the VM types, all as likely (default: each of the four once)"
+    sizes: Annotated[list[Size], Field(min_length=1, max_length=100)] | None = (
+        Field(
+            None,
+            description="the VM types, all as likely (default: each of the four once)",
+        )
     )
     mean_duration: PositiveDuration = Field(
         3600.0, description="of an exponential distribution (default 1 h)"
     )
-    shortest: PositiveDuration = Field(60.0, description="no lease lasts less (default 1 min)")
+    shortest: PositiveDuration = Field(
+        60.0, description="no lease lasts less (default 1 min)"
+    )
     mean_lead: Duration = Field(
         7200.0,
         description="how far ahead advance reservations are booked, on average (default 2 h)",
     )
     load: Annotated[float, Field(gt=0, le=1000)] = Field(
-        1.0, description="cores times duration over slots times the span of arrivals (default 1)"
+        1.0,
+        description="cores times duration over slots times the span of arrivals (default 1)",
     )
 
     @property
     def shares(self) -> tuple[float, float]:
-        """The shares of advance reservations and of immediate leases; the rest is best effort."""
-        advance, immediate = (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
+        """The shares of advance reservations and of immediate leases; the rest
+        is best effort.
+        """
+        advance, immediate = (
+            (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
+        )
         return (
             advance if self.advance is None else self.advance,
             immediate if self.immediate is None else self.immediate,
@@ -270,7 +335,9 @@ class SyntheticLeases(LeaseWorkload):
             return NO_JOBS
         leases = self.draw(context.seed, context.datacentre.total_slots)
         last_s, where = leases[-1].arrival_s, (here / "load").nearest
-        if not within(last_s, "seconds of arrivals", where.report, "take a higher load"):
+        if not within(
+            last_s, "seconds of arrivals", where.report, "take a higher load"
+        ):
             return NO_JOBS
         facts = {
             **self.model_dump(exclude={"sizes"}),
@@ -278,13 +345,16 @@ class SyntheticLeases(LeaseWorkload):
             "immediate": immediate,
             "sizes": list(self.sizes or SIZES),
         }
-        return self.of_leases(leases, {lease.name: here.place for lease in leases}, facts)
+        return self.of_leases(
+            leases, {lease.name: here.place for lease in leases}, facts
+        )
 
     def draw(self, seed: int, slots: int) -> tuple[LeaseRecord, ...]:
-        """The leases in order of arrival: Σ(cores · duration) / (slots · span) is ``load``.
+        """The leases in order of arrival: Σ(cores · duration) / (slots · span)
+        is ``load``.
 
-        Durations and lead times are exponential, arrivals Poisson, scaled to the load. The paper
-        names the sizes and the shares of the types alone.
+        Durations and lead times are exponential, arrivals Poisson, scaled to
+        the load. The paper names the sizes and the shares of the types alone.
         """
         count, sizes = self.jobs, [SIZES[name] for name in self.sizes or SIZES]
 
@@ -293,18 +363,29 @@ class SyntheticLeases(LeaseWorkload):
 
         gaps = exponential("gap")
         gaps[0] = 0.0
-        duration_s = np.maximum(self.mean_duration * exponential("duration"), self.shortest)
+        duration_s = np.maximum(
+            self.mean_duration * exponential("duration"), self.shortest
+        )
         lead_s = self.mean_lead * exponential("lead")
         size = stream(seed, self.kind, "size").integers(0, len(sizes), count)
         cores = np.array([cores for cores, _ in sizes])[size]
         type_ = np.searchsorted(
-            np.cumsum(self.shares), stream(seed, self.kind, "type").random(count), side="right"
+            np.cumsum(self.shares),
+            stream(seed, self.kind, "type").random(count),
+            side="right",
         )
         clock = np.cumsum(gaps)
         if count > 1:
-            clock *= float(cores @ duration_s) / (slots * self.load) / float(clock[-1])
+            clock *= (
+                float(cores @ duration_s)
+                / (slots * self.load)
+                / float(clock[-1])
+            )
         digits = max(5, len(str(count)))
-        columns = (column.tolist() for column in (clock, duration_s, lead_s, size, type_))
+        columns = (
+            column.tolist()
+            for column in (clock, duration_s, lead_s, size, type_)
+        )
         return tuple(
             LeaseRecord(
                 f"lease-{k:0{digits}}",
@@ -316,5 +397,7 @@ class SyntheticLeases(LeaseWorkload):
                 cores=sizes[which][0],
                 memory_mb=sizes[which][1],
             )
-            for k, (at_s, long_s, ahead_s, which, of) in enumerate(zip(*columns, strict=True), 1)
+            for k, (at_s, long_s, ahead_s, which, of) in enumerate(
+                zip(*columns, strict=True), 1
+            )
         )

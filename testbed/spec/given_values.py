@@ -1,4 +1,6 @@
-"""Experiments given as Python values: the YAML of a file that says the same, and what cannot be."""
+"""Experiments given as Python values: the YAML of a file that says the same,
+and what cannot be.
+"""
 
 from __future__ import annotations
 
@@ -15,34 +17,50 @@ import yaml
 from testbed.spec.document import MAX_DEPTH, Path, Place, Problem, dotted
 from testbed.spec.validation import kind_of
 
-_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"))
+_WORDS = frozenset(
+    ("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf")
+)
 _PLAIN = re.compile(r"[A-Za-z_./][\w ./+-]*", re.ASCII)
 _TAG = "tag:yaml.org,2002:"
 
 
 def yaml_of(values: object, source: str) -> tuple[str, list[Problem]]:
-    """The text of an experiment file with these values; what can stand in none is null there."""
+    """The text of an experiment file with these values; what can stand in none
+    is null there.
+    """
     problems: list[Problem] = []
     plain = plain_value(values, (), Place(source), problems)
     return _dumped(plain, flow=False), problems
 
 
 def yaml_value(value: object, key: str) -> tuple[str, list[Problem]]:
-    """The YAML of one value, on a line. A text is YAML already, as after ``--set``."""
+    """The YAML of one value, on a line. A text is YAML already, as after
+    ``--set``.
+    """
     if isinstance(value, str):
         return value, []
     problems: list[Problem] = []
     plain = plain_value(value, (key,), Place("overrides"), problems)
-    return _dumped(plain, flow=True).removesuffix("...\n").rstrip("\n"), problems
+    return _dumped(plain, flow=True).removesuffix("...\n").rstrip(
+        "\n"
+    ), problems
 
 
 def _dumped(value: object, *, flow: bool) -> str:
-    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
-    text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=flow, **options)
+    options: dict[str, Any] = {
+        "sort_keys": False,
+        "allow_unicode": True,
+        "width": math.inf,
+    }
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=flow, **options
+    )
     return text
 
 
-def plain_value(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
+def plain_value(
+    value: Any, path: Path, source: Place, problems: list[Problem]
+) -> Any:
     """The value as YAML has it; None, and a problem, where it cannot."""
     match value:
         case None | bool() | str():
@@ -60,13 +78,20 @@ def plain_value(value: Any, path: Path, source: Place, problems: list[Problem]) 
     return None
 
 
-def _plain_inside(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
+def _plain_inside(
+    value: Any, path: Path, source: Place, problems: list[Problem]
+) -> Any:
     if not isinstance(value, Mapping):
-        return [plain_value(one, (*path, i), source, problems) for i, one in enumerate(value)]
+        return [
+            plain_value(one, (*path, i), source, problems)
+            for i, one in enumerate(value)
+        ]
     out = {}
     for key, one in value.items():
         if isinstance(key, str):
-            out[str(key)] = plain_value(one, (*path, str(key)), source, problems)
+            out[str(key)] = plain_value(
+                one, (*path, str(key)), source, problems
+            )
         else:
             message = f"has the key {key!r}, which is no text"
             problems.append(Problem(source, dotted(path), message))
@@ -86,11 +111,15 @@ class _Dumper(yaml.SafeDumper):
 
     def write_text(self, value: str) -> yaml.ScalarNode:
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return self.represent_scalar(f"{_TAG}str", value, style=None if plain else '"')
+        return self.represent_scalar(
+            f"{_TAG}str", value, style=None if plain else '"'
+        )
 
     def write_number(self, value: float) -> yaml.ScalarNode:
         text = format(Decimal(repr(value)), "f")
-        return self.represent_scalar(f"{_TAG}float", text if "." in text else f"{text}.0")
+        return self.represent_scalar(
+            f"{_TAG}float", text if "." in text else f"{text}.0"
+        )
 
 
 _Dumper.add_representer(str, _Dumper.write_text)

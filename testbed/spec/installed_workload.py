@@ -1,4 +1,6 @@
-"""Workloads of installed packages: a function makes the jobs, and each of them is checked."""
+"""Workloads of installed packages: a function makes the jobs, and each of them
+is checked.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,20 @@ from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import SAFE_NAME
-from testbed.spec.workload_section import NO_JOBS, LoadedWorkload, WorkloadSection
+from testbed.spec.workload_section import (
+    NO_JOBS,
+    LoadedWorkload,
+    WorkloadSection,
+)
 from topologies.datacentre import DataCentre
 
 DEMANDS = (*KINDS.values(), Command, Lease)
 
 
 class InstalledWorkload(WorkloadSection):
-    """A workload of an installed package: its keys are the parameters of a function there."""
+    """A workload of an installed package: its keys are the parameters of a
+    function there.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -35,7 +43,9 @@ class InstalledWorkload(WorkloadSection):
         return tuple(installed("workloads"))
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        """The function's jobs; none, and reported, where it raises or one of them is unsound."""
+        """The function's jobs; none, and reported, where it raises or one of
+        them is unsound.
+        """
         plugin = plugin_function(here / "kind", "workloads", self.kind)
         given = None if plugin is None else plugin.read(here)
         if plugin is None or given is None or context.datacentre is None:
@@ -48,7 +58,13 @@ class InstalledWorkload(WorkloadSection):
         return LoadedWorkload(
             jobs,
             {job.id: here.place for job in jobs},
-            tuple(dict.fromkeys(job.application for job in jobs if job.application is not None)),
+            tuple(
+                dict.fromkeys(
+                    job.application
+                    for job in jobs
+                    if job.application is not None
+                )
+            ),
             {**plugin.use.to_json(), "parameters": given, "jobs": len(jobs)},
             (f"{len(jobs):,} jobs by {plugin.use.source}",),
             plugins=(plugin.use,),
@@ -56,11 +72,18 @@ class InstalledWorkload(WorkloadSection):
 
 
 def _made(
-    plugin: PluginFunction, datacentre: DataCentre, seed: int, given: Mapping[str, Any]
+    plugin: PluginFunction,
+    datacentre: DataCentre,
+    seed: int,
+    given: Mapping[str, Any],
 ) -> tuple[JobRequest, ...]:
-    """The jobs that a function makes, from a random stream of its own. Raises PluginError."""
+    """The jobs that a function makes, from a random stream of its own. Raises
+    PluginError.
+    """
     try:
-        jobs = plugin.function(datacentre, stream(seed, "plug-in", plugin.use.name), **given)
+        jobs = plugin.function(
+            datacentre, stream(seed, "plug-in", plugin.use.name), **given
+        )
         return tuple(_checked(jobs))
     except UnsoundJob as objection:
         raise plugin.error(f"makes {objection}") from objection
@@ -73,14 +96,18 @@ class UnsoundJob(ValueError):
 
 
 def _checked(made: Any) -> Iterator[JobRequest]:
-    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot be."""
+    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot
+    be.
+    """
     if not isinstance(made, Iterable):
         raise UnsoundJob(f"{shown(made)}, not jobs one after another")
     seen: set[str] = set()
     last_s = 0.0
     for job in made:
         if len(seen) == LIMITS["jobs"]:
-            raise UnsoundJob(f"more than {LIMITS['jobs']:,} jobs, the most that are supported")
+            raise UnsoundJob(
+                f"more than {LIMITS['jobs']:,} jobs, the most that are supported"
+            )
         if not isinstance(job, JobRequest):
             raise UnsoundJob(f"{shown(job)}, which is no JobRequest")
         for wrong in _objections(job, seen, last_s):
@@ -93,8 +120,12 @@ def _checked(made: Any) -> Iterator[JobRequest]:
         raise UnsoundJob("no job")
 
 
-def _objections(job: JobRequest, seen: Collection[str], last_s: float) -> Iterator[str]:
-    """Yields objections to a job after those before it that its own class does not raise."""
+def _objections(
+    job: JobRequest, seen: Collection[str], last_s: float
+) -> Iterator[str]:
+    """Yields objections to a job after those before it that its own class does
+    not raise.
+    """
     if not re.fullmatch(SAFE_NAME, str(job.id)):
         yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
     if job.id in seen:
@@ -118,8 +149,16 @@ def _objections(job: JobRequest, seen: Collection[str], last_s: float) -> Iterat
 def _plain(job: JobRequest) -> JobRequest:
     """The job with Python's numbers in place of numpy's."""
     plain: dict[str, Any] = {"id": str(job.id), "value": float(job.value)}
-    for name in ("submit_s", "duration_s", "deadline_s", "true_duration_s", "estimate_s"):
+    for name in (
+        "submit_s",
+        "duration_s",
+        "deadline_s",
+        "true_duration_s",
+        "estimate_s",
+    ):
         value = getattr(job, name)
         plain[name] = None if value is None else float(value)
-    plain |= {name: int(getattr(job, name)) for name in ("n_vms", "bandwidth_bps")}
+    plain |= {
+        name: int(getattr(job, name)) for name in ("n_vms", "bandwidth_bps")
+    }
     return replace(job, **plain)

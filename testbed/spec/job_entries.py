@@ -1,4 +1,5 @@
-"""``workload: {kind: jobs}``: jobs that the file lists, sweeps over one of them, their profiles.
+"""``workload: {kind: jobs}``: jobs that the file lists, sweeps over one of
+them, their profiles.
 
 A profile file holds bandwidth options with running times; the last option is at the no-elongation
 threshold. ``testbed profile`` writes such a file::
@@ -53,27 +54,39 @@ Word = Annotated[str, Field(min_length=1, max_length=4096)]
 
 def _known_kind(value: Any) -> str:
     """A job's kind: one of ours, or of an installed package."""
-    if isinstance(value, str) and (value in KINDS or value in installed("demands")):
+    if isinstance(value, str) and (
+        value in KINDS or value in installed("demands")
+    ):
         return value
     known = [*KINDS, *installed("demands")]
     hint = did_you_mean(value, known) if isinstance(value, str) else ""
-    raise refusal(f"must be one of {', '.join(known)}, not {kind_of(value)}{hint}")
+    raise refusal(
+        f"must be one of {', '.join(known)}, not {kind_of(value)}{hint}"
+    )
 
 
-DemandKind = Annotated[str, PlainValidator(_known_kind), WithJsonSchema({"enum": list(KINDS)})]
+DemandKind = Annotated[
+    str, PlainValidator(_known_kind), WithJsonSchema({"enum": list(KINDS)})
+]
 
 
 class DemandStep(SpecModel):
     """A stretch of an application's progress with one demand."""
 
-    until: Share = Field(description="the progress at which this step ends, as 70 %")
-    at: Bandwidth = Field(description="what one VM would send, were bandwidth unlimited")
+    until: Share = Field(
+        description="the progress at which this step ends, as 70 %"
+    )
+    at: Bandwidth = Field(
+        description="what one VM would send, were bandwidth unlimited"
+    )
 
 
 class Sweep(SpecModel):
     """One job several times over, one after another."""
 
-    granted: Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=1000)] = Field(
+    granted: Annotated[
+        list[PositiveBandwidth], Field(min_length=1, max_length=1000)
+    ] = Field(
         description="the bandwidths to run it at; the jobs are called ID-750, ID-600 (in Mbit/s)"
     )
 
@@ -82,38 +95,61 @@ class JobEntry(Section):
     """One job: n VMs at bandwidth b for a running time p, due at deadline d."""
 
     id: Name = Field(description="the job's own name")
-    at: Duration | None = Field(None, description="when it is submitted (default 0 s)")
+    at: Duration | None = Field(
+        None, description="when it is submitted (default 0 s)"
+    )
     after: str | None = Field(
-        None, description="the job that must have left before this one is submitted"
+        None,
+        description="the job that must have left before this one is submitted",
     )
-    vms: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="how many VMs it needs")
-    bandwidth: PositiveBandwidth | None = Field(None, description="what it asks for per VM")
+    vms: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        description="how many VMs it needs"
+    )
+    bandwidth: PositiveBandwidth | None = Field(
+        None, description="what it asks for per VM"
+    )
     granted: PositiveBandwidth | None = Field(
-        None, description="what the policy 'scripted' gives it per VM (default: bandwidth)"
+        None,
+        description="what the policy 'scripted' gives it per VM (default: bandwidth)",
     )
-    duration: PositiveDuration = Field(description="its running time at that bandwidth, as 6 s")
+    duration: PositiveDuration = Field(
+        description="its running time at that bandwidth, as 6 s"
+    )
     deadline: PositiveDuration | None = Field(
-        None, description="the latest time for it to end, counted from its submission"
+        None,
+        description="the latest time for it to end, counted from its submission",
     )
     kind: DemandKind | None = Field(
-        None, description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items())
+        None,
+        description="; ".join(
+            f"{name}: {each.summary}" for name, each in KINDS.items()
+        ),
     )
     parameters: dict[str, Any] | None = Field(
-        None, description="of a kind that an installed package adds: what it takes"
+        None,
+        description="of a kind that an installed package adds: what it takes",
     )
-    pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
+    pattern: Pattern | None = Field(
+        None, description="communication pattern (default ring)"
+    )
     application: Name | None = Field(
-        None, description="a label: the jobs of one application are one line of a figure"
+        None,
+        description="a label: the jobs of one application are one line of a figure",
     )
-    demand: Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None = Field(
-        None, description="the demand curve c(x): steps up to 100 % of the progress"
+    demand: (
+        Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None
+    ) = Field(
+        None,
+        description="the demand curve c(x): steps up to 100 % of the progress",
     )
     cpu: Share | None = Field(
         None,
         description="the share of a core that each VM burns (default 0; compute: 100 %, and"
         " what it leaves is for a VM behind it)",
     )
-    command: Annotated[list[Word], Field(min_length=1, max_length=100)] | None = Field(
+    command: (
+        Annotated[list[Word], Field(min_length=1, max_length=100)] | None
+    ) = Field(
         None,
         description="on the live network each VM runs this, as its rank; words that begin with ./"
         " are files beside this one",
@@ -122,21 +158,25 @@ class JobEntry(Section):
         None, description="what it is worth to end by the deadline (default 0)"
     )
     profile: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="a file with its running times at other bandwidths (an elastic job)"
+        None,
+        description="a file with its running times at other bandwidths (an elastic job)",
     )
     speedup: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="instead: JSA's speed-up ratio α, its profile by the published model"
+        None,
+        description="instead: JSA's speed-up ratio α, its profile by the published model",
     )
-    sweep: Sweep | None = Field(None, description="run it several times, one after another")
+    sweep: Sweep | None = Field(
+        None, description="run it several times, one after another"
+    )
 
 
 class JobListWorkload(WorkloadSection):
     """Jobs that the file lists."""
 
     kind: Literal["jobs"]
-    jobs: Annotated[list[JobEntry], Field(min_length=1, max_length=LIMITS["jobs"])] = Field(
-        description="the jobs"
-    )
+    jobs: Annotated[
+        list[JobEntry], Field(min_length=1, max_length=LIMITS["jobs"])
+    ] = Field(description="the jobs")
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
@@ -161,7 +201,9 @@ class JobListWorkload(WorkloadSection):
         ]
         places = {job.id: place for job, place in jobs}
         listed = tuple(job for job, _ in jobs)
-        return LoadedWorkload(listed, places, applications, plugins=demands.uses)
+        return LoadedWorkload(
+            listed, places, applications, plugins=demands.uses
+        )
 
 
 # ------------------------------------------------------------------ from an entry to its jobs
@@ -182,19 +224,29 @@ def _ids(entry: JobEntry) -> list[str]:
 
 
 def _application(entry: JobEntry) -> str | None:
-    """The label of an entry's jobs: a sweep that names none is an application of its own."""
+    """The label of an entry's jobs: a sweep that names none is an application
+    of its own.
+    """
     return entry.application or (entry.id if entry.sweep is not None else None)
 
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
     """All labels; None where one of them is unknown."""
-    if not entries or not all(e.is_readable("id", "application", "sweep") for e in entries):
+    if not entries or not all(
+        e.is_readable("id", "application", "sweep") for e in entries
+    ):
         return None
-    return tuple(dict.fromkeys(name for entry in entries if (name := _application(entry))))
+    return tuple(
+        dict.fromkeys(
+            name for entry in entries if (name := _application(entry))
+        )
+    )
 
 
 def suffixes(rates_bps: Sequence[int]) -> list[str]:
-    """Short texts for bandwidths: Mbit/s where all are whole, otherwise kbit/s or bit/s."""
+    """Short texts for bandwidths: Mbit/s where all are whole, otherwise kbit/s
+    or bit/s.
+    """
     for factor, unit in ((10**6, ""), (10**3, "k")):
         if all(rate % factor == 0 for rate in rates_bps):
             return [f"{rate // factor}{unit}" for rate in rates_bps]
@@ -206,7 +258,8 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
     if entry.command is None:
         return None
     return tuple(
-        str((beside / word).resolve()) if word.startswith("./") else word for word in entry.command
+        str((beside / word).resolve()) if word.startswith("./") else word
+        for word in entry.command
     )
 
 
@@ -217,10 +270,17 @@ def requests(
     profiles: Profiles,
     demands: PluginDemands,
 ) -> list[JobRequest]:
-    """The jobs of a sound entry. Those of a sweep form a chain, each after the one before."""
+    """The jobs of a sound entry. Those of a sweep form a chain, each after the
+    one before.
+    """
     ids = _ids(entry)
-    granted = [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
-    follows = [None if entry.after is None else last.get(entry.after, entry.after), *ids]
+    granted = (
+        [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
+    )
+    follows = [
+        None if entry.after is None else last.get(entry.after, entry.after),
+        *ids,
+    ]
     demand = demands.of(entry) or demand_of(
         _kind(entry),
         entry.pattern,
@@ -256,28 +316,44 @@ def check_entry(here: Location, entry: Section, context: LoadContext) -> None:
     _check_command(here, entry)
     _check_demand(here, entry)
     _check_rates(here, entry, context)
-    duration, deadline, vms = (entry[key] for key in ("duration", "deadline", "vms"))
+    duration, deadline, vms = (
+        entry[key] for key in ("duration", "deadline", "vms")
+    )
     if duration is not None and deadline is not None and deadline < duration:
         shorter = f"{format_duration(deadline)} is shorter than the duration"
         here.report(f"{shorter}, {format_duration(duration)}", "deadline")
-    if vms is not None and context.datacentre is not None and context.slots_known:
+    if (
+        vms is not None
+        and context.datacentre is not None
+        and context.slots_known
+    ):
         slots = context.datacentre.total_slots
         if vms > slots:
-            here.report(f"{vms} VMs, but the data centre has {slots} slots", "vms")
+            here.report(
+                f"{vms} VMs, but the data centre has {slots} slots", "vms"
+            )
 
 
 def _check_command(here: Location, entry: Section) -> None:
-    """A command's files exist; it decides itself what it sends, so no pattern and no curve."""
+    """A command's files exist; it decides itself what it sends, so no pattern
+    and no curve.
+    """
     command: list[str] = entry["command"] or []
     folder = here.document.folder
     for index, word in enumerate(command):
         if "\0" in word:
-            here.report("holds a NUL character, which ends a word", "command", index)
+            here.report(
+                "holds a NUL character, which ends a word", "command", index
+            )
         elif word.startswith("./") and not is_beside(here, word):
-            here.report(f"there is no file {word} in {folder}", "command", index)
+            here.report(
+                f"there is no file {word} in {folder}", "command", index
+            )
     for key in ("pattern", "demand"):
         if command and key in entry.model_fields_set:
-            here.report("means nothing to a job that runs a command", key, at_key=True)
+            here.report(
+                "means nothing to a job that runs a command", key, at_key=True
+            )
 
 
 def _check_kind(here: Location, entry: Section) -> None:
@@ -288,7 +364,9 @@ def _check_kind(here: Location, entry: Section) -> None:
     if kind not in KINDS:
         return
     if "parameters" in given:
-        message = f"belongs to kinds of installed packages, this one's is {kind}"
+        message = (
+            f"belongs to kinds of installed packages, this one's is {kind}"
+        )
         here.report(message, "parameters", at_key=True)
     a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
@@ -297,7 +375,9 @@ def _check_kind(here: Location, entry: Section) -> None:
     if entry["cpu"] == 0 and not KINDS[kind].network:
         here.report(f"must be above 0 for {a_job}", "cpu")
     for key in KINDS[kind].required:
-        unknown = (name for name in here.value if name not in type(entry).model_fields)
+        unknown = (
+            name for name in here.value if name not in type(entry).model_fields
+        )
         # A misspelt key has been reported already.
         if key not in given and not any(near(name, (key,)) for name in unknown):
             here.report(f"is required for {a_job}", key)
@@ -307,7 +387,9 @@ def _check_kind(here: Location, entry: Section) -> None:
 
 
 def _check_demand(here: Location, entry: Section) -> None:
-    """A demand curve's steps rise to exactly 100 %, and ask for something somewhere."""
+    """A demand curve's steps rise to exactly 100 %, and ask for something
+    somewhere.
+    """
     steps: list[DemandStep] = entry["demand"] or []
     reached = 0.0
     for index, step in enumerate(steps):
@@ -327,9 +409,16 @@ def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
     asked: int | None = entry["bandwidth"]
     given: list[tuple[Location, int]] = []
     if isinstance(entry, JobEntry):
-        given = [(here / "granted", entry.granted)] if entry.granted is not None else []
+        given = (
+            [(here / "granted", entry.granted)]
+            if entry.granted is not None
+            else []
+        )
         rates = entry.sweep.granted if entry.sweep is not None else []
-        given += [(here / "sweep" / "granted" / i, rate) for i, rate in enumerate(rates)]
+        given += [
+            (here / "sweep" / "granted" / i, rate)
+            for i, rate in enumerate(rates)
+        ]
         if rates and "granted" in entry.model_fields_set:
             here.report("the sweep gives it: remove one of them", "granted")
     for where, rate in given:
@@ -352,7 +441,9 @@ def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
     for index, entry in enumerate(entries):
         if entry["id"] is None:
             continue
-        if entry.sweep is not None and len(set(entry.sweep.granted)) < len(entry.sweep.granted):
+        if entry.sweep is not None and len(set(entry.sweep.granted)) < len(
+            entry.sweep.granted
+        ):
             here.report("names a bandwidth twice", index, "sweep", "granted")
         for name in dict.fromkeys([entry.id, *_ids(entry)]):
             if name in first:
@@ -364,9 +455,13 @@ def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
 
 
 def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
-    """Checks that ``after`` names another job, and that no chain of jobs is a cycle."""
+    """Checks that ``after`` names another job, and that no chain of jobs is a
+    cycle.
+    """
     named = [entry for entry in entries if entry["id"] is not None]
-    owner = {name: entry.id for entry in named for name in [entry.id, *_ids(entry)]}
+    owner = {
+        name: entry.id for entry in named for name in [entry.id, *_ids(entry)]
+    }
     follows: dict[str, str] = {}
     for index, entry in enumerate(entries):
         after = entry.after
@@ -378,13 +473,19 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
     index_of = {entry["id"]: index for index, entry in enumerate(entries)}
     for circle in _circles(follows):
         first = min(circle)
-        way = [*circle[circle.index(first) :], *circle[: circle.index(first)], first]
+        way = [
+            *circle[circle.index(first) :],
+            *circle[: circle.index(first)],
+            first,
+        ]
         message = f"these jobs wait for each other: {' after '.join(way)}"
         here.report(message, index_of[first], "after")
 
 
 def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
-    """Jobs each of which follows the next one, and the last one the first. O(jobs)."""
+    """Jobs each of which follows the next one, and the last one the first.
+    O(jobs).
+    """
     seen: set[str] = set()
     for start in follows:
         way: dict[str, None] = {}
@@ -405,7 +506,9 @@ _ITS_OWN = ("pattern", "demand", "cpu", "command", "profile", "speedup")
 
 
 class PluginDemands:
-    """The demands of a file's jobs whose kind an installed package adds; ``uses`` are the kinds."""
+    """The demands of a file's jobs whose kind an installed package adds;
+    ``uses`` are the kinds.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, Demand] = {}
@@ -429,7 +532,9 @@ class PluginDemands:
             return
         for key in _ITS_OWN:
             if key in entry.model_fields_set:
-                here.report(f"is for {kind} to say: leave it out", key, at_key=True)
+                here.report(
+                    f"is for {kind} to say: leave it out", key, at_key=True
+                )
         demand = _demand_by(plugin, here, entry)
         if demand is None or entry["id"] is None:
             return
@@ -441,19 +546,35 @@ class PluginDemands:
         self._made[entry.id], self._uses[kind] = demand, plugin.use
 
 
-def _demand_by(plugin: PluginFunction, here: Location, entry: JobEntry) -> Demand | None:
-    """The demand that a function makes of an entry's parameters, one that agents can play."""
-    required = [name for name, f in plugin.section.model_fields.items() if f.is_required()]
+def _demand_by(
+    plugin: PluginFunction, here: Location, entry: JobEntry
+) -> Demand | None:
+    """The demand that a function makes of an entry's parameters, one that
+    agents can play.
+    """
+    required = [
+        name
+        for name, f in plugin.section.model_fields.items()
+        if f.is_required()
+    ]
     given: dict[str, Any] | None = {}
     if "parameters" in entry.model_fields_set:
         given = plugin.read(here / "parameters")
     elif required:
-        here.report(f"is required for a {plugin.use.name} job: {', '.join(required)}", "parameters")
+        here.report(
+            f"is required for a {plugin.use.name} job: {', '.join(required)}",
+            "parameters",
+        )
         return None
     try:
         demand = None if given is None else plugin.made(Demand, given)
-        if demand is not None and type(demand) not in (*KINDS.values(), Command):
-            own = ", ".join(kind.__name__ for kind in (*KINDS.values(), Command))
+        if demand is not None and type(demand) not in (
+            *KINDS.values(),
+            Command,
+        ):
+            own = ", ".join(
+                kind.__name__ for kind in (*KINDS.values(), Command)
+            )
             raise plugin.error(f"makes {shown(demand)}: agents can play {own}")
     except PluginError as error:
         here.report(error.reason, "kind")
@@ -468,20 +589,27 @@ class ProfileOption(SpecModel):
     """One option."""
 
     bandwidth: PositiveBandwidth = Field(description="per VM, as 200 Mbit/s")
-    time: PositiveDuration = Field(description="the job's running time at it, as 30 s")
+    time: PositiveDuration = Field(
+        description="the job's running time at it, as 30 s"
+    )
 
 
 class ProfileFile(SpecModel):
     """A profile file."""
 
-    application: Name | None = Field(None, description="whose profile it is, a label")
-    options: Annotated[list[ProfileOption], Field(min_length=1, max_length=1000)] = Field(
+    application: Name | None = Field(
+        None, description="whose profile it is, a label"
+    )
+    options: Annotated[
+        list[ProfileOption], Field(min_length=1, max_length=1000)
+    ] = Field(
         description="bandwidths rising, times falling; the last is the no-elongation threshold"
     )
 
 
 def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
-    """The profile in a file, or None and all that is wrong in its document's problems.
+    """The profile in a file, or None and all that is wrong in its document's
+    problems.
 
     Raises BadInput where the file cannot be read at all.
     """
@@ -508,7 +636,9 @@ def profile_text(profile: Profile, application: str | None = None) -> str:
 
 
 class Profiles:
-    """The profiles that the jobs of a file have; every file is read, and complained of, once."""
+    """The profiles that the jobs of a file have; every file is read, and
+    complained of, once.
+    """
 
     def __init__(self) -> None:
         self._read: dict[str, Profile | None] = {}
@@ -518,10 +648,15 @@ class Profiles:
         name, speedup = entry.profile, entry.speedup
         if name is not None and speedup is not None:
             here.report("the profile says it: remove one of them", "speedup")
-        other = entry["kind"] in ("demand", "compute") or entry["demand"] is not None
+        other = (
+            entry["kind"] in ("demand", "compute")
+            or entry["demand"] is not None
+        )
         for key in ("profile", "speedup"):
             if entry[key] is not None and other:
-                here.report("belongs to jobs of kind transfer", key, at_key=True)
+                here.report(
+                    "belongs to jobs of kind transfer", key, at_key=True
+                )
         if speedup is not None and not 0 <= speedup < STEEPEST:
             message = f"must be at least 0 and below {STEEPEST}, where a time would be 0"
             here.report(message, "speedup")
@@ -529,12 +664,16 @@ class Profiles:
             self._read[name] = self._load(here / "profile", name)
 
     def of(self, entry: JobEntry) -> Profile | None:
-        """A sound entry's profile: from its file, from the published model, or none."""
+        """A sound entry's profile: from its file, from the published model, or
+        none.
+        """
         if entry.profile is not None:
             return self._read[entry.profile]
         if entry.speedup is None:
             return None
-        return linear_profile(entry.bandwidth or 0, entry.duration, entry.speedup)
+        return linear_profile(
+            entry.bandwidth or 0, entry.duration, entry.speedup
+        )
 
     def _load(self, here: Location, name: str) -> Profile | None:
         found = file_at(here, name)

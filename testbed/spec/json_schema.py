@@ -1,7 +1,8 @@
-"""The JSON Schema (draft 2020-12) of experiment files, from the models that read them.
+"""The JSON Schema (draft 2020-12) of experiment files, from the models that
+read them.
 
-What the schema refuses the loader refuses; the loader also checks what no schema can say (ids,
-capacities, slots, places).
+What the schema refuses the loader refuses; the loader also checks what no
+schema can say (ids, capacities, slots, places).
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from testbed.embedding.base import embedder_names
 from testbed.plugins import Group
 from testbed.schedulers.policy import Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
-from testbed.spec.experiment_file import DEFAULT_EMBEDDER, DEFAULT_SEED, ExperimentFile
+from testbed.spec.experiment_file import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_SEED,
+    ExperimentFile,
+)
 from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.plugin_functions import known_functions
 from testbed.spec.topology_section import InstalledTopology
@@ -23,10 +28,17 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def experiment_schema() -> dict[str, Any]:
-    """The schema of a whole experiment file, with descriptions, patterns, names and defaults."""
-    schema = _without_null(ExperimentFile.model_json_schema(ref_template="#/$defs/{model}"))
+    """The schema of a whole experiment file, with descriptions, patterns, names
+    and defaults.
+    """
+    schema = _without_null(
+        ExperimentFile.model_json_schema(ref_template="#/$defs/{model}")
+    )
     properties = schema["properties"]
-    properties["embedder"] |= {"enum": list(embedder_names()), "default": DEFAULT_EMBEDDER}
+    properties["embedder"] |= {
+        "enum": list(embedder_names()),
+        "default": DEFAULT_EMBEDDER,
+    }
     properties["policies"] |= _policies_schema()
     properties["seed"]["default"] = DEFAULT_SEED
     definitions = dict(sorted(schema.pop("$defs").items()))
@@ -43,11 +55,22 @@ _GENERIC: Mapping[Group, str] = {
 }
 
 
-def _with_installed(union: dict[str, Any], definitions: dict[str, Any], group: Group) -> None:
-    """Puts the sections of installed packages in the place of the one that stands for them all."""
+def _with_installed(
+    union: dict[str, Any], definitions: dict[str, Any], group: Group
+) -> None:
+    """Puts the sections of installed packages in the place of the one that
+    stands for them all.
+    """
     del definitions[_GENERIC[group]]
-    own = [one for one in union["oneOf"] if one != {"$ref": f"#/$defs/{_GENERIC[group]}"}]
-    union["oneOf"] = [*own, *(_section_schema(one.section) for one in known_functions(group))]
+    own = [
+        one
+        for one in union["oneOf"]
+        if one != {"$ref": f"#/$defs/{_GENERIC[group]}"}
+    ]
+    union["oneOf"] = [
+        *own,
+        *(_section_schema(one.section) for one in known_functions(group)),
+    ]
 
 
 def _with_demands(entry: dict[str, Any]) -> None:
@@ -58,8 +81,13 @@ def _with_demands(entry: dict[str, Any]) -> None:
     entry["properties"]["kind"]["enum"] += [one.use.name for one in kinds]
     entry["allOf"] = [
         {
-            "if": {"properties": {"kind": {"const": one.use.name}}, "required": ["kind"]},
-            "then": {"properties": {"parameters": _section_schema(one.section)}},
+            "if": {
+                "properties": {"kind": {"const": one.use.name}},
+                "required": ["kind"],
+            },
+            "then": {
+                "properties": {"parameters": _section_schema(one.section)}
+            },
         }
         for one in kinds
     ]
@@ -93,7 +121,11 @@ def _policies_schema() -> dict[str, Any]:
         "type": "array",
         "minItems": 1,
         "items": {
-            "anyOf": [{"enum": list(kinds)}, *map(_policy_schema, kinds.values()), _CLASS_SCHEMA]
+            "anyOf": [
+                {"enum": list(kinds)},
+                *map(_policy_schema, kinds.values()),
+                _CLASS_SCHEMA,
+            ]
         },
         "default": ["vc"],
     }
@@ -105,7 +137,10 @@ def _policy_schema(kind: PolicyKind) -> dict[str, Any]:
         "description": kind.summary,
         "properties": {
             "name": {"const": kind.name},
-            **{key: _parameter_schema(takes) for key, takes in kind.takes.items()},
+            **{
+                key: _parameter_schema(takes)
+                for key, takes in kind.takes.items()
+            },
         },
         "required": ["name"],
         "additionalProperties": False,
@@ -121,7 +156,9 @@ def _parameter_schema(takes: Parameter) -> dict[str, Any]:
 
 
 def _without_null(schema: Any) -> Any:
-    """An absent key is the only way to leave a value out: a file's ``null`` is an error."""
+    """An absent key is the only way to leave a value out: a file's ``null`` is
+    an error.
+    """
     if isinstance(schema, list):
         return [_without_null(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -130,10 +167,15 @@ def _without_null(schema: Any) -> Any:
         key: _without_null(value)
         for key, value in schema.items()
         if not (key == "default" and value is None)
-        # Property names below "properties" may be called title; pydantic's own titles go.
+        # Property names below "properties" may be called title; pydantic's own
+        # titles go.
         and not (key == "title" and isinstance(value, str))
     }
-    choices = [choice for choice in plain.get("anyOf", ()) if choice != {"type": "null"}]
+    choices = [
+        choice
+        for choice in plain.get("anyOf", ())
+        if choice != {"type": "null"}
+    ]
     if len(choices) == 1:
         del plain["anyOf"]
         return {**choices[0], **plain}

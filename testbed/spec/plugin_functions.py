@@ -1,8 +1,9 @@
 """Functions of installed packages that make a topology, a workload or a demand.
 
-The keys that a file gives one are the function's parameters: their annotations are read as those of
-our own sections (:mod:`testbed.spec.unit_types` has the quantities with units), their defaults
-hold, and the first line of the docstring describes it.
+The keys that a file gives one are the function's parameters: their annotations
+are read as those of our own sections (:mod:`testbed.spec.unit_types` has the
+quantities with units), their defaults hold, and the first line of the docstring
+describes it.
 """
 
 from __future__ import annotations
@@ -38,23 +39,29 @@ GIVEN: Mapping[Group, tuple[str, ...]] = {"workloads": ("datacentre", "random")}
 
 @dataclass(frozen=True)
 class PluginFunction:
-    """A function of an installed package, and the section that its parameters are read by."""
+    """A function of an installed package, and the section that its parameters
+    are read by.
+    """
 
     use: PluginUse
     function: Callable[..., Any]
     section: type[Section]
 
     def read(self, here: Location) -> dict[str, Any] | None:
-        """The parameters that the mapping here gives it; None, and reported, where it cannot."""
+        """The parameters that the mapping here gives it; None, and reported,
+        where it cannot.
+        """
         section = read_section(self.section, here)
         names = [name for name in self.section.model_fields if name != "kind"]
-        if section is None or not section.is_readable(*self.section.model_fields):
+        if section is None or not section.is_readable(
+            *self.section.model_fields
+        ):
             return None
         return {name: section[name] for name in names}
 
     def made(self, wanted: type[T], parameters: Mapping[str, Any]) -> T:
-        """Calls it with the parameters. Raises PluginError where it raises, or makes another
-        thing; a topology's own TopologyError passes.
+        """Calls it with the parameters. Raises PluginError where it raises, or
+        makes another thing; a topology's own TopologyError passes.
         """
         try:
             found = self.function(**parameters)
@@ -71,8 +78,12 @@ class PluginFunction:
         return PluginError(f"{self.use.source} {reason}")
 
 
-def plugin_function(here: Location, group: Group, name: str) -> PluginFunction | None:
-    """The function of that name; None, and reported at the key here, where it cannot be used."""
+def plugin_function(
+    here: Location, group: Group, name: str
+) -> PluginFunction | None:
+    """The function of that name; None, and reported at the key here, where it
+    cannot be used.
+    """
     try:
         return loaded_function(group, installed(group)[name])
     except PluginError as error:
@@ -93,41 +104,61 @@ def known_functions(group: Group) -> list[PluginFunction]:
 
 @cache
 def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
-    """The function of an entry point. Raises PluginError where it is none, or takes what no file
-    can give.
+    """The function of an entry point. Raises PluginError where it is none, or
+    takes what no file can give.
     """
     loaded = plugin.load()
     if not callable(loaded.found):
-        raise PluginError(f"{loaded.source} is {shown(loaded.found)}, not a function")
+        raise PluginError(
+            f"{loaded.source} is {shown(loaded.found)}, not a function"
+        )
     use = PluginUse(group, plugin.name, loaded.source)
     try:
-        return PluginFunction(use, loaded.found, _section(group, plugin.name, loaded.found))
+        return PluginFunction(
+            use, loaded.found, _section(group, plugin.name, loaded.found)
+        )
     except (TypeError, ValueError, NameError, PydanticUserError) as error:
         reason = str(error).splitlines()[0]
-        raise PluginError(f"{loaded.source}: its parameters cannot be read: {reason}") from error
+        raise PluginError(
+            f"{loaded.source}: its parameters cannot be read: {reason}"
+        ) from error
 
 
-def _section(group: Group, name: str, function: Callable[..., Any]) -> type[Section]:
-    """The section whose keys are the function's parameters, and for most groups the kind."""
+def _section(
+    group: Group, name: str, function: Callable[..., Any]
+) -> type[Section]:
+    """The section whose keys are the function's parameters, and for most groups
+    the kind.
+    """
     hints = get_type_hints(function, include_extras=True)
     taken = list(signature(function).parameters.values())
     given = GIVEN.get(group, ())
     if tuple(each.name for each in taken[: len(given)]) != given:
         raise ValueError(f"the first two must be {' and '.join(given)}")
-    fields: dict[str, Any] = {} if group == "demands" else {"kind": (Literal[name], ...)}
+    fields: dict[str, Any] = (
+        {} if group == "demands" else {"kind": (Literal[name], ...)}
+    )
     for each in taken[len(given) :]:
         fields[each.name] = (_annotation(each, hints), _default(each))
     summary = next(iter((function.__doc__ or "").strip().splitlines()), name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a name that pydantic has other plans with is refused
+        warnings.simplefilter(
+            "ignore"
+        )  # a name that pydantic has other plans with is refused
         return create_model(name, __base__=Section, __doc__=summary, **fields)
 
 
 def _annotation(each: Parameter, hints: Mapping[str, Any]) -> Any:
     if each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         raise ValueError(f"*{each.name} is no key that a file can give")
-    if each.name == "kind" or hasattr(Section, each.name) or each.name.startswith("_"):
-        raise ValueError(f"{each.name} has a meaning of its own: call it otherwise")
+    if (
+        each.name == "kind"
+        or hasattr(Section, each.name)
+        or each.name.startswith("_")
+    ):
+        raise ValueError(
+            f"{each.name} has a meaning of its own: call it otherwise"
+        )
     if each.name not in hints:
         raise ValueError(f"{each.name} has no annotation, as {each.name}: int")
     return hints[each.name]

@@ -1,16 +1,26 @@
-"""Keys of experiment files that name a plug-in: ``./mine.py:MyPolicy``, ``package.module:Name``."""
+"""Keys of experiment files that name a plug-in: ``./mine.py:MyPolicy``,
+``package.module:Name``.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.plugins import FindFile, Loaded, PluginError, from_file, from_module, kept_name
+from testbed.plugins import (
+    FindFile,
+    Loaded,
+    PluginError,
+    from_file,
+    from_module,
+    kept_name,
+)
 from testbed.spec.document import Location, Place, Problem, dotted, file_at
 from testbed.spec.validation import kind_of
 
 
 def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
-    """The object that the key here names; what keeps it from being loaded is reported.
+    """The object that the key here names; what keeps it from being loaded is
+    reported.
 
     What the object's own code raises is reported at its line.
     """
@@ -27,7 +37,9 @@ def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
             return from_module(where, name, written)
         found = _found(here, where)
         beside = _found_beside(here, where)
-        return None if found is None else from_file(found, name, written, beside)
+        return (
+            None if found is None else from_file(found, name, written, beside)
+        )
     except PluginError as error:
         report_plugin(here, error)
     except OSError as error:
@@ -36,18 +48,23 @@ def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
 
 
 def report_plugin(here: Location, error: PluginError) -> None:
-    """Reports what a plug-in raised: at its line, where there is one, else here."""
+    """Reports what a plug-in raised: at its line, where there is one, else
+    here.
+    """
     if error.file is None or not error.line:
         here.report(error.reason)
         return
     place = Place(str(error.file), error.line, error.column)
-    here.document.problems.append(Problem(place, dotted(here.path), error.reason))
+    here.document.problems.append(
+        Problem(place, dotted(here.path), error.reason)
+    )
 
 
 def _found(here: Location, name: str) -> Path | None:
-    """The file of that name: beside the experiment file and along the search path; in ``plugins``
-    of a run folder whose ``spec.yaml`` is run again; where ``--set`` names it, in the working
-    directory. None, and reported, where it is in none of them.
+    """The file of that name: beside the experiment file and along the search
+    path; in ``plugins`` of a run folder whose ``spec.yaml`` is run again; where
+    ``--set`` names it, in the working directory. None, and reported, where it
+    is in none of them.
     """
     at_work = [] if here.place.line else [Path.cwd() / name]
     elsewhere = (here.document.folder / "plugins" / kept_name(name), *at_work)
@@ -55,7 +72,9 @@ def _found(here: Location, name: str) -> Path | None:
 
 
 def _found_beside(here: Location, name: str) -> FindFile:
-    """Finds modules that the file ``name`` imports as that itself was found; most are not there."""
+    """Finds modules that the file ``name`` imports as that itself was found;
+    most are not there.
+    """
 
     def found(module: str) -> Path | None:
         problems = here.document.problems

@@ -12,10 +12,20 @@ from testbed.errors import BadInput
 from testbed.plugins import PluginError, raised_anywhere
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.policy_class import NotAPolicy, policy_kind_of
-from testbed.schedulers.registry import known_policies, own_policies, policy_kind
-from testbed.spec.document import Document, Location, Place, did_you_mean, unknown_name
+from testbed.schedulers.registry import (
+    known_policies,
+    own_policies,
+    policy_kind,
+)
+from testbed.spec.document import (
+    Document,
+    Location,
+    Place,
+    did_you_mean,
+    unknown_name,
+)
 from testbed.spec.experiment import PolicySpec, Scalar
-from testbed.spec.plugin_keys import load_plugin
+from testbed.spec.plugin_keys import load_plugin, report_plugin
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.validation import kind_of
 from testbed.units import UnitError, human_duration, parse_duration, parse_share
@@ -33,12 +43,15 @@ _SLOT_S = 600.0
 def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     """A list of names, or of mappings with a name and the policy's parameters.
 
-    ``workload`` is its kind: not every policy schedules leases, and a bandwidth sweep is given.
+    ``workload`` is its kind: not every policy schedules leases, and a bandwidth
+    sweep is given.
     """
     if here.path[-1] not in here.document.data:
         if workload == SWEEP_WORKLOAD:
             return SWEEP_POLICIES
-        return LEASE_POLICIES if workload in LEASE_WORKLOADS else DEFAULT_POLICIES
+        return (
+            LEASE_POLICIES if workload in LEASE_WORKLOADS else DEFAULT_POLICIES
+        )
     if not here.is_readable:
         return ()
     if not isinstance(here.value, list):
@@ -54,7 +67,9 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
             continue
         _check_workload(here / index, policy, workload)
         _check_made(here / index, policy)
-        twice = next((other for other in found if other.label == policy.label), None)
+        twice = next(
+            (other for other in found if other.label == policy.label), None
+        )
         if twice is None:
             found.append(policy)
         elif (here / index).is_sound():
@@ -63,18 +78,24 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
 
 
 def _check_made(here: Location, policy: PolicySpec) -> None:
-    """Reports a policy that is not ours and cannot be made, or whose claims raise."""
+    """Reports a policy that is not ours and cannot be made, or whose claims
+    raise.
+    """
     kind, given = policy.kind, dict(policy.parameters)
     if kind.source is None or not here.is_sound():
         return
     try:
         kind.make(embedder("oktopus"), given)
-        unknown = [claim for claim in kind.claims_of(given) if claim not in CLAIMS]
+        unknown = [
+            claim for claim in kind.claims_of(given) if claim not in CLAIMS
+        ]
     except Exception as error:  # noqa: BLE001 - somebody's code raises what it likes
         here.report(f"{policy.name} {raised_anywhere(error)}")
         return
     if unknown:
-        here.report(f"{policy.name} claims {unknown[0]!r}, which is none of {', '.join(CLAIMS)}")
+        here.report(
+            f"{policy.name} claims {unknown[0]!r}, which is none of {', '.join(CLAIMS)}"
+        )
 
 
 def _twice(policy: PolicySpec, other: PolicySpec) -> str:
@@ -87,10 +108,16 @@ def _twice(policy: PolicySpec, other: PolicySpec) -> str:
 
 def _check_workload(here: Location, policy: PolicySpec, workload: str) -> None:
     if workload in LEASE_WORKLOADS and not policy.kind.leases:
-        able = ", ".join(name for name, kind in known_policies().items() if kind.leases)
-        here.report(f"{policy.name} schedules no leases, with cores and start times: {able} do")
+        able = ", ".join(
+            name for name, kind in known_policies().items() if kind.leases
+        )
+        here.report(
+            f"{policy.name} schedules no leases, with cores and start times: {able} do"
+        )
     if workload == SWEEP_WORKLOAD and policy not in SWEEP_POLICIES:
-        here.report("a ladder leaves a policy nothing to decide: leave 'policies' out")
+        here.report(
+            "a ladder leaves a policy nothing to decide: leave 'policies' out"
+        )
 
 
 def _read_policy(here: Location) -> PolicySpec | None:
@@ -100,13 +127,19 @@ def _read_policy(here: Location) -> PolicySpec | None:
         return PolicySpec(entry) if _is_known(here, entry) else None
     if not isinstance(entry, dict):
         if here.is_readable:
-            here.report(f"must be a name, or a mapping with a name, not {kind_of(entry)}")
+            here.report(
+                f"must be a name, or a mapping with a name, not {kind_of(entry)}"
+            )
         return None
     if "class" in entry:
         return _read_class(here, entry)
     name = entry.get("name")
     if not isinstance(name, str):
-        message = "is required" if "name" not in entry else f"must be a text, not {kind_of(name)}"
+        message = (
+            "is required"
+            if "name" not in entry
+            else f"must be a text, not {kind_of(name)}"
+        )
         if (here / "name").is_readable:
             here.report(message, "name")
         return None
@@ -126,30 +159,40 @@ def _read_class(here: Location, entry: Mapping[str, Any]) -> PolicySpec | None:
 
 
 def _kind_of_class(here: Location, written: object) -> PolicyKind | None:
-    """The declaration of a class such as ``./mine.py:MyPolicy``; what is wrong is reported."""
+    """The declaration of a class such as ``./mine.py:MyPolicy``; what is wrong
+    is reported.
+    """
     loaded = load_plugin(here, written, "MyPolicy")
     if loaded is None:
         return None
     try:
         kind = policy_kind_of(loaded)
+    except PluginError as error:
+        report_plugin(here, error)
+        return None
     except NotAPolicy as objection:
         here.report(f"{str(written).rpartition(':')[2]} {objection}")
         return None
     if kind.name in own_policies():
         taken = f"is called {kind.name}, as a policy of ours is"
-        here.report(f"{taken}: give the class another name, as name = 'my-{kind.name}'")
+        here.report(
+            f"{taken}: give the class another name, as name = 'my-{kind.name}'"
+        )
         return None
     return kind
 
 
 def policy_from(text: str, beside: Path) -> PolicySpec:
-    """The policy of that name, or of a class such as ``./mine.py:MyPolicy``; BadInput if none is.
+    """The policy of that name, or of a class such as ``./mine.py:MyPolicy``;
+    BadInput if none is.
 
     The file is looked for in the folder ``beside``, then along TESTBED_DATA.
     """
     if ":" not in text:
         return PolicySpec(policy_kind(text).name)
-    here = Location(Document(data=text, places={(): Place(str(beside / "policy"))}))
+    here = Location(
+        Document(data=text, places={(): Place(str(beside / "policy"))})
+    )
     kind = _kind_of_class(here, text)
     spec = None if kind is None else PolicySpec(kind.name, plugin=kind)
     if spec is not None:
@@ -161,10 +204,18 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     raise BadInput(f"{text}: {problem.message}" if own else str(problem))
 
 
-def _parameters(here: Location, but: str, kind: PolicyKind) -> tuple[tuple[str, Scalar], ...]:
-    """The entry's keys but one as parameters; what is wrong with them is reported."""
-    given = [key for key in here.value if key != but and (here / key).is_readable]
-    read = [(key, _parameter(here / key, kind.name, kind.takes)) for key in given]
+def _parameters(
+    here: Location, but: str, kind: PolicyKind
+) -> tuple[tuple[str, Scalar], ...]:
+    """The entry's keys but one as parameters; what is wrong with them is
+    reported.
+    """
+    given = [
+        key for key in here.value if key != but and (here / key).is_readable
+    ]
+    read = [
+        (key, _parameter(here / key, kind.name, kind.takes)) for key in given
+    ]
     return tuple((key, value) for key, value in read if value is not None)
 
 
@@ -180,8 +231,12 @@ def _is_known(here: Location, name: str) -> bool:
     return False
 
 
-def _parameter(here: Location, policy: str, takes: Mapping[str, Parameter]) -> Scalar | None:
-    """A parameter's value, if the policy takes it: a time, a share, or of the default's type."""
+def _parameter(
+    here: Location, policy: str, takes: Mapping[str, Parameter]
+) -> Scalar | None:
+    """A parameter's value, if the policy takes it: a time, a share, or of the
+    default's type.
+    """
     key, value = str(here.path[-1]), here.value
     if key not in takes:
         known = ", ".join(takes) or "none"
@@ -190,15 +245,23 @@ def _parameter(here: Location, policy: str, takes: Mapping[str, Parameter]) -> S
         return None
     parameter = takes[key]
     parsed: Scalar = value
-    if parameter.unit == "s" or (parameter.unit == "share" and not isinstance(value, bool)):
+    if parameter.unit == "s" or (
+        parameter.unit == "share" and not isinstance(value, bool)
+    ):
         try:
-            parsed = parse_duration(value) if parameter.unit == "s" else parse_share(value)
+            parsed = (
+                parse_duration(value)
+                if parameter.unit == "s"
+                else parse_share(value)
+            )
         except UnitError as error:
             here.report(str(error))
             return None
     elif isinstance(parameter.default, float) and type(value) in (int, float):
         parsed = float(value)
-    elif type(value) is not type(parameter.default) or not isinstance(value, bool | int | str):
+    elif type(value) is not type(parameter.default) or not isinstance(
+        value, bool | int | str
+    ):
         here.report(f"must be like {parameter.default!r}, not {kind_of(value)}")
         return None
     objection = parameter.objection(parsed)
@@ -210,7 +273,9 @@ def _parameter(here: Location, policy: str, takes: Mapping[str, Parameter]) -> S
 
 
 def check_embedder(here: Location, name: str) -> None:
-    """Reports a name that no embedder has, and one of a package that cannot be loaded."""
+    """Reports a name that no embedder has, and one of a package that cannot be
+    loaded.
+    """
     try:
         embedder(name)
     except PluginError as error:
@@ -223,11 +288,16 @@ def check_embedder(here: Location, name: str) -> None:
 
 
 def check_policies(
-    here: Location, policies: Sequence[PolicySpec], centre: DataCentre, jobs: Sequence[JobRequest]
+    here: Location,
+    policies: Sequence[PolicySpec],
+    centre: DataCentre,
+    jobs: Sequence[JobRequest],
 ) -> None:
-    """Reports the sizes that policies build for these jobs, each at its entry in ``policies``.
+    """Reports the sizes that policies build for these jobs, each at its entry
+    in ``policies``.
 
-    Looks at all jobs only for policies whose sizes depend on them. O(jobs) for each of those.
+    Looks at all jobs only for policies whose sizes depend on them. O(jobs) for
+    each of those.
     """
     for index, policy in enumerate(policies):
         kind, given = policy.kind, dict(policy.parameters)
@@ -235,11 +305,19 @@ def check_policies(
         where = entry if entry.path else here / "workload"
         if kind.leases:
             slot_s = float(str(given.get("slot", _SLOT_S)))
-            _check_leases((where / "slot").nearest, slot_s, "slot" in kind.takes, centre, jobs)
+            _check_leases(
+                (where / "slot").nearest,
+                slot_s,
+                "slot" in kind.takes,
+                centre,
+                jobs,
+            )
         if kind.sharing is not None:
             model = kind.sharing_of(given)
             independent = model.flow_dependency == "independent"
-            _check_sharing(where, model.recompute_s if independent else 0.0, centre, jobs)
+            _check_sharing(
+                where, model.recompute_s if independent else 0.0, centre, jobs
+            )
 
 
 def _check_leases(
@@ -249,10 +327,17 @@ def _check_leases(
     centre: DataCentre,
     jobs: Sequence[JobRequest],
 ) -> None:
-    """The calendar holds every host's slots up to the end of the last lease that is booked."""
+    """The calendar holds every host's slots up to the end of the last lease
+    that is booked.
+    """
     hosts, most_cores = centre.n_servers, int(centre.slots.max())
     hint = "take fewer hosts, or fewer cores a host"
-    if not within(hosts * most_cores, "cores in a table of availability", where.report, hint):
+    if not within(
+        hosts * most_cores,
+        "cores in a table of availability",
+        where.report,
+        hint,
+    ):
         return
     longest_s = ahead_s = work_s = booked = 0.0
     for job in jobs:
@@ -260,29 +345,49 @@ def _check_leases(
         lead_s = 0.0 if wanted_s is None else max(0.0, wanted_s - job.submit_s)
         longest_s = max(longest_s, job.stated_s)
         ahead_s = max(ahead_s, lead_s + job.stated_s)
-        work_s += job.stated_s * job.demand.cores * min(job.n_vms, centre.total_slots)
+        work_s += (
+            job.stated_s * job.demand.cores * min(job.n_vms, centre.total_slots)
+        )
         booked += (job.stated_s / slot_s + 2.0) * min(job.n_vms, hosts)
     # What waits is booked behind all work that is there already.
-    wanted = max(hosts * (ahead_s + work_s / max(1, centre.total_slots)) / slot_s, booked)
+    wanted = max(
+        hosts * (ahead_s + work_s / max(1, centre.total_slots)) / slot_s, booked
+    )
     longer = f", or a longer slot than {slot_s:g} s" if has_slot else ""
     hint = f"leases last up to {human_duration(longest_s)}: take shorter ones, fewer hosts{longer}"
     within(wanted, "calendar slots", where.report, hint)
 
 
 def _check_sharing(
-    where: Location, recompute_s: float, centre: DataCentre, jobs: Sequence[JobRequest]
+    where: Location,
+    recompute_s: float,
+    centre: DataCentre,
+    jobs: Sequence[JobRequest],
 ) -> None:
-    """Each flow of a best-effort job is an entry; independent ones have their rates computed anew
-    every so often for as long as a job runs.
+    """Each flow of a best-effort job is an entry; independent ones have their
+    rates computed anew every so often for as long as a job runs.
     """
     flows, last_s = 0, 0.0
     for job in jobs:
         if job.demand.network and job.n_vms <= centre.total_slots:
             pairs = min(job.n_vms, centre.n_servers) ** 2
-            flows = max(flows, pairs if job.demand.pattern == "all-to-all" else job.n_vms)
+            flows = max(
+                flows,
+                pairs if job.demand.pattern == "all-to-all" else job.n_vms,
+            )
             last_s = max(last_s, job.submit_s + job.true_s)
-    within(flows, "flows of one job", where.report, "take fewer VMs, or another pattern")
+    within(
+        flows,
+        "flows of one job",
+        where.report,
+        "take fewer VMs, or another pattern",
+    )
     if recompute_s:
         every = f"each {recompute_s:g} s of {human_duration(last_s)}"
         hint = f"{every}: take shorter jobs, or another coupling"
-        within(last_s / recompute_s, "times that rates are computed anew", where.report, hint)
+        within(
+            last_s / recompute_s,
+            "times that rates are computed anew",
+            where.report,
+            hint,
+        )

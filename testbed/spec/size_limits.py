@@ -1,7 +1,8 @@
 """Sizes that an experiment file implies, and the most of each that is built.
 
-A line of a file can ask for more than any machine holds. What it comes to is worked out from its
-numbers before anything is made of them; above the limit it is an error at that line.
+A line of a file can ask for more than any machine holds. What it comes to is
+worked out from its numbers before anything is made of them; above the limit it
+is an error at that line.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ Report = Callable[[str], None]
 
 
 def within(amount: float, what: str, report: Report, hint: str) -> bool:
-    """True if ``amount`` is no more than there may be of ``what``; it is reported otherwise."""
+    """True if ``amount`` is no more than there may be of ``what``; it is
+    reported otherwise.
+    """
     most = LIMITS[what]
     if amount <= most:
         return True
-    report(f"asks for some {amount:,.0f} {what}; at most {most:,} are supported: {hint}")
+    report(
+        f"asks for some {amount:,.0f} {what}; at most {most:,} are supported: {hint}"
+    )
     return False

@@ -1,4 +1,6 @@
-"""The ``sweep`` section: keys of the file and the values that each takes in turn."""
+"""The ``sweep`` section: keys of the file and the values that each takes in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from testbed.spec.document import Document, Location, Place, SpecErrors, read_document
+from testbed.spec.document import (
+    Document,
+    Location,
+    Place,
+    SpecErrors,
+    read_document,
+)
 from testbed.spec.size_limits import within
 from testbed.spec.unit_types import Share
 from testbed.spec.validation import Section, kind_of
@@ -26,7 +34,10 @@ OverSchema = WithJsonSchema(
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {
-            "anyOf": [{"type": "array", "minItems": 1}, {"type": ["string", "number", "boolean"]}]
+            "anyOf": [
+                {"type": "array", "minItems": 1},
+                {"type": ["string", "number", "boolean"]},
+            ]
         },
     }
 )
@@ -39,21 +50,29 @@ class StopSection(Section):
         description="enough seeds: the half width of the 95 % confidence interval is at most this"
         " share of the mean"
     )
-    metric: str | None = Field(None, description="of this metric (default: of each that is shown)")
+    metric: str | None = Field(
+        None, description="of this metric (default: of each that is shown)"
+    )
     least: Annotated[int, Field(ge=2, le=1000)] = Field(
         LEAST, description=f"seeds that run in any case (default {LEAST})"
     )
 
 
 class SweepSection(Section):
-    """Values that keys of this file take in turn: ``testbed sweep`` runs all combinations."""
+    """Values that keys of this file take in turn: ``testbed sweep`` runs all
+    combinations.
+    """
 
-    over: Annotated[dict[str, Any], Field(min_length=1, max_length=20), OverSchema] = Field(
+    over: Annotated[
+        dict[str, Any], Field(min_length=1, max_length=20), OverSchema
+    ] = Field(
         description="values by key of this file, as workload.load: [0.2, 0.4], seed: 1..20"
     )
-    stop: StopSection | None = Field(None, description="when seeds are enough (default: all run)")
-    metrics: Annotated[list[str], Field(min_length=1, max_length=20)] | None = Field(
-        None, description="the metrics of the table and the picture"
+    stop: StopSection | None = Field(
+        None, description="when seeds are enough (default: all run)"
+    )
+    metrics: Annotated[list[str], Field(min_length=1, max_length=20)] | None = (
+        Field(None, description="the metrics of the table and the picture")
     )
     backend: Literal["sim", "live"] = Field(
         "sim", description="the simulator or the live network (default sim)"
@@ -62,7 +81,9 @@ class SweepSection(Section):
 
 @dataclass(frozen=True)
 class SweptKey:
-    """A key with its values in order, each part with its place: a range, or one value."""
+    """A key with its values in order, each part with its place: a range, or one
+    value.
+    """
 
     key: str
     place: Place
@@ -78,7 +99,9 @@ class SweptKey:
     @property
     def is_numeric(self) -> bool:
         """True where an axis has places for all values."""
-        return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self)
+        return all(
+            isinstance(v, int | float) and not isinstance(v, bool) for v in self
+        )
 
     def samples(self) -> Iterator[tuple[Any, Place]]:
         """Every value with its place; of a range its ends alone."""
@@ -88,7 +111,9 @@ class SweptKey:
 
 
 def read_over(here: Location) -> tuple[SweptKey, ...]:
-    """The keys of ``over`` and their values; what is wrong with their form is reported."""
+    """The keys of ``over`` and their values; what is wrong with their form is
+    reported.
+    """
     found = []
     for key in here.value if isinstance(here.value, dict) else ():
         where = here / key
@@ -104,7 +129,9 @@ def read_option(text: str) -> SweptKey:
     source = f"--over {text}"
     if not equals or not key.strip():
         document = Document(places={(): Place(source)})
-        Location(document).report("write it as KEY=VALUE,…, as workload.load=0.2,0.4")
+        Location(document).report(
+            "write it as KEY=VALUE,…, as workload.load=0.2,0.4"
+        )
         raise SpecErrors(document.problems)
     document = read_document(f"[{values}]", source)
     document.places = dict.fromkeys(document.places, Place(source))
@@ -121,38 +148,59 @@ def check_sweep(section: SweepSection | None, here: Location) -> None:
 
 
 def check_size(keys: Sequence[SweptKey], here: Location) -> None:
-    """Reports more cells than there may be, or more values than can be loaded one by one."""
+    """Reports more cells than there may be, or more values than can be loaded
+    one by one.
+    """
     for key in keys:
         where = (here / key.key).nearest
         hint = f"give {key.key} a range, or fewer values"
-        if not within(len(key.parts), "listed values of a key", where.report, hint):
+        if not within(
+            len(key.parts), "listed values of a key", where.report, hint
+        ):
             return
     cells = prod(len(key) for key in keys)
-    within(cells, "cells of a sweep", here.report, "split it, or take fewer values")
+    within(
+        cells, "cells of a sweep", here.report, "split it, or take fewer values"
+    )
 
 
 def _parts(here: Location) -> Iterator[tuple[Sequence[Any], Place]]:
-    """A list's values, or the one that stands alone; ranges unfolded when they are looked at."""
+    """A list's values, or the one that stands alone; ranges unfolded when they
+    are looked at.
+    """
     many = isinstance(here.value, list)
     if here.value in ([], {}):
         here.report(f"needs a value, not {kind_of(here.value)}")
         return
-    for where in [here / index for index in range(len(here.value))] if many else [here]:
+    for where in (
+        [here / index for index in range(len(here.value))] if many else [here]
+    ):
         values = _values(where) if where.is_readable else ()
         if values:
             yield values, where.place
 
 
 def _values(here: Location) -> Sequence[Any]:
-    """One value, or the numbers of a range; none, and reported, where the range is wrong."""
-    match = _RANGE.fullmatch(here.value) if isinstance(here.value, str) else None
+    """One value, or the numbers of a range; none, and reported, where the range
+    is wrong.
+    """
+    match = (
+        _RANGE.fullmatch(here.value) if isinstance(here.value, str) else None
+    )
     if match is None:
         return (here.value,)
     first, last = int(match[1]), int(match[2])
     if last < first:
-        here.report(f"the range {here.value} ends before it begins: write {last}..{first}")
+        here.report(
+            f"the range {here.value} ends before it begins: write {last}..{first}"
+        )
         return ()
-    if not within(last - first + 1, "cells of a sweep", here.report, "take a shorter range"):
+    if not within(
+        last - first + 1,
+        "cells of a sweep",
+        here.report,
+        "take a shorter range",
+    ):
         return ()
     return range(first, last + 1)
 
@@ -167,7 +215,9 @@ def as_yaml(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{_text(str(key))}: {as_yaml(each)}" for key, each in value.items())
+        inside = ", ".join(
+            f"{_text(str(key))}: {as_yaml(each)}" for key, each in value.items()
+        )
         return f"{{{inside}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_yaml, value))}]"
@@ -177,6 +227,14 @@ def as_yaml(value: Any) -> str:
 def _text(text: str) -> str:
     """A word as it is, anything else in quotes."""
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_/-]*", text)
-    if plain and text.lower() not in ("true", "false", "yes", "no", "on", "off", "null"):
+    if plain and text.lower() not in (
+        "true",
+        "false",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "null",
+    ):
         return text
     return json.dumps(text, ensure_ascii=False)

@@ -1,7 +1,9 @@
-"""``workload: {kind: swim}``: elastic jobs of a Hadoop trace, in batches: JSA's (Section V.A).
+"""``workload: {kind: swim}``: elastic jobs of a Hadoop trace, in batches: JSA's
+(Section V.A).
 
-The trace gives bytes, and tasks by them; JSA's authors measured running times and bandwidths on a
-cluster of their own. The section's keys stand in for those measurements.
+The trace gives bytes, and tasks by them; JSA's authors measured running times
+and bandwidths on a cluster of their own. The section's keys stand in for those
+measurements.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ from jobs.workload.traces import Trace
 from testbed.spec.document import Location, Place
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.trace_sections import TraceWorkload
-from testbed.spec.unit_types import Duration, PositiveBandwidth, PositiveDuration
+from testbed.spec.unit_types import (
+    Duration,
+    PositiveBandwidth,
+    PositiveDuration,
+)
 from testbed.spec.workload_section import NO_JOBS, LoadedWorkload
 from testbed.units import human_bandwidth, human_duration
 
@@ -33,7 +39,9 @@ Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
 class SwimWorkload(TraceWorkload):
-    """Jobs of a Hadoop trace with deadlines, rewards and a speed-up by bandwidth (JSA)."""
+    """Jobs of a Hadoop trace with deadlines, rewards and a speed-up by
+    bandwidth (JSA).
+    """
 
     kind: Literal["swim"]
     jobs: Annotated[int, Field(ge=1, le=100_000)] = Field(
@@ -50,25 +58,37 @@ class SwimWorkload(TraceWorkload):
     batches: Annotated[int, Field(ge=1, le=100_000)] = Field(
         5, description="in how many batches they arrive (default 5)"
     )
-    spacing: Duration = Field(30.0, description="between two batches (default 30 s)")
+    spacing: Duration = Field(
+        30.0, description="between two batches (default 30 s)"
+    )
     start_up: PositiveDuration = Field(
-        20.0, description="running time of a job whatever its bytes (default 20 s)"
+        20.0,
+        description="running time of a job whatever its bytes (default 20 s)",
     )
     vm_rate: PositiveBandwidth = Field(
-        80_000_000, description="how fast one VM works through its bytes (default 80 Mbit/s)"
+        80_000_000,
+        description="how fast one VM works through its bytes (default 80 Mbit/s)",
     )
     bandwidth: PositiveBandwidth = Field(
-        200_000_000, description="B̄ on average, uniform from 0 (default 200 Mbit/s)"
+        200_000_000,
+        description="B̄ on average, uniform from 0 (default 200 Mbit/s)",
     )
     least_bandwidth: PositiveBandwidth = Field(
         1_000_000, description="B̄ is no less than that (default 1 Mbit/s)"
     )
-    reward: Ends = Field([100.0, 1000.0], description="uniform (default [100, 1000])")
-    deadline_factor: Ends = Field(
-        [2.0, 7.0], description="deadline over running time at B̄, uniform (default [2, 7])"
+    reward: Ends = Field(
+        [100.0, 1000.0], description="uniform (default [100, 1000])"
     )
-    speedup: Ends = Field([0.0, 0.14], description="α, uniform (default [0, 0.14])")
-    pattern: Pattern = Field("all-to-all", description="communication pattern (default all-to-all)")
+    deadline_factor: Ends = Field(
+        [2.0, 7.0],
+        description="deadline over running time at B̄, uniform (default [2, 7])",
+    )
+    speedup: Ends = Field(
+        [0.0, 0.14], description="α, uniform (default [0, 0.14])"
+    )
+    pattern: Pattern = Field(
+        "all-to-all", description="communication pattern (default all-to-all)"
+    )
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         self.with_defaults()._check(here)  # noqa: SLF001 - its own kind
@@ -78,11 +98,15 @@ class SwimWorkload(TraceWorkload):
         trace, found = read
         centre = context.datacentre
         known = centre is not None and context.links_known and centre.n_links
-        link_bps = int(centre.nic_bps.max()) if centre is not None and known else 10**9
+        link_bps = (
+            int(centre.nic_bps.max()) if centre is not None and known else 10**9
+        )
         if link_bps < _LEAST_LINK_BPS:
             half = "a job asks for half of a server's link at most, and for 1 bit/s at least"
             least = f"give one of them {_LEAST_LINK_BPS} bit/s"
-            Location(here.document, ("topology", "links")).report(f"{half}: {least}")
+            Location(here.document, ("topology", "links")).report(
+                f"{half}: {least}"
+            )
             return NO_JOBS
         try:
             jobs, sample = self.requests(trace, context.seed, link_bps)
@@ -98,22 +122,32 @@ class SwimWorkload(TraceWorkload):
             "large_jobs": sample.large,
             "taken_again": sample.again,
             "mean_run_s": sum(job.duration_s for job in jobs) / len(jobs),
-            "mean_bandwidth_bps": sum(job.bandwidth_bps for job in jobs) / len(jobs),
+            "mean_bandwidth_bps": sum(job.bandwidth_bps for job in jobs)
+            / len(jobs),
             "parameters": self._parameters(link_bps),
         }
-        return LoadedWorkload(jobs, _places(jobs, trace), (), facts, tuple(_swim_notes(facts)))
+        return LoadedWorkload(
+            jobs, _places(jobs, trace), (), facts, tuple(_swim_notes(facts))
+        )
 
     def _check(self, here: Location) -> None:
         if self.batches > self.jobs:
-            here.report(f"{self.jobs} jobs cannot come in {self.batches} batches", "batches")
+            here.report(
+                f"{self.jobs} jobs cannot come in {self.batches} batches",
+                "batches",
+            )
         if self.vms != "as-is" and self.vms > self.largest:
-            here.report(f"a mean of {self.vms:g} VMs with {self.largest} at most", "vms")
+            here.report(
+                f"a mean of {self.vms:g} VMs with {self.largest} at most", "vms"
+            )
         for key in ("reward", "deadline_factor"):
             low, high = self[key]
             if low > high:
                 here.report("a range rises from a number of at least 0", key)
         if not self.speedup[0] <= self.speedup[1] < STEEPEST:
-            here.report(f"must rise, from at least 0 to below {STEEPEST}", "speedup")
+            here.report(
+                f"must rise, from at least 0 to below {STEEPEST}", "speedup"
+            )
 
     def _parameters(self, link_bps: int) -> dict[str, Any]:
         """The keys as provenance names them."""
@@ -138,40 +172,62 @@ class SwimWorkload(TraceWorkload):
     def requests(
         self, trace: Trace[SwimJob], seed: int, link_bps: int
     ) -> tuple[tuple[JobRequest, ...], Sample]:
-        """The jobs, batch by batch, and the sample they are. ValueError where that cannot be.
+        """The jobs, batch by batch, and the sample they are. ValueError where
+        that cannot be.
 
         No job asks for more than half of ``link_bps``.
         """
         sample = self._sample(trace, seed)
         draws = self._draws(len(trace.jobs), seed, link_bps)
         names = _names([trace.jobs[row].name for row in sample.chosen])
-        order = stream(seed, "swim", "order").permutation(len(sample.chosen)).tolist()
-        bounds = np.linspace(0, len(order), self.batches + 1).round().astype(int).tolist()
+        order = (
+            stream(seed, "swim", "order")
+            .permutation(len(sample.chosen))
+            .tolist()
+        )
+        bounds = (
+            np.linspace(0, len(order), self.batches + 1)
+            .round()
+            .astype(int)
+            .tolist()
+        )
         jobs = []
         for batch in range(self.batches):
             for k in order[bounds[batch] : bounds[batch + 1]]:
                 row = sample.chosen[k]
-                values = {name: float(column[row]) for name, column in draws.items()}
-                jobs.append(self._request(names[k], trace.jobs[row], values, batch))
+                values = {
+                    name: float(column[row]) for name, column in draws.items()
+                }
+                jobs.append(
+                    self._request(names[k], trace.jobs[row], values, batch)
+                )
         return tuple(jobs), sample
 
     def _sample(self, trace: Trace[SwimJob], seed: int) -> Sample:
-        """Which jobs. Raises ValueError where the trace has not enough for the wanted mean."""
+        """Which jobs. Raises ValueError where the trace has not enough for the
+        wanted mean.
+        """
         sizes = [job.tasks for job in trace.jobs]
         if self.vms != "as-is":
             return stratified(sizes, self.jobs, self.vms, self.largest, seed)
         fit = np.flatnonzero(np.array(sizes) <= self.largest)
         if len(fit) < self.jobs:
-            raise ValueError(f"{self.jobs} jobs asked, {len(fit)} have {self.largest} VMs or less")
+            raise ValueError(
+                f"{self.jobs} jobs asked, {len(fit)} have {self.largest} VMs or less"
+            )
         order = stream(seed, "swim", "sample").permutation(len(fit))
         chosen = np.sort(fit[order[: self.jobs]]).tolist()
-        return Sample(tuple(chosen), float(np.mean([sizes[k] for k in chosen])), 0)
+        return Sample(
+            tuple(chosen), float(np.mean([sizes[k] for k in chosen])), 0
+        )
 
     def _draws(self, jobs: int, seed: int, link_bps: int) -> dict[str, Floats]:
-        """Draws for every job of the trace, chosen or not: a job keeps its draws in any sample.
+        """Draws for every job of the trace, chosen or not: a job keeps its
+        draws in any sample.
 
-        Every quantity has a stream of its own, and draws quantiles: changing one distribution, or
-        its range, changes nothing else and keeps the jobs' order.
+        Every quantity has a stream of its own, and draws quantiles: changing
+        one distribution, or its range, changes nothing else and keeps the jobs'
+        order.
         """
         ends: dict[str, Sequence[float]] = {
             "value": self.reward,
@@ -185,7 +241,9 @@ class SwimWorkload(TraceWorkload):
         }
         most_bps = link_bps / 2
         least_bps = min(self.least_bandwidth, most_bps)
-        draws["bandwidth"] = np.clip(np.rint(draws["bandwidth"]), least_bps, most_bps)
+        draws["bandwidth"] = np.clip(
+            np.rint(draws["bandwidth"]), least_bps, most_bps
+        )
         return draws
 
     def _request(
@@ -217,26 +275,40 @@ def _names(chosen: Sequence[str]) -> list[str]:
     return out
 
 
-def _places(jobs: tuple[JobRequest, ...], trace: Trace[SwimJob]) -> Mapping[str, Place]:
+def _places(
+    jobs: tuple[JobRequest, ...], trace: Trace[SwimJob]
+) -> Mapping[str, Place]:
     line = {job.name: job.line for job in trace.jobs}
     # A job taken again bears a number after its name.
     return {
-        job.id: Place(str(trace.path), line.get(job.id) or line[job.id.rpartition("-")[0]], 1)
+        job.id: Place(
+            str(trace.path),
+            line.get(job.id) or line[job.id.rpartition("-")[0]],
+            1,
+        )
         for job in jobs
     }
 
 
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
     given = facts["parameters"]
-    out = [f"{facts['path']}: {facts['trace_jobs']:,} jobs from {facts['file']}"]
+    out = [
+        f"{facts['path']}: {facts['trace_jobs']:,} jobs from {facts['file']}"
+    ]
     if facts["is_the_published_file"] is False:
-        out.append("its checksum is not that of the published trace of this name")
+        out.append(
+            "its checksum is not that of the published trace of this name"
+        )
     if facts["lines_left_out"]:
         out.append(f"{facts['lines_left_out']:,} lines left out")
     how = "a plain sample"
     if given["vms"] is not None:
         how = f"a stratified sample, {facts['large_jobs']:,} of them of {given['vms']:g} or more"
-    again = f", {facts['taken_again']:,} of them again" if facts["taken_again"] else ""
+    again = (
+        f", {facts['taken_again']:,} of them again"
+        if facts["taken_again"]
+        else ""
+    )
     out.append(
         f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
         f" {given['batches']} batches {human_duration(given['spacing_s'])} apart;"

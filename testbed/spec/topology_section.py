@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+)
 
 from testbed.plugins import PluginError, PluginUse, installed
 from testbed.spec.document import (
@@ -20,8 +27,19 @@ from testbed.spec.document import (
 )
 from testbed.spec.mininet_file import read_topo
 from testbed.spec.size_limits import LIMITS, within
-from testbed.spec.unit_types import BANDWIDTH_SCHEMA, MEMORY_SCHEMA, Memory, PositiveBandwidth
-from testbed.spec.validation import INSTALLED, Section, SpecModel, kind_tag, read_section
+from testbed.spec.unit_types import (
+    BANDWIDTH_SCHEMA,
+    MEMORY_SCHEMA,
+    Memory,
+    PositiveBandwidth,
+)
+from testbed.spec.validation import (
+    INSTALLED,
+    Section,
+    SpecModel,
+    kind_tag,
+    read_section,
+)
 from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
@@ -31,7 +49,12 @@ from topologies.mininet_topo import from_mininet
 from topologies.tree import tree
 
 _COUNT = {"type": "integer", "minimum": 1}
-_SLOTS = {"anyOf": [_COUNT, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
+_SLOTS = {
+    "anyOf": [
+        _COUNT,
+        {"type": "array", "items": {"type": "integer", "minimum": 0}},
+    ]
+}
 
 
 def _as_list(value: object) -> object:
@@ -39,20 +62,32 @@ def _as_list(value: object) -> object:
 
 
 def _one_or_list(schema: dict[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [schema, {"type": "array", "items": schema}]})
+    return WithJsonSchema(
+        {"anyOf": [schema, {"type": "array", "items": schema}]}
+    )
 
 
-# Whole numbers are checked by the builders, which know what they mean; the schema says it too.
+# Whole numbers are checked by the builders, which know what they mean; the
+# schema says it too.
 Count = Annotated[Any, WithJsonSchema(_COUNT)]
-Counts = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1})]
+Counts = Annotated[
+    list[Any], WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1})
+]
 Slots = Annotated[Any, WithJsonSchema(_SLOTS)]
 Ratios = Annotated[
-    list[Any], WithJsonSchema({"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}})
+    list[Any],
+    WithJsonSchema(
+        {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}
+    ),
 ]
 Links = Annotated[
-    list[PositiveBandwidth], BeforeValidator(_as_list), _one_or_list(BANDWIDTH_SCHEMA)
+    list[PositiveBandwidth],
+    BeforeValidator(_as_list),
+    _one_or_list(BANDWIDTH_SCHEMA),
 ]
-Memories = Annotated[list[Memory], BeforeValidator(_as_list), _one_or_list(MEMORY_SCHEMA)]
+Memories = Annotated[
+    list[Memory], BeforeValidator(_as_list), _one_or_list(MEMORY_SCHEMA)
+]
 
 
 class RegularTopology(Section):
@@ -83,7 +118,9 @@ class TreeTopology(RegularTopology):
         description="link capacities per level from the top down, or one for all levels;"
         " with oversubscription that of the servers' links"
     )
-    slots_per_server: Slots = Field(description="VM slots of every server, or a list of them")
+    slots_per_server: Slots = Field(
+        description="VM slots of every server, or a list of them"
+    )
     oversubscription: Ratios | None = Field(
         None,
         description="ratios of the switches' uplinks from the top down: [2, 4] is 2:1 at the"
@@ -91,7 +128,12 @@ class TreeTopology(RegularTopology):
     )
 
     def build(self) -> DataCentre:
-        return tree(self.fanout, self.links, self.slots_per_server, self.oversubscription)
+        return tree(
+            self.fanout,
+            self.links,
+            self.slots_per_server,
+            self.oversubscription,
+        )
 
 
 class FatTreeTopology(RegularTopology):
@@ -100,11 +142,15 @@ class FatTreeTopology(RegularTopology):
     builder_names: ClassVar = {"link_bps": "links"}
 
     kind: Literal["fat-tree"]
-    k: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2})] = Field(
-        description="ports per switch, an even number"
+    k: Annotated[
+        Any, WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2})
+    ] = Field(description="ports per switch, an even number")
+    links: Links = Field(
+        description="one capacity, or three: core, aggregation and server links"
     )
-    links: Links = Field(description="one capacity, or three: core, aggregation and server links")
-    slots_per_server: Slots = Field(description="VM slots of every server, or a list of them")
+    slots_per_server: Slots = Field(
+        description="VM slots of every server, or a list of them"
+    )
     network: Network = Field(
         "tree",
         description="what parallel links carry: tree pins a tenant to the one tree below a core,"
@@ -118,13 +164,19 @@ class FatTreeTopology(RegularTopology):
 class FlatTopology(RegularTopology):
     """Nodes without a network, for the policies that know none."""
 
-    builder_names: ClassVar = {"slots": "slots_per_server", "memory_mib": "memory_per_server"}
+    builder_names: ClassVar = {
+        "slots": "slots_per_server",
+        "memory_mib": "memory_per_server",
+    }
 
     kind: Literal["flat"]
     nodes: Count = Field(description="how many nodes")
-    slots_per_server: Slots = Field(1, description="VM slots of every node (default 1)")
+    slots_per_server: Slots = Field(
+        1, description="VM slots of every node (default 1)"
+    )
     memory_per_server: Memories | None = Field(
-        None, description="memory of every node, or a list of them (default: it limits nothing)"
+        None,
+        description="memory of every node, or a list of them (default: it limits nothing)",
     )
 
     def build(self) -> DataCentre:
@@ -143,7 +195,9 @@ class CustomLink(SpecModel):
 
     lower: str = Field(description="the server or switch at its lower end")
     upper: str = Field(description="the switch at its upper end")
-    capacity: PositiveBandwidth = Field(description="its capacity in each direction")
+    capacity: PositiveBandwidth = Field(
+        description="its capacity in each direction"
+    )
 
 
 class CustomContent(Section):
@@ -167,21 +221,33 @@ class CustomFileTopology(Section):
     """A topology in a file of its own."""
 
     kind: Literal["custom"]
-    path: str = Field(description="a file with servers, switches and links, beside this one")
+    path: str = Field(
+        description="a file with servers, switches and links, beside this one"
+    )
 
 
 class MininetTopology(Section):
-    """A Mininet Topo in a Python file, which is executed: its hosts are the servers."""
+    """A Mininet Topo in a Python file, which is executed: its hosts are the
+    servers.
+    """
 
     kind: Literal["mininet"]
     path: str = Field(description="a Python file, beside this one")
-    topo: str = Field(description="a subclass of mininet.topo.Topo there, or a name in its topos")
-    args: dict[str, Any] | None = Field(None, description="the class's arguments by name: {k: 4}")
-    slots_per_server: Count = Field(1, description="VM slots of hosts that state none (default 1)")
+    topo: str = Field(
+        description="a subclass of mininet.topo.Topo there, or a name in its topos"
+    )
+    args: dict[str, Any] | None = Field(
+        None, description="the class's arguments by name: {k: 4}"
+    )
+    slots_per_server: Count = Field(
+        1, description="VM slots of hosts that state none (default 1)"
+    )
 
 
 class InstalledTopology(Section):
-    """A topology of an installed package: its keys are the parameters of a function there."""
+    """A topology of an installed package: its keys are the parameters of a
+    function there.
+    """
 
     model_config = ConfigDict(extra="allow")
     kind: str
@@ -197,7 +263,8 @@ def _tag(value: Any) -> Any:
     return "custom file" if kind == "custom" and "path" in value else kind
 
 
-# In place of keys that could not be read, so that the others are checked all the same.
+# In place of keys that could not be read, so that the others are checked all
+# the same.
 _STAND_INS: Mapping[str, Any] = {"links": [10**9], "slots_per_server": 1}
 
 Topology = Annotated[
@@ -214,7 +281,8 @@ Topology = Annotated[
 
 @dataclass(frozen=True)
 class LoadContext:
-    """The parts of an experiment that a workload depends on beside its own keys.
+    """The parts of an experiment that a workload depends on beside its own
+    keys.
 
     The data centre is known as far as its section could be read.
     """
@@ -228,8 +296,12 @@ class LoadContext:
     plugins: tuple[PluginUse, ...] = ()
 
 
-def with_topology(context: LoadContext, section: Topology | None, here: Location) -> LoadContext:
-    """Adds the data centre of a section; what is wrong with its meaning goes to the document."""
+def with_topology(
+    context: LoadContext, section: Topology | None, here: Location
+) -> LoadContext:
+    """Adds the data centre of a section; what is wrong with its meaning goes to
+    the document.
+    """
     if isinstance(section, RegularTopology):
         return _regular(context, section, here)
     if isinstance(section, InstalledTopology):
@@ -240,19 +312,30 @@ def with_topology(context: LoadContext, section: Topology | None, here: Location
 
 def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
     resolved = {"kind": "custom", **_described(built)}
-    return replace(context, datacentre=built, slots_known=True, links_known=True, resolved=resolved)
+    return replace(
+        context,
+        datacentre=built,
+        slots_known=True,
+        links_known=True,
+        resolved=resolved,
+    )
 
 
 def _named(
-    section: CustomTopology | CustomFileTopology | MininetTopology, here: Location
+    section: CustomTopology | CustomFileTopology | MininetTopology,
+    here: Location,
 ) -> DataCentre | None:
     """A data centre of named nodes, wherever they are written."""
     if isinstance(section, MininetTopology):
-        topo = read_topo(section["path"], section["topo"], section["args"] or {}, here)
+        topo = read_topo(
+            section["path"], section["topo"], section["args"] or {}, here
+        )
         if topo is None or not section.is_readable("slots_per_server"):
             return None
         names = dict.fromkeys(("servers", "switches", "links"), "topo")
-        return _built(here, lambda: from_mininet(topo, section.slots_per_server), names)
+        return _built(
+            here, lambda: from_mininet(topo, section.slots_per_server), names
+        )
     source: Location | None = here
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])
@@ -279,13 +362,23 @@ def _installed(context: LoadContext, kind: str, here: Location) -> LoadContext:
         return context
     found = _with_named(context, datacentre)
     made_by = {"kind": kind, **given}
-    return replace(found, resolved={**found.resolved, "made_by": made_by}, plugins=(plugin.use,))
+    return replace(
+        found,
+        resolved={**found.resolved, "made_by": made_by},
+        plugins=(plugin.use,),
+    )
 
 
-def _regular(context: LoadContext, section: RegularTopology, here: Location) -> LoadContext:
+def _regular(
+    context: LoadContext, section: RegularTopology, here: Location
+) -> LoadContext:
     fields = type(section).model_fields
-    lost = [name for name, field in fields.items() if not section.is_readable(name)]
-    if any(fields[name].is_required() and name not in _STAND_INS for name in lost):
+    lost = [
+        name for name, field in fields.items() if not section.is_readable(name)
+    ]
+    if any(
+        fields[name].is_required() and name not in _STAND_INS for name in lost
+    ):
         return context
     stand_ins = {name: _STAND_INS[name] for name in lost if name in _STAND_INS}
     whole = section.with_defaults().model_copy(update=stand_ins)
@@ -310,7 +403,9 @@ def _built(
     except TopologyError as error:
         reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
-            where = Location(document, (*here.path, names.get(str(key), key), *rest))
+            where = Location(
+                document, (*here.path, names.get(str(key), key), *rest)
+            )
             if where.is_readable and dotted(where.path) not in reported:
                 where.nearest.report(message)
         return None
@@ -322,9 +417,15 @@ def _built(
 
 def _countable(here: Location, datacentre: DataCentre) -> bool:
     """True if slots can be added up, and are no more than there may be."""
-    for server in (datacentre.slots > LIMITS["slots a server"]).nonzero()[0].tolist():
+    for server in (
+        (datacentre.slots > LIMITS["slots a server"]).nonzero()[0].tolist()
+    ):
         custom_path = here / "servers" / server / "slots"
-        where = custom_path if datacentre.kind == "custom" else here / "slots_per_server" / server
+        where = (
+            custom_path
+            if datacentre.kind == "custom"
+            else here / "slots_per_server" / server
+        )
         hint = "take fewer, on more servers"
         slots = int(datacentre.slots[server])
         return within(slots, "slots a server", where.nearest.report, hint)
@@ -334,7 +435,9 @@ def _countable(here: Location, datacentre: DataCentre) -> bool:
 
 
 def _other_document(here: Location, name: str | None) -> Location | None:
-    """The file that a key names; what is wrong with it is reported with its own places."""
+    """The file that a key names; what is wrong with it is reported with its own
+    places.
+    """
     found = None if name is None else file_at(here, name)
     if found is None:
         return None
@@ -342,15 +445,18 @@ def _other_document(here: Location, name: str | None) -> Location | None:
         return Location(read_document(read_text(found), str(found)))
     except SpecErrors as errors:
         here.document.problems.extend(
-            Problem(p.place, p.path or dotted(here.path), p.message) for p in errors.problems
+            Problem(p.place, p.path or dotted(here.path), p.message)
+            for p in errors.problems
         )
         return None
 
 
 def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The content that the builder of custom topologies takes: capacities in bit/s.
+    """The content that the builder of custom topologies takes: capacities in
+    bit/s.
 
-    Where a capacity cannot be read any other does, so that the structure is checked all the same.
+    Where a capacity cannot be read any other does, so that the structure is
+    checked all the same.
     """
     content = {key: value for key, value in section.items() if key != "kind"}
     if isinstance(content.get("links"), list):
@@ -371,9 +477,15 @@ def _capacity(value: object) -> int:
 
 
 def _described(datacentre: DataCentre) -> dict[str, Any]:
-    """A custom data centre as JSON: the same names, links and slots as in its file."""
+    """A custom data centre as JSON: the same names, links and slots as in its
+    file.
+    """
     names = datacentre.names
-    columns = (datacentre.link_lower, datacentre.link_upper, datacentre.link_capacity_bps)
+    columns = (
+        datacentre.link_lower,
+        datacentre.link_upper,
+        datacentre.link_capacity_bps,
+    )
     links = zip(*(column.tolist() for column in columns), strict=True)
     memory = datacentre.memory_mib
     limits = None if memory is None else memory.tolist()
@@ -388,7 +500,11 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
         ],
         "switches": list(names[datacentre.n_servers :]),
         "links": [
-            {"lower": names[lower], "upper": names[upper], "capacity_bps": capacity}
+            {
+                "lower": names[lower],
+                "upper": names[upper],
+                "capacity_bps": capacity,
+            }
             for lower, upper, capacity in links
         ],
         "roots": [names[tree.root] for tree in datacentre.trees],

@@ -50,11 +50,16 @@ class TraceWorkload(WorkloadSection):
         " the cache"
     )
     lenient: bool = Field(
-        default=False, description="leave out what cannot be read, and count it (default: stop)"
+        default=False,
+        description="leave out what cannot be read, and count it (default: stop)",
     )
 
-    def read(self, here: Location, reader: Callable[..., T]) -> tuple[T, FilePath] | None:
-        """The trace and its file; where there is none, or it has errors, they are reported."""
+    def read(
+        self, here: Location, reader: Callable[..., T]
+    ) -> tuple[T, FilePath] | None:
+        """The trace and its file; where there is none, or it has errors, they
+        are reported.
+        """
         if self["path"] is None:
             return None
         trace = published(self.path)
@@ -68,18 +73,28 @@ class TraceWorkload(WorkloadSection):
             self._report(here / "path", found, error)
             return None
 
-    def _report(self, here: Location, found: FilePath, error: TraceErrors | OSError) -> None:
+    def _report(
+        self, here: Location, found: FilePath, error: TraceErrors | OSError
+    ) -> None:
         """Reports lines with their own places, or the file as a whole."""
         if isinstance(error, OSError):
             here.report(f"{str(found)!r} cannot be read: {error.strerror}")
             return
         here.document.problems.extend(
-            Problem(Place(str(found), p.line, p.column), "", p.message) for p in error.problems
+            Problem(Place(str(found), p.line, p.column), "", p.message)
+            for p in error.problems
         )
-        shown = f", the first {PROBLEM_LIMIT} are named" if error.found > PROBLEM_LIMIT else ""
-        # Where the file itself is cut off, empty or of another form there is little else to read.
+        shown = (
+            f", the first {PROBLEM_LIMIT} are named"
+            if error.found > PROBLEM_LIMIT
+            else ""
+        )
+        # Where the file itself is cut off, empty or of another form there is
+        # little else to read.
         offered = error.lines_alone and not self.lenient
-        hint = "; lenient: true (or --lenient) leaves them out" if offered else ""
+        hint = (
+            "; lenient: true (or --lenient) leaves them out" if offered else ""
+        )
         what = "1 line" if error.found == 1 else f"{error.found:,} lines"
         if error.found == 1 and not error.lines_alone:
             what = "the trace"
@@ -98,7 +113,9 @@ class TraceWorkload(WorkloadSection):
             "file": str(found),
             "sha256": sha256,
             "origin": None if trace is None else trace.origin,
-            "is_the_published_file": None if trace is None else trace.sha256 == sha256,
+            "is_the_published_file": None
+            if trace is None
+            else trace.sha256 == sha256,
         }
 
 
@@ -110,21 +127,26 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
 
     kind: Literal["swf"]
     first: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
-        None, description="only so many records from its beginning (default all)"
+        None,
+        description="only so many records from its beginning (default all)",
     )
     zero_run_time: ZeroRun = Field(
         "raise",
         description="what becomes of records that ran for 0 s: raise them to 1 s (default) or skip",
     )
     shortest: Duration | None = Field(
-        None, description="records that ran for less are left out (default: none)"
+        None,
+        description="records that ran for less are left out (default: none)",
     )
     longest: PositiveDuration | None = Field(
-        None, description="records that ran for more are left out (default: none)"
+        None,
+        description="records that ran for more are left out (default: none)",
     )
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        read = self.read(here, partial(read_swf, first=self.first, names=NEEDED))
+        read = self.read(
+            here, partial(read_swf, first=self.first, names=NEEDED)
+        )
         if read is None or not here.is_sound():
             return NO_JOBS
         log, found = read
@@ -132,12 +154,18 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
             here.report("is below 'shortest': no record is left", "longest")
             return NO_JOBS
         longest_s = math.inf if self.longest is None else self.longest
-        taken = jobs_of(log, self.zero_run_time, self.shortest or 0.0, longest_s)
+        taken = jobs_of(
+            log, self.zero_run_time, self.shortest or 0.0, longest_s
+        )
         facts = self._facts(log, taken, found)
         place = Place(str(log.path))
-        return fitted(self, here, taken.jobs, context, place, facts, _log_notes(facts))
+        return fitted(
+            self, here, taken.jobs, context, place, facts, _log_notes(facts)
+        )
 
-    def _facts(self, log: Swf, taken: JobsOfLog, found: FilePath) -> dict[str, Any]:
+    def _facts(
+        self, log: Swf, taken: JobsOfLog, found: FilePath
+    ) -> dict[str, Any]:
         """The provenance of the jobs, and what was left out."""
         return {
             **self.provenance(found),
@@ -156,14 +184,23 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
 
 
 def _log_notes(facts: Mapping[str, Any]) -> list[str]:
-    out = [f"{facts['path']}: {facts['records']:,} records from {facts['file']}"]
+    out = [
+        f"{facts['path']}: {facts['records']:,} records from {facts['file']}"
+    ]
     if facts["is_the_published_file"] is False:
         out.append("its checksum is not that of the published log of this name")
     if facts["lines_left_out"]:
         first = facts["examples"][0]
-        out.append(f"{facts['lines_left_out']:,} lines left out, the first: {first}")
-    out += [f"skipped {count:,}: {reason}" for reason, count in facts["skipped"].items()]
-    out += [f"in {count:,}: {what}" for what, count in facts["repaired"].items()]
+        out.append(
+            f"{facts['lines_left_out']:,} lines left out, the first: {first}"
+        )
+    out += [
+        f"skipped {count:,}: {reason}"
+        for reason, count in facts["skipped"].items()
+    ]
+    out += [
+        f"in {count:,}: {what}" for what, count in facts["repaired"].items()
+    ]
     return out
 
 
@@ -185,7 +222,9 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
             return NO_JOBS
         file, found = read
         leases = file.jobs[: self.first]
-        if not within(len(leases), "leases", (here / "path").report, "say first: 200000"):
+        if not within(
+            len(leases), "leases", (here / "path").report, "say first: 200000"
+        ):
             return NO_JOBS
         facts = {
             **self.model_dump(),
@@ -193,7 +232,9 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
             "lines_left_out": file.skipped,
             "examples": [f"line {p.line}: {p.message}" for p in file.examples],
         }
-        places = {lease.name: Place(str(found), lease.line, 1) for lease in leases}
+        places = {
+            lease.name: Place(str(found), lease.line, 1) for lease in leases
+        }
         return self.of_leases(leases, places, facts)
 
 
@@ -204,7 +245,8 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
 class FoundTrace:
     """A published trace and the file here that bears its name, if there is one.
 
-    The others are what :func:`checked` found; ``problem`` is None for the published file, whole.
+    The others are what :func:`checked` found; ``problem`` is None for the
+    published file, whole.
     """
 
     trace: PublishedTrace
@@ -221,18 +263,32 @@ class FoundTrace:
     @property
     def result(self) -> dict[str, Any]:
         """The outcome of the check, for JSON."""
-        return {"found_sha256": self.sha256, "found_jobs": self.jobs, "problem": self.problem}
+        return {
+            "found_sha256": self.sha256,
+            "found_jobs": self.jobs,
+            "problem": self.problem,
+        }
 
 
 def look_for(beside: FilePath) -> list[FoundTrace]:
     """Every published trace, found or not."""
-    return [FoundTrace(trace, _file_of(trace, beside)) for trace in published_traces()]
+    return [
+        FoundTrace(trace, _file_of(trace, beside))
+        for trace in published_traces()
+    ]
 
 
 def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
     """Packed or not, under the name that experiments use."""
     names = (trace.name, trace.name.removesuffix(".gz"))
-    return next((path for name in names if (path := find_file(name, beside)) is not None), None)
+    return next(
+        (
+            path
+            for name in names
+            if (path := find_file(name, beside)) is not None
+        ),
+        None,
+    )
 
 
 def checked(found: FoundTrace) -> FoundTrace:
@@ -246,7 +302,9 @@ def checked(found: FoundTrace) -> FoundTrace:
         return replace(found, problem=str(error))
     problem = None
     if sum_ != found.trace.sha256:
-        problem = f"its checksum is {sum_}, not the published {found.trace.sha256}"
+        problem = (
+            f"its checksum is {sum_}, not the published {found.trace.sha256}"
+        )
     elif jobs != found.trace.jobs:
         problem = f"has {jobs:,} jobs, not {found.trace.jobs:,}"
     return replace(found, sha256=sum_, jobs=jobs, problem=problem)

@@ -1,4 +1,6 @@
-"""Quantities and names of experiment files as pydantic types, with their JSON Schema."""
+"""Quantities and names of experiment files as pydantic types, with their JSON
+Schema.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ def _positive(parse: Callable[[Any], T]) -> PlainValidator:
 
 
 def _text_or_number(parse: Callable[[str], float]) -> BeforeValidator:
-    """Reads a text by its unit; a bare number is left to the bounds, in the unit of the key."""
-    return BeforeValidator(_checked(lambda v: parse(v) if isinstance(v, str) else v))
+    """Reads a text by its unit; a bare number is left to the bounds, in the
+    unit of the key.
+    """
+    return BeforeValidator(
+        _checked(lambda v: parse(v) if isinstance(v, str) else v)
+    )
 
 
 def _schema(pattern: str, description: str, *examples: str) -> dict[str, Any]:
@@ -52,13 +58,24 @@ def _schema(pattern: str, description: str, *examples: str) -> dict[str, Any]:
 
 
 BANDWIDTH_SCHEMA: Final = _schema(
-    units.BANDWIDTH.pattern, "a bandwidth with its unit", "500 Mbit/s", "1 Gbit/s", "800 kbit/s"
+    units.BANDWIDTH.pattern,
+    "a bandwidth with its unit",
+    "500 Mbit/s",
+    "1 Gbit/s",
+    "800 kbit/s",
 )
 MEMORY_SCHEMA: Final = _schema(
-    units.SIZE.pattern, "an amount of memory with its unit", "16 GiB", "1920 MiB"
+    units.SIZE.pattern,
+    "an amount of memory with its unit",
+    "16 GiB",
+    "1920 MiB",
 )
-_DURATION = _schema(units.DURATION.pattern, "a time with its unit", "6 s", "250 ms", "1 h")
-_RATE = _schema(units.PER_HOUR.pattern, "a rate with its unit", "40/h", "2 /min")
+_DURATION = _schema(
+    units.DURATION.pattern, "a time with its unit", "6 s", "250 ms", "1 h"
+)
+_RATE = _schema(
+    units.PER_HOUR.pattern, "a rate with its unit", "40/h", "2 /min"
+)
 
 
 def _share(value: object) -> float:
@@ -71,7 +88,11 @@ def _share(value: object) -> float:
 def _signed_share(value: Any) -> float:
     if isinstance(value, str) and value.startswith("-"):
         return -units.parse_share(value[1:].lstrip())
-    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value < 0
+    ):
         return -units.parse_share(-value)
     return units.parse_share(value)
 
@@ -93,7 +114,9 @@ def _cap(value: Any) -> int | None:
 _BPS = WithJsonSchema(BANDWIDTH_SCHEMA)
 _SECONDS = WithJsonSchema(_DURATION)
 
-Bandwidth = Annotated[int, PlainValidator(_checked(units.parse_bandwidth)), _BPS]
+Bandwidth = Annotated[
+    int, PlainValidator(_checked(units.parse_bandwidth)), _BPS
+]
 """Bit/s, from ``500 Mbit/s``."""
 
 PositiveBandwidth = Annotated[int, _positive(units.parse_bandwidth), _BPS]
@@ -108,7 +131,9 @@ BandwidthCap = Annotated[
 Memory = Annotated[int, _positive(_mebibytes), WithJsonSchema(MEMORY_SCHEMA)]
 """Whole MiB, from ``16 GiB``."""
 
-Duration = Annotated[float, PlainValidator(_checked(units.parse_duration)), _SECONDS]
+Duration = Annotated[
+    float, PlainValidator(_checked(units.parse_duration)), _SECONDS
+]
 """Seconds, from ``6 s``."""
 
 PositiveDuration = Annotated[float, _positive(units.parse_duration), _SECONDS]
@@ -117,7 +142,9 @@ Hours = Annotated[
     float,
     _text_or_number(lambda text: units.parse_duration(text) / HOUR_S),
     Field(gt=0, le=1e5),
-    WithJsonSchema({"anyOf": [_DURATION, {"type": "number", "exclusiveMinimum": 0}]}),
+    WithJsonSchema(
+        {"anyOf": [_DURATION, {"type": "number", "exclusiveMinimum": 0}]}
+    ),
 ]
 """Hours, from ``6 h`` or from the bare number 6."""
 
@@ -151,7 +178,10 @@ SignedShare = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": f"^-? *{units.SHARE_PATTERN.lstrip('^')}"},
+                {
+                    "type": "string",
+                    "pattern": f"^-? *{units.SHARE_PATTERN.lstrip('^')}",
+                },
                 {"type": "number"},
             ],
             "description": "a share above or below 0",

@@ -1,8 +1,9 @@
-"""Sections of a document read into pydantic models; pydantic's errors in this project's words.
+"""Sections of a document read into pydantic models; pydantic's errors in this
+project's words.
 
-A document is read once. A section of which some keys cannot be read keeps the others
-(:class:`Section`), so that one pass over a file reports what is wrong with its meaning beside what
-is wrong with its form.
+A document is read once. A section of which some keys cannot be read keeps the
+others (:class:`Section`), so that one pass over a file reports what is wrong
+with its meaning beside what is wrong with its form.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import UnionType
-from typing import Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -23,50 +34,69 @@ from testbed.spec.document import Location, did_you_mean, near, unknown_name
 
 _Location = tuple[int | str, ...]
 INSTALLED: Final = "installed"
-"""The tag, in a union of sections, of the one for all kinds of installed packages."""
+"""The tag, in a union of sections, of the one for all kinds of installed
+packages.
+"""
 
 
 class SpecModel(BaseModel):
-    """A mapping of a file: strict types, no unknown keys, frozen; read whole or not at all."""
+    """A mapping of a file: strict types, no unknown keys, frozen; read whole or
+    not at all.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=False
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=False,
     )
 
 
 class Section(SpecModel):
-    """A mapping of a file that keeps the keys that can be read, whatever is wrong with others."""
+    """A mapping of a file that keeps the keys that can be read, whatever is
+    wrong with others.
+    """
 
     _unreadable: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Any:
-        """A field's value; None where it could not be read, or there is no such field."""
+        """A field's value; None where it could not be read, or there is no such
+        field.
+        """
         return getattr(self, name, None)
 
     def is_readable(self, *names: str) -> bool:
-        """True unless one of these fields is wrong in form, or is required and missing."""
+        """True unless one of these fields is wrong in form, or is required and
+        missing.
+        """
         return self._unreadable.isdisjoint(names)
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
         """The values of ``kind`` that select this section among others."""
         field = cls.model_fields.get("kind")
-        return () if field is None else tuple(map(str, get_args(field.annotation)))
+        return (
+            () if field is None else tuple(map(str, get_args(field.annotation)))
+        )
 
     def with_defaults(self) -> Self:
         """The section with defaults for the keys that could not be read."""
         fields = type(self).model_fields
-        return self.model_copy(update={name: fields[name].default for name in self._unreadable})
+        return self.model_copy(
+            update={name: fields[name].default for name in self._unreadable}
+        )
 
 
 M = TypeVar("M", bound=SpecModel)
 
 
 def read_section(model: type[M], here: Location) -> M | None:
-    """The mapping here as a model; what is wrong with it is reported to the document.
+    """The mapping here as a model; what is wrong with it is reported to the
+    document.
 
-    A :class:`Section` of which some keys cannot be read comes without them; any other model, and
-    what is no mapping, is None then.
+    A :class:`Section` of which some keys cannot be read comes without them; any
+    other model, and what is no mapping, is None then.
     """
     if not here.is_readable:
         return None
@@ -87,7 +117,9 @@ def read_section(model: type[M], here: Location) -> M | None:
 
 
 def _partly(model: type[Section], here: Location) -> Section:
-    """The model with the fields that can be read; the others are None and noted as unreadable."""
+    """The model with the fields that can be read; the others are None and noted
+    as unreadable.
+    """
     known = isinstance(here.value, dict) and here.is_readable
     mapping = here.value if known else {}
     fields: dict[str, Any] = {}
@@ -99,7 +131,9 @@ def _partly(model: type[Section], here: Location) -> Section:
             fields[name] = field.get_default(call_default_factory=True)
     unreadable = frozenset(model.model_fields) - frozenset(fields)
     fields |= dict.fromkeys(unreadable)
-    section = model.model_construct(_fields_set=set(mapping) & set(model.model_fields), **fields)
+    section = model.model_construct(
+        _fields_set=set(mapping) & set(model.model_fields), **fields
+    )
     section._unreadable = unreadable  # noqa: SLF001 - its own kind
     return section
 
@@ -109,7 +143,9 @@ class _UnreadableError(Exception):
 
 
 def _field(model: type[Section], name: str, here: Location) -> Any:
-    """One field's value by itself; ValidationError or :class:`_UnreadableError` without one."""
+    """One field's value by itself; ValidationError or :class:`_UnreadableError`
+    without one.
+    """
     value = here.value
     if here.path in here.document.unreadable:
         raise _UnreadableError
@@ -118,10 +154,16 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
         return _adapters(model)[name].validate_python(value)
     origin = _origin(model.model_fields[name].annotation)
     if origin is list and isinstance(value, list):
-        return [_partly(sections[0], here / index) for index in range(len(value))]
+        return [
+            _partly(sections[0], here / index) for index in range(len(value))
+        ]
     if origin is dict and isinstance(value, dict):
         return {key: _partly(sections[0], here / key) for key in value}
-    chosen = _of_kind(sections, value) if origin is None and isinstance(value, dict) else None
+    chosen = (
+        _of_kind(sections, value)
+        if origin is None and isinstance(value, dict)
+        else None
+    )
     if chosen is None:
         raise _UnreadableError
     return _partly(chosen, here)
@@ -133,7 +175,9 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
     hints = get_type_hints(model, include_extras=True)
     strict = ConfigDict(strict=True)
     return {
-        name: TypeAdapter(hints[name], config=None if any(_models(hints[name])) else strict)
+        name: TypeAdapter(
+            hints[name], config=None if any(_models(hints[name])) else strict
+        )
         for name in model.model_fields
     }
 
@@ -146,14 +190,21 @@ def _sections(model: type[SpecModel], name: str) -> tuple[type[Section], ...]:
 
 
 def _origin(annotation: Any) -> Any:
-    """``list`` or ``dict`` where the annotation, or one of its alternatives, is one; else None."""
+    """``list`` or ``dict`` where the annotation, or one of its alternatives, is
+    one; else None.
+    """
     union = get_origin(annotation) in (Union, UnionType)
-    origins = {get_origin(c) for c in (get_args(annotation) if union else (annotation,))}
+    origins = {
+        get_origin(c)
+        for c in (get_args(annotation) if union else (annotation,))
+    }
     return next((origin for origin in (list, dict) if origin in origins), None)
 
 
 def _models(annotation: Any) -> Iterator[type[SpecModel]]:
-    """The models inside an annotation such as ``list[Model] | None`` or ``A | B``."""
+    """The models inside an annotation such as ``list[Model] | None`` or ``A |
+    B``.
+    """
     if isinstance(annotation, type) and issubclass(annotation, SpecModel):
         yield annotation
     elif get_origin(annotation) is not Literal:
@@ -164,7 +215,9 @@ def _models(annotation: Any) -> Iterator[type[SpecModel]]:
 def kinds_of(models: Sequence[type[SpecModel]]) -> list[str]:
     """The values of ``kind`` that select among the models of a union."""
     sections = (model for model in models if issubclass(model, Section))
-    return list(dict.fromkeys(kind for model in sections for kind in model.kinds()))
+    return list(
+        dict.fromkeys(kind for model in sections for kind in model.kinds())
+    )
 
 
 def kind_tag(value: Any, union: Any, group: Group) -> Any:
@@ -181,20 +234,30 @@ def _tags(union: Any) -> frozenset[str]:
     return frozenset(get_args(member)[1].tag for member in members)
 
 
-def _of_kind(models: Sequence[type[M]], value: Mapping[str, Any]) -> type[M] | None:
-    """The one model there is, or that of the mapping's kind, by its other keys if several are."""
+def _of_kind(
+    models: Sequence[type[M]], value: Mapping[str, Any]
+) -> type[M] | None:
+    """The one model there is, or that of the mapping's kind, by its other keys
+    if several are.
+    """
     if len(models) == 1:
         return models[0]
-    known = [m for m in models if issubclass(m, Section) and value.get("kind") in m.kinds()]
-    return next((m for m in known if "path" in value and "path" in m.model_fields), None) or next(
-        iter(known), None
-    )
+    known = [
+        m
+        for m in models
+        if issubclass(m, Section) and value.get("kind") in m.kinds()
+    ]
+    return next(
+        (m for m in known if "path" in value and "path" in m.model_fields), None
+    ) or next(iter(known), None)
 
 
 # ------------------------------------------------------------------ pydantic's errors
 
 
-def _report(model: type[SpecModel], section: Location, error: ValidationError) -> None:
+def _report(
+    model: type[SpecModel], section: Location, error: ValidationError
+) -> None:
     """Adds pydantic's errors to the document, each at its place."""
     details = error.errors(include_url=False, include_context=True)
     unknown: dict[_Location, list[str]] = {}
@@ -208,17 +271,24 @@ def _report(model: type[SpecModel], section: Location, error: ValidationError) -
         if not here.is_readable:
             continue
         if kind == "missing":
-            meant = (near(name, [key]) for name in unknown.get(detail["loc"][:-1], ()))
+            meant = (
+                near(name, [key])
+                for name in unknown.get(detail["loc"][:-1], ())
+            )
             if not any(meant):  # a misspelt key has been reported already
                 here.report(f"is required{_described(owner, key)}")
         elif kind == "extra_forbidden":
             known = [] if owner is None else list(owner.model_fields)
-            hint = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+            hint = (
+                did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+            )
             here.report(f"is an unknown key{hint}", at_key=True)
         elif kind in _UNION:
             _report_kind(model.model_fields[key], here)
         elif kind == "model_type" and len(detail["loc"]) == 1:
-            here.report(_no_mapping(next(_models_of(owner, key)), detail["input"]))
+            here.report(
+                _no_mapping(next(_models_of(owner, key)), detail["input"])
+            )
         else:
             here.nearest.report(_message(detail))
 
@@ -226,16 +296,22 @@ def _report(model: type[SpecModel], section: Location, error: ValidationError) -
 def _resolved(
     model: type[SpecModel], here: Location, location: _Location
 ) -> tuple[Location, type[SpecModel] | None]:
-    """The place of an error's location, and the model that its last key belongs to.
+    """The place of an error's location, and the model that its last key belongs
+    to.
 
-    The location names the chosen member of a union after the union's key; a path does not.
+    The location names the chosen member of a union after the union's key; a
+    path does not.
     """
     owner: type[SpecModel] | None = model
     current: type[SpecModel] | None = model
     parts = iter(location)
     for part in parts:
         here, owner = here / part, current
-        field = current.model_fields.get(part) if current and isinstance(part, str) else None
+        field = (
+            current.model_fields.get(part)
+            if current and isinstance(part, str)
+            else None
+        )
         if field is None:
             continue
         inner = tuple(_models(field.annotation))
@@ -246,13 +322,23 @@ def _resolved(
     return here, owner
 
 
-def _models_of(owner: type[SpecModel] | None, key: str) -> Iterator[type[SpecModel]]:
-    return iter(()) if owner is None else _models(owner.model_fields[key].annotation)
+def _models_of(
+    owner: type[SpecModel] | None, key: str
+) -> Iterator[type[SpecModel]]:
+    return (
+        iter(())
+        if owner is None
+        else _models(owner.model_fields[key].annotation)
+    )
 
 
 def _described(owner: type[SpecModel] | None, key: str) -> str:
     field = None if owner is None else owner.model_fields.get(key)
-    return f": {field.description}" if field is not None and field.description else ""
+    return (
+        f": {field.description}"
+        if field is not None and field.description
+        else ""
+    )
 
 
 def _no_mapping(model: type[SpecModel], value: object) -> str:
@@ -261,7 +347,9 @@ def _no_mapping(model: type[SpecModel], value: object) -> str:
 
 
 def _report_kind(field: FieldInfo, here: Location) -> None:
-    """Reports a union that is no mapping, or whose ``kind`` is missing or unknown."""
+    """Reports a union that is no mapping, or whose ``kind`` is missing or
+    unknown.
+    """
     value, known = here.value, kinds_of(tuple(_models(field.annotation)))
     one = f"one of {', '.join(known)}"
     if not isinstance(value, dict):
@@ -292,7 +380,11 @@ def kind_of(value: object) -> str:
 
 def _message(detail: ErrorDetails) -> str:
     """One of pydantic's errors as a sentence."""
-    context, value, kind = detail.get("ctx", {}), detail["input"], detail["type"]
+    context, value, kind = (
+        detail.get("ctx", {}),
+        detail["input"],
+        detail["type"],
+    )
     shown = kind_of(value)
     if kind == "quantity":
         sentence = str(context["message"])
@@ -310,14 +402,24 @@ def _message(detail: ErrorDetails) -> str:
         sentence = f"must be {word} {context[name]:g}, not {shown}"
     elif kind in _WANTED:
         hint = ""
-        if isinstance(value, str) and kind.startswith(("int", "float")) and _numeric(value):
+        if (
+            isinstance(value, str)
+            and kind.startswith(("int", "float"))
+            and _numeric(value)
+        ):
             hint = ": remove the quotes"
         elif kind == "string_type" and isinstance(value, int | float):
             hint = f": write '{shown}' if that is the text"
         sentence = f"must be {_WANTED[kind]}, not {shown}{hint}"
     elif kind in ("too_short", "too_long"):
-        word, name = ("least", "min_length") if kind == "too_short" else ("most", "max_length")
-        sentence = f"needs at {word} {context[name]}, not {context['actual_length']}"
+        word, name = (
+            ("least", "min_length")
+            if kind == "too_short"
+            else ("most", "max_length")
+        )
+        sentence = (
+            f"needs at {word} {context[name]}, not {context['actual_length']}"
+        )
     else:
         sentence = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
     return sentence

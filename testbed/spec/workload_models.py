@@ -1,8 +1,10 @@
-"""Parallel jobs of published workload models: ``feitelson``, ``jann`` and ``exponential``.
+"""Parallel jobs of published workload models: ``feitelson``, ``jann`` and
+``exponential``.
 
-The first two are those of "Packing Schemes for Gang Scheduling" (Feitelson, 1996) and "Modeling of
-Workload in MPPs" (Jann and others, 1997) as the CMBF paper uses them (Section 5.2). Their
-hand-tailored and fitted tables are not at hand; the keys of the sections stand in for them.
+The first two are those of "Packing Schemes for Gang Scheduling" (Feitelson,
+1996) and "Modeling of Workload in MPPs" (Jann and others, 1997) as the CMBF
+paper uses them (Section 5.2). Their hand-tailored and fitted tables are not at
+hand; the keys of the sections stand in for them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from testbed.spec.document import Location
 from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import PositiveDuration, Share
-from testbed.spec.workload_section import NO_JOBS, CpuRule, LoadedWorkload, ParallelWorkload, fitted
+from testbed.spec.workload_section import (
+    NO_JOBS,
+    CpuRule,
+    LoadedWorkload,
+    ParallelWorkload,
+    fitted,
+)
 from testbed.units import human_duration
 
 SMALL = 20
@@ -34,7 +42,9 @@ Order = Annotated[int, Field(ge=1, le=100)]
 
 @dataclass(frozen=True)
 class Calibration:
-    """One metric of a model: the value its distribution was set to, and that of the jobs."""
+    """One metric of a model: the value its distribution was set to, and that of
+    the jobs.
+    """
 
     what: str
     wanted: float
@@ -42,7 +52,9 @@ class Calibration:
     unit: str = ""
 
     def __str__(self) -> str:
-        """``calibration: mean running time 2,500 s wanted, 2,431 s drawn (-2.8 %)``."""
+        """``calibration: mean running time 2,500 s wanted, 2,431 s drawn (-2.8
+        %)``.
+        """
 
         def shown(value: float) -> str:
             return human_duration(value) if self.unit == "s" else f"{value:.4g}"
@@ -58,10 +70,12 @@ class ModelWorkload(ParallelWorkload):
     """Jobs of a workload model."""
 
     load: Annotated[float, Field(gt=0, le=1000)] = Field(
-        0.7, description="system load, as for every kind of parallel jobs (default 0.7)"
+        0.7,
+        description="system load, as for every kind of parallel jobs (default 0.7)",
     )
     cpu: CpuRule = Field(
-        CpuRule(), description="the CPU use of processes (default 40 % to 100 % of a node)"
+        CpuRule(),
+        description="the CPU use of processes (default 40 % to 100 % of a node)",
     )
     overestimate: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
         None,
@@ -70,18 +84,24 @@ class ModelWorkload(ParallelWorkload):
     )
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
-        """Jobs whose natural load on so many slots is about ``load``; ValueError where none fit."""
+        """Jobs whose natural load on so many slots is about ``load``;
+        ValueError where none fit.
+        """
         raise NotImplementedError
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        """The metrics that the distributions were set to, and those of these jobs."""
+        """The metrics that the distributions were set to, and those of these
+        jobs.
+        """
         raise NotImplementedError
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         if not here.is_sound() or context.datacentre is None:
             return NO_JOBS
         try:
-            jobs = self.draw(context.seed, context.datacentre.total_slots, self.load)
+            jobs = self.draw(
+                context.seed, context.datacentre.total_slots, self.load
+            )
         except ValueError as objection:
             here.report(str(objection))
             return NO_JOBS
@@ -89,7 +109,9 @@ class ModelWorkload(ParallelWorkload):
         if self.overestimate is not None:
             jobs = jobs.overestimated(self.overestimate, context.seed)
         known = {
-            **self.model_dump(exclude=set(ParallelWorkload.model_fields) - {"kind"}),
+            **self.model_dump(
+                exclude=set(ParallelWorkload.model_fields) - {"kind"}
+            ),
             "calibration": [asdict(metric) for metric in calibration],
         }
         notes = (f"{self.kind.capitalize()}-style jobs", *map(str, calibration))
@@ -103,24 +125,32 @@ class FeitelsonWorkload(ModelWorkload):
     jobs: Jobs = Field(20_000, description="how many (default 20,000)")
     largest: Largest = Field(256, description="the greatest size (default 256)")
     size_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        1.0, description="a size n has the weight n to the power of minus this (default 1)"
+        1.0,
+        description="a size n has the weight n to the power of minus this (default 1)",
     )
     power_of_two: Factor = Field(
-        10.0, description="times this where n is a power of two above 1 (default 10)"
+        10.0,
+        description="times this where n is a power of two above 1 (default 10)",
     )
     serial: Factor = Field(3.0, description="and this where n is 1 (default 3)")
     mean_run_time: PositiveDuration = Field(
-        2500.0, description="what the distribution of running times is scaled to (default 2500 s)"
+        2500.0,
+        description="what the distribution of running times is scaled to (default 2500 s)",
     )
     long_over_short: Annotated[float, Field(ge=1, le=1e6)] = Field(
-        7.0, description="mean of long running times over that of short ones (default 7)"
+        7.0,
+        description="mean of long running times over that of short ones (default 7)",
     )
-    long_at_one: Share = Field(0.05, description="the share of long ones at size 1 (default 5 %)")
+    long_at_one: Share = Field(
+        0.05, description="the share of long ones at size 1 (default 5 %)"
+    )
     long_at_largest: Share = Field(
-        0.25, description="the share of long ones at the greatest size (default 25 %)"
+        0.25,
+        description="the share of long ones at the greatest size (default 25 %)",
     )
     repeat_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        2.5, description="r runs have the weight r to the power of minus this (default 2.5)"
+        2.5,
+        description="r runs have the weight r to the power of minus this (default 2.5)",
     )
     most_repeats: Annotated[int, Field(ge=1, le=10_000)] = Field(
         1000, description="a job is run so many times at most (default 1000)"
@@ -152,7 +182,9 @@ class FeitelsonWorkload(ModelWorkload):
 
     def _long(self, n: Floats) -> Floats:
         rise = (n - 1.0) / max(1, self.largest - 1)
-        return self.long_at_one + (self.long_at_largest - self.long_at_one) * rise
+        return (
+            self.long_at_one + (self.long_at_largest - self.long_at_one) * rise
+        )
 
     @property
     def mean_repeats(self) -> float:
@@ -163,13 +195,16 @@ class FeitelsonWorkload(ModelWorkload):
     @property
     def mean_work_s(self) -> float:
         """E[n·t] of a job."""
-        return self.short_s * float(self.size_shares @ (self.sizes * self._stretch))
+        return self.short_s * float(
+            self.size_shares @ (self.sizes * self._stretch)
+        )
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
         """Groups of runs, drawn for as long before 0 s as after it.
 
-        So repeated runs are as frequent at the beginning as later on. Each run of a group is
-        submitted when the one before would end had it started at once.
+        So repeated runs are as frequent at the beginning as later on. Each run
+        of a group is submitted when the one before would end had it started at
+        once.
         """
         gap_s = self.mean_work_s * self.mean_repeats / (load * slots)
         half_s = 1.1 * gap_s * self.jobs / self.mean_repeats
@@ -177,11 +212,17 @@ class FeitelsonWorkload(ModelWorkload):
             submit_s, sizes, run_s = self._runs(seed, gap_s, half_s)
             inside = submit_s >= 0
             if int(inside.sum()) >= self.jobs:
-                rows = (submit_s[inside], sizes[inside].astype(np.int64), run_s[inside])
+                rows = (
+                    submit_s[inside],
+                    sizes[inside].astype(np.int64),
+                    run_s[inside],
+                )
                 return in_order(*rows, self.jobs)
             half_s *= 1.5
 
-    def _runs(self, seed: int, gap_s: float, half_s: float) -> tuple[Floats, Floats, Floats]:
+    def _runs(
+        self, seed: int, gap_s: float, half_s: float
+    ) -> tuple[Floats, Floats, Floats]:
         """All runs of groups that begin within ``half_s`` of 0 s."""
         expected = 2 * half_s / gap_s
         count = int(expected + 6 * np.sqrt(expected)) + 16
@@ -190,15 +231,26 @@ class FeitelsonWorkload(ModelWorkload):
         )
         begin_s = begin_s[begin_s < half_s]
         groups = len(begin_s)
-        sizes = choose(seed, (self.kind, "size"), self.sizes, self.size_shares, groups)
-        long = stream(seed, self.kind, "long").random(groups) < self._long(sizes)
+        sizes = choose(
+            seed, (self.kind, "size"), self.sizes, self.size_shares, groups
+        )
+        long = stream(seed, self.kind, "long").random(groups) < self._long(
+            sizes
+        )
         run_s = self.short_s * np.where(long, self.long_over_short, 1.0)
-        run_s = np.maximum(run_s * stream(seed, self.kind, "run").standard_exponential(groups), 1.0)
+        run_s = np.maximum(
+            run_s * stream(seed, self.kind, "run").standard_exponential(groups),
+            1.0,
+        )
         r = np.arange(1, self.most_repeats + 1, dtype=np.float64)
         weights = r**-self.repeat_exponent
-        times = choose(seed, (self.kind, "repeats"), r, weights, groups).astype(int)
+        times = choose(seed, (self.kind, "repeats"), r, weights, groups).astype(
+            int
+        )
         which = np.repeat(np.arange(groups), times)
-        turn = np.arange(len(which)) - np.repeat(np.cumsum(times) - times, times)
+        turn = np.arange(len(which)) - np.repeat(
+            np.cumsum(times) - times, times
+        )
         return begin_s[which] + turn * run_s[which], sizes[which], run_s[which]
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
@@ -206,10 +258,21 @@ class FeitelsonWorkload(ModelWorkload):
         powers = (n & (n - 1)) == 0
         got = jobs.processes
         return (
-            Calibration("mean running time", self.mean_run_time, float(jobs.run_s.mean()), "s"),
-            Calibration("mean size", float(self.size_shares @ self.sizes), float(got.mean())),
             Calibration(
-                "share of serial jobs", float(self.size_shares[0]), float((got == 1).mean())
+                "mean running time",
+                self.mean_run_time,
+                float(jobs.run_s.mean()),
+                "s",
+            ),
+            Calibration(
+                "mean size",
+                float(self.size_shares @ self.sizes),
+                float(got.mean()),
+            ),
+            Calibration(
+                "share of serial jobs",
+                float(self.size_shares[0]),
+                float((got == 1).mean()),
             ),
             Calibration(
                 "share below 20 processes",
@@ -226,7 +289,8 @@ class FeitelsonWorkload(ModelWorkload):
 
 @dataclass(frozen=True)
 class HyperErlang:
-    """Two Erlang branches of common order with balanced means, by mean and squared variation.
+    """Two Erlang branches of common order with balanced means, by mean and
+    squared variation.
 
     ``cv2`` is the variance over the squared mean: at least 1/order.
     """
@@ -249,7 +313,9 @@ class HyperErlang:
         scale = self.mean / self.order / 2.0
         branch = stream(seed, "jann", name, "branch").random(count) < first
         unit = stream(seed, "jann", name).standard_gamma(self.order, count)
-        out: Floats = unit * np.where(branch, scale / first, scale / (1.0 - first))
+        out: Floats = unit * np.where(
+            branch, scale / first, scale / (1.0 - first)
+        )
         return out
 
 
@@ -259,30 +325,39 @@ class JannWorkload(ModelWorkload):
     kind: Literal["jann"]
     jobs: Jobs = Field(10_000, description="how many (default 10,000)")
     largest: Largest = Field(256, description="the greatest size (default 256)")
-    serial: Share = Field(0.40, description="the share of jobs of one process (default 40 %)")
+    serial: Share = Field(
+        0.40, description="the share of jobs of one process (default 40 %)"
+    )
     below_20: Share = Field(
-        0.86, description="the share of jobs of fewer than 20 processes (default 86 %)"
+        0.86,
+        description="the share of jobs of fewer than 20 processes (default 86 %)",
     )
     decay: Factor = Field(
-        0.75, description="the share of a class of sizes over that of the one before (default 0.75)"
+        0.75,
+        description="the share of a class of sizes over that of the one before (default 0.75)",
     )
     power_of_two: Share = Field(
-        0.6, description="the share of a class that has its greatest size (default 60 %)"
+        0.6,
+        description="the share of a class that has its greatest size (default 60 %)",
     )
     mean_run_time: PositiveDuration = Field(
         11_250.0, description="the mean of running times (default 11250 s)"
     )
     growth: Factor = Field(
-        1.0, description="mean running time of a class over that of the one before (default 1)"
+        1.0,
+        description="mean running time of a class over that of the one before (default 1)",
     )
     run_cv2: Factor = Field(
-        2.5, description="squared variation of running times in a class (default 2.5)"
+        2.5,
+        description="squared variation of running times in a class (default 2.5)",
     )
     arrival_cv2: Factor = Field(
-        2.0, description="squared variation of distances between arrivals of a class (default 2)"
+        2.0,
+        description="squared variation of distances between arrivals of a class (default 2)",
     )
     order: Order = Field(
-        1, description="the common order of the hyper-Erlang distributions (default 1)"
+        1,
+        description="the common order of the hyper-Erlang distributions (default 1)",
     )
 
     def _check(self) -> None:
@@ -313,12 +388,18 @@ class JannWorkload(ModelWorkload):
         large = np.array([high >= SMALL for _, high in self.classes])
         weights[small] /= weights[small].sum()
         weights[large] /= weights[large].sum()
-        below = sum(w * self._below(k) for k, w in enumerate(weights) if large[k])
+        below = sum(
+            w * self._below(k) for k, w in enumerate(weights) if large[k]
+        )
         above = (1.0 - self.below_20) / (1.0 - below)
-        shares = np.where(large, weights * above, weights * (1.0 - self.serial - above))
+        shares = np.where(
+            large, weights * above, weights * (1.0 - self.serial - above)
+        )
         shares[0] = self.serial
         if (shares <= 0).any():
-            raise ValueError("serial and below_20 leave no room for jobs of 2 to 16 processes")
+            raise ValueError(
+                "serial and below_20 leave no room for jobs of 2 to 16 processes"
+            )
         out: Floats = shares
         return out
 
@@ -326,7 +407,9 @@ class JannWorkload(ModelWorkload):
         """The share of a class that has fewer than 20 processes."""
         low, high = self.classes[k]
         any_size = max(0, min(high, SMALL - 1) - low + 1) / (high - low + 1)
-        return (1.0 - self.power_of_two) * any_size + self.power_of_two * (high < SMALL)
+        return (1.0 - self.power_of_two) * any_size + self.power_of_two * (
+            high < SMALL
+        )
 
     @cached_property
     def run_means_s(self) -> Floats:
@@ -339,7 +422,10 @@ class JannWorkload(ModelWorkload):
     def size_means(self) -> Floats:
         """Mean size of each class."""
         low, high = np.array(self.classes).T
-        means: Floats = self.power_of_two * high + (1.0 - self.power_of_two) * (low + high) / 2
+        means: Floats = (
+            self.power_of_two * high
+            + (1.0 - self.power_of_two) * (low + high) / 2
+        )
         return means
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
@@ -347,20 +433,35 @@ class JannWorkload(ModelWorkload):
         self._check()
         work_s = float(self.shares @ (self.size_means * self.run_means_s))
         gap_s = work_s / (load * slots)
-        classes = [self._class(seed, k, gap_s) for k in range(len(self.classes))]
-        submit_s, sizes, run_s = (np.concatenate(columns) for columns in zip(*classes, strict=True))
+        classes = [
+            self._class(seed, k, gap_s) for k in range(len(self.classes))
+        ]
+        submit_s, sizes, run_s = (
+            np.concatenate(columns) for columns in zip(*classes, strict=True)
+        )
         return in_order(submit_s, sizes, run_s, self.jobs)
 
-    def _class(self, seed: int, k: int, gap_s: float) -> tuple[Floats, Ints, Floats]:
-        """So many jobs of one class that its arrivals surely outlast the wanted jobs."""
+    def _class(
+        self, seed: int, k: int, gap_s: float
+    ) -> tuple[Floats, Ints, Floats]:
+        """So many jobs of one class that its arrivals surely outlast the wanted
+        jobs.
+        """
         low, high = self.classes[k]
         expected = self.jobs * self.shares[k]
         spread = math.sqrt(expected * max(1.0, self.arrival_cv2))
         count = min(self.jobs, int(expected + 8 * spread) + 16)
-        arrivals = HyperErlang(gap_s / self.shares[k], self.arrival_cv2, self.order)
+        arrivals = HyperErlang(
+            gap_s / self.shares[k], self.arrival_cv2, self.order
+        )
         running = HyperErlang(self.run_means_s[k], self.run_cv2, self.order)
-        whole = stream(seed, self.kind, f"whole {k}").random(count) < self.power_of_two
-        any_size = stream(seed, self.kind, f"size {k}").integers(low, high, count, endpoint=True)
+        whole = (
+            stream(seed, self.kind, f"whole {k}").random(count)
+            < self.power_of_two
+        )
+        any_size = stream(seed, self.kind, f"size {k}").integers(
+            low, high, count, endpoint=True
+        )
         return (
             np.cumsum(arrivals.draw(seed, f"gap {k}", count)),
             np.where(whole, high, any_size).astype(np.int64),
@@ -370,12 +471,24 @@ class JannWorkload(ModelWorkload):
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         got, run_s = jobs.processes, jobs.run_s
         mean_s = float(run_s.mean())
-        squares = float(self.shares @ self.run_means_s**2) * (1.0 + self.run_cv2)
+        squares = float(self.shares @ self.run_means_s**2) * (
+            1.0 + self.run_cv2
+        )
         return (
             Calibration("mean running time", self.mean_run_time, mean_s, "s"),
-            Calibration("share of serial jobs", self.serial, float((got == 1).mean())),
-            Calibration("share below 20 processes", self.below_20, float((got < SMALL).mean())),
-            Calibration("mean size", float(self.shares @ self.size_means), float(got.mean())),
+            Calibration(
+                "share of serial jobs", self.serial, float((got == 1).mean())
+            ),
+            Calibration(
+                "share below 20 processes",
+                self.below_20,
+                float((got < SMALL).mean()),
+            ),
+            Calibration(
+                "mean size",
+                float(self.shares @ self.size_means),
+                float(got.mean()),
+            ),
             Calibration(
                 "squared variation of running times",
                 squares / self.mean_run_time**2 - 1.0,
@@ -385,29 +498,45 @@ class JannWorkload(ModelWorkload):
 
 
 class ExponentialWorkload(ModelWorkload):
-    """Random jobs: Poisson arrivals, exponential running times, uniform sizes (AdaBa, Fig. 4)."""
+    """Random jobs: Poisson arrivals, exponential running times, uniform sizes
+    (AdaBa, Fig. 4).
+    """
 
     kind: Literal["exponential"]
     cpu: CpuRule | None = Field(  # type: ignore[assignment]
-        None, description="the CPU use of processes (default: each uses all of its node's)"
+        None,
+        description="the CPU use of processes (default: each uses all of its node's)",
     )
     jobs: Jobs = Field(1000, description="how many (default 1,000)")
     mean_vms: Largest = Field(
-        8, description="VMs per job on average, uniform from 1 to twice this less one (default 8)"
+        8,
+        description="VMs per job on average, uniform from 1 to twice this less one (default 8)",
     )
     mean_run_time: PositiveDuration = Field(
-        3600.0, description="of the exponential distribution of running times (default 1 h)"
+        3600.0,
+        description="of the exponential distribution of running times (default 1 h)",
     )
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
         """Jobs a second apart on average: the load is the caller's to set."""
         vms = stream(seed, "sizes").integers(1, 2 * self.mean_vms, self.jobs)
-        run_s = stream(seed, "running times").exponential(self.mean_run_time, self.jobs)
-        submit_s = np.cumsum(stream(seed, "arrivals").exponential(1.0, self.jobs))
+        run_s = stream(seed, "running times").exponential(
+            self.mean_run_time, self.jobs
+        )
+        submit_s = np.cumsum(
+            stream(seed, "arrivals").exponential(1.0, self.jobs)
+        )
         return in_order(submit_s, vms, run_s, self.jobs)
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         return (
-            Calibration("mean VMs", self.mean_vms, float(jobs.processes.mean())),
-            Calibration("mean running time", self.mean_run_time, float(jobs.run_s.mean()), "s"),
+            Calibration(
+                "mean VMs", self.mean_vms, float(jobs.processes.mean())
+            ),
+            Calibration(
+                "mean running time",
+                self.mean_run_time,
+                float(jobs.run_s.mean()),
+                "s",
+            ),
         )

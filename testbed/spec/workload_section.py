@@ -1,4 +1,5 @@
-"""Parsed ``workload`` sections, and what the kinds of parallel jobs and of leases share.
+"""Parsed ``workload`` sections, and what the kinds of parallel jobs and of
+leases share.
 
 A loaded workload is jobs, their source positions, and their provenance.
 """
@@ -30,7 +31,12 @@ from testbed.spec.document import Location, Place
 from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.size_limits import within
 from testbed.spec.topology_section import LoadContext
-from testbed.spec.unit_types import BandwidthCap, Duration, PositiveBandwidth, Share
+from testbed.spec.unit_types import (
+    BandwidthCap,
+    Duration,
+    PositiveBandwidth,
+    Share,
+)
 from testbed.spec.validation import Section, SpecModel
 from testbed.units import human_bandwidth, human_duration
 from topologies.datacentre import DataCentre
@@ -40,12 +46,14 @@ from topologies.datacentre import DataCentre
 class LoadedWorkload:
     """The jobs of a ``workload`` section.
 
-    ``jobs`` are empty where anything is wrong with the section; those of a trace are made when
-    they are looked at. ``places`` are by job id: the line of a trace or the entry of the file that
-    asked for it. ``applications`` are the names that the jobs bear; None where they could not all
-    be read. ``facts`` is the provenance of a trace's or a model's jobs, for JSON, ``notes`` the
-    same in sentences; both are empty where the file lists the jobs itself. ``sweep`` is set where
-    the jobs are the runs of a profile measurement. ``plugins`` made them, or their demands.
+    ``jobs`` are empty where anything is wrong with the section; those of a
+    trace are made when they are looked at. ``places`` are by job id: the line
+    of a trace or the entry of the file that asked for it. ``applications`` are
+    the names that the jobs bear; None where they could not all be read.
+    ``facts`` is the provenance of a trace's or a model's jobs, for JSON,
+    ``notes`` the same in sentences; both are empty where the file lists the
+    jobs itself. ``sweep`` is set where the jobs are the runs of a profile
+    measurement. ``plugins`` made them, or their demands.
     """
 
     jobs: Sequence[JobRequest] = ()
@@ -66,7 +74,9 @@ class WorkloadSection(Section):
     kind: str
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        """The jobs, in order of submission or of the file; reports what is wrong."""
+        """The jobs, in order of submission or of the file; reports what is
+        wrong.
+        """
         raise NotImplementedError
 
 
@@ -83,23 +93,30 @@ class BandwidthRule(SpecModel):
         " as clip for one size of job, scaled to exactly that mean",
     )
     max_b_cap: BandwidthCap = Field(
-        CAP_BPS, description="the greatest Max_B, or none (default 455 Mbit/s: 250 on average)"
+        CAP_BPS,
+        description="the greatest Max_B, or none (default 455 Mbit/s: 250 on average)",
     )
     mean: PositiveBandwidth | None = Field(
         None, description="in place of max_b_cap: a cap of mean/0.55"
     )
     sigma: Share = Field(
-        0.2, description="the standard deviation as a share of the mean (default 20 %)"
+        0.2,
+        description="the standard deviation as a share of the mean (default 20 %)",
     )
     network: PositiveBandwidth | None = Field(
-        None, description="the link of a server in Max_B (default: the data centre's)"
+        None,
+        description="the link of a server in Max_B (default: the data centre's)",
     )
 
 
 class CpuRule(SpecModel):
-    """The share of a node's CPU that each process uses; one-process jobs use all of it."""
+    """The share of a node's CPU that each process uses; one-process jobs use
+    all of it.
+    """
 
-    low: Share = Field(0.4, description="the least of a uniform distribution (default 40 %)")
+    low: Share = Field(
+        0.4, description="the least of a uniform distribution (default 40 %)"
+    )
     high: Share = Field(1.0, description="the greatest (default 100 %)")
     error: Share | None = Field(
         None,
@@ -107,7 +124,8 @@ class CpuRule(SpecModel):
         " (default: they are told the truth)",
     )
     told: Share | None = Field(
-        None, description="schedulers know nothing of it: they are told this share of every process"
+        None,
+        description="schedulers know nothing of it: they are told this share of every process",
     )
 
 
@@ -128,9 +146,12 @@ class ParallelWorkload(WorkloadSection):
         " data centre)",
     )
     cpu: CpuRule | None = Field(
-        None, description="the CPU use of processes (default: every process uses all of its node's)"
+        None,
+        description="the CPU use of processes (default: every process uses all of its node's)",
     )
-    pattern: Pattern = Field("ring", description="communication pattern (default ring)")
+    pattern: Pattern = Field(
+        "ring", description="communication pattern (default ring)"
+    )
 
 
 def fitted(
@@ -142,10 +163,11 @@ def fitted(
     known: Mapping[str, Any],
     notes: Sequence[str],
 ) -> LoadedWorkload:
-    """Jobs in VMs, at the load, with bandwidth and CPU use; none where that cannot be.
+    """Jobs in VMs, at the load, with bandwidth and CPU use; none where that
+    cannot be.
 
-    ``place`` is that of jobs which no line asks for, else their file; ``known`` and ``notes`` are
-    what is known of their origin.
+    ``place`` is that of jobs which no line asks for, else their file; ``known``
+    and ``notes`` are what is known of their origin.
     """
     before = len(here.document.problems)
     datacentre = context.datacentre
@@ -161,39 +183,64 @@ def fitted(
             here.report(f"{objection}, which nothing can stretch", "load")
             return NO_JOBS
         natural = None
-    scaled = jobs.from_zero() if section.load is None else jobs.at_load(section.load, slots)
+    scaled = (
+        jobs.from_zero()
+        if section.load is None
+        else jobs.at_load(section.load, slots)
+    )
     if not _countable(section, here, scaled):
         return NO_JOBS
     demand = _demand(section, datacentre)
     if demand is not None:
-        scaled = replace(scaled, bandwidth_bps=demand.draw(context.seed, scaled.processes))
+        scaled = replace(
+            scaled, bandwidth_bps=demand.draw(context.seed, scaled.processes)
+        )
     if section.cpu is not None:
         scaled = _with_cpu(scaled, section.cpu, context.seed)
     facts = _facts(scaled, slots, natural, section, demand)
     requests = Requests(scaled, pattern=section.pattern)
     notes = (*notes, *_sentences(facts))
-    return LoadedWorkload(requests, JobPlaces(requests, place), (), {**known, **facts}, notes)
+    return LoadedWorkload(
+        requests, JobPlaces(requests, place), (), {**known, **facts}, notes
+    )
 
 
 def _check_parallel(
-    section: ParallelWorkload, here: Location, jobs: ParallelJobs, datacentre: DataCentre | None
+    section: ParallelWorkload,
+    here: Location,
+    jobs: ParallelJobs,
+    datacentre: DataCentre | None,
 ) -> None:
     if not len(jobs):
         here.report("not one of its jobs can be scheduled")
     rule = section.bandwidth
     if rule is not None and datacentre is not None and not datacentre.n_links:
-        here.report("a flat data centre has no links: leave it out", "bandwidth", at_key=True)
+        here.report(
+            "a flat data centre has no links: leave it out",
+            "bandwidth",
+            at_key=True,
+        )
     if section.cpu is not None:
         _check_cpu(here / "cpu", section.cpu)
     if rule is not None and rule.rule == "mean" and rule.mean is None:
         here.report("the rule mean needs a mean", "bandwidth")
 
 
-def _countable(section: ParallelWorkload, here: Location, jobs: ParallelJobs) -> bool:
-    """True unless arrivals last for ages, or too many processes have a CPU use of their own."""
+def _countable(
+    section: ParallelWorkload, here: Location, jobs: ParallelJobs
+) -> bool:
+    """True unless arrivals last for ages, or too many processes have a CPU use
+    of their own.
+    """
     where, cpu = (here / "load").nearest, (here / "cpu").nearest
-    good = within(jobs.span_s, "seconds of arrivals", where.report, "take a higher load")
-    processes = int(jobs.processes.sum(dtype=np.int64)) if section.cpu is not None else 0
+    good = within(
+        jobs.span_s, "seconds of arrivals", where.report, "take a higher load"
+    )
+    processes = (
+        int(jobs.processes.sum(dtype=np.int64))
+        if section.cpu is not None
+        else 0
+    )
     hint = "take fewer jobs, smaller ones, or more processes_per_vm"
     what = "processes with a CPU use of their own"
     return within(processes, what, cpu.report, hint) and good
@@ -215,13 +262,19 @@ def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
     return jobs if rule.error is None else jobs.with_cpu_error(rule.error, seed)
 
 
-def _demand(section: ParallelWorkload, datacentre: DataCentre) -> HoseDemand | None:
+def _demand(
+    section: ParallelWorkload, datacentre: DataCentre
+) -> HoseDemand | None:
     if datacentre.n_links == 0:
         return None
     rule = section.bandwidth or BandwidthRule()
-    cap = rule.max_b_cap if rule.mean is None else round(rule.mean / MEAN_OF_MAX)
+    cap = (
+        rule.max_b_cap if rule.mean is None else round(rule.mean / MEAN_OF_MAX)
+    )
     link = rule.network or int(datacentre.nic_bps.max())
-    return HoseDemand(link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean)
+    return HoseDemand(
+        link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean
+    )
 
 
 def _facts(
@@ -258,7 +311,9 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
     )
     if facts["natural_load"] is not None:
         change = facts["natural_load"] / facts["load"]
-        stretched = f", arrivals' distances times {change:.4g} for {facts['load']:g}"
+        stretched = (
+            f", arrivals' distances times {change:.4g} for {facts['load']:g}"
+        )
         yield (
             f"load on {facts['slots']:,} slots {facts['natural_load']:.3f}"
             f"{'' if change == 1 else stretched}"
@@ -301,7 +356,8 @@ class LeaseWorkload(WorkloadSection):
     """A workload of leases."""
 
     memory: bool = Field(
-        default=True, description="whether leases ask for memory too (default true)"
+        default=True,
+        description="whether leases ask for memory too (default true)",
     )
     margin: Duration | None = Field(
         None,
@@ -310,27 +366,45 @@ class LeaseWorkload(WorkloadSection):
     )
 
     def of_leases(
-        self, leases: Sequence[LeaseRecord], places: Mapping[str, Place], facts: Mapping[str, Any]
+        self,
+        leases: Sequence[LeaseRecord],
+        places: Mapping[str, Place],
+        facts: Mapping[str, Any],
     ) -> LoadedWorkload:
-        """The leases as jobs; the facts tell their number, by type too, and the work asked for."""
+        """The leases as jobs; the facts tell their number, by type too, and the
+        work asked for.
+        """
         kinds = Counter(lease.kind for lease in leases)
-        work = sum(lease.nodes * lease.cores * lease.duration_s for lease in leases)
+        work = sum(
+            lease.nodes * lease.cores * lease.duration_s for lease in leases
+        )
         facts = {
             **facts,
             "jobs": len(leases),
             "types": {kind: kinds[kind] for kind in LEASE_KINDS},
-            "mean_duration_s": sum(lease.duration_s for lease in leases) / len(leases),
+            "mean_duration_s": sum(lease.duration_s for lease in leases)
+            / len(leases),
             "core_hours": work / 3600.0,
         }
-        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
+        jobs = requests_of(
+            leases, memory=self.memory, margin_s=self.margin or 0.0
+        )
         return LoadedWorkload(jobs, places, (), facts, _lease_notes(facts))
 
 
 def _lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    types = ", ".join(f"{count:,} {kind}" for kind, count in facts["types"].items())
-    notes = [f"{facts['jobs']:,} leases ({types}), {facts['core_hours']:,.0f} core hours"]
+    types = ", ".join(
+        f"{count:,} {kind}" for kind, count in facts["types"].items()
+    )
+    notes = [
+        f"{facts['jobs']:,} leases ({types}), {facts['core_hours']:,.0f} core hours"
+    ]
     if facts.get("lines_left_out"):
-        notes.append(f"{facts['lines_left_out']:,} left out, the first: {facts['examples'][0]}")
+        notes.append(
+            f"{facts['lines_left_out']:,} left out, the first: {facts['examples'][0]}"
+        )
     if facts.get("is_the_published_file") is False:
-        notes.append("its checksum is not that of the published file of this name")
+        notes.append(
+            "its checksum is not that of the published file of this name"
+        )
     return tuple(notes)

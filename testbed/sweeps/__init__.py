@@ -1,1 +1,3 @@
-"""Sweeps: an experiment at many values, each cell computed once and filed by its inputs."""
+"""Sweeps: an experiment at many values, each cell computed once and filed by
+its inputs.
+"""

@@ -1,4 +1,6 @@
-"""A cell played: in the simulator, in memory; or on the live network, by ``testbed run``."""
+"""A cell played: in the simulator, in memory; or on the live network, by
+``testbed run``.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.audit import Audit, audit_played
 from testbed.errors import RunFailed
 from testbed.events import Event
-from testbed.results.audit import Audit, audit_played
-from testbed.results.folder import EVENTS, RunFolder, caller, event_line
-from testbed.results.metrics import Summary, Tally
-from testbed.results.tables import Verdicts, evaluate
+from testbed.record.event_file import event_line
+from testbed.record.folder import EVENTS, RunFolder
+from testbed.record.metrics import Summary, Tally
+from testbed.record.owned_files import caller
+from testbed.record.verdicts import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
 from testbed.sweeps.sweep_plan import NOWHERE, used_files
@@ -28,8 +32,9 @@ COMPLAINTS = 10
 
 @dataclass(frozen=True)
 class CellTask:
-    """A cell for an executor. ``spec`` is the experiment file's text, ``named`` what it depends on
-    beside, by name: the files that it reads, and installed plug-ins.
+    """A cell for an executor. ``spec`` is the experiment file's text, ``named``
+    what it depends on beside, by name: the files that it reads, and installed
+    plug-ins.
 
     ``keep``: where its whole run folder goes; None for none.
     """
@@ -44,11 +49,15 @@ class CellTask:
 
     @property
     def files(self) -> Mapping[str, FileRef]:
-        sent = {name: ref for name, ref in self.named.items() if ref.path != NOWHERE}
+        sent = {
+            name: ref for name, ref in self.named.items() if ref.path != NOWHERE
+        }
         return {**sent, "": self.spec}
 
     def run(self, context: Context) -> Mapping[str, Any]:
-        """Plays the cell. Raises RunFailed, or SpecErrors where its values do not go together."""
+        """Plays the cell. Raises RunFailed, or SpecErrors where its values do
+        not go together.
+        """
         if self.live:
             from testbed.sweeps.live_cell import played_live
 
@@ -56,10 +65,13 @@ class CellTask:
         return {"result": self._simulated(self.experiment(context))}
 
     def experiment(self, context: Context) -> Experiment:
-        """The cell's experiment. Raises RunFailed where its key does not say all that it reads."""
+        """The cell's experiment. Raises RunFailed where its key does not say
+        all that it reads.
+        """
         text = context.path(self.spec).read_text("utf-8-sig")
         found = self._found(context)
-        # From the root, so that words of commands are the same wherever the file lies.
+        # From the root, so that words of commands are the same wherever the
+        # file lies.
         path = Path("/", self.name)
         experiment = parse_experiment(text, path, dict(self.overrides), found)
         if unknown := experiment.files.keys() - self.named.keys():
@@ -76,14 +88,22 @@ class CellTask:
         return experiment
 
     def _found(self, context: Context) -> dict[str, Path]:
-        """The files' places here. Python files lie beside each other, under their names."""
-        found = {name: context.path(ref) for name, ref in self.files.items() if name}
-        moved = any(found[name] != ref.path for name, ref in self.files.items() if name)
+        """The files' places here. Python files lie beside each other, under
+        their names.
+        """
+        found = {
+            name: context.path(ref) for name, ref in self.files.items() if name
+        }
+        moved = any(
+            found[name] != ref.path for name, ref in self.files.items() if name
+        )
         own = [name for name in found if name.endswith(".py")]
         if not moved or not own:
             return found
         content = "".join(f"{name}\0{self.named[name].sha256}" for name in own)
-        folder = context.scratch / hashlib.sha256(content.encode()).hexdigest()[:24]
+        folder = (
+            context.scratch / hashlib.sha256(content.encode()).hexdigest()[:24]
+        )
         laid = laid_out(folder, {name: found[name] for name in own})
         return {**found, **laid}
 
@@ -91,7 +111,7 @@ class CellTask:
         if self.keep is not None:
             return _kept(experiment, self.keep)
         # Here, so that planning a sweep loads neither engine nor report.
-        from testbed.runs.playing import play, resolved_record, simulated, tee
+        from testbed.play.playing import play, resolved_record, simulated, tee
 
         (policy,) = experiment.policies
         tally, history, digest = Tally(), list[Event](), hashlib.sha256()
@@ -104,7 +124,9 @@ class CellTask:
         summary = tally.summary()
         resolved = resolved_record(experiment, policy)
         claims = resolved["claims"]
-        verdicts = evaluate(experiment.expect, tally.rows(), summary.fidelity, claims)
+        verdicts = evaluate(
+            experiment.expect, tally.rows(), summary.fidelity, claims
+        )
         checked = audit_played(history, resolved)
         return _result(summary, verdicts, checked, digest.hexdigest())
 
@@ -121,9 +143,14 @@ def _result(
 
 
 def cell_result(
-    summary: dict[str, Any], expected: Mapping[str, Any], failed: list[str], events_sha256: str
+    summary: dict[str, Any],
+    expected: Mapping[str, Any],
+    failed: list[str],
+    events_sha256: str,
 ) -> dict[str, Any]:
-    """A cell's result. ``exit_code`` is that of the run: 1 outside what was expected."""
+    """A cell's result. ``exit_code`` is that of the run: 1 outside what was
+    expected.
+    """
     summary = {key: value for key, value in summary.items() if key != "wall_s"}
     good = expected["met"] and not failed
     return {
@@ -137,8 +164,12 @@ def cell_result(
 
 
 def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Copies of files in the folder, to each other as their names say; their places."""
-    above = folder.joinpath(*["above"] * max(Path(name).parts.count("..") for name in files))
+    """Copies of files in the folder, to each other as their names say; their
+    places.
+    """
+    above = folder.joinpath(
+        *["above"] * max(Path(name).parts.count("..") for name in files)
+    )
     laid = {}
     for name, path in files.items():
         place = above / name
@@ -154,7 +185,7 @@ def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
 
 def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     """The same from a run folder of its own, which stays."""
-    from testbed.runs.playing import run_simulated
+    from testbed.play.playing import run_simulated
 
     folder = RunFolder(place, caller())
     if place.exists():
@@ -164,6 +195,10 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     def unseen(_label: str, _jobs: int) -> Any:
         return nullcontext(lambda _event: None)
 
-    (record,) = run_simulated(experiment, folder, unseen, ["testbed", *sys.argv[1:]])
+    (record,) = run_simulated(
+        experiment, folder, unseen, ["testbed", *sys.argv[1:]]
+    )
     digest = hashlib.sha256((place / EVENTS).read_bytes()).hexdigest()
-    return _result(record.results.summary, record.results.verdicts, record.audit, digest)
+    return _result(
+        record.results.summary, record.results.verdicts, record.audit, digest
+    )

@@ -1,4 +1,6 @@
-"""Cells of a sweep, made when they are looked at; a cell's key is the digest of its inputs."""
+"""Cells of a sweep, made when they are looked at; a cell's key is the digest of
+its inputs.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,26 @@ class Cells:
 
     def __init__(self, plan: SweepPlan) -> None:
         self.plan = plan
-        named = "name" in plan.data or any(one.key == "name" for one in plan.over)
+        named = "name" in plan.data or any(
+            one.key == "name" for one in plan.over
+        )
         # Without a name of its own an experiment has that of its file.
-        self._base = [FORM, "" if named else plan.name, "live" if plan.live else "sim"]
+        self._base = [
+            FORM,
+            "" if named else plan.name,
+            "live" if plan.live else "sim",
+        ]
         self._base += [code_digest(live=plan.live), versions()]
         self._paths = {one.key: key_path(one.key) for one in plan.over}
         self._section = lru_cache(4096)(self._section_digest)
         self._of_files = lru_cache(1024)(self._files_after)
         heads = {str(path[0]) for path in self._paths.values()}
-        fixed = {key: value for key, value in plan.data.items() if key not in heads}
-        self._fixed = {head: _digest(value, head) for head, value in fixed.items()}
+        fixed = {
+            key: value for key, value in plan.data.items() if key not in heads
+        }
+        self._fixed = {
+            head: _digest(value, head) for head, value in fixed.items()
+        }
         # The same order whichever of them is swept.
         self._heads = sorted(heads | fixed.keys())
 
@@ -57,15 +69,22 @@ class Cells:
         """The cells of a combination, in the order of the seeds."""
         seeds = self.plan.over[-1] if self.plan.has_seeds else (None,)
         for seed in seeds:
-            yield self._cell((*combination, seed) if self.plan.has_seeds else tuple(combination))
+            yield self._cell(
+                (*combination, seed)
+                if self.plan.has_seeds
+                else tuple(combination)
+            )
 
     def _cell(self, values: tuple[Any, ...]) -> Cell:
         given = overrides(self.plan.over, values)
         files, files_digest = self._of_files(
-            tuple(one for one in self._changed(values) if one in self.plan.changes)
+            tuple(
+                one for one in self._changed(values) if one in self.plan.changes
+            )
         )
         sections = (
-            f"{head}={self._fixed.get(head) or self._swept(head, given)}" for head in self._heads
+            f"{head}={self._fixed.get(head) or self._swept(head, given)}"
+            for head in self._heads
         )
         parts = (*self._base, files_digest, *sections)
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -73,8 +92,12 @@ class Cells:
 
     def _swept(self, head: str, given: Sequence[tuple[str, str]]) -> str:
         paths = self._paths.values()
-        pairs = ((path, text) for path, (_, text) in zip(paths, given, strict=True))
-        return self._section(head, tuple(pair for pair in pairs if pair[0][0] == head))
+        pairs = (
+            (path, text) for path, (_, text) in zip(paths, given, strict=True)
+        )
+        return self._section(
+            head, tuple(pair for pair in pairs if pair[0][0] == head)
+        )
 
     def _changed(self, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
         if self.plan.changes:
@@ -84,30 +107,51 @@ class Cells:
     def _files_after(
         self, changed: tuple[tuple[str, str], ...]
     ) -> tuple[Mapping[str, FileRef], str]:
-        """The files that cells with these values read, and the digest of names and contents."""
+        """The files that cells with these values read, and the digest of names
+        and contents.
+        """
         changes = [self.plan.changes[one] for one in changed]
         removed = frozenset[str]().union(*(one.removed for one in changes))
-        files = {name: ref for name, ref in self.plan.files.items() if name not in removed}
+        files = {
+            name: ref
+            for name, ref in self.plan.files.items()
+            if name not in removed
+        }
         for one in changes:
             files |= one.added
-        return files, _digest({name: files[name].sha256 for name in sorted(files)}, "")
+        return files, _digest(
+            {name: files[name].sha256 for name in sorted(files)}, ""
+        )
 
-    def _section_digest(self, head: str, own: tuple[tuple[Any, str], ...]) -> str:
+    def _section_digest(
+        self, head: str, own: tuple[tuple[Any, str], ...]
+    ) -> str:
         """The digest of a top-level section with a cell's values in it."""
-        data: Any = {head: self.plan.data[head]} if head in self.plan.data else {}
+        data: Any = (
+            {head: self.plan.data[head]} if head in self.plan.data else {}
+        )
         for path, text in own:
             data = with_value(data, path, _plain(text))
         return _digest(data[head], head)
 
 
 def with_value(data: Any, path: Sequence[str | int], value: Any) -> Any:
-    """A copy of plain data with another value at a path; mappings on the way are made."""
+    """A copy of plain data with another value at a path; mappings on the way
+    are made.
+    """
     if not path:
         return value
     head, *rest = path
     if isinstance(data, list) and isinstance(head, int):
-        return [*data[:head], with_value(data[head], rest, value), *data[head + 1 :]]
-    return {**(data or {}), head: with_value((data or {}).get(head), rest, value)}
+        return [
+            *data[:head],
+            with_value(data[head], rest, value),
+            *data[head + 1 :],
+        ]
+    return {
+        **(data or {}),
+        head: with_value((data or {}).get(head), rest, value),
+    }
 
 
 def _plain(text: str) -> Any:

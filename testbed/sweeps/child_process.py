@@ -1,4 +1,6 @@
-"""Programs that tasks run, as `testbed run`: they end with this process, and when interrupted."""
+"""Programs that tasks run, as `testbed run`: they end with this process, and
+when interrupted.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,35 @@ from contextlib import suppress
 from pathlib import Path
 
 END_S = 120.0
-"""Time that an interrupted program has to take down what it built, in seconds."""
+"""Time that an interrupted program has to take down what it built, in seconds.
+"""
 
 _running: set[subprocess.Popen[str]] = set()
 
 
 def run_child(
-    argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with its output; its exit code is the caller's to judge.
+    """Run a program to its end, with its output; its exit code is the caller's
+    to judge.
 
-    It is sent SIGINT when this process ends, however that ends, and by :func:`interrupt`.
+    It is sent SIGINT when this process ends, however that ends, and by
+    :func:`interrupt`.
     """
     # By setpriv: between fork and exec a process with threads runs no Python.
     guarded = ("setpriv", "--pdeathsig", "INT", "--", *argv)
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        guarded, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        guarded,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
     ) as process:
         _running.add(process)
         try:
@@ -35,7 +49,9 @@ def run_child(
             raise
         finally:
             _running.discard(process)
-    return subprocess.CompletedProcess(tuple(argv), process.returncode, out, err)
+    return subprocess.CompletedProcess(
+        tuple(argv), process.returncode, out, err
+    )
 
 
 def interrupt() -> None:
@@ -46,7 +62,8 @@ def interrupt() -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    # A terminal has sent it SIGINT too: a second one may cut its cleaning short.
+    # A terminal has sent it SIGINT too: a second one may cut its cleaning
+    # short.
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.communicate(timeout=END_S)
     process.kill()

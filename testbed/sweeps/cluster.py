@@ -1,4 +1,6 @@
-"""Where a sweep's tasks run: in this process, on the processors here, or on a Dask cluster."""
+"""Where a sweep's tasks run: in this process, on the processors here, or on a
+Dask cluster.
+"""
 
 from __future__ import annotations
 
@@ -24,41 +26,64 @@ from testbed.sweeps.tasks import Executor, InProcess, Task
 ANSWER_S = 5.0
 """Time in which a scheduler must answer, in seconds."""
 PATIENCE_S = 60.0
-"""Time without a worker after which a sweep ends, in seconds; launched clusters have no limit."""
+"""Time without a worker after which a sweep ends, in seconds; launched clusters
+have no limit.
+"""
 HERE = "this machine"
-KINDS = ("tcp://HOST:PORT", "tls://HOST:PORT", "slurm", "kubernetes", "ssh:HOST1,HOST2")
+KINDS = (
+    "tcp://HOST:PORT",
+    "tls://HOST:PORT",
+    "slurm",
+    "kubernetes",
+    "ssh:HOST1,HOST2",
+)
 
 
-def executor(cluster: str | None, processes: int, say: Callable[[str], None]) -> Executor:
-    """The executor that ``--cluster`` names; ``processes`` are the workers that it starts.
+def executor(
+    cluster: str | None, processes: int, say: Callable[[str], None]
+) -> Executor:
+    """The executor that ``--cluster`` names; ``processes`` are the workers that
+    it starts.
 
-    Raises BadInput for what is no cluster, MachineCannot where its package is missing; entering it
-    raises BadInput if no scheduler answers, or if no worker's code is the driver's.
+    Raises BadInput for what is no cluster, MachineCannot where its package is
+    missing; entering it raises BadInput if no scheduler answers, or if no
+    worker's code is the driver's.
     """
     if cluster is None:
         return InProcess() if processes == 1 else Processors(processes, say)
     if cluster.startswith(("tcp://", "tls://")):
         opened = partial(client, _address(cluster))
         return DaskExecutor(cluster, opened, say, patience_s=PATIENCE_S)
-    return DaskExecutor(cluster, partial(_client_of, _launched(cluster, processes)), say)
+    return DaskExecutor(
+        cluster, partial(_client_of, _launched(cluster, processes)), say
+    )
 
 
 def _address(cluster: str) -> str:
-    # What Dask's client finds wrong only when it is half made, it does not get rid of in seconds.
+    # What Dask's client finds wrong only when it is half made, it does not get
+    # rid of in seconds.
     parts = urlsplit(cluster)
     try:
         complete = bool(parts.hostname and parts.port)
     except ValueError:
         complete = False
     if not complete or parts.path:
-        raise BadInput(f"{cluster!r} is no address of a Dask scheduler", f"--cluster {KINDS[0]}")
+        raise BadInput(
+            f"{cluster!r} is no address of a Dask scheduler",
+            f"--cluster {KINDS[0]}",
+        )
     return cluster
 
 
 def _check(cluster: str) -> None:
-    """Raises BadInput where keys are missing, or something else than a scheduler listens there."""
+    """Raises BadInput where keys are missing, or something else than a
+    scheduler listens there.
+    """
     security = importlib.import_module("distributed.security").Security()
-    if cluster.startswith("tls://") and not security.get_tls_config_for_role("client")["cert"]:
+    if (
+        cluster.startswith("tls://")
+        and not security.get_tls_config_for_role("client")["cert"]
+    ):
         raise BadInput(
             f"{cluster} needs keys, and Dask's configuration has none for clients",
             "set distributed.comm.tls there; docs/clusters.md says how",
@@ -66,11 +91,13 @@ def _check(cluster: str) -> None:
 
     async def asked() -> None:
         rpc = importlib.import_module("distributed.core").rpc
-        async with rpc(cluster, connection_args=security.get_connection_args("client")) as there:
+        async with rpc(
+            cluster, connection_args=security.get_connection_args("client")
+        ) as there:
             await asyncio.wait_for(there.identity(n_workers=0), ANSWER_S)
 
-    # In a thread: a notebook has an event loop of its own in this one. Dask's client would wait for
-    # the answer of any server for ever.
+    # In a thread: a notebook has an event loop of its own in this one. Dask's
+    # client would wait for the answer of any server for ever.
     with futures.ThreadPoolExecutor(1) as apart:
         try:
             apart.submit(asyncio.run, asked()).result()
@@ -90,12 +117,15 @@ def _launched(cluster: str, workers: int) -> AbstractContextManager[Any]:
         return launchers.on_hosts(launchers.hosts_of(cluster), workers)
     known = {"slurm": launchers.SLURM, "kubernetes": launchers.KUBERNETES}
     if cluster not in known:
-        raise BadInput(f"{cluster!r} is no cluster", f"--cluster {', '.join(KINDS)}")
+        raise BadInput(
+            f"{cluster!r} is no cluster", f"--cluster {', '.join(KINDS)}"
+        )
     return launchers.scaled(known[cluster], workers)
 
 
 class Processors:
-    """Tasks on ``processes`` processes of this machine; a single task, and live ones, in this one.
+    """Tasks on ``processes`` processes of this machine; a single task, and live
+    ones, in this one.
 
     Dask's workers are started when there is a second task.
     """
@@ -113,7 +143,9 @@ class Processors:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def results(self, tasks: Iterable[Task], most_ahead: int | None = None) -> Iterator[Result]:
+    def results(
+        self, tasks: Iterable[Task], most_ahead: int | None = None
+    ) -> Iterator[Result]:
         """Outcomes in order of completion."""
         tasks = iter(tasks)
         first = list(itertools.islice(tasks, min(2, most_ahead or 2)))
@@ -128,13 +160,17 @@ class Processors:
             many = DaskExecutor(HERE, opened, self._say, patience_s=PATIENCE_S)
             self._many = self._stack.enter_context(many)
             if many.width < self.width:
-                self._say(f"fewer than {self.width} worker processes have started; they do all")
+                self._say(
+                    f"fewer than {self.width} worker processes have started; they do all"
+                )
         return self._many
 
 
 @contextmanager
 def client(cluster: Any) -> Iterator[Any]:
-    """A client of a scheduler, by its address or its Dask cluster object. Raises BadInput."""
+    """A client of a scheduler, by its address or its Dask cluster object.
+    Raises BadInput.
+    """
     from distributed.versions import VersionMismatchWarning
 
     distributed = _distributed()
@@ -145,7 +181,10 @@ def client(cluster: Any) -> Iterator[Any]:
             # What must agree is compared, and said, worker by worker.
             warnings.simplefilter("ignore", VersionMismatchWarning)
             found = distributed.Client(
-                cluster, timeout=ANSWER_S, set_as_default=False, name="testbed-sweep"
+                cluster,
+                timeout=ANSWER_S,
+                set_as_default=False,
+                name="testbed-sweep",
             )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         raise _no_answer(cluster, error) from None
@@ -162,7 +201,9 @@ def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 
 @contextmanager
 def _processes(number: int) -> Iterator[Any]:
-    """Worker processes here, on the loopback device, with keys that only they have."""
+    """Worker processes here, on the loopback device, with keys that only they
+    have.
+    """
     from testbed.sweeps.local_tls import LocalSecurity
 
     started = partial(
@@ -172,10 +213,12 @@ def _processes(number: int) -> Iterator[Any]:
         host="127.0.0.1",
         security=LocalSecurity.temporary(),  # type: ignore[no-untyped-call]
         preload="testbed.sweeps.worker_side",
-        # The page of bokeh, or a few lines of state: there is no way to have neither.
+        # The page of bokeh, or a few lines of state: there is no way to have
+        # neither.
         dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
-        # A cell may be as large as the machine allows, as in a process without Dask.
+        # A cell may be as large as the machine allows, as in a process without
+        # Dask.
         memory_limit=None,
     )
     with _script_left_out(), started() as cluster:
@@ -184,7 +227,9 @@ def _processes(number: int) -> Iterator[Any]:
 
 @contextmanager
 def _script_left_out() -> Iterator[None]:
-    """Starts processes without the caller's script, which would run, and sweep, in each of them."""
+    """Starts processes without the caller's script, which would run, and sweep,
+    in each of them.
+    """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -194,7 +239,8 @@ def _script_left_out() -> Iterator[None]:
 
 
 def _distributed() -> Any:
-    # Half of its functions are typed; what is not would be an error at every call.
+    # Half of its functions are typed; what is not would be an error at every
+    # call.
     return importlib.import_module("distributed")
 
 

@@ -1,4 +1,6 @@
-"""Sources and versions that results are computed with: part of every result's key."""
+"""Sources and versions that results are computed with: part of every result's
+key.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,33 @@ from pathlib import Path
 
 COMPUTING = ("topologies", "jobs", "testbed")
 SHOWING = ("testbed.cli", "testbed.report", "testbed.plan", "testbed.backends.emu",
-           "testbed.results.audit", "testbed.sweeps", "testbed.labs")  # fmt: skip
+           "testbed.audit", "testbed.sweeps", "testbed.labs")  # fmt: skip
 """Packages that no simulated run's measures depend on."""
 MEASURING = (*COMPUTING, "controller")
 NOT_LIVE = ("testbed.cli", "testbed.report", "testbed.sweeps", "testbed.labs")
 """Packages that no live run's measures depend on."""
-JUDGING = "testbed.results.audit"
+JUDGING = "testbed.audit"
 DECIDING = ("numpy", "numba", "pydantic")
-"""Packages that results may depend on: driver and workers have the same versions."""
+"""Packages that results may depend on: driver and workers have the same
+versions.
+"""
 PLAYING = ("testbed.sweeps.cell_runs", "testbed.sweeps.live_cell")
 
 
 @cache
 def versions() -> str:
-    """Versions of Python (its minor one, as of workers) and of the deciding packages."""
+    """Versions of Python (its minor one, as of workers) and of the deciding
+    packages.
+    """
     python = ".".join(map(str, sys.version_info[:2]))
     return " ".join((python, *map(metadata.version, DECIDING)))
 
 
 @cache
 def code_digest(*, live: bool = False) -> str:
-    """The digest of everything that computes a cell's result; workers must agree on it."""
+    """The digest of everything that computes a cell's result; workers must
+    agree on it.
+    """
     digest = hashlib.sha256(modules_digest(live=live).encode())
     for name in PLAYING if live else PLAYING[:1]:
         digest.update(source(name).read_bytes())
@@ -52,20 +60,30 @@ def modules_digest(*, live: bool = False) -> str:
 
 
 def computing_modules(*, live: bool = False) -> Iterator[tuple[str, Path]]:
-    """The modules that simulated runs are computed with, or live ones measured with, by name."""
+    """The modules that simulated runs are computed with, or live ones measured
+    with, by name.
+    """
     apart = NOT_LIVE if live else SHOWING
     for package in MEASURING if live else COMPUTING:
         top = source(package).parent
         for path in sorted((*top.rglob("*.py"), *top.rglob("*.c"))):
-            name = ".".join((package, *path.relative_to(top).with_suffix("").parts))
-            if not any(name == shown or name.startswith(f"{shown}.") for shown in apart):
+            name = ".".join(
+                (package, *path.relative_to(top).with_suffix("").parts)
+            )
+            if not any(
+                name == shown or name.startswith(f"{shown}.") for shown in apart
+            ):
                 yield name, path
 
 
 def source(name: str) -> Path:
     """The file of a module. Raises ModuleNotFoundError."""
     # A program started with ``-m`` goes by another name than it is imported by.
-    spec = importlib.util.find_spec(name) if name != "__main__" else sys.modules[name].__spec__
+    spec = (
+        importlib.util.find_spec(name)
+        if name != "__main__"
+        else sys.modules[name].__spec__
+    )
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(name)
     return Path(spec.origin)

@@ -1,4 +1,6 @@
-"""Data files on a worker, by their content: found where they are, else received and kept."""
+"""Data files on a worker, by their content: found where they are, else received
+and kept.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Content:
 
 
 class ContentStore:
-    """Places of contents on this machine; what is received is kept in ``folder`` under its hash."""
+    """Places of contents on this machine; what is received is kept in
+    ``folder`` under its hash.
+    """
 
     def __init__(self, folder: Path, also: tuple[Path, ...] = ()) -> None:
         self._folder = folder
@@ -38,10 +42,14 @@ class ContentStore:
         return self._found[sha256]
 
     def find(self, content: Content) -> Path | None:
-        """Place of that content: the driver's path, the cache, the folders of data; or None."""
+        """Place of that content: the driver's path, the cache, the folders of
+        data; or None.
+        """
         for path in self._candidates(content):
             with suppress(OSError):
-                same_size = path.is_file() and path.stat().st_size == content.size_bytes
+                same_size = (
+                    path.is_file() and path.stat().st_size == content.size_bytes
+                )
                 if same_size and file_digest(path) == content.sha256:
                     self._found[content.sha256] = path
                     return path
@@ -55,8 +63,12 @@ class ContentStore:
             for folder, _, names in os.walk(top):
                 yield from (Path(folder) / name for name in names)
 
-    def receive(self, content: Content, sender: str, offset: int, part: bytes) -> None:
-        """One part of a content, in order; with the last one it is verified, and has a place."""
+    def receive(
+        self, content: Content, sender: str, offset: int, part: bytes
+    ) -> None:
+        """One part of a content, in order; with the last one it is verified,
+        and has a place.
+        """
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         partial = self._folder / f".{content.sha256}.{sender}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,7 +91,9 @@ class ContentStore:
 
 
 def parts(content: Content) -> Iterator[tuple[int, bytes]]:
-    """A file's parts with their offsets, each read when it is asked for; at least one."""
+    """A file's parts with their offsets, each read when it is asked for; at
+    least one.
+    """
     with content.path.open("rb") as file:
         offset = 0
         while offset < max(1, content.size_bytes):
@@ -91,6 +105,8 @@ def parts(content: Content) -> Iterator[tuple[int, bytes]]:
 
 
 def standard_store() -> ContentStore:
-    """The store of this machine: what is received goes below the user's cache folder."""
+    """The store of this machine: what is received goes below the user's cache
+    folder.
+    """
     *data, cache = search_path(Path())[1:]
     return ContentStore(cache / "sweeps" / "files", (*data, cache))

@@ -1,8 +1,10 @@
-"""An executor on a Dask cluster: tasks go to checked workers in batches; a worker may be lost.
+"""An executor on a Dask cluster: tasks go to checked workers in batches; a
+worker may be lost.
 
-Dask carries code and messages, and starts and ends workers. Which worker has which task is decided
-here: none may reach a worker that has not been checked, files go to a worker before its tasks, and
-a live task has its machine to itself.
+Dask carries code and messages, and starts and ends workers. Which worker has
+which task is decided here: none may reach a worker that has not been checked,
+files go to a worker before its tasks, and a live task has its machine to
+itself.
 """
 
 from __future__ import annotations
@@ -19,23 +21,38 @@ from typing import Any
 
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.sweeps.tasks import Failure, Outcome, Task
-from testbed.sweeps.worker_link import Joined, Lost, Refused, Seat, UnfitMachine, WorkerLink
+from testbed.sweeps.worker_link import (
+    Joined,
+    Lost,
+    Refused,
+    Seat,
+    UnfitMachine,
+    WorkerLink,
+)
 
 AHEAD = 2
 """Batches that a worker has: the one it computes, and the next."""
 BATCH_S = 0.5
-"""Time that a batch of cheap tasks is to last, in seconds, where the scheduler has time for it."""
+"""Time that a batch of cheap tasks is to last, in seconds, where the scheduler
+has time for it.
+"""
 MESSAGE_S = 4e-3
-"""Interval between two batches of all workers at which the scheduler has time, in seconds."""
+"""Interval between two batches of all workers at which the scheduler has time,
+in seconds.
+"""
 SPARE = 4
-"""A worker gives back what is left of a batch after so many times the time that it was to last."""
+"""A worker gives back what is left of a batch after so many times the time that
+it was to last.
+"""
 MOST_IN_BATCH = 200
 LOSSES = 3
 """A task with which as many workers were lost has failed."""
 STOP_S = 10.0
 """Time for telling workers that live runs are to end, in seconds."""
 LOOK_S = 0.5
-"""Interval at which the connection is looked at while nothing happens, in seconds."""
+"""Interval at which the connection is looked at while nothing happens, in
+seconds.
+"""
 
 RESUME = "repeat the sweep: it continues (your own cluster needs workers: dask worker ADDRESS)"
 
@@ -45,7 +62,9 @@ Result = tuple[Task, Outcome]
 
 @dataclass(eq=False)
 class Order:
-    """A task that is wanted; ``losses`` workers were lost with it, the last for ``reason``."""
+    """A task that is wanted; ``losses`` workers were lost with it, the last for
+    ``reason``.
+    """
 
     task: Task
     losses: int = 0
@@ -77,7 +96,8 @@ class Played:
 class Supply:
     """Orders in the order of their tasks, those to be done again first.
 
-    At most ``most`` are taken from the tasks and not yet yielded; None: no limit.
+    At most ``most`` are taken from the tasks and not yet yielded; None: no
+    limit.
     """
 
     def __init__(self, tasks: Iterator[Task], most: int | None) -> None:
@@ -102,7 +122,9 @@ class Supply:
             return ()
         taken = [self._next.popleft()]
         while (
-            len(taken) < most and (order := self.peek()) and not (order.losses or order.task.live)
+            len(taken) < most
+            and (order := self.peek())
+            and not (order.losses or order.task.live)
         ):
             taken.append(self._next.popleft())
         return tuple(taken)
@@ -116,7 +138,9 @@ class Supply:
 
 
 def invalid_for(outcome: Outcome) -> str | None:
-    """Reasons for which a live run is invalid; None for one that is not, or is accepted so."""
+    """Reasons for which a live run is invalid; None for one that is not, or is
+    accepted so.
+    """
     result = outcome.result or {}
     if outcome.fidelity != "invalid" or result.get("met"):
         return None
@@ -127,8 +151,9 @@ def invalid_for(outcome: Outcome) -> str | None:
 class DaskExecutor:
     """Tasks on the workers of a Dask scheduler, called ``name`` to people.
 
-    ``opened`` gives Dask's client; when it is closed, what was started for it is ended too. Without
-    any worker for ``patience_s`` the sweep ends; None waits for ever.
+    ``opened`` gives Dask's client; when it is closed, what was started for it
+    is ended too. Without any worker for ``patience_s`` the sweep ends; None
+    waits for ever.
     """
 
     def __init__(
@@ -143,7 +168,9 @@ class DaskExecutor:
         self._opened = opened
         self._say = say
         self._patience_s = patience_s
-        self._inbox: queue.SimpleQueue[Joined | Refused | Lost | Played] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Joined | Refused | Lost | Played] = (
+            queue.SimpleQueue()
+        )
         self._numbers = itertools.count()
         self._seats: dict[str, Seat] = {}
         self._with_room: dict[Seat, None] = {}
@@ -158,7 +185,9 @@ class DaskExecutor:
 
     def __enter__(self) -> DaskExecutor:
         with ExitStack() as stack:
-            self._link = WorkerLink(stack.enter_context(self._opened()), self._inbox.put)
+            self._link = WorkerLink(
+                stack.enter_context(self._opened()), self._inbox.put
+            )
             stack.callback(self._link.unwatch)
             # Whoever abandons its results may close them after this.
             stack.callback(self._drop)
@@ -175,7 +204,9 @@ class DaskExecutor:
         """Workers that are there now."""
         return max(1, len(self._seats))
 
-    def results(self, tasks: Iterable[Task], most_ahead: int | None = None) -> Iterator[Result]:
+    def results(
+        self, tasks: Iterable[Task], most_ahead: int | None = None
+    ) -> Iterator[Result]:
         """Outcomes in order of completion; closing it drops what is not done."""
         supply = Supply(iter(tasks), most_ahead)
         try:
@@ -185,7 +216,11 @@ class DaskExecutor:
                     yield from self._without_live_worker(supply)
                     self._hand_out(supply)
                     continue
-                results = tuple(self._happened(self._event(in_want=self._wants(head)), supply))
+                results = tuple(
+                    self._happened(
+                        self._event(in_want=self._wants(head)), supply
+                    )
+                )
                 # First, so that no worker waits for whoever takes the results.
                 self._hand_out(supply)
                 for result in results:
@@ -231,7 +266,9 @@ class DaskExecutor:
         return max(BATCH_S, self.width * MESSAGE_S)
 
     def _batch_size(self, seat: Seat, most_ahead: int | None) -> int:
-        """Tasks of ``_batch_s``, at most twice as many as before: few are shared out too."""
+        """Tasks of ``_batch_s``, at most twice as many as before: few are
+        shared out too.
+        """
         longest = int(self._batch_s / self._task_s) if self._task_s else 1
         size = min(MOST_IN_BATCH, 2 * seat.batch_size, longest)
         if most_ahead is not None:
@@ -242,19 +279,26 @@ class DaskExecutor:
         tasks = [order.task for order in orders]
         seat.batch_size = len(orders)
         number = next(self._numbers)
-        playing = self._link.start(self._link.play(seat, tasks, SPARE * self._batch_s))
+        playing = self._link.start(
+            self._link.play(seat, tasks, SPARE * self._batch_s)
+        )
         batch = Batch(number, seat, orders, playing)
         self._sent[seat][number] = batch
         self._on_machine[seat.facts.boot_id] += 1
         if batch.is_live:
             self._quiet.add(seat.facts.boot_id)
-        # Of the batch it keeps no more than the number: in a circle results would stay for long.
-        batch.playing.add_done_callback(lambda _: self._inbox.put(Played(seat, number)))
+        # Of the batch it keeps no more than the number: in a circle results
+        # would stay for long.
+        batch.playing.add_done_callback(
+            lambda _: self._inbox.put(Played(seat, number))
+        )
         self._look_for_room(seat)
 
     def _look_for_room(self, seat: Seat) -> None:
         batches = self._sent[seat].values()
-        alone = any(batch.is_live or batch.orders[0].losses for batch in batches)
+        alone = any(
+            batch.is_live or batch.orders[0].losses for batch in batches
+        )
         if len(batches) < AHEAD and not alone:
             self._with_room[seat] = None
 
@@ -266,23 +310,33 @@ class DaskExecutor:
             self._quiet.discard(batch.seat.facts.boot_id)
 
     def _drop(self) -> None:
-        """Give up what is on its way; a task that a worker computes now ends there, unheard."""
-        batches = [batch for sent in self._sent.values() for batch in sent.values()]
+        """Give up what is on its way; a task that a worker computes now ends
+        there, unheard.
+        """
+        batches = [
+            batch for sent in self._sent.values() for batch in sent.values()
+        ]
         live = [batch.seat for batch in batches if batch.is_live]
         for batch in batches:
             batch.playing.cancel()
             self._back(batch)
         if live:
-            self._say(f"interrupting live runs on {', '.join(map(str, live))}; they clean up there")
+            self._say(
+                f"interrupting live runs on {', '.join(map(str, live))}; they clean up there"
+            )
             with suppress(OSError, futures.TimeoutError):
                 self._link.start(self._link.stop(live)).result(STOP_S)
 
     # -- what happens
 
     def _wants(self, head: Order | None) -> bool:
-        """True while nothing is computed, and no worker is there for the next task."""
+        """True while nothing is computed, and no worker is there for the next
+        task.
+        """
         live = head is not None and head.task.live
-        able = any(self._offers_live(seat) or not live for seat in self._seats.values())
+        able = any(
+            self._offers_live(seat) or not live for seat in self._seats.values()
+        )
         return not self._busy and not able
 
     def _offers_live(self, seat: Seat) -> bool:
@@ -291,7 +345,9 @@ class DaskExecutor:
     def _is_unable(self, head: Order | None) -> bool:
         """True if it is no use to wait for a live worker."""
         live = head is not None and head.task.live
-        known = bool(self._left_out) or (bool(self._seats) and not self._had_live)
+        known = bool(self._left_out) or (
+            bool(self._seats) and not self._had_live
+        )
         return live and known and self._wants(head)
 
     def _happened(
@@ -310,7 +366,9 @@ class DaskExecutor:
                     yield from self._played(batch, supply)
 
     def _event(self, *, in_want: bool) -> Joined | Refused | Lost | Played:
-        """The next event. Raises RunFailed if the scheduler goes, or no worker comes in time."""
+        """The next event. Raises RunFailed if the scheduler goes, or no worker
+        comes in time.
+        """
         patience_s = self._patience_s if in_want else None
         until_s = time.monotonic() + (patience_s or 0.0)
         while True:
@@ -323,7 +381,9 @@ class DaskExecutor:
                     raise self._no_worker() from None
 
     def _meet(self) -> None:
-        """Take in the workers that were there at the beginning. Raises BadInput if none will do."""
+        """Take in the workers that were there at the beginning. Raises BadInput
+        if none will do.
+        """
         refused = []
         while not self._inbox.empty():
             match self._inbox.get():
@@ -334,11 +394,16 @@ class DaskExecutor:
         if refused and not self._seats:
             others = f" (and {len(refused) - 1} more)" if refused[1:] else ""
             first = f"{refused[0].sentence}{others}"
-            raise BadInput(f"no worker of {self._name} can be used: {first}", refused[0].hint)
+            raise BadInput(
+                f"no worker of {self._name} can be used: {first}",
+                refused[0].hint,
+            )
         for one in refused:
             self._say(one.sentence)
         if not self._seats:
-            self._say(f"no worker has joined {self._name} yet: waiting for the first")
+            self._say(
+                f"no worker has joined {self._name} yet: waiting for the first"
+            )
 
     def _join(self, seat: Seat) -> None:
         self._seats[seat.address] = seat
@@ -346,7 +411,9 @@ class DaskExecutor:
         self._with_room[seat] = None
         self._had_live |= seat.live
 
-    def _lost(self, address: str, expected: bool, supply: Supply) -> Iterator[Result]:
+    def _lost(
+        self, address: str, expected: bool, supply: Supply
+    ) -> Iterator[Result]:
         seat = self._seats.pop(address, None)
         if seat is None:
             return
@@ -358,16 +425,31 @@ class DaskExecutor:
         del self._sent[seat]
         orders = [order for batch in batches for order in batch.orders]
         if not expected:
-            live = "; what a live run left there, the next one there removes first"
+            live = (
+                "; what a live run left there, the next one there removes first"
+            )
             more = live if orders and orders[0].task.live else ""
-            had = f": its {len(orders)} tasks are done again{more}" if orders else ""
+            had = (
+                f": its {len(orders)} tasks are done again{more}"
+                if orders
+                else ""
+            )
             self._say(f"{seat} is lost{had}")
-        yield from self._again(orders, f"{seat} was lost", supply, blame=not expected)
+        yield from self._again(
+            orders, f"{seat} was lost", supply, blame=not expected
+        )
 
     def _again(
-        self, orders: Sequence[Order], reason: str, supply: Supply, *, blame: bool = True
+        self,
+        orders: Sequence[Order],
+        reason: str,
+        supply: Supply,
+        *,
+        blame: bool = True,
     ) -> Iterator[Result]:
-        """Have tasks done again; those with which too many workers were lost have failed."""
+        """Have tasks done again; those with which too many workers were lost
+        have failed.
+        """
         for order in orders:
             order.losses += blame
             order.reason = reason
@@ -383,11 +465,15 @@ class DaskExecutor:
         try:
             outcomes = batch.playing.result()
         except UnfitMachine as error:
-            self._leave_out(seat, f"its machine cannot run the live network: {error}")
+            self._leave_out(
+                seat, f"its machine cannot run the live network: {error}"
+            )
             supply.again(batch.orders)
         except TestbedError as error:
             failure = Failure(error.message, error.hint, error.exit_code)
-            yield from ((order.task, Outcome(None, failure)) for order in batch.orders)
+            yield from (
+                (order.task, Outcome(None, failure)) for order in batch.orders
+            )
         except futures.CancelledError:
             raise self._scheduler_gone() from None
         except Exception as error:  # noqa: BLE001 - whatever a worker raises is about these tasks
@@ -403,19 +489,35 @@ class DaskExecutor:
         seat = batch.seat
         for order, outcome in zip(batch.orders, outcomes, strict=False):
             wall_s = outcome.provenance["wall_s"]
-            self._task_s = wall_s if self._task_s is None else 0.7 * self._task_s + 0.3 * wall_s
-            if order.task.live and (reasons := invalid_for(outcome)) is not None:
-                self._leave_out(seat, f"its live run {order.task.key[:16]} is invalid{reasons}")
+            self._task_s = (
+                wall_s
+                if self._task_s is None
+                else 0.7 * self._task_s + 0.3 * wall_s
+            )
+            if (
+                order.task.live
+                and (reasons := invalid_for(outcome)) is not None
+            ):
+                self._leave_out(
+                    seat,
+                    f"its live run {order.task.key[:16]} is invalid{reasons}",
+                )
                 supply.again([order])
                 continue
-            where = {**outcome.provenance, "worker": seat.facts.name, **seat.examined}
+            where = {
+                **outcome.provenance,
+                "worker": seat.facts.name,
+                **seat.examined,
+            }
             yield order.task, replace(outcome, provenance=where)
 
     # -- what ends it
 
     def _leave_out(self, seat: Seat, why: str) -> None:
         self._unfit.add(seat.facts.boot_id)
-        self._left_out = f"the machine of {seat} is given no more live tasks: {why}"
+        self._left_out = (
+            f"the machine of {seat} is given no more live tasks: {why}"
+        )
         self._say(self._left_out)
 
     def _without_live_worker(self, supply: Supply) -> Iterator[Result]:
@@ -429,11 +531,16 @@ class DaskExecutor:
             (order,) = supply.take(1)
             supply.yielded()
             why = f"{order.task.key} is not done: no live worker is left; {self._left_out}"
-            yield order.task, Outcome(None, Failure(why, None, MachineCannot.exit_code))
+            yield (
+                order.task,
+                Outcome(None, Failure(why, None, MachineCannot.exit_code)),
+            )
 
     def _scheduler_gone(self) -> RunFailed:
         return RunFailed(f"the Dask scheduler of {self._name} is gone", RESUME)
 
     def _no_worker(self) -> RunFailed:
         waited = f"for {self._patience_s:g} s" if self._patience_s else ""
-        return RunFailed(f"{self._name} has had no worker that can be used {waited}", RESUME)
+        return RunFailed(
+            f"{self._name} has had no worker that can be used {waited}", RESUME
+        )

@@ -1,4 +1,6 @@
-"""Means of repetitions with their confidence intervals, and the rule by which there are enough."""
+"""Means of repetitions with their confidence intervals, and the rule by which
+there are enough.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``n`` seeds and half the width of its interval; None with one seed."""
+    """A mean over ``n`` seeds and half the width of its interval; None with one
+    seed.
+    """
 
     mean: float
     half_width: float | None
@@ -26,14 +30,18 @@ class Estimate:
         if math.isinf(self.mean):
             return "∞" if self.mean > 0 else "-∞"
         text = f"{self.mean:,.{digits}f}"
-        return text if self.half_width is None else f"{text} ± {self.half_width:,.{digits}f}"
+        return (
+            text
+            if self.half_width is None
+            else f"{text} ± {self.half_width:,.{digits}f}"
+        )
 
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Student's interval around the mean of independent values.
 
-    Of paired differences it is the paired t interval: policies that met the same requests differ
-    far less than their means vary from seed to seed.
+    Of paired differences it is the paired t interval: policies that met the
+    same requests differ far less than their means vary from seed to seed.
     """
     if not values:
         return Estimate(math.nan, None, 0)
@@ -49,7 +57,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 @cache
 def _quantile(n: int) -> float:
-    """Student's t of n values that half of the rest of the confidence lies above."""
+    """Student's t of n values that half of the rest of the confidence lies
+    above.
+    """
     from scipy.stats import t
 
     return float(t.ppf((1 + CONFIDENCE) / 2, n - 1))
@@ -57,7 +67,8 @@ def _quantile(n: int) -> float:
 
 @dataclass(frozen=True)
 class Stop:
-    """A rule: seeds are enough where the interval's half width is at most this share of the mean.
+    """A rule: seeds are enough where the interval's half width is at most this
+    share of the mean.
 
     ``metric`` empty: of each metric that is shown. ``least``: the fewest seeds.
     """
@@ -67,13 +78,18 @@ class Stop:
     least: int = 3
 
     def needed(self, columns: Sequence[Sequence[float | None]]) -> int | None:
-        """The fewest first seeds that are enough; None where all of them are not.
+        """The fewest first seeds that are enough; None where all of them are
+        not.
 
-        ``columns`` are the metrics' values in the order of the seeds; None where a run has none.
+        ``columns`` are the metrics' values in the order of the seeds; None
+        where a run has none.
         """
         seeds = min(map(len, columns), default=0)
         counts = range(self.least, seeds + 1)
-        return next((n for n in counts if all(self._holds(one[:n]) for one in columns)), None)
+        return next(
+            (n for n in counts if all(self._holds(one[:n]) for one in columns)),
+            None,
+        )
 
     def _holds(self, values: Sequence[float | None]) -> bool:
         found = estimate([value for value in values if value is not None])

@@ -1,6 +1,7 @@
 """Clusters that Dask's own launchers start for a sweep: SLURM, Kubernetes, SSH.
 
-Each is told no more than it must be: what it is like stands in Dask's configuration files.
+Each is told no more than it must be: what it is like stands in Dask's
+configuration files.
 """
 
 from __future__ import annotations
@@ -41,13 +42,20 @@ class Launcher:
 
 
 SLURM = Launcher("slurm", ("dask_jobqueue",), "dask_jobqueue", "SLURMCluster")
-KUBERNETES = Launcher("kubernetes", ("dask_kubernetes",), "dask_kubernetes.operator", "KubeCluster")
+KUBERNETES = Launcher(
+    "kubernetes",
+    ("dask_kubernetes",),
+    "dask_kubernetes.operator",
+    "KubeCluster",
+)
 SSH = Launcher("ssh", ("asyncssh",), "distributed", "SSHCluster")
 
 
 @contextmanager
 def scaled(launcher: Launcher, workers: int) -> Iterator[Any]:
-    """A cluster that has been asked for that many workers; closed, with them, at the end."""
+    """A cluster that has been asked for that many workers; closed, with them,
+    at the end.
+    """
     with _started(launcher) as cluster:
         cluster.scale(workers)
         yield cluster
@@ -55,7 +63,8 @@ def scaled(launcher: Launcher, workers: int) -> Iterator[Any]:
 
 @contextmanager
 def on_hosts(hosts: tuple[str, ...], workers: int) -> Iterator[Any]:
-    """A scheduler on the first host, and workers shared out among all; closed at the end.
+    """A scheduler on the first host, and workers shared out among all; closed
+    at the end.
 
     The interpreter and the product are where they are here.
     """
@@ -68,7 +77,9 @@ def on_hosts(hosts: tuple[str, ...], workers: int) -> Iterator[Any]:
 
 
 def hosts_of(name: str) -> tuple[str, ...]:
-    """The hosts of ``ssh:HOST1,HOST2``. Raises BadInput if there is none, or an empty one."""
+    """The hosts of ``ssh:HOST1,HOST2``. Raises BadInput if there is none, or an
+    empty one.
+    """
     hosts = tuple(host.strip() for host in name.removeprefix("ssh:").split(","))
     if not all(hosts):
         raise BadInput(f"{name!r} names no host", "--cluster ssh:HOST1,HOST2")
@@ -76,12 +87,16 @@ def hosts_of(name: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _started(launcher: Launcher, *arguments: object, **options: object) -> Iterator[Any]:
+def _started(
+    launcher: Launcher, *arguments: object, **options: object
+) -> Iterator[Any]:
     kind = launcher.imported()
     try:
         cluster = kind(*arguments, **options)
     except Exception as error:  # each launcher has its own
-        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(",:")
+        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(
+            ",:"
+        )
         raise MachineCannot(
             f"Dask's {launcher.cluster} does not start: {first}", SETTINGS
         ) from error

@@ -1,4 +1,6 @@
-"""A live cell: the cell's file played by ``testbed run`` in a process of its own."""
+"""A live cell: the cell's file played by ``testbed run`` in a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from testbed.errors import IN_USE, RunFailed
-from testbed.results.folder import EVENTS, PROVENANCE
-from testbed.results.reading import read_json
+from testbed.record.folder import EVENTS, PROVENANCE
+from testbed.record.stored_json import read_json
 from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out
 from testbed.sweeps.child_process import END_S, run_child
 from testbed.sweeps.tasks import Context, Failure, FileRef, unchanged
@@ -23,11 +25,14 @@ from testbed.sweeps.worker_side import examined
 LAST = 400
 """Characters of a failed command's last words that are passed on."""
 IN_USE_S = END_S + 30.0
-"""Time in which a run whose worker was killed has cleaned up and left the machine, in seconds."""
+"""Time in which a run whose worker was killed has cleaned up and left the
+machine, in seconds.
+"""
 
 
 def played_live(task: CellTask, context: Context) -> dict[str, Any]:
-    """The result of a cell on this machine's live network, with the run's provenance.
+    """The result of a cell on this machine's live network, with the run's
+    provenance.
 
     Raises the error that the command ended in.
     """
@@ -37,15 +42,26 @@ def played_live(task: CellTask, context: Context) -> dict[str, Any]:
         folder.chmod(0o755)
         out = folder / "runs" if task.keep is None else task.keep
         task.experiment(context)
-        here = {name: context.path(ref) for name, ref in task.files.items() if name[:1] != "/"}
-        _check_absolute({n: ref for n, ref in task.files.items() if n not in here})
+        here = {
+            name: context.path(ref)
+            for name, ref in task.files.items()
+            if name[:1] != "/"
+        }
+        _check_absolute(
+            {n: ref for n, ref in task.files.items() if n not in here}
+        )
         here[task.name] = here.pop("")
         spec = laid_out(folder, here)[task.name]
         command = [*_command(spec, out), *_settings(task)]
         until_s = time.monotonic() + IN_USE_S
-        while _is_in_use(record := _printed((done := run_child(command)).stdout)):
+        while _is_in_use(
+            record := _printed((done := run_child(command)).stdout)
+        ):
             # A program, so that the wait is interrupted as a run is.
-            if time.monotonic() > until_s or run_child(("sleep", "2")).returncode != 0:
+            if (
+                time.monotonic() > until_s
+                or run_child(("sleep", "2")).returncode != 0
+            ):
                 break
         if done.returncode not in (0, 1) or record is None:
             raise _failure(record, done.returncode, done.stderr).error
@@ -53,7 +69,9 @@ def played_live(task: CellTask, context: Context) -> dict[str, Any]:
 
 
 def _check_absolute(files: Mapping[str, FileRef]) -> None:
-    """Raises RunFailed where an absolute name stands for another content here than in the key."""
+    """Raises RunFailed where an absolute name stands for another content here
+    than in the key.
+    """
     for name, ref in files.items():
         try:
             unchanged(ref, Path(name))
@@ -65,7 +83,16 @@ def _check_absolute(files: Mapping[str, FileRef]) -> None:
 
 
 def _command(file: Path, out: Path) -> list[str]:
-    return [sys.executable, "-m", "testbed.cli.main", "run", str(file), "--json", "--out", str(out)]
+    return [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "run",
+        str(file),
+        "--json",
+        "--out",
+        str(out),
+    ]
 
 
 def _settings(task: CellTask) -> Iterator[str]:
@@ -83,17 +110,23 @@ def _printed(text: str) -> Any:
 
 
 def _is_in_use(record: Any) -> bool:
-    return isinstance(record, dict) and str(record.get("error")).startswith(IN_USE)
+    return isinstance(record, dict) and str(record.get("error")).startswith(
+        IN_USE
+    )
 
 
 def _failure(record: Any, code: int, words: str) -> Failure:
     if isinstance(record, dict) and "error" in record:
         return Failure(record["error"], record.get("hint"), record["exit_code"])
-    return Failure(f"testbed run ended with exit code {code}: {words[-LAST:].strip()}")
+    return Failure(
+        f"testbed run ended with exit code {code}: {words[-LAST:].strip()}"
+    )
 
 
 def _read(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's result; its summary without the folder and the times of this machine."""
+    """The run's result; its summary without the folder and the times of this
+    machine.
+    """
     folder = Path(record["folder"])
     apart = ("expectations", "folder", "audit_passed")
     summary = {key: value for key, value in record.items() if key not in apart}

@@ -1,8 +1,11 @@
-"""TLS between Dask's processes on this machine: a connection that fails breaks no other one.
+"""TLS between Dask's processes on this machine: a connection that fails breaks
+no other one.
 
-OpenSSL has one queue of errors per thread. Python's releases since 2025, with OpenSSL since 3.2,
-leave a failed system call there, and the next read of any other connection in that thread raises it
-(https://github.com/python/cpython/issues/148594; seen with 3.13.5 and OpenSSL 3.5).
+OpenSSL has one queue of errors per thread. Python's releases since 2025, with
+OpenSSL since 3.2, leave a failed system call there, and the next read of any
+other connection in that thread raises it
+(https://github.com/python/cpython/issues/148594; seen with 3.13.5 and OpenSSL
+3.5).
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ def _cleaned(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(self, *args, **named)
         except OSError as error:
             if not isinstance(error, ssl.SSLError):
-                # The first thing that a new TLS object does is to empty the queue.
-                self.context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), self.server_side)
+                # The first thing that a new TLS object does is to empty the
+                # queue.
+                self.context.wrap_bio(
+                    ssl.MemoryBIO(), ssl.MemoryBIO(), self.server_side
+                )
             raise
 
     return method
@@ -36,7 +42,9 @@ class CleanSocket(ssl.SSLSocket):
 
 
 class LocalSecurity(Security):
-    """Dask's settings of TLS, with such sockets; ``temporary()`` makes keys for one cluster."""
+    """Dask's settings of TLS, with such sockets; ``temporary()`` makes keys for
+    one cluster.
+    """
 
     def get_connection_args(self, role: str) -> Any:
         return _clean(super().get_connection_args(role))  # type: ignore[no-untyped-call]

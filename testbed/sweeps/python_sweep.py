@@ -1,4 +1,6 @@
-"""Sweeps from Python: ``sweep(file, over={"workload.load": [0.2, 0.4], "seed": range(1, 21)})``."""
+"""Sweeps from Python: ``sweep(file, over={"workload.load": [0.2, 0.4], "seed":
+range(1, 21)})``.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,17 @@ class Sweep:
 
     @property
     def table(self) -> DataFrame:
-        """A row a combination: the metrics' means, and half the width of their 95 % intervals."""
+        """A row a combination: the metrics' means, and half the width of their
+        95 % intervals.
+        """
         import pandas as pd
 
         return pd.read_csv(self.folder / "table.csv")
 
     def plot(self) -> Figure:
-        """The picture: a panel a metric, the first numeric key along x, a line a policy."""
+        """The picture: a panel a metric, the first numeric key along x, a line
+        a policy.
+        """
         from testbed.sweeps.sweep_pictures import sweep_figure
 
         return sweep_figure(self.done.plan, self.done.table)
@@ -79,17 +85,20 @@ def sweep(
 ) -> Sweep:
     """All combinations of values of an experiment, in a file or as a mapping.
 
-    ``over``: values by key, as lists, ranges or texts such as ``1..20``; they replace those of the
-    file. ``stop``: the share of the mean that the half width of its 95 % interval is to come to.
-    Raises BadInput before anything runs; failed cells are rows. What was computed is kept below
-    ``out``, so that an interrupted sweep continues.
+    ``over``: values by key, as lists, ranges or texts such as ``1..20``; they
+    replace those of the file. ``stop``: the share of the mean that the half
+    width of its 95 % interval is to come to. Raises BadInput before anything
+    runs; failed cells are rows. What was computed is kept below ``out``, so
+    that an interrupted sweep continues.
     """
     path, text = _source(experiment)
     rule = None if stop is None else Stop(stop, stop_metric, least)
     keys = tuple(_key(name, values) for name, values in (over or {}).items())
     plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
     usable = processes or len(os.sched_getaffinity(0))
-    options = SweepOptions(Path(out), usable, cluster, again=again, command=("testbed.sweep",))
+    options = SweepOptions(
+        Path(out), usable, cluster, again=again, command=("testbed.sweep",)
+    )
     return Sweep(run_sweep(plan, options, progress or (lambda _: None), say))
 
 
@@ -116,7 +125,9 @@ def _key(name: str, values: Any) -> SweptKey:
     return SweptKey(name, place, parts)
 
 
-def _parts(values: Any, place: Place, problems: list[Problem]) -> Iterator[Sequence[Any]]:
+def _parts(
+    values: Any, place: Place, problems: list[Problem]
+) -> Iterator[Sequence[Any]]:
     if isinstance(values, range):
         yield from (values,) if values else ()
         return

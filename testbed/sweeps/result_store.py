@@ -1,7 +1,8 @@
 """Results on disk, each filed under the digest of all that it depends on.
 
-A result is two lines of JSON: the result, the same to the byte wherever it was computed, and its
-provenance. It is written whole or not at all; a damaged one counts as none.
+A result is two lines of JSON: the result, the same to the byte wherever it was
+computed, and its provenance. It is written whole or not at all; a damaged one
+counts as none.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.results.folder import RunFolder, caller
+from testbed.record.folder import RunFolder
+from testbed.record.owned_files import caller
 
 Record = Mapping[str, Any]
 
 
 class ResultStore:
-    """A folder of results by key, owned by the user who called sudo; sweeps may share it."""
+    """A folder of results by key, owned by the user who called sudo; sweeps may
+    share it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = RunFolder(folder.absolute(), caller())
@@ -29,7 +33,9 @@ class ResultStore:
         return f"{key[:2]}/{key[2:]}.jsonl"
 
     def get(self, key: str) -> Record | None:
-        """The stored result; None where there is none, a damaged one, or another's."""
+        """The stored result; None where there is none, a damaged one, or
+        another's.
+        """
         try:
             text = (self._folder.path / self.name(key)).read_text("utf-8")
             first, _, second = text.partition("\n")
@@ -43,13 +49,18 @@ class ResultStore:
 
     def put(self, key: str, result: Record, provenance: Record) -> None:
         """Store a result, whole or not at all."""
-        lines = f"{_line({'key': key, 'result': result})}\n{_line(provenance)}\n"
-        # Unsynced: what a power cut damages is computed again, and a sync may take milliseconds.
+        lines = (
+            f"{_line({'key': key, 'result': result})}\n{_line(provenance)}\n"
+        )
+        # Unsynced: what a power cut damages is computed again, and a sync may
+        # take milliseconds.
         self._folder.write_bytes(self.name(key), lines.encode(), sync=False)
 
 
 def _line(value: Record) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
 
 
 @dataclass(frozen=True)
@@ -71,4 +82,8 @@ def number(record: Record, metric: str) -> float | None:
     value: Any = record["summary"]
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return (
+        value
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else None
+    )

@@ -1,4 +1,6 @@
-"""A sweep from its plan to its folder: cells computed, tables and picture written."""
+"""A sweep from its plan to its folder: cells computed, tables and picture
+written.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import MachineCannot
-from testbed.results.folder import DEFAULT_OUT, PROVENANCE, REPORT, SPEC, RunFolder
-from testbed.results.provenance import provenance
+from testbed.record.folder import (
+    DEFAULT_OUT,
+    PROVENANCE,
+    REPORT,
+    SPEC,
+    RunFolder,
+)
+from testbed.record.provenance import provenance
 from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.result_store import Report, ResultStore
 from testbed.sweeps.sweep_page import sweep_page
 from testbed.sweeps.sweep_pictures import sweep_pictures
 from testbed.sweeps.sweep_plan import SweepPlan
-from testbed.sweeps.sweep_tables import TableRow, table_columns, table_values, write_tables
+from testbed.sweeps.sweep_tables import (
+    TableRow,
+    table_columns,
+    table_values,
+    write_tables,
+)
 from testbed.sweeps.sweeping import Counts, SweepRun, stored_spec
 from testbed.sweeps.tasks import Executor, InProcess
 
@@ -29,7 +42,9 @@ MOST_PARTS = 1000
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Options of a sweep. ``cluster`` None: on ``processes`` of this machine's processors."""
+    """Options of a sweep. ``cluster`` None: on ``processes`` of this machine's
+    processors.
+    """
 
     out: Path = DEFAULT_OUT
     processes: int = 1
@@ -60,7 +75,10 @@ class SweepDone:
     def sentence(self) -> str:
         """Numbers of cells by what became of them."""
         counts, size = self.counts, self.plan.size
-        parts = [f"{counts.computed:,} computed", f"{counts.kept:,} there already"]
+        parts = [
+            f"{counts.computed:,} computed",
+            f"{counts.kept:,} there already",
+        ]
         parts += [f"{counts.failed:,} failed"] if counts.failed else []
         unused = size - counts.computed - counts.kept - counts.failed
         parts += [f"{unused:,} not needed"] if unused > 0 else []
@@ -80,21 +98,32 @@ class SweepDone:
             "folder": str(self.folder.path),
             "cells": counted(self.plan, self.counts),
             "rows": [
-                dict(zip(names, table_values(self.plan, row), strict=True)) for row in self.table
+                dict(zip(names, table_values(self.plan, row), strict=True))
+                for row in self.table
             ],
         }
 
 
 def run_sweep(
-    plan: SweepPlan, options: SweepOptions, report: Report, say: Callable[[str], None]
+    plan: SweepPlan,
+    options: SweepOptions,
+    report: Report,
+    say: Callable[[str], None],
 ) -> SweepDone:
     """Computes what is missing and writes the sweep's folder.
 
-    Raises what stops it: cells done until then are stored, and the same sweep continues.
+    Raises what stops it: cells done until then are stored, and the same sweep
+    continues.
     """
     if plan.live and options.cluster is None and os.geteuid() != 0:
-        raise MachineCannot("live cells need root", f"sudo {' '.join(options.command)}")
-    keep = options.out.absolute() / STORE / WHOLE_RUNS if options.keep_runs else None
+        raise MachineCannot(
+            "live cells need root", f"sudo {' '.join(options.command)}"
+        )
+    keep = (
+        options.out.absolute() / STORE / WHOLE_RUNS
+        if options.keep_runs
+        else None
+    )
     store = ResultStore(options.store)
     spec = stored_spec(plan, options.store)
     with executor_of(options, say, live=plan.live) as executor:
@@ -103,8 +132,12 @@ def run_sweep(
     return _written(run, options)
 
 
-def executor_of(options: SweepOptions, say: Callable[[str], None], *, live: bool) -> Executor:
-    """The processors here, or a cluster's workers. Live cells run one at a time here."""
+def executor_of(
+    options: SweepOptions, say: Callable[[str], None], *, live: bool
+) -> Executor:
+    """The processors here, or a cluster's workers. Live cells run one at a time
+    here.
+    """
     if options.cluster is None and (live or options.processes == 1):
         return InProcess()
     from testbed.sweeps.cluster import executor
@@ -123,17 +156,25 @@ def _written(run: SweepRun, options: SweepOptions) -> SweepDone:
     folder.write_json(SWEEP, asked_for(plan, run.counts, options))
     seeds = {"count": len(plan.over[-1])} if plan.has_seeds else {}
     where = provenance(
-        seeds=seeds, command=list(options.command), backend="live" if plan.live else "sim"
+        seeds=seeds,
+        command=list(options.command),
+        backend="live" if plan.live else "sim",
     )
     folder.write_json(PROVENANCE, where)
     reasons = tuple(one.message for one in run.failures.values())
     done = SweepDone(plan, folder, run.counts, table, reasons)
-    folder.write_text(REPORT, sweep_page(done, pictures.get("svg", b"").decode()))
+    folder.write_text(
+        REPORT, sweep_page(done, pictures.get("svg", b"").decode())
+    )
     return done
 
 
-def asked_for(plan: SweepPlan, counts: Counts, options: SweepOptions) -> dict[str, Any]:
-    """The content of ``sweep.json``: what was asked for, and what it depends on."""
+def asked_for(
+    plan: SweepPlan, counts: Counts, options: SweepOptions
+) -> dict[str, Any]:
+    """The content of ``sweep.json``: what was asked for, and what it depends
+    on.
+    """
     stop = plan.stop
     return {
         "name": plan.name,
@@ -141,7 +182,11 @@ def asked_for(plan: SweepPlan, counts: Counts, options: SweepOptions) -> dict[st
         "over": {one.key: _written_values(one) for one in plan.over},
         "stop": None
         if stop is None
-        else {"interval": stop.interval, "metric": stop.metric or None, "least": stop.least},
+        else {
+            "interval": stop.interval,
+            "metric": stop.metric or None,
+            "least": stop.least,
+        },
         "metrics": list(plan.metrics),
         "backend": "live" if plan.live else "sim",
         "cells": counted(plan, counts),
@@ -169,6 +214,8 @@ def _written_values(key: SweptKey) -> list[Any]:
             found.append(f"{values[0]}..{values[-1]}")
         else:
             found.append(
-                values[0] if isinstance(values[0], str | int | float) else as_yaml(values[0])
+                values[0]
+                if isinstance(values[0], str | int | float)
+                else as_yaml(values[0])
             )
     return found

@@ -32,7 +32,10 @@ def sweep_page(done: SweepDone, picture: str) -> str:
         columns=printed_columns(plan),
         rows=[printed_values(plan, row) for row in rows],
         reasons=Counter(done.reasons).most_common(MOST_REASONS),
-        over=[(key, _values(one)) for key, one in zip(plan.columns, plan.over, strict=True)],
+        over=[
+            (key, _values(one))
+            for key, one in zip(plan.columns, plan.over, strict=True)
+        ],
     )
 
 

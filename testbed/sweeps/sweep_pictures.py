@@ -1,4 +1,6 @@
-"""The picture of a sweep: a panel a metric, the first numeric key along x, a line a combination."""
+"""The picture of a sweep: a panel a metric, the first numeric key along x, a
+line a combination.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ MOST_LINES = 14
 MOST_NAMES = 40
 LONGEST = 28
 APART = 0.008
-"""Distance of two lines' bars at one value, as a share of the axis, so that all show."""
+"""Distance of two lines' bars at one value, as a share of the axis, so that all
+show.
+"""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One combination of the keys that are not along x; ``looks`` number its colour and dashes."""
+    """One combination of the keys that are not along x; ``looks`` number its
+    colour and dashes.
+    """
 
     label: str
     looks: tuple[int, int]
@@ -35,7 +41,9 @@ class Line:
     found: tuple[tuple[Estimate, ...], ...]
 
 
-def sweep_pictures(plan: SweepPlan, table: Sequence[TableRow]) -> dict[str, bytes]:
+def sweep_pictures(
+    plan: SweepPlan, table: Sequence[TableRow]
+) -> dict[str, bytes]:
     """The picture as ``svg`` and ``png``, the same bytes for the same table."""
     with _empty(plan) as made:
         draw(made, plan, table)
@@ -70,24 +78,44 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
         axes.set_title(metric)
     handles, labels = made.axes[0].get_legend_handles_labels()
     if any(labels):
-        made.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        made.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=min(4, len(labels)),
+        )
     left = len(lines) - MOST_LINES
     more = f"; {left} more lines in table.csv" if left > 0 else ""
     made.suptitle(
-        f"{plan.name}: means, 95 % confidence intervals{more}", x=0.01, ha="left", size=11
+        f"{plan.name}: means, 95 % confidence intervals{more}",
+        x=0.01,
+        ha="left",
+        size=11,
     )
 
 
 def x_key(plan: SweepPlan) -> int | None:
-    """The place of the first numeric key among the combined; None where there is none."""
-    return next((i for i, one in enumerate(plan.combined) if one.is_numeric), None)
+    """The place of the first numeric key among the combined; None where there
+    is none.
+    """
+    return next(
+        (i for i, one in enumerate(plan.combined) if one.is_numeric), None
+    )
 
 
-def _lines(plan: SweepPlan, table: Sequence[TableRow], place: int | None) -> list[Line]:
-    """Points by the values of all other keys; without a numeric key, one line through all."""
+def _lines(
+    plan: SweepPlan, table: Sequence[TableRow], place: int | None
+) -> list[Line]:
+    """Points by the values of all other keys; without a numeric key, one line
+    through all.
+    """
     grouped: dict[tuple[Any, ...], list[TableRow]] = {}
     for row in table:
-        rest = () if place is None else (*row.values[:place], *row.values[place + 1 :])
+        rest = (
+            ()
+            if place is None
+            else (*row.values[:place], *row.values[place + 1 :])
+        )
         grouped.setdefault(rest, []).append(row)
     policy = plan.columns.index("policy") if "policy" in plan.columns else None
     if policy is not None and place is not None:
@@ -96,18 +124,35 @@ def _lines(plan: SweepPlan, table: Sequence[TableRow], place: int | None) -> lis
     lines = []
     for rest, rows in grouped.items():
         first = rest[policy or 0] if rest else ""
-        second = tuple(value for at, value in enumerate(rest) if at != (policy or 0))
-        looks = firsts.setdefault(first, len(firsts)), others.setdefault(second, len(others))
-        xs = tuple(_name(row.values) if place is None else row.values[place] for row in rows)
+        second = tuple(
+            value for at, value in enumerate(rest) if at != (policy or 0)
+        )
+        looks = (
+            firsts.setdefault(first, len(firsts)),
+            others.setdefault(second, len(others)),
+        )
+        xs = tuple(
+            _name(row.values) if place is None else row.values[place]
+            for row in rows
+        )
         label = _label(plan, rest, place)
-        lines.append(Line(label, looks, xs, tuple(row.estimates for row in rows)))
+        lines.append(
+            Line(label, looks, xs, tuple(row.estimates for row in rows))
+        )
     return lines
 
 
 def _label(plan: SweepPlan, rest: Sequence[Any], place: int | None) -> str:
-    names = [name for at, name in enumerate(plan.columns[: len(plan.combined)]) if at != place]
+    names = [
+        name
+        for at, name in enumerate(plan.columns[: len(plan.combined)])
+        if at != place
+    ]
     pairs = zip(names, rest, strict=False)
-    return ", ".join(str(value) if name == "policy" else f"{name} {value}" for name, value in pairs)
+    return ", ".join(
+        str(value) if name == "policy" else f"{name} {value}"
+        for name, value in pairs
+    )
 
 
 def _name(values: Sequence[Any]) -> str:
@@ -116,14 +161,22 @@ def _name(values: Sequence[Any]) -> str:
 
 
 def _panel(
-    axes: Axes, plan: SweepPlan, lines: Sequence[Line], place: int | None, metric: int
+    axes: Axes,
+    plan: SweepPlan,
+    lines: Sequence[Line],
+    place: int | None,
+    metric: int,
 ) -> None:
     every = [x for line in lines for x in line.xs] if place is not None else []
     apart = APART * (max(every) - min(every)) if every else 0.0
     for number, line in enumerate(lines):
         aside = (number - (len(lines) - 1) / 2) * apart
         points = [
-            (x + aside if aside else x, one[metric].mean, one[metric].half_width or 0.0)
+            (
+                x + aside if aside else x,
+                one[metric].mean,
+                one[metric].half_width or 0.0,
+            )
             for x, one in zip(line.xs, line.found, strict=True)
             if one[metric].n
         ]

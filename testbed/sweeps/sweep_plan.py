@@ -1,4 +1,6 @@
-"""A sweep as it was asked for, checked before anything runs: keys, values, files, metrics."""
+"""A sweep as it was asked for, checked before anything runs: keys, values,
+files, metrics.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 
 from testbed.errors import BadInput
 from testbed.plugins import Source, imported_digest
-from testbed.results.metrics import Spread, Summary
+from testbed.record.metrics import Spread, Summary
 from testbed.spec.document import (
     Document,
     Location,
@@ -45,7 +47,16 @@ SHOWN = ("acceptance_rate", "wait_mean_s", "response_mean_s", "vm_utilisation")
 SPREADS = ("estimate_ratio", "iperf3_ratio")
 NAMED = 10
 """Values that a message names, of those that are there twice."""
-_NO_METRICS = ("name", "policy", "backend", "seed", "status", "classes", "fidelity", "wall_s")
+_NO_METRICS = (
+    "name",
+    "policy",
+    "backend",
+    "seed",
+    "status",
+    "classes",
+    "fidelity",
+    "wall_s",
+)
 METRICS = tuple(
     name
     for one in fields(Summary)
@@ -71,7 +82,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class FileChange:
-    """The files that a value adds to those of the first cell, and those it takes away."""
+    """The files that a value adds to those of the first cell, and those it
+    takes away.
+    """
 
     added: Mapping[str, FileRef]
     removed: frozenset[str]
@@ -79,11 +92,12 @@ class FileChange:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A checked sweep. ``over`` has the seeds last; ``data`` is the file without its sweep.
+    """A checked sweep. ``over`` has the seeds last; ``data`` is the file
+    without its sweep.
 
-    ``changes`` are the files of values, by key and value as YAML, where they differ from
-    ``files``; ``labels`` the policies' by value. ``accepts``: the worst fidelity that the file
-    accepts in so many words.
+    ``changes`` are the files of values, by key and value as YAML, where they
+    differ from ``files``; ``labels`` the policies' by value. ``accepts``: the
+    worst fidelity that the file accepts in so many words.
     """
 
     path: Path
@@ -126,13 +140,17 @@ class SweepPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The keys' names in tables: a cell has one policy."""
-        return tuple("policy" if one.key == POLICIES else one.key for one in self.over)
+        return tuple(
+            "policy" if one.key == POLICIES else one.key for one in self.over
+        )
 
 
 def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
-    """The sweep of a file's text. Raises SpecErrors or BadInput with everything that is wrong.
+    """The sweep of a file's text. Raises SpecErrors or BadInput with everything
+    that is wrong.
 
-    The experiment is loaded once per value: each value beside the first ones of the other keys.
+    The experiment is loaded once per value: each value beside the first ones of
+    the other keys.
     """
     asked = asked or Asked()
     document = read_document(text, str(path))
@@ -142,12 +160,16 @@ def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
     stop, metrics = _stop(section, asked), _metrics(section, asked)
     _check_metrics(document, section, asked)
     if stop is not None and not (over and over[-1].key == SEED):
-        _at_stop(document, asked).report("there are no seeds to stop at: add seed: 1..20 to over")
+        _at_stop(document, asked).report(
+            "there are no seeds to stop at: add seed: 1..20 to over"
+        )
     problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
     if problems:
         raise SpecErrors(problems)
     found = _Values(path, text, over)
-    data = {key: value for key, value in document.data.items() if key != "sweep"}
+    data = {
+        key: value for key, value in document.data.items() if key != "sweep"
+    }
     accepts = data.get("expect", {}).get("fidelity", "ok")
     live = asked.live or (section is not None and section.backend == "live")
     base = found.base
@@ -161,7 +183,15 @@ def _section(document: Document, asked: Asked) -> SweepSection | None:
     """The file's sweep; SpecErrors where it has none and none is asked for."""
     here = Location(document)
     if not isinstance(document.data, dict):
-        raise SpecErrors([Problem(here.place, "", "must be a mapping with topology and workload")])
+        raise SpecErrors(
+            [
+                Problem(
+                    here.place,
+                    "",
+                    "must be a mapping with topology and workload",
+                )
+            ]
+        )
     if "sweep" not in document.data:
         if not asked.over:
             raise BadInput(
@@ -176,14 +206,17 @@ def _section(document: Document, asked: Asked) -> SweepSection | None:
 
 
 def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
-    """The file's keys, the command line's in place of them or after them, the seeds last."""
+    """The file's keys, the command line's in place of them or after them, the
+    seeds last.
+    """
     here = Location(document)
     own = read_over(here / "sweep" / "over") if "sweep" in document.data else ()
     keys = {one.key: one for one in (*own, *asked.over)}
     entries = document.data.get(POLICIES)
     if POLICIES not in keys and isinstance(entries, list) and len(entries) > 1:
         parts = tuple(
-            ((entry,), (here / POLICIES / index).place) for index, entry in enumerate(entries)
+            ((entry,), (here / POLICIES / index).place)
+            for index, entry in enumerate(entries)
         )
         keys[POLICIES] = SweptKey(POLICIES, (here / POLICIES).place, parts)
     return tuple(sorted(keys.values(), key=lambda one: one.key == SEED))
@@ -198,7 +231,11 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
             yield Problem(place, name, "is the sweep itself")
         for before, other in zip(over, paths[:index], strict=False):
             if path[: len(other)] == other[: len(path)]:
-                yield Problem(place, name, f"overlaps with {before.key}: sweep one of them")
+                yield Problem(
+                    place,
+                    name,
+                    f"overlaps with {before.key}: sweep one of them",
+                )
 
 
 def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
@@ -212,9 +249,15 @@ def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
                     twice.setdefault(text, place)
                 seen.add(text)
         if twice:
-            more = f" and {len(twice) - NAMED:,} more" if len(twice) > NAMED else ""
+            more = (
+                f" and {len(twice) - NAMED:,} more"
+                if len(twice) > NAMED
+                else ""
+            )
             names = f"{', '.join([*twice][:NAMED])}{more} {'is' if len(twice) == 1 else 'are'}"
-            yield Problem(next(iter(twice.values())), one.key, f"{names} there twice")
+            yield Problem(
+                next(iter(twice.values())), one.key, f"{names} there twice"
+            )
 
 
 def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
@@ -223,17 +266,27 @@ def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
         least = asked.stop.least if own is None else own.least
         metric = asked.stop.metric or ("" if own is None else own.metric or "")
         return Stop(asked.stop.interval, metric, least)
-    return None if own is None else Stop(own.interval, own.metric or "", own.least)
+    return (
+        None if own is None else Stop(own.interval, own.metric or "", own.least)
+    )
 
 
 def _metrics(section: SweepSection | None, asked: Asked) -> tuple[str, ...]:
-    own = section.metrics if section is not None and section.metrics is not None else ()
+    own = (
+        section.metrics
+        if section is not None and section.metrics is not None
+        else ()
+    )
     return tuple(dict.fromkeys(asked.metrics or own or SHOWN))
 
 
 def _at_stop(document: Document, asked: Asked) -> Location:
     """The place of the stop rule: the command line's, or the file's."""
-    return Location(document) / "sweep" / "stop" if asked.stop is None else _given(document, "stop")
+    return (
+        Location(document) / "sweep" / "stop"
+        if asked.stop is None
+        else _given(document, "stop")
+    )
 
 
 def _given(document: Document, option: str) -> Location:
@@ -242,12 +295,17 @@ def _given(document: Document, option: str) -> Location:
     return Location(document, (option,))
 
 
-def _check_metrics(document: Document, section: SweepSection | None, asked: Asked) -> None:
+def _check_metrics(
+    document: Document, section: SweepSection | None, asked: Asked
+) -> None:
     """Reports names that are no metrics, wherever they were given."""
     here = Location(document) / "sweep"
     named = [(_given(document, "metric"), name) for name in asked.metrics]
     if section is not None:
-        named += [(here / "metrics" / n, name) for n, name in enumerate(section.metrics or ())]
+        named += [
+            (here / "metrics" / n, name)
+            for n, name in enumerate(section.metrics or ())
+        ]
         if section.stop is not None and section.stop.metric:
             named.append((here / "stop" / "metric", section.stop.metric))
     if asked.stop is not None and asked.stop.metric:
@@ -260,7 +318,9 @@ def _check_metrics(document: Document, section: SweepSection | None, asked: Aske
 # -- the values, one by one
 
 
-def overrides(keys: Sequence[SweptKey], values: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+def overrides(
+    keys: Sequence[SweptKey], values: Sequence[Any]
+) -> tuple[tuple[str, str], ...]:
     """A cell's values in place of the file's, as ``--set`` takes them."""
     return tuple(
         (one.key, as_yaml([value] if one.key == POLICIES else value))
@@ -269,7 +329,9 @@ def overrides(keys: Sequence[SweptKey], values: Sequence[Any]) -> tuple[tuple[st
 
 
 class _Values:
-    """Every value of a sweep, loaded once; raises SpecErrors with all that are wrong."""
+    """Every value of a sweep, loaded once; raises SpecErrors with all that are
+    wrong.
+    """
 
     def __init__(self, path: Path, text: str, over: Sequence[SweptKey]) -> None:
         self._path, self._text, self._over = path, text, over
@@ -290,10 +352,14 @@ class _Values:
         try:
             return parse_experiment(self._text, self._path, dict(given))
         except SpecErrors as errors:
-            raise SpecErrors(self._placed(p, given, self._first) for p in errors.problems) from None
+            raise SpecErrors(
+                self._placed(p, given, self._first) for p in errors.problems
+            ) from None
 
     def _take(self, index: int, value: Any, place: Place) -> None:
-        """Loads a value beside the first ones of the other keys, and notes its files."""
+        """Loads a value beside the first ones of the other keys, and notes its
+        files.
+        """
         key = self._over[index].key
         sample = [*self._first]
         sample[index] = value, place
@@ -305,17 +371,25 @@ class _Values:
         if key == POLICIES:
             self.labels[as_yaml(value)] = found.policies[0].label
         refs = used_files(found)
-        added = {name: ref for name, ref in refs.items() if self.files.get(name) != ref}
+        added = {
+            name: ref
+            for name, ref in refs.items()
+            if self.files.get(name) != ref
+        }
         removed = frozenset(self.files) - frozenset(refs)
         if added or removed:
             self.changes[key, as_yaml(value)] = FileChange(added, removed)
 
-    def _loaded(self, sample: Sequence[tuple[Any, Place]], key: str) -> Experiment | None:
+    def _loaded(
+        self, sample: Sequence[tuple[Any, Place]], key: str
+    ) -> Experiment | None:
         given = overrides(self._over, [value for value, _ in sample])
         try:
             return parse_experiment(self._text, self._path, dict(given))
         except SpecErrors as errors:
-            placed = [self._placed(p, given, sample, key) for p in errors.problems]
+            placed = [
+                self._placed(p, given, sample, key) for p in errors.problems
+            ]
             self._problems += placed
             return None
 
@@ -328,7 +402,8 @@ class _Values:
     ) -> Problem:
         """A problem at the place where its value is written."""
         written = {
-            key: (text, place) for (key, text), (_, place) in zip(given, sample, strict=True)
+            key: (text, place)
+            for (key, text), (_, place) in zip(given, sample, strict=True)
         }
         for key in [varied] if varied else written:
             text, place = written[key]
@@ -342,8 +417,9 @@ class _Values:
 
 
 def used_files(experiment: Experiment) -> dict[str, FileRef]:
-    """The files that a loaded experiment has read, by their names there: as they are now, those of
-    plug-ins as they were executed. Installed plug-ins are known by version and sources.
+    """The files that a loaded experiment has read, by their names there: as
+    they are now, those of plug-ins as they were executed. Installed plug-ins
+    are known by version and sources.
     """
     named = {
         name: FileRef(name, sha256_of(path), path.absolute())
@@ -354,19 +430,31 @@ def used_files(experiment: Experiment) -> dict[str, FileRef]:
 
 
 def _plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
-    used = [use for policy in experiment.policies for use in experiment.plugins_of(policy)]
+    used = [
+        use
+        for policy in experiment.policies
+        for use in experiment.plugins_of(policy)
+    ]
     found = {}
     for source in {use.source.written: use.source for use in used}.values():
         if source.module is not None:
-            digest = hashlib.sha256(json.dumps(_identity(source)).encode()).hexdigest()
-            found[f"{INSTALLED}{source.written}"] = FileRef(source.written, digest, NOWHERE)
+            digest = hashlib.sha256(
+                json.dumps(_identity(source)).encode()
+            ).hexdigest()
+            found[f"{INSTALLED}{source.written}"] = FileRef(
+                source.written, digest, NOWHERE
+            )
             continue
         written = source.written.rpartition(":")[0]
         own = Path(source.files[0].name)
         for file in source.files:
-            beside = Path(written).parent / Path(file.name).relative_to(own.parent)
+            beside = Path(written).parent / Path(file.name).relative_to(
+                own.parent
+            )
             name = written if file is source.files[0] else str(beside)
-            found[name] = FileRef(name, hashlib.sha256(file.text).hexdigest(), file.path)
+            found[name] = FileRef(
+                name, hashlib.sha256(file.text).hexdigest(), file.path
+            )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Tables of a sweep: a row a cell, and a row a combination with means and their intervals."""
+"""Tables of a sweep: a row a cell, and a row a combination with means and their
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
-from testbed.results.folder import RunFolder
+from testbed.record.folder import RunFolder
 from testbed.spec.sweep_section import as_yaml
 from testbed.sweeps.intervals import Estimate, estimate
 from testbed.sweeps.result_store import Record, number
@@ -38,8 +40,8 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A combination's line. ``needed``: seeds that the stop rule took; None where there is no rule
-    or all seeds were not enough.
+    """A combination's line. ``needed``: seeds that the stop rule took; None
+    where there is no rule or all seeds were not enough.
     """
 
     values: tuple[Any, ...]
@@ -51,7 +53,9 @@ class TableRow:
 
 
 def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
-    """A combination's cells in the order of their seeds, as far as the stop rule takes them."""
+    """A combination's cells in the order of their seeds, as far as the stop
+    rule takes them.
+    """
     stop, names = run.plan.stop, run.plan.rule_metrics
     columns: list[list[float | None]] = [[] for _ in names]
     for cell in run.cells.of(combination):
@@ -60,7 +64,9 @@ def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
             return
         yield row
         for name, column in zip(names, columns, strict=True):
-            column.append(None if row.record is None else number(row.record, name))
+            column.append(
+                None if row.record is None else number(row.record, name)
+            )
         if stop is not None and stop.needed(columns) is not None:
             return
 
@@ -75,10 +81,14 @@ def _row(run: SweepRun, cell: Cell) -> CellRow | None:
     if record["exit_code"] == 0:
         return CellRow(cell, GOOD, "", record)
     audit = [f"audit: {name}" for name in record["audit"]["failed"]]
-    return CellRow(cell, OUTSIDE, "; ".join((*record["complaints"], *audit)), record)
+    return CellRow(
+        cell, OUTSIDE, "; ".join((*record["complaints"], *audit)), record
+    )
 
 
-def table_row(run: SweepRun, combination: tuple[Any, ...], rows: Sequence[CellRow]) -> TableRow:
+def table_row(
+    run: SweepRun, combination: tuple[Any, ...], rows: Sequence[CellRow]
+) -> TableRow:
     """A combination's means over its cells."""
     found = [row.record for row in rows if row.record is not None]
     columns = {
@@ -89,7 +99,10 @@ def table_row(run: SweepRun, combination: tuple[Any, ...], rows: Sequence[CellRo
     if run.plan.stop is not None:
         needed = run.plan.stop.needed(
             [
-                [None if row.record is None else number(row.record, name) for row in rows]
+                [
+                    None if row.record is None else number(row.record, name)
+                    for row in rows
+                ]
                 for name in run.plan.rule_metrics
             ]
         )
@@ -107,7 +120,9 @@ def table_row(run: SweepRun, combination: tuple[Any, ...], rows: Sequence[CellRo
 
 
 def shown(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Values as tables have them: numbers as they are, policies by their labels, others as YAML."""
+    """Values as tables have them: numbers as they are, policies by their
+    labels, others as YAML.
+    """
     return tuple(
         plan.labels.get(as_yaml(value), as_yaml(value))
         if one.key == POLICIES
@@ -121,14 +136,20 @@ def shown(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
 # -- files
 
 
-def write_tables(run: SweepRun, folder: RunFolder, *, parquet: bool = False) -> list[TableRow]:
-    """``cells.csv`` (or ``.parquet``), ``table.csv`` and ``table.md``; the table's rows."""
+def write_tables(
+    run: SweepRun, folder: RunFolder, *, parquet: bool = False
+) -> list[TableRow]:
+    """``cells.csv`` (or ``.parquet``), ``table.csv`` and ``table.md``; the
+    table's rows.
+    """
     table: list[TableRow] = []
     if parquet:
         folder.write_bytes(CELLS_PARQUET, _parquet(run, table))
     else:
         folder.write_lines(CELLS, lambda file: _write_cells(run, table, file))
-    folder.write_lines(TABLE_CSV, lambda file: write_table(run.plan, table, file))
+    folder.write_lines(
+        TABLE_CSV, lambda file: write_table(run.plan, table, file)
+    )
     folder.write_text(TABLE_MD, markdown(run.plan, table))
     return table
 
@@ -149,9 +170,18 @@ def cell_columns(plan: SweepPlan) -> tuple[str, ...]:
 def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:
     """A cell's values by those columns."""
     record = row.record
-    found = [None if record is None else number(record, name) for name in METRICS]
+    found = [
+        None if record is None else number(record, name) for name in METRICS
+    ]
     digest = None if record is None else record["events_sha256"]
-    return (*shown(plan, row.cell.values), row.outcome, row.why, *found, digest, row.cell.key)
+    return (
+        *shown(plan, row.cell.values),
+        row.outcome,
+        row.why,
+        *found,
+        digest,
+        row.cell.key,
+    )
 
 
 def _write_cells(run: SweepRun, table: list[TableRow], file: IO[str]) -> None:
@@ -168,38 +198,62 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
     numeric = {one.key for one in run.plan.over if one.is_numeric}
     kinds = {name: pa.float64() for name in (*METRICS, *numeric)}
     columns = cell_columns(run.plan)
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
+    schema = pa.schema(
+        [(name, kinds.get(name, pa.string())) for name in columns]
+    )
     out, rows = io.BytesIO(), _passed(run, table)
     with parquet.ParquetWriter(out, schema) as writer:
-        while batch := [cell_values(run.plan, row) for row in islice(rows, BATCH)]:
+        while batch := [
+            cell_values(run.plan, row) for row in islice(rows, BATCH)
+        ]:
             arrays = [
                 pa.array(
-                    [v if v is None or name in kinds else str(v) for v in column],
+                    [
+                        v if v is None or name in kinds else str(v)
+                        for v in column
+                    ],
                     schema.field(name).type,
                 )
-                for name, column in zip(columns, zip(*batch, strict=True), strict=True)
+                for name, column in zip(
+                    columns, zip(*batch, strict=True), strict=True
+                )
             ]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return out.getvalue()
 
 
 def table_columns(plan: SweepPlan) -> tuple[str, ...]:
-    """The columns of ``table.csv``: a metric's mean, and half its interval's width."""
+    """The columns of ``table.csv``: a metric's mean, and half its interval's
+    width.
+    """
     stop = () if plan.stop is None else ("needed",)
     metrics = [name for one in plan.metrics for name in (one, f"{one}_ci95")]
-    return (*plan.columns[: len(plan.combined)], "cells", "failed", "outside", *stop, *metrics)
+    return (
+        *plan.columns[: len(plan.combined)],
+        "cells",
+        "failed",
+        "outside",
+        *stop,
+        *metrics,
+    )
 
 
 def table_values(plan: SweepPlan, row: TableRow) -> tuple[Any, ...]:
-    """A combination's values by those columns; None where there is nothing to average."""
+    """A combination's values by those columns; None where there is nothing to
+    average.
+    """
     stop = () if plan.stop is None else (row.needed,)
     numbers = [
-        value for one in row.estimates for value in (one.mean if one.n else None, one.half_width)
+        value
+        for one in row.estimates
+        for value in (one.mean if one.n else None, one.half_width)
     ]
     return (*row.values, row.cells, row.failed, row.outside, *stop, *numbers)
 
 
-def write_table(plan: SweepPlan, table: Sequence[TableRow], file: IO[str]) -> None:
+def write_table(
+    plan: SweepPlan, table: Sequence[TableRow], file: IO[str]
+) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table_columns(plan))
     writer.writerows(table_values(plan, row) for row in table)
@@ -212,7 +266,10 @@ def printed_columns(plan: SweepPlan) -> tuple[str, ...]:
 def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     """A combination as people read it: ``0.84 ± 0.02``."""
     return (
-        *(f"{value:g}" if isinstance(value, float) else str(value) for value in row.values),
+        *(
+            f"{value:g}" if isinstance(value, float) else str(value)
+            for value in row.values
+        ),
         _count(plan, row),
         *map(_with_interval, row.estimates),
     )
@@ -244,4 +301,7 @@ def markdown(plan: SweepPlan, table: Sequence[TableRow]) -> str:
     """The table as Markdown."""
     lines = [printed_columns(plan), tuple("---" for _ in printed_columns(plan))]
     lines += [printed_values(plan, row) for row in table]
-    return "".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |\n" for line in lines)
+    return "".join(
+        f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |\n"
+        for line in lines
+    )

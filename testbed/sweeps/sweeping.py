@@ -1,4 +1,6 @@
-"""A sweep's cells computed: what is stored is not computed again, what stops leaves it whole."""
+"""A sweep's cells computed: what is stored is not computed again, what stops
+leaves it whole.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from testbed.results.metrics import severity
+from testbed.record.metrics import severity
 from testbed.sweeps.cell_runs import CellTask
 from testbed.sweeps.cells import Cell, Cells
 from testbed.sweeps.intervals import Stop
-from testbed.sweeps.result_store import Progress, Record, Report, ResultStore, number
+from testbed.sweeps.result_store import (
+    Progress,
+    Record,
+    Report,
+    ResultStore,
+    number,
+)
 from testbed.sweeps.sweep_plan import SweepPlan
-from testbed.sweeps.tasks import Executor, Failure, FileRef, Outcome, Task, sha256_of
+from testbed.sweeps.tasks import (
+    Executor,
+    Failure,
+    FileRef,
+    Outcome,
+    Task,
+    sha256_of,
+)
 
 BLOCK = 64
 """Combinations whose seeds are decided on together."""
@@ -34,8 +49,8 @@ class Counts:
 class SweepRun:
     """A sweep on its way: where results are, and which cells failed.
 
-    ``keep``: the folder of whole run folders; None for none. ``again``: live results that are not
-    ``ok`` are measured again.
+    ``keep``: the folder of whole run folders; None for none. ``again``: live
+    results that are not ``ok`` are measured again.
     """
 
     plan: SweepPlan
@@ -48,22 +63,32 @@ class SweepRun:
     counts: Counts = field(default_factory=Counts)
     failures: dict[str, Failure] = field(default_factory=dict)
     unfiled: dict[str, Record] = field(default_factory=dict)
-    """Live results of this sweep that are not good enough to be kept for the next."""
+    """Live results of this sweep that are not good enough to be kept for the
+    next.
+    """
     _measured: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.cells = Cells(self.plan)
 
     def compute(self) -> None:
-        """Computes what is missing. Raises what stops it; results up to then are stored."""
+        """Computes what is missing. Raises what stops it; results up to then
+        are stored.
+        """
         self._tell()
         if self.plan.stop is None:
-            every = (cell for one in self.cells.combinations() for cell in self.cells.of(one))
+            every = (
+                cell
+                for one in self.cells.combinations()
+                for cell in self.cells.of(one)
+            )
             self._run(every)
             return
         combinations = self.cells.combinations()
         while block := list(islice(combinations, BLOCK)):
-            self._until_enough(self.plan.stop, [_Growing(self, one) for one in block])
+            self._until_enough(
+                self.plan.stop, [_Growing(self, one) for one in block]
+            )
 
     def found(self, cell: Cell) -> Record | None:
         """A cell's result, as it is there."""
@@ -71,7 +96,9 @@ class SweepRun:
         return own if own is not None else self.store.get(cell.key)
 
     def _until_enough(self, stop: Stop, growing: list[_Growing]) -> None:
-        """Runs seeds in waves as wide as the executor until each combination has enough."""
+        """Runs seeds in waves as wide as the executor until each combination
+        has enough.
+        """
         while growing := [one for one in growing if not one.is_enough(stop)]:
             ahead = max(1, self.executor.width // len(growing))
             waves = [one.next_cells(stop, ahead) for one in growing]
@@ -90,7 +117,9 @@ class SweepRun:
                 self.counts.kept += 1
                 self._tell()
                 continue
-            keep = None if self.keep is None else self.keep / folder_of(cell.key)
+            keep = (
+                None if self.keep is None else self.keep / folder_of(cell.key)
+            )
             yield CellTask(
                 cell.key, self.plan.live, self.plan.path.name, self.spec, cell.files,
                 cell.overrides, keep,
@@ -98,7 +127,10 @@ class SweepRun:
 
     def _is_there(self, cell: Cell) -> bool:
         record = self.store.get(cell.key)
-        if self.keep is not None and not (self.keep / folder_of(cell.key)).is_dir():
+        if (
+            self.keep is not None
+            and not (self.keep / folder_of(cell.key)).is_dir()
+        ):
             return False
         if record is None or not (self.again and self.plan.live):
             return record is not None
@@ -107,7 +139,9 @@ class SweepRun:
     def _take(self, task: Task, outcome: Outcome) -> None:
         if outcome.failure is not None or outcome.result is None:
             self.counts.failed += 1
-            self.failures[task.key] = outcome.failure or Failure("it has no result")
+            self.failures[task.key] = outcome.failure or Failure(
+                "it has no result"
+            )
             return
         self.counts.computed += 1
         self._measured.update([task.key] if self.plan.live else ())
@@ -117,7 +151,9 @@ class SweepRun:
             self.unfiled[task.key] = outcome.result
 
     def _is_kept(self, result: Record) -> bool:
-        """True for a simulated result, and for a live one as good as the file accepts."""
+        """True for a simulated result, and for a live one as good as the file
+        accepts.
+        """
         if not self.plan.live:
             return True
         return severity(fidelity_of(result)) <= severity(self.plan.accepts)
@@ -150,9 +186,16 @@ class _Growing:
         names = self._run.plan.rule_metrics
         for cell in self._taken[len(self._rows) :]:
             record = self._run.found(cell)
-            self._rows.append([None if record is None else number(record, one) for one in names])
+            self._rows.append(
+                [
+                    None if record is None else number(record, one)
+                    for one in names
+                ]
+            )
         columns = list(zip(*self._rows, strict=True)) if self._rows else []
-        return bool(columns) and (self._exhausted or stop.needed(columns) is not None)
+        return bool(columns) and (
+            self._exhausted or stop.needed(columns) is not None
+        )
 
 
 def folder_of(key: str) -> str:
@@ -166,10 +209,13 @@ def fidelity_of(record: Record) -> str:
 
 
 def stored_spec(plan: SweepPlan, store: Path) -> FileRef:
-    """The experiment's text as a file of the store, where no editor changes it meanwhile."""
+    """The experiment's text as a file of the store, where no editor changes it
+    meanwhile.
+    """
     import hashlib
 
-    from testbed.results.folder import RunFolder, caller
+    from testbed.record.folder import RunFolder
+    from testbed.record.owned_files import caller
 
     digest = hashlib.sha256(plan.text.encode()).hexdigest()
     folder = RunFolder(store.absolute(), caller())

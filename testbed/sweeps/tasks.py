@@ -1,4 +1,6 @@
-"""Tasks of a sweep and their outcomes: the interface between sweeps and executors."""
+"""Tasks of a sweep and their outcomes: the interface between sweeps and
+executors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from testbed.file_digests import file_digest
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file that a task reads: its name in the experiment, its content's digest, its path here."""
+    """A file that a task reads: its name in the experiment, its content's
+    digest, its path here.
+    """
 
     name: str
     sha256: str
@@ -35,18 +39,23 @@ def sha256_of(path: Path) -> str:
 
 
 def unchanged(ref: FileRef, *places: Path) -> Path:
-    """The first of the places that has the file's content. Raises RunFailed where none has."""
+    """The first of the places that has the file's content. Raises RunFailed
+    where none has.
+    """
     for place in places:
         with suppress(OSError):
             if file_digest(place) == ref.sha256:
                 return place
-    raise RunFailed(f"{ref.path} has changed since the sweep began", "start the sweep again")
+    raise RunFailed(
+        f"{ref.path} has changed since the sweep began", "start the sweep again"
+    )
 
 
 class Context(Protocol):
     """The machine that a task runs on, as far as a task may know it.
 
-    ``scratch`` is a folder in which a task makes one of its own; it goes when the executor does.
+    ``scratch`` is a folder in which a task makes one of its own; it goes when
+    the executor does.
     """
 
     @property
@@ -58,9 +67,11 @@ class Context(Protocol):
 
 
 class Task(Protocol):
-    """Work for an executor: picklable and small. Equal keys stand for equal results.
+    """Work for an executor: picklable and small. Equal keys stand for equal
+    results.
 
-    ``live``: it needs a machine that offers the live network, one task at a time.
+    ``live``: it needs a machine that offers the live network, one task at a
+    time.
     """
 
     @property
@@ -73,7 +84,8 @@ class Task(Protocol):
     def files(self) -> Mapping[str, FileRef]: ...
 
     def run(self, context: Context) -> Mapping[str, Any]:
-        """Computes ``{"result": …, "provenance": …}``; ``provenance`` may be missing.
+        """Computes ``{"result": …, "provenance": …}``; ``provenance`` may be
+        missing.
 
         The result depends on the key alone, but for a live task's measurements.
         """
@@ -97,7 +109,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A task's result, or its failure; where and how long it ran (``provenance``)."""
+    """A task's result, or its failure; where and how long it ran
+    (``provenance``).
+    """
 
     result: Mapping[str, Any] | None
     failure: Failure | None = None
@@ -111,7 +125,12 @@ class Outcome:
     @property
     def fidelity(self) -> str | None:
         """The verdict on a live run; None for a simulated or a failed one."""
-        verdict = (self.result or {}).get("summary", {}).get("fidelity", {}).get("verdict")
+        verdict = (
+            (self.result or {})
+            .get("summary", {})
+            .get("fidelity", {})
+            .get("verdict")
+        )
         return None if verdict is None else str(verdict)
 
 
@@ -124,7 +143,9 @@ class Executor(AbstractContextManager["Executor"], Protocol):
     def results(
         self, tasks: Iterable[Task], most_ahead: int | None = None
     ) -> Iterator[tuple[Task, Outcome]]:
-        """Outcomes in order of completion; at most ``most_ahead`` tasks are taken and not done."""
+        """Outcomes in order of completion; at most ``most_ahead`` tasks are
+        taken and not done.
+        """
         ...
 
 

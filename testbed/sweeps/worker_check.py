@@ -1,4 +1,6 @@
-"""Agreement between the driver and a worker that joins: Python, packages, the product's code."""
+"""Agreement between the driver and a worker that joins: Python, packages, the
+product's code.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +24,41 @@ class Differs:
     sentence: str
 
 
-async def checked(client: Any, address: str) -> worker_side.WorkerFacts | Differs | None:
-    """A worker's facts if its code is the driver's; None for one that left meanwhile.
+async def checked(
+    client: Any, address: str
+) -> worker_side.WorkerFacts | Differs | None:
+    """A worker's facts if its code is the driver's; None for one that left
+    meanwhile.
 
-    Python and packages are asked for by functions of Dask and the standard library alone, which
-    a worker without the product has too.
+    Python and packages are asked for by functions of Dask and the standard
+    library alone, which a worker without the product has too.
     """
     from distributed.versions import get_versions
 
-    versions = await _asked(client, address, get_versions, packages=list(PACKAGES))
+    versions = await _asked(
+        client, address, get_versions, packages=list(PACKAGES)
+    )
     if not isinstance(versions, Mapping):
         return None
     theirs = _versions(versions)
-    apart = [f"{k} {theirs[k]} (here {v})" for k, v in own_versions().items() if theirs[k] != v]
+    apart = [
+        f"{k} {theirs[k]} (here {v})"
+        for k, v in own_versions().items()
+        if theirs[k] != v
+    ]
     if apart:
         return await _differs(client, address, f"has {', '.join(apart)}")
     facts = await _asked(client, address, worker_side.facts)
     if lacks := re.search(r"No module named '([\w.]+)'", str(facts)):
-        return await _differs(client, address, f"has no Python package {lacks[1]!r}")
+        return await _differs(
+            client, address, f"has no Python package {lacks[1]!r}"
+        )
     if not isinstance(facts, worker_side.WorkerFacts):
-        return None if facts is None else await _differs(client, address, f"fails: {facts}")
+        return (
+            None
+            if facts is None
+            else await _differs(client, address, f"fails: {facts}")
+        )
     digest = worker_side.worker_digest(live=facts.live)
     if facts.digest != digest:
         other = f"has other code of Hosenet: {facts.digest[:12]} (here {digest[:12]})"
@@ -67,9 +84,15 @@ async def _differs(client: Any, address: str, what: str) -> Differs:
     return Differs(f"worker {address} on host {host} is not used: it {what}")
 
 
-async def _asked(client: Any, address: str, function: Any, **arguments: Any) -> Any:
-    """A function's result there, or its exception; None where the worker cannot be reached."""
-    asking = client.run(function, workers=[address], on_error="return", **arguments)
+async def _asked(
+    client: Any, address: str, function: Any, **arguments: Any
+) -> Any:
+    """A function's result there, or its exception; None where the worker cannot
+    be reached.
+    """
+    asking = client.run(
+        function, workers=[address], on_error="return", **arguments
+    )
     try:
         found = (await asking).get(address)
     except OSError:

@@ -1,4 +1,6 @@
-"""Messages between a sweep's driver and its Dask workers, in the event loop of Dask's client."""
+"""Messages between a sweep's driver and its Dask workers, in the event loop of
+Dask's client.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ REACH = "its own log tells why; other workers may join at any time"
 
 @dataclass(eq=False)
 class Seat:
-    """A worker that has been checked; ``live`` where it offers the live network.
+    """A worker that has been checked; ``live`` where it offers the live
+    network.
 
     ``batch_size`` is the number of tasks that it was given last.
     """
@@ -71,7 +74,9 @@ class UnfitMachine(Exception):
 class WorkerLink:
     """The workers of a Dask ``Client``; ``report`` is called in its event loop."""
 
-    def __init__(self, client: Any, report: Callable[[Joined | Refused | Lost], None]) -> None:
+    def __init__(
+        self, client: Any, report: Callable[[Joined | Refused | Lost], None]
+    ) -> None:
         self._client = client
         self._report = report
         self._session = secrets.token_hex(4)
@@ -81,7 +86,9 @@ class WorkerLink:
 
     def start(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         """Start a coroutine in the event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+        return asyncio.run_coroutine_threadsafe(
+            work, self._client.loop.asyncio_loop
+        )
 
     @property
     def is_open(self) -> bool:
@@ -90,7 +97,9 @@ class WorkerLink:
     # -- who is there
 
     def watch(self) -> None:
-        """Check the workers that are there, to the last of them; report those that come and go."""
+        """Check the workers that are there, to the last of them; report those
+        that come and go.
+        """
         self._client.subscribe_topic("all", self._on_event)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         self.start(self._check_all(list(workers))).result()
@@ -116,7 +125,9 @@ class WorkerLink:
         self._known.add(address)
         found = await checked(self._client, address)
         if found is None and address in self._known:
-            sentence = f"worker {address} is not used: its scheduler does not reach it"
+            sentence = (
+                f"worker {address} is not used: its scheduler does not reach it"
+            )
             self._report(Refused(sentence, REACH))
         elif isinstance(found, Differs):
             self._report(Refused(found.sentence))
@@ -125,32 +136,52 @@ class WorkerLink:
 
     # -- tasks
 
-    async def play(self, seat: Seat, tasks: Sequence[Task], limit_s: float) -> list[Outcome]:
-        """Outcomes of the tasks that worker computes within the limit, of at least one."""
+    async def play(
+        self, seat: Seat, tasks: Sequence[Task], limit_s: float
+    ) -> list[Outcome]:
+        """Outcomes of the tasks that worker computes within the limit, of at
+        least one.
+        """
         live = tasks[0].live
         await self._bring(seat, tasks)
         if live and not seat.examined:
-            seat.examined = await self._done(seat, worker_side.examined, live=True)
+            seat.examined = await self._done(
+                seat, worker_side.examined, live=True
+            )
             if not seat.examined["doctor"]["can_run"]:
                 raise UnfitMachine(seat.examined["doctor"]["verdict"])
         batch, scratch = pickle.dumps(tuple(tasks)), str(seat.facts.scratch)
-        answer = await self._done(seat, worker_side.run_batch, batch, scratch, limit_s, live=live)
+        answer = await self._done(
+            seat, worker_side.run_batch, batch, scratch, limit_s, live=live
+        )
         outcomes: list[Outcome] = pickle.loads(answer)  # noqa: S301 - from a worker that was checked
         return outcomes
 
     async def _done(
-        self, seat: Seat, function: Callable[..., T], *arguments: object, live: bool
+        self,
+        seat: Seat,
+        function: Callable[..., T],
+        *arguments: object,
+        live: bool,
     ) -> T:
         # One prefix for all keys: the scheduler remembers prefixes for ever.
         key = ("hosenet", self._session, next(self._numbers))
         needs = {worker_side.LIVE: 1} if live else None
         future = self._client.submit(
-            function, *arguments, key=key, pure=False, workers=[seat.address], resources=needs
+            function,
+            *arguments,
+            key=key,
+            pure=False,
+            workers=[seat.address],
+            resources=needs,
         )
         answer: asyncio.Future[T] = asyncio.ensure_future(future)
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answer.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
         try:
-            # Dask's own waiting must not be cut off: it would complain. Released, it ends.
+            # Dask's own waiting must not be cut off: it would complain.
+            # Released, it ends.
             return await asyncio.shield(answer)
         finally:
             future.release()
@@ -158,26 +189,39 @@ class WorkerLink:
     async def stop(self, seats: Iterable[Seat]) -> None:
         """Interrupt the programs that live tasks run there."""
         addresses = [seat.address for seat in seats]
-        await self._client.run(worker_side.stop, workers=addresses, on_error="ignore")
+        await self._client.run(
+            worker_side.stop, workers=addresses, on_error="ignore"
+        )
 
     # -- files
 
     async def _bring(self, seat: Seat, tasks: Sequence[Task]) -> None:
-        wanted = {ref.sha256: ref for task in tasks for ref in task.files.values()}
+        wanted = {
+            ref.sha256: ref for task in tasks for ref in task.files.values()
+        }
         for sha256 in wanted.keys() - seat.files:
             path = wanted[sha256].path
             content = Content(sha256, path.stat().st_size, path)
-            # Workers of a machine share its cache: the second one finds what the first was sent.
+            # Workers of a machine share its cache: the second one finds what
+            # the first was sent.
             async with self._sending[seat.facts.boot_id]:
-                for each in await self._run(seat, worker_side.missing, [content]):
+                for each in await self._run(
+                    seat, worker_side.missing, [content]
+                ):
                     await self._send(seat, each)
             seat.files.add(sha256)
 
     async def _send(self, seat: Seat, content: Content) -> None:
         sender = f"{self._session}-{next(self._numbers)}"
         for offset, part in parts(content):
-            await self._run(seat, worker_side.receive, content, sender, offset, part)
+            await self._run(
+                seat, worker_side.receive, content, sender, offset, part
+            )
 
-    async def _run(self, seat: Seat, function: Callable[..., Any], *arguments: object) -> Any:
-        found = await self._client.run(function, *arguments, workers=[seat.address])
+    async def _run(
+        self, seat: Seat, function: Callable[..., Any], *arguments: object
+    ) -> Any:
+        found = await self._client.run(
+            function, *arguments, workers=[seat.address]
+        )
         return found[seat.address]

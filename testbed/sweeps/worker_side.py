@@ -1,4 +1,5 @@
-"""Functions that a sweep runs on a Dask worker: its facts, its files, its tasks.
+"""Functions that a sweep runs on a Dask worker: its facts, its files, its
+tasks.
 
 Every function here is sent by its name; the worker's own code runs.
 """
@@ -24,15 +25,20 @@ from testbed.sweeps.content_store import Content, ContentStore, standard_store
 from testbed.sweeps.tasks import FileRef, Outcome, Task, attempt, unchanged
 
 LIVE = "testbed"
-"""The resource of workers that run live tasks: ``dask worker … --resources "testbed=1"``."""
+"""The resource of workers that run live tasks: ``dask worker … --resources
+"testbed=1"``.
+"""
 
-# A worker with several threads has one task all the same: two would share a processor's time.
+# A worker with several threads has one task all the same: two would share a
+# processor's time.
 _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """A worker as it describes itself; ``boot_id`` tells its machine from all others."""
+    """A worker as it describes itself; ``boot_id`` tells its machine from all
+    others.
+    """
 
     name: str
     host: str
@@ -49,7 +55,9 @@ async def facts(dask_worker: Any) -> WorkerFacts:
     return WorkerFacts(
         name=str(dask_worker.name),
         host=socket.gethostname(),
-        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
+        boot_id=Path("/proc/sys/kernel/random/boot_id")
+        .read_text("ascii")
+        .strip(),
         threads=dask_worker.state.nthreads,
         live=live,
         digest=await asyncio.to_thread(worker_digest, live=live),
@@ -59,7 +67,9 @@ async def facts(dask_worker: Any) -> WorkerFacts:
 
 @cache
 def worker_digest(*, live: bool) -> str:
-    """Digest of the code on which driver and worker must agree: what computes, and this package."""
+    """Digest of the code on which driver and worker must agree: what computes,
+    and this package.
+    """
     digest = hashlib.sha256(code_digest(live=live).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -67,7 +77,9 @@ def worker_digest(*, live: bool) -> str:
 
 
 def dask_setup(_worker: Any) -> None:
-    """Has a worker that the driver started leave Ctrl-C to the driver: which ends it in order."""
+    """Has a worker that the driver started leave Ctrl-C to the driver: which
+    ends it in order.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -81,10 +93,16 @@ def _store() -> ContentStore:
 
 async def missing(contents: Sequence[Content]) -> list[Content]:
     """Those of the contents that this machine does not have."""
-    return [one for one in contents if await asyncio.to_thread(_store().find, one) is None]
+    return [
+        one
+        for one in contents
+        if await asyncio.to_thread(_store().find, one) is None
+    ]
 
 
-async def receive(content: Content, sender: str, offset: int, part: bytes) -> None:
+async def receive(
+    content: Content, sender: str, offset: int, part: bytes
+) -> None:
     """Take one part of a content that is missing."""
     await asyncio.to_thread(_store().receive, content, sender, offset, part)
 
@@ -99,12 +117,16 @@ class WorkerContext:
     scratch: Path
 
     def path(self, ref: FileRef) -> Path:
-        """Path of the file with that content. Raises RunFailed where it has changed meanwhile."""
+        """Path of the file with that content. Raises RunFailed where it has
+        changed meanwhile.
+        """
         return unchanged(ref, _store()[ref.sha256], ref.path)
 
 
 def run_batch(batch: bytes, scratch: str, limit_s: float) -> bytes:
-    """Outcomes of pickled tasks, in order; the last ones are left undone if time is up."""
+    """Outcomes of pickled tasks, in order; the last ones are left undone if
+    time is up.
+    """
     tasks: tuple[Task, ...] = pickle.loads(batch)  # noqa: S301 - Dask runs what its client sends
     context = WorkerContext(Path(scratch))
     outcomes: list[Outcome] = []
@@ -119,14 +141,23 @@ def run_batch(batch: bytes, scratch: str, limit_s: float) -> bytes:
 
 @cache
 def examined() -> Mapping[str, Any]:
-    """The doctor's verdict on this machine, and the machine, for live tasks' provenance."""
+    """The doctor's verdict on this machine, and the machine, for live tasks'
+    provenance.
+    """
     from testbed.backends.emu.machine_checks import examine, verdict
-    from testbed.results.provenance import kernel, machine, tools
+    from testbed.record.provenance import kernel, machine, tools
 
     checks = examine()
     able, sentence = verdict(checks)
-    doctor = {"can_run": able, "verdict": sentence, "checks": [asdict(one) for one in checks]}
-    return {"doctor": doctor, "machine": {**machine(), "kernel": kernel(), "tools": tools()}}
+    doctor = {
+        "can_run": able,
+        "verdict": sentence,
+        "checks": [asdict(one) for one in checks],
+    }
+    return {
+        "doctor": doctor,
+        "machine": {**machine(), "kernel": kernel(), "tools": tools()},
+    }
 
 
 async def stop() -> None:

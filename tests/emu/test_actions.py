@@ -43,11 +43,16 @@ SWITCH = 4  # the only switch of four servers
 
 
 @pytest.fixture(scope="module")
-def emulation(make_prefix: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
+def emulation(
+    make_prefix: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Emulation]:
     assert callable(make_prefix)
     folder: Path = tmp_path_factory.mktemp("logs")
     with small_emulation(
-        tree([4], [1000 * MBIT], 1), make_prefix(), folder, namespaces_per_server=(2, 2, 2, 2)
+        tree([4], [1000 * MBIT], 1),
+        make_prefix(),
+        folder,
+        namespaces_per_server=(2, 2, 2, 2),
     ) as up:
         yield up
 
@@ -64,8 +69,12 @@ def whole(history: list[events.Event]) -> None:
     """
     end = ended(history)
     assert end.outcome == "finished", end.reason
-    assert end.detail["received_bytes_raw"] == end.detail["volume_bytes_raw"] > 0
-    assert end.detail["acknowledged_bytes_raw"] == end.detail["volume_bytes_raw"]
+    assert (
+        end.detail["received_bytes_raw"] == end.detail["volume_bytes_raw"] > 0
+    )
+    assert (
+        end.detail["acknowledged_bytes_raw"] == end.detail["volume_bytes_raw"]
+    )
 
 
 def measured(history: list[events.Event]) -> float:
@@ -86,7 +95,10 @@ def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(
     scripted = ScriptedPolicy(
         {
             "long": lambda _: [Start("long", place, 500 * MBIT)],
-            "urgent": lambda _: [Preempt("long", "urgent"), Start("urgent", place, 500 * MBIT)],
+            "urgent": lambda _: [
+                Preempt("long", "urgent"),
+                Start("urgent", place, 500 * MBIT),
+            ],
         },
         ends={"urgent": lambda _: [Resume("long")]},
     )
@@ -98,8 +110,12 @@ def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(
     assert "restarts" not in ended(histories["long"]).detail
     assert ended(histories["long"]).detail["exit_codes"] == [0, 0]
     # Four seconds on nodes; the time off them, two seconds at least, does not count.
-    off_s = at(histories["long"], events.JobResumed) - at(histories["long"], events.JobPreempted)
-    whole_s = ended(histories["long"]).t - at(histories["long"], events.JobReserved)
+    off_s = at(histories["long"], events.JobResumed) - at(
+        histories["long"], events.JobPreempted
+    )
+    whole_s = ended(histories["long"]).t - at(
+        histories["long"], events.JobReserved
+    )
     assert off_s > 1.9
     assert 3.9 < measured(histories["long"]) < whole_s - off_s / 2
 
@@ -141,15 +157,24 @@ def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(
 ) -> None:
     to = on(SWITCH, (2, 1), (3, 1))
     scripted = ScriptedPolicy(
-        {"job": lambda _: [Start("job", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]},
+        {
+            "job": lambda _: [
+                Start("job", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)
+            ]
+        },
         {1.0: lambda _: [Migrate("job", to, "to make room", cost_s=1.0)]},
     )
     histories = play(emulation, [pair("job", 3.0)], scripted)
     whole(histories["job"])
     # On nodes all the time, the cost of moving included; 0.2 s for what was on its way then.
-    lasted_s = ended(histories["job"]).t - at(histories["job"], events.JobReserved)
+    lasted_s = ended(histories["job"]).t - at(
+        histories["job"], events.JobReserved
+    )
     assert 3.9 < measured(histories["job"]) < lasted_s + 0.2
-    assert [name[-2:] for name in ended(histories["job"]).detail["vms"]] == ["v0", "v0"]
+    assert [name[-2:] for name in ended(histories["job"]).detail["vms"]] == [
+        "v0",
+        "v0",
+    ]
     assert ended(histories["job"]).detail["vms"] == [
         f"{emulation.plan.prefix}-s{k}v0" for k in (2, 3)
     ]
@@ -157,26 +182,38 @@ def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(
 
 def test_a_job_is_rescaled_in_place(emulation: Emulation) -> None:
     scripted = ScriptedPolicy(
-        {"job": lambda _: [Start("job", on(SWITCH, (0, 1), (1, 1)), 250 * MBIT)]},
+        {
+            "job": lambda _: [
+                Start("job", on(SWITCH, (0, 1), (1, 1)), 250 * MBIT)
+            ]
+        },
         {1.0: lambda _: [Rescale("job", 500 * MBIT)]},
     )
     histories = play(emulation, [pair("job", 3.0)], scripted)
     whole(histories["job"])
     # Half as fast until it was rescaled, then as fast as it may be: not in the time that either
     # rate would have taken all along.
-    slow_s = at(histories["job"], events.JobRescaled) - at(histories["job"], events.JobStarted)
+    slow_s = at(histories["job"], events.JobRescaled) - at(
+        histories["job"], events.JobStarted
+    )
     fast_s = measured(histories["job"]) - slow_s
     assert measured(histories["job"]) > 3.45
     assert 0.98 * (3.0 - slow_s / 2) < fast_s < 0.9 * 2 * (3.0 - slow_s / 2)
 
 
-def test_an_advance_start_keeps_its_time_and_the_deadline_kills(emulation: Emulation) -> None:
+def test_an_advance_start_keeps_its_time_and_the_deadline_kills(
+    emulation: Emulation,
+) -> None:
     place, beside = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
     asked: list[float] = []
 
     def book(view: View) -> list[Action]:
         asked.append(view.now_s)
-        return [Reserve("later", place, 500 * MBIT, view.now_s + 1.0, view.now_s + 3.0)]
+        return [
+            Reserve(
+                "later", place, 500 * MBIT, view.now_s + 1.0, view.now_s + 3.0
+            )
+        ]
 
     scripted = ScriptedPolicy(
         {"later": book, "one": lambda _: [], "two": lambda _: []},
@@ -188,14 +225,23 @@ def test_an_advance_start_keeps_its_time_and_the_deadline_kills(emulation: Emula
         since="later",
     )
     histories = play(
-        emulation, [pair("later", 60.0), pair("one", 60.0), pair("two", 60.0)], scripted
+        emulation,
+        [pair("later", 60.0), pair("one", 60.0), pair("two", 60.0)],
+        scripted,
     )
     end = ended(histories["later"])
-    assert (end.outcome, end.reason) == ("killed", "its reservation ended before it did")
+    assert (end.outcome, end.reason) == (
+        "killed",
+        "its reservation ended before it did",
+    )
     assert ended(histories["one"]).reason == "its owner changed her mind"
     # Each in its turn: it starts 1 s after it was asked for, before what is done at 1.5 s; it ends
     # at 3 s, before what is done at 3.5 s.
-    assert asked[0] + 1.0 <= at(histories["later"], events.JobStarted) <= ended(histories["one"]).t
+    assert (
+        asked[0] + 1.0
+        <= at(histories["later"], events.JobStarted)
+        <= ended(histories["one"]).t
+    )
     assert asked[0] + 3.0 <= end.t <= ended(histories["two"]).t
 
 
@@ -213,7 +259,9 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
 
     def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
-            used.append((cpu_s(emulation.cgroup, 0, 0), cpu_s(emulation.cgroup, 0, 1)))
+            used.append(
+                (cpu_s(emulation.cgroup, 0, 0), cpu_s(emulation.cgroup, 0, 1))
+            )
             return list(actions)
 
         return do
@@ -254,7 +302,9 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     assert after[1] > 2 * after[0]
 
 
-def test_a_job_in_the_background_of_another_is_done_when_that_one_is(emulation: Emulation) -> None:
+def test_a_job_in_the_background_of_another_is_done_when_that_one_is(
+    emulation: Emulation,
+) -> None:
     place = on(SWITCH, (0, 1))
     emulation.cgroup.set_quota(0, 0.5)
     scripted = ScriptedPolicy(
@@ -268,7 +318,11 @@ def test_a_job_in_the_background_of_another_is_done_when_that_one_is(emulation: 
         JobRequest("behind", 0.0, 1, 0, 1.0, demand=Compute()),
     ]
     histories = play(emulation, jobs, scripted, Scale(rate=0.02, cpu=0.5))
-    assert ended(histories["ahead"]).outcome == ended(histories["behind"]).outcome == "finished"
+    assert (
+        ended(histories["ahead"]).outcome
+        == ended(histories["behind"]).outcome
+        == "finished"
+    )
     # One second of work: nearly all of it is left then. All its time on its node is its time.
     assert later_by(histories["ahead"], histories["behind"]) > 0.8
 
@@ -297,13 +351,20 @@ sys.exit(heard != list(range(len(peers))))
 
 def command(name: str, script: str, n_vms: int = 3) -> JobRequest:
     return JobRequest(
-        name, 0.0, n_vms, 500 * MBIT, 2.0, demand=Command(words=("/usr/bin/python3", "-c", script))
+        name,
+        0.0,
+        n_vms,
+        500 * MBIT,
+        2.0,
+        demand=Command(words=("/usr/bin/python3", "-c", script)),
     )
 
 
 def test_an_application_finds_its_peers_by_rank(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
-    scripted = ScriptedPolicy({"mpi": lambda _: [Start("mpi", place, 500 * MBIT)]})
+    scripted = ScriptedPolicy(
+        {"mpi": lambda _: [Start("mpi", place, 500 * MBIT)]}
+    )
     histories = play(emulation, [command("mpi", RANKS)], scripted)
     end = ended(histories["mpi"])
     assert end.outcome == "finished", end.reason
@@ -312,18 +373,25 @@ def test_an_application_finds_its_peers_by_rank(emulation: Emulation) -> None:
     assert "heard [0, 1, 2]" in log.read_text()
 
 
-def test_an_application_that_fails_ends_its_job_with_its_output(emulation: Emulation) -> None:
+def test_an_application_that_fails_ends_its_job_with_its_output(
+    emulation: Emulation,
+) -> None:
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
     script = (
         "import os, sys, time\n"
         "if os.environ['HOSENET_RANK'] == '1': sys.exit('no such file: input.csv')\n"
         "time.sleep(60)"
     )
-    scripted = ScriptedPolicy({"app": lambda _: [Start("app", place, 500 * MBIT)]})
+    scripted = ScriptedPolicy(
+        {"app": lambda _: [Start("app", place, 500 * MBIT)]}
+    )
     histories = play(emulation, [command("app", script)], scripted)
     end = ended(histories["app"])
     assert end.outcome == "killed"
-    assert end.reason == "VM 1: python3 ended with exit code 1: no such file: input.csv"
+    assert (
+        end.reason
+        == "VM 1: python3 ended with exit code 1: no such file: input.csv"
+    )
 
 
 def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
@@ -348,6 +416,10 @@ def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
     mark = emulation.cgroup.paths[0].name
     assert not list(Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*"))
     again = ScriptedPolicy(
-        {"next": lambda _: [Start("next", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]}
+        {
+            "next": lambda _: [
+                Start("next", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)
+            ]
+        }
     )
     whole(play(emulation, [pair("next", 0.5)], again)["next"])

@@ -51,7 +51,9 @@ def datacentre() -> DataCentre:
 
 
 def built(builder: Any, plan: NetworkPlan, given: CleanupJournal) -> Network:
-    return network_kind(builder, plan, lambda _: None)(plan, given, CONTROLLER_PORT)
+    return network_kind(builder, plan, lambda _: None)(
+        plan, given, CONTROLLER_PORT
+    )
 
 
 # ----------------------------------------------------------------------------- the same network
@@ -61,16 +63,39 @@ def picture(network: Network) -> dict[str, Any]:
     """Everything that other programs see of a network, but for numbers that are given anew."""
     plan = network.plan
     bridges = {b.name for b in plan.bridges}
-    columns = ["name", "fail_mode", "datapath_id", "datapath_type", "protocols", "external_ids"]
+    columns = [
+        "name",
+        "fail_mode",
+        "datapath_id",
+        "datapath_type",
+        "protocols",
+        "external_ids",
+    ]
     found: dict[str, Any] = {
-        str(name): rest for name, *rest in MACHINE.rows("Bridge", columns) if str(name) in bridges
+        str(name): rest
+        for name, *rest in MACHINE.rows("Bridge", columns)
+        if str(name) in bridges
     }
-    targets = {name: command("ovs-vsctl", "get-controller", name) for name in bridges}
+    targets = {
+        name: command("ovs-vsctl", "get-controller", name) for name in bridges
+    }
     ports = {port.name: port.bridge for port in plan.ports}
-    owners = {port: command("ovs-vsctl", "port-to-br", port).strip() for port in ports}
-    kept = command("ovs-vsctl", "--columns=type", "--bare", "list", "QoS").split()
-    queued = {str(n): bool(q[1:]) for n, q in MACHINE.rows("Port", ["name", "qos"]) if n in ports}
-    numbers = {str(n): k for n, k in MACHINE.rows("Interface", ["name", "ofport"]) if n in ports}
+    owners = {
+        port: command("ovs-vsctl", "port-to-br", port).strip() for port in ports
+    }
+    kept = command(
+        "ovs-vsctl", "--columns=type", "--bare", "list", "QoS"
+    ).split()
+    queued = {
+        str(n): bool(q[1:])
+        for n, q in MACHINE.rows("Port", ["name", "qos"])
+        if n in ports
+    }
+    numbers = {
+        str(n): k
+        for n, k in MACHINE.rows("Interface", ["name", "ofport"])
+        if n in ports
+    }
     return {
         "bridges": {name: row[:-1] for name, row in found.items()},
         "tags": {name: dict(row[-1][1]) for name, row in found.items()},
@@ -79,7 +104,12 @@ def picture(network: Network) -> dict[str, Any]:
         "numbers": numbers,
         "left alone by the switch": (queued, set(kept)),
         "devices": {
-            row["ifname"]: (row["mtu"], row["group"], row["operstate"], row["txqlen"])
+            row["ifname"]: (
+                row["mtu"],
+                row["group"],
+                row["operstate"],
+                row["txqlen"],
+            )
             for row in asked("ip", "-json", "link", "show")
             if row["ifname"] in ports
         },
@@ -91,14 +121,24 @@ def picture(network: Network) -> dict[str, Any]:
 
 def limits_of(port: str) -> str:
     """A device's classes, but for the handles that the kernel gives their queues."""
-    return re.sub(r"leaf \w+:", "leaf", command("tc", "class", "show", "dev", port))
+    return re.sub(
+        r"leaf \w+:", "leaf", command("tc", "class", "show", "dev", port)
+    )
 
 
 def inside(netns: str) -> list[Any]:
     rows = asked("ip", "-json", "-netns", netns, "link", "show")
-    shown = [(r["ifname"], r["mtu"], r["address"], r["operstate"]) for r in rows]
-    settled = "net.ipv4.tcp_congestion_control", "net.ipv6.conf.all.disable_ipv6"
-    values = [command("ip", "netns", "exec", netns, "sysctl", "-n", key) for key in settled]
+    shown = [
+        (r["ifname"], r["mtu"], r["address"], r["operstate"]) for r in rows
+    ]
+    settled = (
+        "net.ipv4.tcp_congestion_control",
+        "net.ipv6.conf.all.disable_ipv6",
+    )
+    values = [
+        command("ip", "netns", "exec", netns, "sysctl", "-n", key)
+        for key in settled
+    ]
     return [shown, values]
 
 
@@ -132,7 +172,9 @@ def object_with_a_tenant(network: Network, datacentre: DataCentre) -> None:
     # Slots and bridges are the plan's own values, by which the testbed names devices.
     assert [host.slot for host in net.hosts] == list(plan.slots)
     assert all(a.slot is b for a, b in zip(net.hosts, plan.slots, strict=True))
-    assert all(a.bridge is b for a, b in zip(net.switches, plan.bridges, strict=True))
+    assert all(
+        a.bridge is b for a, b in zip(net.switches, plan.bridges, strict=True)
+    )
     for vm in tenant.vms:
         host = net[vm.slot.netns]
         named = (NETNS_DIR / vm.slot.netns).stat()
@@ -140,7 +182,9 @@ def object_with_a_tenant(network: Network, datacentre: DataCentre) -> None:
         assert host.IP() == str(vm.ip)
         assert "ceil 20Mbit" in host.cmd("tc class show dev eth0")
         switch = net[vm.slot.port.bridge]
-        assert "ceil 20Mbit" in switch.cmd(f"tc class show dev {vm.slot.port.name}")
+        assert "ceil 20Mbit" in switch.cmd(
+            f"tc class show dev {vm.slot.port.name}"
+        )
     assert net.pingAll() == 0
     net.start()  # it is up: nothing is made again
     assert net.ping() == 0
@@ -173,11 +217,18 @@ def played(testbed: Testbed, builder: str, out: Path) -> dict[str, Any]:
     assert audited.returncode == 0, audited.stdout
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     with (folder / "jobs.csv").open(encoding="utf-8") as file:
-        ratios = {row["job_id"]: float(row["ratio"]) for row in csv.DictReader(file)}
+        ratios = {
+            row["job_id"]: float(row["ratio"]) for row in csv.DictReader(file)
+        }
     provenance = json.loads((folder / "provenance.json").read_text("utf-8"))
     assert provenance["live"]["builder"] == builder
-    events = [json.loads(each) for each in (folder / "events.jsonl").read_text().splitlines()]
-    places = {e["job_id"]: e["vms_on"] for e in events if e["event"] == "job_reserved"}
+    events = [
+        json.loads(each)
+        for each in (folder / "events.jsonl").read_text().splitlines()
+    ]
+    places = {
+        e["job_id"]: e["vms_on"] for e in events if e["event"] == "job_reserved"
+    }
     assert journals(testbed.state) == []
     return {
         "ratios": ratios,
@@ -187,13 +238,22 @@ def played(testbed: Testbed, builder: str, out: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
-def test_one_job_set_has_the_same_ratios_on_both_builders(prefix: str, tmp_path: Path) -> None:
+def test_one_job_set_has_the_same_ratios_on_both_builders(
+    prefix: str, tmp_path: Path
+) -> None:
     """Bytes over a fat-tree: measured over estimated time within 1 %, job by job."""
     testbed = Testbed(prefix, tmp_path)
     testbed.file.write_text(JOBS, encoding="utf-8")
-    for attempt in ("once", "again"):  # only a machine that was disturbed is asked again
-        runs = {each: played(testbed, each, tmp_path / attempt / each) for each in BUILDERS}
+    for attempt in (
+        "once",
+        "again",
+    ):  # only a machine that was disturbed is asked again
+        runs = {
+            each: played(testbed, each, tmp_path / attempt / each)
+            for each in BUILDERS
+        }
         if all(run["fidelity"]["verdict"] == "ok" for run in runs.values()):
             break
     plain, batched = runs["plain"], runs["batched"]
@@ -217,10 +277,12 @@ def test_a_network_in_parts_is_refused(prefix: str, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- cleaning
 
 
-@pytest.fixture
-def strikes() -> Iterator[float]:
+@pytest.fixture(params=[1, pytest.param(3, marks=pytest.mark.long)])
+def strikes(request: pytest.FixtureRequest) -> Iterator[float]:
     """Moments in the network's coming up, which takes Mininet a second or so."""
     stream = random.Random(time.time_ns())
+    if request.param == 1:
+        return iter([1.6 * stream.random()])
     return iter([0.1, *sorted(1.6 * stream.random() for _ in range(2))])
 
 
@@ -236,8 +298,12 @@ def test_killed_at_any_moment_what_mininet_made_is_removed_and_nothing_else(
         run = Run(prefix, tmp_path, MOST_WEIGHT, "plain")
         run.end(signal.SIGKILL, after_s)
         removed = clean()
-        left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
-        assert left == [], f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
+        left = [
+            trace for trace in traces(prefix, run.tag) if trace not in foreign
+        ]
+        assert left == [], (
+            f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
+        )
         gone(*shells_of_mininet())
         assert journals() == []
         assert settings() == before
@@ -253,12 +319,15 @@ def test_interrupted_mininets_network_goes_by_itself(
     for after_s in strikes:
         run = Run(prefix, tmp_path, MOST_WEIGHT, "plain")
         run.end(signal.SIGINT, after_s)
-        assert run.process.returncode == 130, f"after {after_s:.3f} s: {run.output}"
+        assert run.process.returncode == 130, (
+            f"after {after_s:.3f} s: {run.output}"
+        )
         assert traces(prefix, run.tag) == []
         gone(*shells_of_mininet())
         assert journals() == []
 
 
+@pytest.mark.short("attach")
 @pytest.mark.parametrize("argument", ["mininet:h2", "attach", "mininet:{}-c0"])
 def test_interrupted_as_a_process_starts_mininets_network_goes(
     datacentre: DataCentre,
@@ -282,6 +351,9 @@ def test_interrupted_as_a_process_starts_mininets_network_goes(
 def shells_of_mininet() -> list[int]:
     """Every shell of a Mininet node on this machine; the live network is one test's at a time."""
     found = subprocess.run(
-        ["pgrep", "-f", "^bash .*mininet:"], capture_output=True, text=True, check=False
+        ["pgrep", "-f", "^bash .*mininet:"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return [int(pid) for pid in found.stdout.split()]

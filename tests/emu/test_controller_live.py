@@ -25,7 +25,7 @@ import pytest
 from controller.api_client import SwitchesRefused
 from controller.flow_rules import COOKIE_TAG, desired_flows, tenant_flows
 from controller.process import ControllerProcess, start_controller
-from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
+from controller.values import AttachedVm, DesiredState, Switch, Tenant, TreeEdge
 from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of
 from tests.support.fake_switch import Packet, tagged, text_of_dumped_flow
 from tests.support.watching_client import WatchingClient
@@ -82,9 +82,13 @@ class Agent:
         """Wait for a frame."""
         assert self.process.stdout is not None
         while number not in self.heard:
-            ready, _, _ = select.select([self.process.stdout], [], [], ARRIVAL_TIMEOUT_S)
+            ready, _, _ = select.select(
+                [self.process.stdout], [], [], ARRIVAL_TIMEOUT_S
+            )
             assert ready, f"frame {number} has not come"
-            *lines, self.output = (self.output + os.read(ready[0].fileno(), 65536)).split(b"\n")
+            *lines, self.output = (
+                self.output + os.read(ready[0].fileno(), 65536)
+            ).split(b"\n")
             self.heard += [int(line) for line in lines]
 
 
@@ -97,14 +101,21 @@ def frame_of(packet: Packet, number: int) -> bytes:
         *(socket.inet_aton(packet.ip_src), socket.inet_aton(packet.ip_dst)),
     )
     body += struct.pack("!HHHH", 9, 9, 8 + len(payload), 0) + payload
-    tag = b"" if packet.vlan is None else struct.pack("!HH", 0x8100, packet.vlan)
+    tag = (
+        b"" if packet.vlan is None else struct.pack("!HH", 0x8100, packet.vlan)
+    )
     macs = bytes.fromhex("020000000000" + packet.eth_src.replace(":", ""))
     return macs + tag + struct.pack("!H", packet.eth_type) + body
 
 
 def run(*command: str) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
     return done.stdout
@@ -134,10 +145,15 @@ class Fabric:
     def datacentre(self) -> FakeDataCentre:
         server_ports = (1, 2, UPLINK)
         switches = [
-            *(Switch(dpid, self.bridge(dpid), "server", server_ports) for dpid in SERVERS),
+            *(
+                Switch(dpid, self.bridge(dpid), "server", server_ports)
+                for dpid in SERVERS
+            ),
             Switch(RACK, self.bridge(RACK), "rack", SERVERS),
         ]
-        links = tuple(TreeEdge(server, UPLINK, RACK, server) for server in SERVERS)
+        links = tuple(
+            TreeEdge(server, UPLINK, RACK, server) for server in SERVERS
+        )
         slots = tuple((server, port) for server in SERVERS for port in (1, 2))
         return FakeDataCentre(tuple(switches), links, slots)
 
@@ -151,8 +167,21 @@ class Fabric:
         for switch in self.datacentre.switches:
             self.add_bridge(switch)
         for link in self.datacentre.links:
-            lower, upper = f"{self.prefix}-u{link.child_dpid}", f"{self.prefix}-d{link.child_dpid}"
-            run("ip", "link", "add", lower, "type", "veth", "peer", "name", upper)
+            lower, upper = (
+                f"{self.prefix}-u{link.child_dpid}",
+                f"{self.prefix}-d{link.child_dpid}",
+            )
+            run(
+                "ip",
+                "link",
+                "add",
+                lower,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                upper,
+            )
             self.stack.callback(run, "ip", "link", "delete", lower)
             self.add_port(link.child_dpid, link.child_port, lower)
             self.add_port(link.parent_dpid, link.parent_port, upper)
@@ -162,7 +191,11 @@ class Fabric:
     def add_bridge(self, switch: Switch) -> None:
         vsctl(
             *("add-br", switch.name, "--", "set", "bridge", switch.name),
-            *(f"datapath_type={datapath_type()}", "fail_mode=secure", "protocols=OpenFlow13"),
+            *(
+                f"datapath_type={datapath_type()}",
+                "fail_mode=secure",
+                "protocols=OpenFlow13",
+            ),
             f"other_config:datapath-id={switch.dpid:016x}",
         )
         self.stack.callback(vsctl, "del-br", switch.name)
@@ -175,12 +208,23 @@ class Fabric:
         )
 
     def add_slot(self, slot: Slot) -> None:
-        namespace, device = self.namespace(slot), f"{self.prefix}-v{slot[0]}{slot[1]}"
+        namespace, device = (
+            self.namespace(slot),
+            f"{self.prefix}-v{slot[0]}{slot[1]}",
+        )
         run("ip", "netns", "add", namespace)
         self.stack.callback(run, "ip", "netns", "delete", namespace)
         run(
             *("ip", "link", "add", device, "type", "veth"),
-            *("peer", "name", "eth0", "address", mac_of(slot), "netns", namespace),
+            *(
+                "peer",
+                "name",
+                "eth0",
+                "address",
+                mac_of(slot),
+                "netns",
+                namespace,
+            ),
         )
         self.inside(slot, "ip", "link", "set", "eth0", "up")
         # The userspace datapath does not fill in the checksums that a veth leaves open.
@@ -193,14 +237,24 @@ class Fabric:
     def agent(self, slot: Slot) -> Agent:
         """The agent of a slot; started at first use."""
         if slot not in self.agents:
-            self.agents[slot] = Agent(self.start_inside(slot, AGENT, MARK.decode()))
+            self.agents[slot] = Agent(
+                self.start_inside(slot, AGENT, MARK.decode())
+            )
         return self.agents[slot]
 
     def start_inside(self, slot: Slot, *program: str) -> subprocess.Popen[str]:
         """Start a Python program in a namespace; it has said that it is ready."""
         process = self.stack.enter_context(
             subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace(slot), sys.executable, "-c", *program],
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.namespace(slot),
+                    sys.executable,
+                    "-c",
+                    *program,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -216,11 +270,20 @@ class Fabric:
         """Give the namespaces a tenant's addresses, and its VMs each other's."""
         for vm in tenant.vms:
             slot = (vm.dpid, vm.port)
-            self.inside(slot, "ip", "address", "add", f"{vm.ip}/22", "dev", "eth0")
+            self.inside(
+                slot, "ip", "address", "add", f"{vm.ip}/22", "dev", "eth0"
+            )
             for other in tenant.vms:
                 self.inside(
                     slot,
-                    *("ip", "neighbour", "replace", other.ip, "lladdr", other.mac),
+                    *(
+                        "ip",
+                        "neighbour",
+                        "replace",
+                        other.ip,
+                        "lladdr",
+                        other.mac,
+                    ),
                     *("nud", "permanent", "dev", "eth0"),
                 )
 
@@ -233,7 +296,9 @@ class Fabric:
 
     def dumped(self, dpid: int) -> list[str]:
         lines = ofctl("dump-flows", self.bridge(dpid)).splitlines()
-        return sorted(text_of_dumped_flow(line) for line in lines if "cookie=" in line)
+        return sorted(
+            text_of_dumped_flow(line) for line in lines if "cookie=" in line
+        )
 
     def assert_flows(self, state: DesiredState) -> None:
         for dpid, flows in desired_flows(state).items():
@@ -282,8 +347,18 @@ def wait_disconnected(client: WatchingClient, dpid: int) -> None:
         time.sleep(0.01)
 
 
-def started(fabric: Fabric, library: str, *more: str) -> tuple[ControllerProcess, WatchingClient]:
-    options = ("--openflow-port", "0", "--api-port", "0", "--library", library, *more)
+def started(
+    fabric: Fabric, library: str, *more: str
+) -> tuple[ControllerProcess, WatchingClient]:
+    options = (
+        "--openflow-port",
+        "0",
+        "--api-port",
+        "0",
+        "--library",
+        library,
+        *more,
+    )
     with tempfile.TemporaryFile() as log:
         process = fabric.stack.enter_context(start_controller(log, *options))
     return process, fabric.stack.enter_context(WatchingClient.of(process))
@@ -324,7 +399,9 @@ def lies(state: DesiredState) -> list[Case]:
 
 
 def deliveries(
-    fabric: Fabric, cases: list[Case], honest: list[tuple[TenantVm, TenantVm]]
+    fabric: Fabric,
+    cases: list[Case],
+    honest: list[tuple[AttachedVm, AttachedVm]],
 ) -> dict[Slot, list[int]]:
     """Send all cases; who heard which. `honest` pairs can talk, and close the experiment.
 
@@ -340,7 +417,9 @@ def deliveries(
         fabric.agent((target.dpid, target.port)).hear_until(closing)
     heard = {}
     for slot, agent in sorted(fabric.agents.items()):
-        heard[slot] = sorted(number for number in agent.heard if number < len(cases))
+        heard[slot] = sorted(
+            number for number in agent.heard if number < len(cases)
+        )
         agent.heard.clear()
     return heard
 
@@ -350,7 +429,9 @@ def expected_deliveries(
 ) -> dict[Slot, list[int]]:
     """Deliveries of the same packets in the fake network."""
     network = fabric.datacentre.network(state)
-    heard: dict[Slot, list[int]] = {slot: [] for slot in sorted(fabric.datacentre.slots)}
+    heard: dict[Slot, list[int]] = {
+        slot: [] for slot in sorted(fabric.datacentre.slots)
+    }
     for number, case in enumerate(cases):
         for delivery in network.send(case.packet, *case.slot):
             heard[delivery.dpid, delivery.port].append(number)
@@ -371,16 +452,35 @@ def test_rules_and_traffic(fabric: Fabric, library: str) -> None:
     for slot in fabric.datacentre.slots:
         fabric.agent(slot)
     cases = lies(state)
-    pairs = [(a, b) for t in state.tenants for a in t.vms for b in t.vms if a is not b]
+    pairs = [
+        (a, b)
+        for t in state.tenants
+        for a in t.vms
+        for b in t.vms
+        if a is not b
+    ]
     heard = deliveries(fabric, cases, pairs)
     assert heard == expected_deliveries(fabric, state, cases)
-    assert [len(numbers) for _, numbers in sorted(heard.items())] == [4, 4, 4, 4]
+    assert [len(numbers) for _, numbers in sorted(heard.items())] == [
+        4,
+        4,
+        4,
+        4,
+    ]
 
     client.remove_tenant(3)
     state = state.without_tenant(3)
     fabric.assert_flows(state)
-    pairs = [(a, b) for t in state.tenants for a in t.vms for b in t.vms if a is not b]
-    assert deliveries(fabric, cases, pairs) == expected_deliveries(fabric, state, cases)
+    pairs = [
+        (a, b)
+        for t in state.tenants
+        for a in t.vms
+        for b in t.vms
+        if a is not b
+    ]
+    assert deliveries(fabric, cases, pairs) == expected_deliveries(
+        fabric, state, cases
+    )
 
 
 # Sends a numbered datagram every 10 ms until its input ends, then says how many.
@@ -431,12 +531,19 @@ class Stream:
         return int(sent), int(count), in_order == "True"
 
 
-def stream(fabric: Fabric, source: TenantVm, target: TenantVm) -> Stream:
-    receiver = fabric.start_inside((target.dpid, target.port), RECEIVER, target.ip)
-    return Stream(fabric.start_inside((source.dpid, source.port), SENDER, target.ip), receiver)
+def stream(fabric: Fabric, source: AttachedVm, target: AttachedVm) -> Stream:
+    receiver = fabric.start_inside(
+        (target.dpid, target.port), RECEIVER, target.ip
+    )
+    return Stream(
+        fabric.start_inside((source.dpid, source.port), SENDER, target.ip),
+        receiver,
+    )
 
 
-def assert_heard(fabric: Fabric, source: TenantVm, target: TenantVm) -> None:
+def assert_heard(
+    fabric: Fabric, source: AttachedVm, target: AttachedVm
+) -> None:
     listener = fabric.agent((target.dpid, target.port))
     packet = Packet(source.mac, source.ip, target.ip)
     fabric.agent((source.dpid, source.port)).send(frame_of(packet, 0))
@@ -459,8 +566,14 @@ def test_traffic_does_not_notice_a_restart_of_the_controller(
     # While it is away somebody tampers: a rule of a tenant goes, one in our name comes.
     victim = fabric.bridge(RACK)
     ofctl("del-flows", victim, "table=1,ip,nw_src=10.0.16.0/22")
-    ofctl("add-flow", victim, f"cookie={COOKIE_TAG | 77:#x},table=0,priority=9,arp,actions=normal")
-    assert fabric.dumped(RACK) != sorted(f.text() for f in desired_flows(state)[RACK])
+    ofctl(
+        "add-flow",
+        victim,
+        f"cookie={COOKIE_TAG | 77:#x},table=0,priority=9,arp,actions=normal",
+    )
+    assert fabric.dumped(RACK) != sorted(
+        f.text() for f in desired_flows(state)[RACK]
+    )
 
     _, client = started(fabric, library, *kept, "--openflow-port", port)
     client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
@@ -483,7 +596,11 @@ def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
 
     def tamper() -> None:
         ofctl("del-flows", victim, "table=0,ip,in_port=1")
-        ofctl("add-flow", victim, f"cookie={COOKIE_TAG | 3:#x},table=1,priority=5,udp,actions=2")
+        ofctl(
+            "add-flow",
+            victim,
+            f"cookie={COOKIE_TAG | 3:#x},table=1,priority=5,udp,actions=2",
+        )
 
     tamper()
     vsctl("del-controller", victim)
@@ -498,7 +615,11 @@ def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
     (repaired,) = client.reconcile()
     # The rule in our name has a shape that we never use: its tenant's rules are all put in anew.
     tenants_rules = tenant_flows(state.tenants[0])[source.dpid]
-    assert (repaired.name, repaired.added, repaired.removed) == (victim, len(tenants_rules), 1)
+    assert (repaired.name, repaired.added, repaired.removed) == (
+        victim,
+        len(tenants_rules),
+        1,
+    )
     ofctl("del-flows", victim, "cookie=0x5/-1")
     fabric.assert_flows(state)
     assert client.reconcile() == []
@@ -526,18 +647,24 @@ def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(
     )
     with pytest.raises(SwitchesRefused) as caught:
         client.add_tenant(tenants(fabric)[1])
-    assert caught.value.refused == ((fabric.bridge(RACK), "OpenFlow error type 5, code 1"),)
+    assert caught.value.refused == (
+        (fabric.bridge(RACK), "OpenFlow error type 5, code 1"),
+    )
     fabric.assert_flows(state)
     vsctl("clear", "bridge", fabric.bridge(RACK), "flow_tables")
     client.add_tenant(tenants(fabric)[1])
     fabric.assert_flows(state.with_tenant(tenants(fabric)[1]))
 
 
-def test_a_bridge_that_is_made_anew_gets_its_rules(fabric: Fabric, library: str) -> None:
+def test_a_bridge_that_is_made_anew_gets_its_rules(
+    fabric: Fabric, library: str
+) -> None:
     process, client = started(fabric, library)
     fabric.connect(process.openflow_port)
     state = bring_up(fabric, client)
-    rack = next(switch for switch in fabric.datacentre.switches if switch.dpid == RACK)
+    rack = next(
+        switch for switch in fabric.datacentre.switches if switch.dpid == RACK
+    )
     vsctl("del-br", rack.name)
     wait_disconnected(client, RACK)
     with ExitStack() as aside:
@@ -545,7 +672,9 @@ def test_a_bridge_that_is_made_anew_gets_its_rules(fabric: Fabric, library: str)
         Fabric(fabric.prefix, aside).add_bridge(rack)
         aside.pop_all()
     for link in fabric.datacentre.links:
-        fabric.add_port(RACK, link.parent_port, f"{fabric.prefix}-d{link.child_dpid}")
+        fabric.add_port(
+            RACK, link.parent_port, f"{fabric.prefix}-d{link.child_dpid}"
+        )
     fabric.connect(process.openflow_port)
     client.wait_connected([RACK], timeout_s=CONNECT_TIMEOUT_S)
     fabric.assert_flows(state)

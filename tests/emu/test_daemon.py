@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.open_vswitch import MACHINE, SEND_BUFFER_BYTES, datapath_type
+from testbed.backends.emu.open_vswitch import (
+    MACHINE,
+    SEND_BUFFER_BYTES,
+    datapath_type,
+)
 from tests.support import own_switch
 
 ROOT = Path(__file__).parents[2]
@@ -21,18 +25,24 @@ from testbed.backends.emu.open_vswitch import start
 subprocess.run(["mount", "-t", "tmpfs", "own", "/run/openvswitch"], check=True)
 start()
 """
-SETTINGS = ("/proc/sys/net/core/wmem_default", "/proc/sys/net/core/rmem_default")
+SETTINGS = (
+    "/proc/sys/net/core/wmem_default",
+    "/proc/sys/net/core/rmem_default",
+)
 
 
 @pytest.mark.needs("userspace-datapath")
 @pytest.mark.skipif(
-    Path("/run/systemd/system").exists(), reason="systemd starts Open vSwitch on this machine"
+    Path("/run/systemd/system").exists(),
+    reason="systemd starts Open vSwitch on this machine",
 )
 def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
     machines_own = MACHINE.pid
     if machines_own and (bridges := MACHINE.rows("Bridge", ["name"])):
         # The userspace datapath's device has one name: no switch beside one that has bridges.
-        pytest.skip(f"the machine's switch has bridges that no test made: {bridges}")
+        pytest.skip(
+            f"the machine's switch has bridges that no test made: {bridges}"
+        )
     before = [Path(name).read_text() for name in SETTINGS]
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private",
@@ -64,7 +74,15 @@ def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
 @pytest.mark.needs("userspace-datapath")
 def test_a_switch_does_not_start_beside_one_with_bridges(prefix: str) -> None:
     name = f"{prefix}-s0"
-    bridge = ["add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev"]
+    bridge = [
+        "add-br",
+        name,
+        "--",
+        "set",
+        "Bridge",
+        name,
+        "datapath_type=netdev",
+    ]
     MACHINE.vsctl(bridge)
     try:
         done = subprocess.run(

@@ -11,14 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, Entry, machine_lock
+from testbed.backends.emu.cleanup_journal import (
+    STATE_VARIABLE,
+    CleanupJournal,
+    JournalEntry,
+    machine_lock,
+)
 from testbed.backends.emu.machine_checks import examine, verdict
 
 ROOT = Path(__file__).parents[2]
 
 
 def command(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, STATE_VARIABLE: str(state), "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        STATE_VARIABLE: str(state),
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.run(
         [sys.executable, "-m", "testbed.cli.main", *arguments],
         capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=ROOT,
@@ -32,7 +41,12 @@ def test_a_machine_that_runs_these_tests_can_run_live(tmp_path: Path) -> None:
     assert done.returncode == 0, shown
     assert shown["can_run"] is True
     grades = {check["name"]: check["grade"] for check in shown["checks"]}
-    assert grades["root"] == grades["namespaces, veth and tc"] == grades["Open vSwitch"] == "ok"
+    assert (
+        grades["root"]
+        == grades["namespaces, veth and tc"]
+        == grades["Open vSwitch"]
+        == "ok"
+    )
     assert grades["control groups"] == grades["TCP CUBIC"] == "ok"
     for check in shown["checks"]:
         assert check["found"]
@@ -41,13 +55,17 @@ def test_a_machine_that_runs_these_tests_can_run_live(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
-def test_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
 
     def present() -> tuple[list[str], list[str], list[Path]]:
         groups = list(Path("/sys/fs/cgroup").glob("*/hosenet/doctor-*"))
         spaces = [p.name for p in Path("/run/netns").glob("hn-doctor-*")]
-        devices = [name for _, name in socket.if_nameindex() if name in ("hn0", "hn1")]
+        devices = [
+            name for _, name in socket.if_nameindex() if name in ("hn0", "hn1")
+        ]
         return devices, spaces, groups
 
     before = present()
@@ -61,14 +79,16 @@ def test_left_overs_are_named_with_the_hint_and_then_gone(
     state, token = tmp_path / "state", tmp_path / "token"
     monkeypatch.setenv(STATE_VARIABLE, str(state))
     token.write_text("secret")
-    CleanupJournal.create("night run").add([Entry("file", str(token))])
+    CleanupJournal.create("night run").add([JournalEntry("file", str(token))])
     (found,) = [check for check in examine() if check.name == "other runs"]
     assert found.grade == "warn"
     assert "night run" in found.found
     assert found.hint == "sudo testbed clean"
 
     would = command("clean", "--dry-run", "--json", state=state)
-    assert json.loads(would.stdout)["removed"] == [{"what": "file", "name": str(token)}]
+    assert json.loads(would.stdout)["removed"] == [
+        {"what": "file", "name": str(token)}
+    ]
     assert token.exists()
     done = command("clean", state=state)
     assert (done.returncode, done.stdout) == (0, f"removed file {token}\n")
@@ -76,7 +96,9 @@ def test_left_overs_are_named_with_the_hint_and_then_gone(
     assert command("clean", state=state).stdout == "nothing to remove\n"
 
 
-def test_a_run_that_is_alive_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_alive_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
     with machine_lock("night run"):
         refused = command("clean", state=tmp_path)

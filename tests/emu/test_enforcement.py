@@ -33,7 +33,9 @@ ALONE, BORROWER, LENDER = 500 * MBIT, 200 * MBIT, 800 * MBIT
 @pytest.fixture
 def own(prefix: str, tmp_path: Path) -> Iterator[Emulation]:
     """Two servers of two VMs below a switch: all that is sent crosses one link each way."""
-    with small_emulation(tree([2], [1000 * MBIT], 2), prefix, tmp_path) as emulation:
+    with small_emulation(
+        tree([2], [1000 * MBIT], 2), prefix, tmp_path
+    ) as emulation:
         yield emulation
         assert emulation.network.unshaped_packets() == {}
         emulation.network.forbid_borrowing()
@@ -59,11 +61,16 @@ def beside(own: Emulation, mode: Enforcement) -> float:
         JobRequest("lender", 0.0, 2, LENDER, LENDER_S),
     ]
     scripted = ScriptedPolicy(
-        {"borrower": lambda _: [starts("borrower", BORROWER)], "lender": lambda _: []},
+        {
+            "borrower": lambda _: [starts("borrower", BORROWER)],
+            "lender": lambda _: [],
+        },
         later={0.5: lambda _: [starts("lender", LENDER)]},
         since="borrower",
     )
-    histories: dict[str, list[Event]] = play(own, jobs, scripted, enforcement=mode)
+    histories: dict[str, list[Event]] = play(
+        own, jobs, scripted, enforcement=mode
+    )
     for history in histories.values():
         whole(history)
     # The borrower had more than it reserves, and the link carried no more than it can.
@@ -74,7 +81,10 @@ def beside(own: Emulation, mode: Enforcement) -> float:
     return measured(histories["lender"]) / LENDER_S
 
 
-def test_a_strict_reservation_is_its_rate_though_the_link_is_idle(own: Emulation) -> None:
+@pytest.mark.long
+def test_a_strict_reservation_is_its_rate_though_the_link_is_idle(
+    own: Emulation,
+) -> None:
     found: list[float] = []
     while len(found) < TRIES and not any(0.98 <= one <= 1.02 for one in found):
         found.append(alone(own, "strict"))
@@ -82,6 +92,7 @@ def test_a_strict_reservation_is_its_rate_though_the_link_is_idle(own: Emulation
     assert min(found) <= 1.02, found
 
 
+@pytest.mark.long
 def test_what_is_unused_is_lent_and_given_back(own: Emulation) -> None:
     # Half of its time, as it reserves half of the link, and never less.
     assert 0.48 <= alone(own, "work-conserving") < 0.8
@@ -90,11 +101,23 @@ def test_what_is_unused_is_lent_and_given_back(own: Emulation) -> None:
         kept.append(beside(own, "work-conserving"))
     assert min(kept) <= 1.03, kept
     for slot in own.plan.slots:  # a VM's slot is as before
-        shown = ["ip", "netns", "exec", slot.netns, "sysctl", "-n", "net.ipv4.tcp_rmem"]
-        rmem = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+        shown = [
+            "ip",
+            "netns",
+            "exec",
+            slot.netns,
+            "sysctl",
+            "-n",
+            "net.ipv4.tcp_rmem",
+        ]
+        rmem = subprocess.run(
+            shown, capture_output=True, text=True, check=True
+        ).stdout
         assert rmem.split() == dict(VM_SYSCTLS)["net.ipv4.tcp_rmem"].split()
 
 
-def test_without_enforcement_a_neighbour_takes_a_part_of_the_guarantee(own: Emulation) -> None:
+def test_without_enforcement_a_neighbour_takes_a_part_of_the_guarantee(
+    own: Emulation,
+) -> None:
     # Eight tenths are asked for; of two flows that compete each has about a half.
     assert beside(own, "none") > 1.15

@@ -18,7 +18,13 @@ from testbed.backends.emu.emulation import Emulation
 from testbed.schedulers.actions import Start
 from testbed.schedulers.policy import View
 from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
-from tests.support.scripted_run import ScriptedPolicy, ended, on, play, small_emulation
+from tests.support.scripted_run import (
+    ScriptedPolicy,
+    ended,
+    on,
+    play,
+    small_emulation,
+)
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -73,8 +79,15 @@ def test_an_agent_that_dies_ends_its_job_alone(emulation: Emulation) -> None:
         scripted,
     )
     end = ended(histories["hit"])
-    assert (end.outcome, end.reason) == ("killed", "agent hit.0 ended with SIGKILL and no report")
-    assert ended(histories["well"]).outcome == ended(histories["next"]).outcome == "finished"
+    assert (end.outcome, end.reason) == (
+        "killed",
+        "agent hit.0 ended with SIGKILL and no report",
+    )
+    assert (
+        ended(histories["well"]).outcome
+        == ended(histories["next"]).outcome
+        == "finished"
+    )
 
 
 def test_a_vm_whose_port_vanishes_ends_its_job_and_the_next_one_there_says_so(
@@ -83,7 +96,9 @@ def test_a_vm_whose_port_vanishes_ends_its_job_and_the_next_one_there_says_so(
     prefix = emulation.plan.prefix
 
     def strike(_: View) -> list[Start]:
-        subprocess.run(["ip", "link", "delete", f"{prefix}-s0v0"], check=True, timeout=60)
+        subprocess.run(
+            ["ip", "link", "delete", f"{prefix}-s0v0"], check=True, timeout=60
+        )
         return []
 
     left, right = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
@@ -112,7 +127,9 @@ def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(
     prefix = emulation.plan.prefix
 
     def strike(_: View) -> list[Start]:
-        subprocess.run(["ip", "netns", "delete", f"{prefix}-s0v0"], check=True, timeout=60)
+        subprocess.run(
+            ["ip", "netns", "delete", f"{prefix}-s0v0"], check=True, timeout=60
+        )
         return []
 
     left = on(SWITCH, (0, 1), (1, 1))
@@ -120,7 +137,9 @@ def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(
         {
             "now": lambda _: [Start("now", left, 500 * MBIT)],
             "next": lambda _: [Start("next", left, 500 * MBIT)],
-            "elsewhere": lambda _: [Start("elsewhere", on(SWITCH, (2, 1), (3, 1)), 500 * MBIT)],
+            "elsewhere": lambda _: [
+                Start("elsewhere", on(SWITCH, (2, 1), (3, 1)), 500 * MBIT)
+            ],
         },
         {0.3: strike},
     )
@@ -135,7 +154,9 @@ def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(
     )
     assert ended(histories["now"]).outcome == "finished"
     assert f"{prefix}-s0v0" in ended(histories["next"]).reason
-    assert not any(isinstance(event, events.JobStarted) for event in histories["next"])
+    assert not any(
+        isinstance(event, events.JobStarted) for event in histories["next"]
+    )
     assert ended(histories["elsewhere"]).outcome == "finished"
 
 
@@ -146,24 +167,33 @@ time.time = lambda: _real() + next(_jumps)
 """
 
 
-def test_a_clock_that_jumps_changes_nothing(testbed: Testbed, tmp_path: Path) -> None:  # noqa: F811
+def test_a_clock_that_jumps_changes_nothing(
+    testbed: Testbed,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "jumping"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(JUMPING)
-    testbed.environment["PYTHONPATH"] = f"{folder}:{testbed.environment['PYTHONPATH']}"
+    testbed.environment["PYTHONPATH"] = (
+        f"{folder}:{testbed.environment['PYTHONPATH']}"
+    )
     done = testbed.live("--json")
     assert done.returncode == 0, done.stderr
     (summary,) = json.loads(done.stdout)
     assert (summary["finished"], summary["rejected"]) == (4, 1)
     assert summary["audit_passed"]
     ratio = summary["estimate_ratio"]
-    assert 0.9 < ratio["min"] <= ratio["max"] < 1000  # a jump is hours, an estimate 2 s at most
+    assert (
+        0.9 < ratio["min"] <= ratio["max"] < 1000
+    )  # a jump is hours, an estimate 2 s at most
 
 
 def test_a_full_disk_ends_the_run_with_a_whole_folder(testbed: Testbed) -> None:  # noqa: F811
     testbed.out.mkdir()
     size = ["-o", "size=24m,mode=755"]
-    subprocess.run(["mount", "-t", "tmpfs", *size, "tmpfs", str(testbed.out)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", *size, "tmpfs", str(testbed.out)], check=True
+    )
     try:
         process = testbed.start("--json")
         testbed.until("job_started", process)
@@ -180,7 +210,12 @@ def test_a_full_disk_ends_the_run_with_a_whole_folder(testbed: Testbed) -> None:
         assert "full" in out + err
         folder = next(path for path in testbed.out.iterdir() if path.is_dir())
         present = {path.name for path in folder.iterdir()}
-        assert present >= {"events.jsonl", "jobs.csv", "summary.json", "report.html"}
+        assert present >= {
+            "events.jsonl",
+            "jobs.csv",
+            "summary.json",
+            "report.html",
+        }
         summary = json.loads((folder / "summary.json").read_text())
         assert summary["status"] == "failed"
         assert (
@@ -194,6 +229,8 @@ def test_a_full_disk_ends_the_run_with_a_whole_folder(testbed: Testbed) -> None:
         assert json.loads(last)["event"] == "run_ended"
     finally:
         give_up = time.monotonic() + 60
-        while subprocess.run(["umount", str(testbed.out)], check=False).returncode:
+        while subprocess.run(
+            ["umount", str(testbed.out)], check=False
+        ).returncode:
             assert time.monotonic() < give_up
             time.sleep(0.1)

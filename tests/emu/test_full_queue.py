@@ -32,11 +32,15 @@ PINGS = 100
 def own(prefix: str, tmp_path: Path) -> Iterator[Emulation]:
     """Four servers of two VMs below a switch."""
     datacentre = tree([4], [400 * MBIT], 2)
-    with small_emulation(datacentre, prefix, tmp_path, Scale(rate=0.2)) as emulation:
+    with small_emulation(
+        datacentre, prefix, tmp_path, Scale(rate=0.2)
+    ) as emulation:
         yield emulation
 
 
-def tenant(own: Emulation, number: int, servers: tuple[int, ...], rate_bps: int) -> TenantPlan:
+def tenant(
+    own: Emulation, number: int, servers: tuple[int, ...], rate_bps: int
+) -> TenantPlan:
     """A tenant with a VM on each of some servers, in their slots of its number."""
     by_server = own.plan.slots_of_server
     slots = tuple(by_server[server][number - 1] for server in servers)
@@ -46,7 +50,9 @@ def tenant(own: Emulation, number: int, servers: tuple[int, ...], rate_bps: int)
     return tenant_plan(*given, number, f"tenant{number}", rate_bps)
 
 
-def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(own: Emulation) -> None:
+def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(
+    own: Emulation,
+) -> None:
     beside = tenant(own, 1, (0, 3), 30 * MBIT)
     # Each sends at its rate to the last, which receives that of one.
     flooding = tenant(own, 2, (0, 1, 2, 3), 30 * MBIT)
@@ -56,19 +62,45 @@ def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(own: Emulatio
             stack.callback(own.dismiss, each)
         *senders, receiver = flooding.vms
         for vm in senders:
-            flood = ("ip", "netns", "exec", vm.slot.netns, sys.executable, "-c", FLOOD)
+            flood = (
+                "ip",
+                "netns",
+                "exec",
+                vm.slot.netns,
+                sys.executable,
+                "-c",
+                FLOOD,
+            )
             process = subprocess.Popen([*flood, str(receiver.ip)])
             stack.callback(process.wait)
             stack.callback(process.kill)
         here, there = beside.vms
-        ping = ("ping", "-q", "-c", str(PINGS), "-i", "0.02", "-W", "5", str(there.ip))
+        ping = (
+            "ping",
+            "-q",
+            "-c",
+            str(PINGS),
+            "-i",
+            "0.02",
+            "-W",
+            "5",
+            str(there.ip),
+        )
         in_vm = ("ip", "netns", "exec", here.slot.netns)
-        said = subprocess.run([*in_vm, *ping], capture_output=True, text=True, check=False).stdout
+        said = subprocess.run(
+            [*in_vm, *ping], capture_output=True, text=True, check=False
+        ).stdout
         port = own.plan.sending_port(7).name
         shown = subprocess.run(
-            ["tc", "-s", "class", "show", "dev", port], capture_output=True, text=True, check=True
+            ["tc", "-s", "class", "show", "dev", port],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
-    dropped = [int(n) for n in re.findall(r"class htb 1:2 .*?dropped (\d+)", shown, re.DOTALL)]
+    dropped = [
+        int(n)
+        for n in re.findall(r"class htb 1:2 .*?dropped (\d+)", shown, re.DOTALL)
+    ]
     assert dropped
     assert dropped[0] > PINGS  # there was something to lose them by
     found = re.search(r"(\d+) received", said)

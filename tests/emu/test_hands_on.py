@@ -22,7 +22,7 @@ import pytest
 import testbed
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE
 from testbed.errors import BadInput
-from testbed.runs import vm_measurement
+from testbed.standing import vm_measurement
 from tests.emu.test_run import REPOSITORY, free_port
 from tests.emu.test_up import Standing, machine, standing  # noqa: F401 - a fixture
 
@@ -104,7 +104,9 @@ def test_two_prompts_at_once_and_tenants_come_meanwhile(
     standing: Standing,  # noqa: F811
 ) -> None:
     assert standing.up().returncode == 0
-    standing.good("tenant", "add", "a", "--vms", "2", "--bandwidth", "200 Mbit/s")
+    standing.good(
+        "tenant", "add", "a", "--vms", "2", "--bandwidth", "200 Mbit/s"
+    )
     with subprocess.Popen(
         standing.command("mininet"), env=standing.environment,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -114,7 +116,9 @@ def test_two_prompts_at_once_and_tenants_come_meanwhile(
         first.stdin.write("a.0 echo first\n")
         first.stdin.flush()
         assert first.stdout.readline() == "first\n"
-        standing.good("tenant", "add", "b", "--vms", "2", "--bandwidth", "200 Mbit/s")
+        standing.good(
+            "tenant", "add", "b", "--vms", "2", "--bandwidth", "200 Mbit/s"
+        )
         assert "0% dropped (2/2 received)" in prompt(standing, "pingpair")
         assert "1 received" in prompt(standing, "b.0 ping -c1 b.1")
         first.stdin.write("b.1 echo second\n")
@@ -131,12 +135,18 @@ def test_at_a_terminal_interrupts_and_the_end_leave_the_network(
     tmp_path: Path,
 ) -> None:
     assert standing.up().returncode == 0
-    standing.good("tenant", "add", "a", "--vms", "2", "--bandwidth", "200 Mbit/s")
+    standing.good(
+        "tenant", "add", "a", "--vms", "2", "--bandwidth", "200 Mbit/s"
+    )
     before = standing.status()
     pid, terminal = pty.fork()
     if pid == 0:
         command = standing.command("mininet")
-        environment = {**standing.environment, "TERM": "dumb", "HOME": str(tmp_path)}
+        environment = {
+            **standing.environment,
+            "TERM": "dumb",
+            "HOME": str(tmp_path),
+        }
         os.execvpe(command[0], command, environment)  # noqa: S606
     shown = b""
 
@@ -183,21 +193,32 @@ def test_open_all_hosts_reach_each_other(standing: Standing) -> None:  # noqa: F
     came = standing.up("--open")
     assert came.returncode == 0, came.stderr
     assert "next: sudo testbed mininet" in came.stderr
-    assert "open: no reservations, VM slots are hosts h1 to h8" in standing.good("status")
+    assert (
+        "open: no reservations, VM slots are hosts h1 to h8"
+        in standing.good("status")
+    )
     (tenant,) = standing.status()["tenants"]
     assert tenant["name"] == "open"
-    shown = prompt(standing, "pingall", "h8 ping -c1 h2", "py net.iperf(seconds=1)")
+    shown = prompt(
+        standing, "pingall", "h8 ping -c1 h2", "py net.iperf(seconds=1)"
+    )
     assert "*** Results: 0% dropped (56/56 received)\n" in shown
     received, *_ = re.findall(r"'([\d.]+) Mbits/sec'", shown)
     # A link has 50 Mbit/s on the wire, and nothing else limits one that is alone.
     assert 1 < float(received) <= 50 * 1.05
     assert " 1 received" in shown
 
-    refused = standing.run("tenant", "add", "a", "--vms", "1", "--bandwidth", "1 Mbit/s")
+    refused = standing.run(
+        "tenant", "add", "a", "--vms", "1", "--bandwidth", "1 Mbit/s"
+    )
     assert refused.returncode == 2
-    assert "the network is open: all its slots are one tenant's" in refused.stderr
+    assert (
+        "the network is open: all its slots are one tenant's" in refused.stderr
+    )
     assert standing.inside("h1", "ping", "-c1", "h8").returncode == 0
-    names = standing.inside("open", "sh", "-c", "echo $HOSENET_VM").stdout.splitlines()
+    names = standing.inside(
+        "open", "sh", "-c", "echo $HOSENET_VM"
+    ).stdout.splitlines()
     assert sorted(names) == sorted(f"h{i}: h{i}" for i in range(1, 9))
     measured = standing.run("measure", "open", "--seconds", "1", "--json")
     assert measured.returncode in (0, 1), measured.stderr
@@ -210,12 +231,16 @@ def test_open_all_hosts_reach_each_other(standing: Standing) -> None:  # noqa: F
 
 
 @pytest.fixture
-def up(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def up(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
     """``testbed.up`` with names, ports and a state folder of the test's own."""
     own = Standing(prefix, tmp_path)
     monkeypatch.setenv(STATE_VARIABLE, str(own.state))
     ports = {"openflow_port": free_port(), "api_port": free_port()}
-    monkeypatch.setattr(vm_measurement, "PINGS", 2)  # the measurements' 2 s of them are no subject
+    monkeypatch.setattr(
+        vm_measurement, "PINGS", 2
+    )  # the measurements' 2 s of them are no subject
     made = partial(testbed.up, prefix=prefix, **ports)
     monkeypatch.setattr(testbed, "up", made, raising=False)
     yield made
@@ -230,19 +255,28 @@ def used_until_interrupted(net: Any) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_interrupted_the_block_leaves_no_network(up: Any, prefix: str, tmp_path: Path) -> None:
+def test_interrupted_the_block_leaves_no_network(
+    up: Any, prefix: str, tmp_path: Path
+) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(FAT_TREE, encoding="utf-8")
     before = machine(prefix)
-    with pytest.raises(KeyboardInterrupt), up(file, settings={"topology.k": 2}) as net:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        up(file, settings={"topology.k": 2}) as net,
+    ):
         used_until_interrupted(net)
     assert machine(prefix) == before
 
 
-def test_a_bad_file_is_said_as_the_command_says_it(up: Any, tmp_path: Path) -> None:
+def test_a_bad_file_is_said_as_the_command_says_it(
+    up: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(FAT_TREE.replace("fat-tree", "fat-treee"), encoding="utf-8")
-    with pytest.raises(BadInput, match=r"file\.yaml:3:.*did you mean 'fat-tree'"):
+    with pytest.raises(
+        BadInput, match=r"file\.yaml:3:.*did you mean 'fat-tree'"
+    ):
         up(file)
 
 
@@ -252,23 +286,37 @@ def test_the_example_runs(up: Any, prefix: str) -> None:
         runpy.run_path(str(EXAMPLES / "up_from_python.py"))
     said = printed.getvalue()
     assert "2 packets transmitted, 2 received" in said
-    assert len(re.findall(r"^a\.\d to a\.\d: [\d.]+ of 100 Mbit/s$", said, re.MULTILINE)) == 3
+    assert (
+        len(
+            re.findall(
+                r"^a\.\d to a\.\d: [\d.]+ of 100 Mbit/s$", said, re.MULTILINE
+            )
+        )
+        == 3
+    )
     assert machine(prefix) == before
 
 
-def test_the_notebook_runs(up: Any, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+def test_the_notebook_runs(
+    up: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
     before = machine(prefix)
     monkeypatch.chdir(EXAMPLES)
-    notebook = json.loads((EXAMPLES / "bandwidth-by-hand.ipynb").read_text(encoding="utf-8"))
+    notebook = json.loads(
+        (EXAMPLES / "bandwidth-by-hand.ipynb").read_text(encoding="utf-8")
+    )
     names: dict[str, Any] = {}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             code = compile("".join(cell["source"]), cell["id"], "exec")
             exec(code, names)  # noqa: S102 - our own
-    for rate, measured in zip(names["rates_mbps"], names["measured_mbps"], strict=True):
+    for rate, measured in zip(
+        names["rates_mbps"], names["measured_mbps"], strict=True
+    ):
         assert len(measured) == 3
         assert all(0 < one <= rate * 1.05 for one in measured)
     (axes,) = names["figure"].axes

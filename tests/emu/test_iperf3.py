@@ -15,7 +15,13 @@ from jobs.wire import FRAME_BYTES, payload_bytes
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
 from tests.emu.test_run import Testbed
-from tests.support.scripted_run import ScriptedPolicy, ended, on, play, small_emulation
+from tests.support.scripted_run import (
+    ScriptedPolicy,
+    ended,
+    on,
+    play,
+    small_emulation,
+)
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -30,7 +36,9 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     job = JobRequest("m", 0.0, 3, 500 * MBIT, seconds, demand=Iperf3(pattern))  # type: ignore[arg-type]
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
     scripted = ScriptedPolicy({"m": lambda _: [Start("m", place, 500 * MBIT)]})
-    with small_emulation(tree([3], [1000 * MBIT], 1), prefix, tmp_path) as emulation:
+    with small_emulation(
+        tree([3], [1000 * MBIT], 1), prefix, tmp_path
+    ) as emulation:
         end = ended(play(emulation, [job], scripted, scale)["m"])
     assert end.outcome == "finished", end.reason
     assert end.measured_s is not None
@@ -38,18 +46,27 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     # Never more than the caps let through in its time; how much less is the machine's load.
     most = 3 * payload_bytes(500 * MBIT * scale.rate * end.measured_s)
     assert 0 < end.detail["received_bytes_raw"] <= 1.05 * most
-    assert end.detail["acknowledged_bytes_raw"] == end.detail["received_bytes_raw"]
+    assert (
+        end.detail["acknowledged_bytes_raw"] == end.detail["received_bytes_raw"]
+    )
     assert end.detail["congestion_control"]
     found = end.detail["iperf3"]
     # Each sender's seconds lie somewhere in the job's time. Those of a single one are full at most;
     # of two, one may be alone while the other connects: together they have what passed meanwhile.
-    room = 1.0 if pattern == "ring" else (end.measured_s - OMITTED_S) / (seconds - OMITTED_S)
+    room = (
+        1.0
+        if pattern == "ring"
+        else (end.measured_s - OMITTED_S) / (seconds - OMITTED_S)
+    )
     for measured, most_bps in (
         (found["received_bps"], 1.05 * room * 500 * MBIT),
         (found["counted_bps"], 1.05 * 500 * MBIT),
     ):
         assert len(measured) == 3
-        assert all(0 < bps <= most_bps for bps in measured), (found, end.measured_s)
+        assert all(0 < bps <= most_bps for bps in measured), (
+            found,
+            end.measured_s,
+        )
 
 
 # What a VM that receives at its full rate takes from its own cap at most (VM_SYSCTLS).
@@ -76,8 +93,11 @@ def figures_of(folder: Path) -> dict[str, dict[str, str]]:
         return {row["job_id"]: row for row in csv.DictReader(file)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
-def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> None:
+def test_what_iperf3_reports_is_the_reservation(
+    prefix: str, tmp_path: Path
+) -> None:
     """Within 1 % and the acknowledgements. Caps count over all of a job's time, also over the
     half second in which iperf3 exchanges results: what it says had arrived by its end was sent, and
     no cap let through more than it may.
@@ -85,17 +105,28 @@ def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> 
     testbed = Testbed(prefix, tmp_path)
     testbed.file.write_text(FILE, encoding="utf-8")
     least, most = 0.99 - ACKNOWLEDGEMENTS, 1.01
-    for attempt in ("first", "second", "third", "last"):  # other programs only take away
+    for attempt in (
+        "first",
+        "second",
+        "third",
+        "last",
+    ):  # other programs only take away
         done = testbed.live("--out", str(tmp_path / attempt))
         assert done.returncode == 0, done.stderr
         (folder,) = (tmp_path / attempt).iterdir()
         rows = figures_of(folder)
         measured = [rows["ring"], rows["all"]]
-        shares = [float(row["iperf3_bps"]) / float(row["granted_bps"]) for row in measured]
+        shares = [
+            float(row["iperf3_bps"]) / float(row["granted_bps"])
+            for row in measured
+        ]
         ratios = [float(row["iperf3_ratio"]) for row in measured]
         if all(least <= share <= most for share in (*shares, *ratios)):
             break
-    figures = {name: {k: v for k, v in row.items() if "iperf3" in k} for name, row in rows.items()}
+    figures = {
+        name: {k: v for k, v in row.items() if "iperf3" in k}
+        for name, row in rows.items()
+    }
     assert set(figures["moved"].values()) == {""}
     assert all(least <= share <= most for share in (*shares, *ratios)), figures
     for row in measured:

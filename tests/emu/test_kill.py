@@ -19,7 +19,11 @@ import psutil
 import pytest
 
 from testbed.backends.emu.cleanup import clean, devices_in_group
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, journals
+from testbed.backends.emu.cleanup_journal import (
+    STATE_VARIABLE,
+    boot_id,
+    journals,
+)
 from testbed.backends.emu.emulation import Builder
 from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY
 from testbed.backends.emu.part_switches import RUN_ROOT
@@ -41,7 +45,9 @@ SETTINGS = (
 )
 
 # Its network as a whole, and in parts of a few bridges each.
-IN_PARTS = pytest.mark.parametrize("most_weight", [MOST_WEIGHT, 20], ids=["whole", "in parts"])
+IN_PARTS = pytest.mark.parametrize(
+    "most_weight", [MOST_WEIGHT, 20], ids=["whole", "in parts"]
+)
 
 pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 
@@ -73,7 +79,13 @@ class Run:
         self._log = folder / f"run-{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), prefix, str(most_weight), builder],
+                [
+                    sys.executable,
+                    str(PROGRAM),
+                    prefix,
+                    str(most_weight),
+                    builder,
+                ],
                 stdout=log,
                 stderr=log,
                 env=environment(),
@@ -100,31 +112,55 @@ class Run:
 def traces(prefix: str, mark: str) -> list[str]:
     """Everything on this machine that a run with this prefix and mark could have left."""
     found = [f"namespace {p.name}" for p in NETNS_DIR.glob(f"{prefix}-*")]
-    found += [f"device {n}" for _, n in socket.if_nameindex() if n.startswith(f"{prefix}-")]
-    found += [f"device {name} in group" for name in devices_in_group(0x4000_0000 | int(mark, 16))]
+    found += [
+        f"device {n}"
+        for _, n in socket.if_nameindex()
+        if n.startswith(f"{prefix}-")
+    ]
+    found += [
+        f"device {name} in group"
+        for name in devices_in_group(0x4000_0000 | int(mark, 16))
+    ]
     for table in ("Bridge", "Port"):
         names = [str(row[0]) for row in MACHINE.rows(table, ["name"])]
-        found += [f"{table} {name}" for name in names if name.startswith(f"{prefix}-")]
+        found += [
+            f"{table} {name}" for name in names if name.startswith(f"{prefix}-")
+        ]
     condition = f"external_ids:{RUN_KEY}={mark}"
     found += [f"QoS {row}" for row in MACHINE.rows("QoS", ["_uuid"], condition)]
     found += [f"folder {folder}" for folder in RUN_ROOT.glob(mark)]
     groups = Path("/sys/fs/cgroup")
-    found += [f"group {p}" for depth in ("*", "*/*") for p in groups.glob(f"{depth}/{mark}")]
+    found += [
+        f"group {p}"
+        for depth in ("*", "*/*")
+        for p in groups.glob(f"{depth}/{mark}")
+    ]
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if any(argument.startswith(f"unix:{RUN_ROOT}/{mark}/") for argument in command):
+        if any(
+            argument.startswith(f"unix:{RUN_ROOT}/{mark}/")
+            for argument in command
+        ):
             found.append(f"switch part {process.pid}")
-        if f"{prefix}-child" in command or (prefix in command and str(PROGRAM) in command):
+        if f"{prefix}-child" in command or (
+            prefix in command and str(PROGRAM) in command
+        ):
             found.append(f"process {process.pid}: {' '.join(command)}")
     return sorted(set(found))
 
 
 def settings() -> dict[str, str]:
-    return {name: Path(name).read_text().strip() for name in SETTINGS if Path(name).exists()}
+    return {
+        name: Path(name).read_text().strip()
+        for name in SETTINGS
+        if Path(name).exists()
+    }
 
 
 def command(*arguments: str) -> str:
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     return done.stdout
 
@@ -134,7 +170,10 @@ def foreign(prefix: str) -> Iterator[list[str]]:
     """Other people's objects: some with names unlike ours, some that look just like ours."""
     unlike = f"o{prefix[1:]}"
     spaces = [f"{unlike}-ns", f"{prefix}-s0v9"]
-    pairs = [(f"{unlike}-a", f"{unlike}-b"), (f"{prefix}-r9-u0", f"{prefix}-c0-d9")]
+    pairs = [
+        (f"{unlike}-a", f"{unlike}-b"),
+        (f"{prefix}-r9-u0", f"{prefix}-c0-d9"),
+    ]
     bridges = [f"{unlike}-br", f"{prefix}-s99"]
     made = []
     sleeper = None
@@ -142,14 +181,20 @@ def foreign(prefix: str) -> Iterator[list[str]]:
         for name in spaces:
             command("ip", "netns", "add", name)
         for one, two in pairs:
-            command("ip", "link", "add", one, "type", "veth", "peer", "name", two)
-            command("tc", "qdisc", "add", "dev", one, "root", "handle", "1:", "htb")
+            command(
+                "ip", "link", "add", one, "type", "veth", "peer", "name", two
+            )
+            command(
+                "tc", "qdisc", "add", "dev", one, "root", "handle", "1:", "htb"
+            )
         for name in bridges:
             command(
                 "ovs-vsctl", "add-br", name, "--", "set", "bridge", name, "datapath_type=netdev",
                 f"external_ids:{RUN_KEY}=someone-else",
             )  # fmt: skip
-        sleeper = subprocess.Popen(["ip", "netns", "exec", spaces[1], "sleep", "4000"])
+        sleeper = subprocess.Popen(
+            ["ip", "netns", "exec", spaces[1], "sleep", "4000"]
+        )
         made = [f"namespace {spaces[1]}"]
         made += [f"device {name}" for name in (*pairs[1], bridges[1])]
         made += [f"{table} {bridges[1]}" for table in ("Bridge", "Port")]
@@ -158,9 +203,13 @@ def foreign(prefix: str) -> Iterator[list[str]]:
         assert sleeper.poll() is None
         assert {p.name for p in NETNS_DIR.iterdir()} >= set(spaces)
         devices = {name for _, name in socket.if_nameindex()}
-        assert devices >= {name for pair in pairs for name in pair} | set(bridges)
+        assert devices >= {name for pair in pairs for name in pair} | set(
+            bridges
+        )
         for one, _ in pairs:
-            assert "qdisc htb 1: root" in command("tc", "qdisc", "show", "dev", one)
+            assert "qdisc htb 1: root" in command(
+                "tc", "qdisc", "show", "dev", one
+            )
     finally:
         if sleeper is not None:
             sleeper.kill()
@@ -168,43 +217,78 @@ def foreign(prefix: str) -> Iterator[list[str]]:
         for name in bridges:
             command("ovs-vsctl", "--if-exists", "del-br", name)
         for one, _ in pairs:
-            subprocess.run(["ip", "link", "delete", one], check=False, capture_output=True)
+            subprocess.run(
+                ["ip", "link", "delete", one], check=False, capture_output=True
+            )
         for name in spaces:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+            subprocess.run(
+                ["ip", "netns", "delete", name],
+                check=False,
+                capture_output=True,
+            )
 
 
-def moments(seed: str) -> list[float]:
+# One strike in the short form, the others with `--all`.
+MOMENTS = pytest.mark.parametrize(
+    "strikes", [1, pytest.param(KILLS, marks=pytest.mark.long)]
+)
+
+
+def moments(seed: str, strikes: int) -> list[float]:
     """When to strike: spread over the whole time, and never twice at the same moment."""
     random_stream = random.Random(f"{seed} {time.time_ns()}")
-    return [(i + random_stream.random()) * LONGEST_S / KILLS for i in range(KILLS)]
+    return [
+        (i + random_stream.random()) * LONGEST_S / strikes
+        for i in range(strikes)
+    ]
 
 
+@MOMENTS
 @IN_PARTS
 def test_killed_at_any_moment_everything_is_cleaned_and_nothing_else(
-    prefix: str, state: Path, tmp_path: Path, foreign: list[str], most_weight: int
+    prefix: str,
+    state: Path,
+    tmp_path: Path,
+    foreign: list[str],
+    most_weight: int,
+    strikes: int,
 ) -> None:
     before = settings()
-    for after_s in moments("kill"):
+    for after_s in moments("kill", strikes):
         run = Run(prefix, tmp_path, most_weight)
         run.end(signal.SIGKILL, after_s)
         removed = clean()
-        left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
-        assert left == [], f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
+        left = [
+            trace for trace in traces(prefix, run.tag) if trace not in foreign
+        ]
+        assert left == [], (
+            f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
+        )
         assert journals() == []
         assert settings() == before, f"killed after {after_s:.3f} s"
         assert clean() == []
 
 
+@MOMENTS
 @IN_PARTS
 def test_interrupted_at_any_moment_a_run_cleans_up_itself(
-    prefix: str, state: Path, tmp_path: Path, foreign: list[str], most_weight: int
+    prefix: str,
+    state: Path,
+    tmp_path: Path,
+    foreign: list[str],
+    most_weight: int,
+    strikes: int,
 ) -> None:
     before = settings()
-    for after_s in moments("interrupt"):
+    for after_s in moments("interrupt", strikes):
         run = Run(prefix, tmp_path, most_weight)
         run.end(signal.SIGINT, after_s)
-        assert run.process.returncode == 130, f"after {after_s:.3f} s: {run.output}"
-        left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
+        assert run.process.returncode == 130, (
+            f"after {after_s:.3f} s: {run.output}"
+        )
+        left = [
+            trace for trace in traces(prefix, run.tag) if trace not in foreign
+        ]
         assert left == [], f"interrupted after {after_s:.3f} s"
         assert journals() == []
         assert settings() == before
@@ -220,7 +304,9 @@ def test_the_next_run_cleans_up_after_a_killed_one(
     try:
         assert second.tag != first.tag
         assert [
-            trace for trace in traces("no-such-prefix", first.tag) if "process" not in trace
+            trace
+            for trace in traces("no-such-prefix", first.tag)
+            if "process" not in trace
         ] == []
         assert [journal.tag.run for journal in journals()] == [second.tag]
     finally:
@@ -228,15 +314,20 @@ def test_the_next_run_cleans_up_after_a_killed_one(
     assert traces(prefix, second.tag) == []
 
 
+@MOMENTS
 def test_a_clean_that_was_killed_is_finished_by_the_next(
-    prefix: str, state: Path, tmp_path: Path
+    prefix: str, state: Path, tmp_path: Path, strikes: int
 ) -> None:
     before = settings()
-    for after_s in moments("clean")[: max(2, KILLS // 2)]:
+    for after_s in moments("clean", max(1, strikes // 2)):
         run = Run(prefix, tmp_path)
         run.end(signal.SIGKILL, 0.9)
         cleaner = subprocess.Popen(
-            [sys.executable, "-c", "from testbed.backends.emu.cleanup import clean; clean()"],
+            [
+                sys.executable,
+                "-c",
+                "from testbed.backends.emu.cleanup import clean; clean()",
+            ],
             env=environment(),
         )
         time.sleep(0.3 + after_s / 3)
@@ -253,7 +344,8 @@ def test_while_a_run_is_alive_nothing_is_cleaned_and_no_other_begins(
     run = Run(prefix, tmp_path)
     try:
         with pytest.raises(
-            MachineCannot, match=f"'kill me {prefix}' \\(process {run.process.pid}\\)"
+            MachineCannot,
+            match=f"'kill me {prefix}' \\(process {run.process.pid}\\)",
         ):
             clean()
         second = subprocess.run(
@@ -291,7 +383,10 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
     (journal,) = journals()
     text = journal.path.read_text()
     journal.path.write_text(text.replace(boot_id(), "an earlier boot"))
-    devices, spaces = devices_in_group(journal.tag.group), sorted(NETNS_DIR.glob(f"{prefix}-*"))
+    devices, spaces = (
+        devices_in_group(journal.tag.group),
+        sorted(NETNS_DIR.glob(f"{prefix}-*")),
+    )
     assert devices
     bridges = {thing.name for thing in clean()}
     assert not MACHINE.rows("Bridge", ["name"], condition)

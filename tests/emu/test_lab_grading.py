@@ -10,31 +10,44 @@ import pytest
 from testbed.labs import grading, sandbox, student_folder
 from testbed.labs.checking import LIVE
 from testbed.labs.lab_catalogue import labs, wrong_answers
-from testbed.results.folder import RunFolder
+from testbed.record.folder import RunFolder
 from tests.emu.test_up import machine
 
 
 @pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
 @pytest.mark.timeout(600)
-def test_a_class_is_graded_on_the_wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_is_graded_on_the_wire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     lab = next(one for one in labs() if one.network is not None)
     live = {check.name for check in lab.checks if check.layer in LIVE}
     wrong = next(one for one in wrong_answers(lab) if one.fails in live)
     for name in ("right", "wrong"):
         folder = tmp_path / "class" / name
-        student_folder.start(lab, folder)
+        student_folder.make(lab, folder)
         shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
     text = (folder / wrong.file).read_text("utf-8")
-    (folder / wrong.file).write_text(text.replace(wrong.replace, wrong.by), encoding="utf-8")
+    (folder / wrong.file).write_text(
+        text.replace(wrong.replace, wrong.by), encoding="utf-8"
+    )
     before = machine("hn")
-    entries = grading.entries(tmp_path / "class")
+    entries = grading.handed_in(tmp_path / "class")
     marks = {
-        one.student: one for one in grading.marks(entries, RunFolder(tmp_path / "out"), live=True)
+        one.student: one
+        for one in grading.marks(
+            entries, RunFolder(tmp_path / "out"), live=True
+        )
     }
     assert machine("hn") == before
-    assert marks["right"].earned == marks["right"].points, marks["right"].sentence
-    failed = [one["check"] for one in marks["wrong"].checks if one["verdict"] == "failed"]
+    assert marks["right"].earned == marks["right"].points, marks[
+        "right"
+    ].sentence
+    failed = [
+        one["check"]
+        for one in marks["wrong"].checks
+        if one["verdict"] == "failed"
+    ]
     assert failed[0] == wrong.fails
 
 
@@ -59,12 +72,14 @@ def test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none(
     monkeypatch.setenv("SUDO_GID", "31337")
     (lab,) = (one for one in labs() if "app.py" in one.files)
     folder = tmp_path / "class" / "peeks"
-    student_folder.start(lab, folder)
+    student_folder.make(lab, folder)
     shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
     code = PEEKS.format(path=str(lab.path("solution/app.py")))
     (folder / "app.py").write_text(code, encoding="utf-8")
     (mark,) = grading.marks(
-        grading.entries(tmp_path / "class"), RunFolder(tmp_path / "out"), live=True
+        grading.handed_in(tmp_path / "class"),
+        RunFolder(tmp_path / "out"),
+        live=True,
     )
     assert "RuntimeError: by 65534: Permission denied" in mark.sentence
     assert mark.of_layer("wire") == 0

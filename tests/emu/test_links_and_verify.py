@@ -33,7 +33,17 @@ workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s
 def up_with_tenants(network: Standing, b: str) -> None:
     """Tenant a is in both racks, b on one server."""
     assert network.up().returncode == 0
-    network.good("tenant", "add", "a", "--bandwidth", "200 Mbit/s", "--at", "0:2", "--at", "2:1")
+    network.good(
+        "tenant",
+        "add",
+        "a",
+        "--bandwidth",
+        "200 Mbit/s",
+        "--at",
+        "0:2",
+        "--at",
+        "2:1",
+    )
     network.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", "--at", b)
 
 
@@ -48,13 +58,21 @@ def verified(network: Standing) -> tuple[int, dict[str, list[str]]]:
     done = network.run("verify", "--json")
     checks = json.loads(done.stdout)
     assert all(check["good"] == (not check["problems"]) for check in checks)
-    return done.returncode, {check["name"]: check["problems"] for check in checks}
+    return done.returncode, {
+        check["name"]: check["problems"] for check in checks
+    }
 
 
 def limits_of(prefix: str) -> str:
     """Classes and queues of the first rack's uplink, without counters."""
-    tc = [["tc", "-d", kind, "show", "dev", f"{prefix}-r0-u0"] for kind in ("class", "qdisc")]
-    return "".join(subprocess.run(x, capture_output=True, text=True, check=True).stdout for x in tc)
+    tc = [
+        ["tc", "-d", kind, "show", "dev", f"{prefix}-r0-u0"]
+        for kind in ("class", "qdisc")
+    ]
+    return "".join(
+        subprocess.run(x, capture_output=True, text=True, check=True).stdout
+        for x in tc
+    )
 
 
 def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
@@ -64,25 +82,37 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
     up_with_tenants(standing, "3:2")
     before = limits_of(prefix)
     (link,) = shown(standing, "rack 0 - core 0")
-    assert (link["up"], link["tenants"], link["reserved_bps"]) == (True, ["a"], 200_000_000)
+    assert (link["up"], link["tenants"], link["reserved_bps"]) == (
+        True,
+        ["a"],
+        200_000_000,
+    )
 
-    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
+    cut = (
+        "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
+    )
     said = standing.good("link", "down", "rack 0", "core 0")
     assert said == f"link rack 0 - core 0 is down\n{cut}\n"
     assert standing.inside("a.0", *PING, "a.2").returncode == 1
     assert standing.inside("b.0", *PING, "b.1").returncode == 0
-    assert f"trouble: link rack 0 - core 0 is down; {cut}\n" in standing.good("status")
+    assert f"trouble: link rack 0 - core 0 is down; {cut}\n" in standing.good(
+        "status"
+    )
     assert f"trouble: {cut}\n" in standing.good("tenant", "show", "a")
     across = ("--bandwidth", "10 Mbit/s", "--at", "1:1", "--at", "2:1")
     refused = standing.run("tenant", "add", "c", *across)
     assert refused.returncode == 1
-    assert "it would use the link rack 0 - core 0, which is down" in refused.stderr
+    assert (
+        "it would use the link rack 0 - core 0, which is down" in refused.stderr
+    )
     code, problems = verified(standing)
     assert code == 1
     assert problems["links"] == [f"{prefix}-r0-u0 (rack 0 -> core 0) is down"]
     assert "a.0 to a.2: nothing arrives" in problems["reachability"]
     assert not any("b." in problem for problem in problems["reachability"])
-    assert problems["limits"] == problems["flows"] == problems["isolation"] == []
+    assert (
+        problems["limits"] == problems["flows"] == problems["isolation"] == []
+    )
 
     back = standing.good("link", "up", "rack 0 - core 0")
     assert back == "link rack 0 - core 0 is up\ntenant a has its links back\n"
@@ -102,7 +132,10 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
     assert "no link ends at 'rak 0' (did you mean 'rack 0'?)" in unknown.stderr
 
 
-def test_verify_names_what_somebody_changed(standing: Standing, prefix: str) -> None:  # noqa: F811
+def test_verify_names_what_somebody_changed(
+    standing: Standing,  # noqa: F811
+    prefix: str,
+) -> None:
     up_with_tenants(standing, "1:2")
     clean = standing.run("verify")
     assert clean.returncode == 0, clean.stdout + clean.stderr
@@ -120,21 +153,35 @@ def test_verify_names_what_somebody_changed(standing: Standing, prefix: str) -> 
     assert code == 1
     place = f"{prefix}-r0-u0 (rack 0 -> core 0) class 1:1 of tenant a: "
     assert f"{place}rate 5 Mbit/s, expected 10 Mbit/s" in problems["limits"]
-    assert f"{prefix}-s1v0 (server 1 -> b.0) root: missing" in problems["limits"]
-    assert {text.split()[0] for text in problems["limits"]} == {f"{prefix}-r0-u0", f"{prefix}-s1v0"}
+    assert (
+        f"{prefix}-s1v0 (server 1 -> b.0) root: missing" in problems["limits"]
+    )
+    assert {text.split()[0] for text in problems["limits"]} == {
+        f"{prefix}-r0-u0",
+        f"{prefix}-s1v0",
+    }
     (gone,) = [text for text in problems["flows"] if "priority=300" not in text]
     flow = "table=1,priority=200,ip,nw_dst=10.0.4.3,nw_src=10.0.4.0/22"
     assert gone == f"{prefix}-r1 (rack 1) flow {flow}: missing"
-    strange = f"{prefix}-s0 (server 0) flow table=0,priority=300: not of the plan"
+    strange = (
+        f"{prefix}-s0 (server 0) flow table=0,priority=300: not of the plan"
+    )
     assert strange in problems["flows"]
     # What that means is seen by packets: some are lost, others leave the tenant.
     assert "a.0 to a.2: nothing arrives" in problems["reachability"]
-    assert any("a.0 to b.0: arrives at" in problem for problem in problems["isolation"])
-    assert any("another MAC: arrives at" in problem for problem in problems["anti-spoofing"])
+    assert any(
+        "a.0 to b.0: arrives at" in problem for problem in problems["isolation"]
+    )
+    assert any(
+        "another MAC: arrives at" in problem
+        for problem in problems["anti-spoofing"]
+    )
     assert problems["links"] == []
 
 
-def test_top_counts_what_vms_send_and_ends_by_ctrl_c(standing: Standing) -> None:  # noqa: F811
+def test_top_counts_what_vms_send_and_ends_by_ctrl_c(
+    standing: Standing,  # noqa: F811
+) -> None:
     up_with_tenants(standing, "1:2")
     sender = subprocess.Popen(
         standing.command("exec", "a.0", "--", "ping", "-q", "-s", "1400", "-i", "0.01", "a.2"),
@@ -145,9 +192,22 @@ def test_top_counts_what_vms_send_and_ends_by_ctrl_c(standing: Standing) -> None
         while not sample["tenants"][0]["sent_bps"]:  # it has not begun yet
             sample = json.loads(standing.good("top", "--json"))
         a, b = sample["tenants"]
-        assert (a["name"], a["reserved_bps"], b["name"], b["sent_bps"]) == ("a", 6e8, "b", 0)
-        core = next(link for link in sample["links"] if link["name"] == "rack 0 -> core 0")
-        assert (core["capacity_bps"], core["reserved_bps"], core["dropped"]) == (1e9, 2e8, 0)
+        assert (a["name"], a["reserved_bps"], b["name"], b["sent_bps"]) == (
+            "a",
+            6e8,
+            "b",
+            0,
+        )
+        core = next(
+            link
+            for link in sample["links"]
+            if link["name"] == "rack 0 -> core 0"
+        )
+        assert (
+            core["capacity_bps"],
+            core["reserved_bps"],
+            core["dropped"],
+        ) == (1e9, 2e8, 0)
         assert 0 < core["sent_bps"] < 1e9
 
         pid, terminal = pty.fork()
@@ -184,7 +244,9 @@ def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  #
         with carry():
             said = standing.good("link", "down", first["name"])
         core, second = first["ends"][1], way_to_core(standing, "aggregation 6")
-        assert f"tenant a has moved from {core} to {second['ends'][1]}\n" in said
+        assert (
+            f"tenant a has moved from {core} to {second['ends'][1]}\n" in said
+        )
         assert "no tenant's VMs are cut" in said
         with carry():
             by_hand(standing, second["ports"][1], "down")
@@ -198,9 +260,16 @@ def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  #
     assert not any(problems.values()), problems
 
     # Without any way it is cut, until one is back.
-    way = next(s for s in shown(standing) if s["ends"][0] == "server 0" and s["capacity_bps"])
+    way = next(
+        s
+        for s in shown(standing)
+        if s["ends"][0] == "server 0" and s["capacity_bps"]
+    )
     said = standing.good("link", "down", way["name"])
-    assert "is cut: a.0 | a.1 a.2 a.3; 3 of 6 pairs; no other root has a path" in said
+    assert (
+        "is cut: a.0 | a.1 a.2 a.3; 3 of 6 pairs; no other root has a path"
+        in said
+    )
     for port in way["ports"]:
         by_hand(standing, port, "up")
     wait_for(lambda: not standing.status()["tenants"][0]["trouble"])
@@ -242,9 +311,13 @@ def connection(
     """A TCP connection between two VMs, and a block during which it carries 1 MB there and back."""
 
     def python(vm: str, code: str, *more: str) -> subprocess.Popen[str]:
-        command = network.command("exec", vm, "--", "python3", "-c", code, *more)
+        command = network.command(
+            "exec", vm, "--", "python3", "-c", code, *more
+        )
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        return subprocess.Popen(command, **pipes, text=True, env=network.environment)
+        return subprocess.Popen(
+            command, **pipes, text=True, env=network.environment
+        )
 
     def said(process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
@@ -267,7 +340,11 @@ def connection(
 
 def way_to_core(network: Standing, lower: str) -> dict[str, Any]:
     """The link to a core that a tenant uses, from an aggregation switch of that name."""
-    ends = [s for s in shown(network) if s["tenants"] and s["ends"][1].startswith("core")]
+    ends = [
+        s
+        for s in shown(network)
+        if s["tenants"] and s["ends"][1].startswith("core")
+    ]
     return next(s for s in ends if s["ends"][0].startswith(lower))
 
 
@@ -275,6 +352,9 @@ def by_hand(network: Standing, port: str, state: str) -> None:
     """Past the command: in whichever part of the switch the device is."""
     for part in Path("/run/netns").glob(f"{network.options[1]}-part*"):
         line = ("ip", "-n", part.name, "link", "set", port, state)
-        if subprocess.run(line, capture_output=True, check=False).returncode == 0:
+        if (
+            subprocess.run(line, capture_output=True, check=False).returncode
+            == 0
+        ):
             return
     raise AssertionError(f"no part has {port}")

@@ -22,11 +22,16 @@ import pytest
 from testbed.backends.emu import emulation as emulation_module
 from testbed.backends.emu.cgroups import lives
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.part_switches import switch_in_parts
 from testbed.embedding.placement import Placement
-from testbed.plan.network_plan import NetworkPlan, TenantPlan, network_plan, tenant_plan
+from testbed.plan.network_plan import (
+    NetworkPlan,
+    TenantPlan,
+    network_plan,
+    tenant_plan,
+)
 from testbed.spec.experiment import Scale
 from tests.emu.test_network import command, flood, journal  # noqa: F401 - a fixture
 from tests.emu.test_run import REPOSITORY, free_port
@@ -71,13 +76,18 @@ def fat_tree_up(prefix: str, folder: Path) -> Iterator[Emulation]:
     """16 servers of two slots under 20 switches, links of 100 Mbit/s, and the controller."""
     options = LiveOptions(prefix, free_port(), free_port())
     datacentre = fat_tree(4, 1000 * MBIT, 2)
-    with emulate(datacentre, Scale(rate=0.1), options, folder / "logs", "mininet") as made:
+    with emulate(
+        datacentre, Scale(rate=0.1), options, folder / "logs", "mininet"
+    ) as made:
         yield made
 
 
 @pytest.fixture(params=["whole", "parts"])
 def emulation(
-    request: pytest.FixtureRequest, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Emulation]:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     if request.param == "parts":
@@ -101,9 +111,13 @@ def a_tenant(
     rate_bps: int = RATE_BPS,
 ) -> TenantPlan:
     """VMs in the last slots of these servers."""
-    slots = tuple(s for server, n in vms_on for s in plan.slots_of_server[server][-n:])
+    slots = tuple(
+        s for server, n in vms_on for s in plan.slots_of_server[server][-n:]
+    )
     placement = Placement(datacentre.trees[0].root, tuple(vms_on))
-    return tenant_plan(datacentre, plan, placement, slots, tenant_id, "j", rate_bps)
+    return tenant_plan(
+        datacentre, plan, placement, slots, tenant_id, "j", rate_bps
+    )
 
 
 @pytest.fixture
@@ -137,7 +151,9 @@ def shells() -> list[int]:
 
 @whole
 @pytest.mark.smoke
-def test_commands_run_where_mininet_says_they_do(net: Any, emulation: Emulation) -> None:
+def test_commands_run_where_mininet_says_they_do(
+    net: Any, emulation: Emulation
+) -> None:
     a, b, c, d = vms(net)
     assert shells() == []
     vm, ip = net.tenant.vms[0], str(net.tenant.vms[0].ip)
@@ -149,7 +165,11 @@ def test_commands_run_where_mininet_says_they_do(net: Any, emulation: Emulation)
     a.cmd("sleep 300 &")
     assert lives(a.lastPid)
     b.sendCmd("sleep 300")
-    while not [child for child in psutil.Process(b.pid).children() if child.name() == "sleep"]:
+    while not [
+        child
+        for child in psutil.Process(b.pid).children()
+        if child.name() == "sleep"
+    ]:
         time.sleep(0.01)
     b.sendInt()
     b.waitOutput()
@@ -173,22 +193,33 @@ def test_commands_run_where_mininet_says_they_do(net: Any, emulation: Emulation)
     assert shells() == []
 
 
-def test_switches_are_asked_in_their_own_open_vswitch(net: Any, emulation: Emulation) -> None:
+def test_switches_are_asked_in_their_own_open_vswitch(
+    net: Any, emulation: Emulation
+) -> None:
     plan, of_bridge = emulation.plan, emulation.network.switch_of_bridge
     validate = import_module("mininet.examples.numberedports").validatePort
     rack = next(bridge for bridge in plan.bridges if bridge.role == "rack")
     for bridge in (plan.bridges[0], plan.bridges[-1], rack):
         switch = net[bridge.name]
-        mine = {name for name, each in of_bridge.items() if each is of_bridge[bridge.name]}
+        mine = {
+            name
+            for name, each in of_bridge.items()
+            if each is of_bridge[bridge.name]
+        }
         assert set(switch.vsctl("list-br").split()) >= mine
         # The switch writes into its database every five seconds who is connected.
         while not switch.connected():
             time.sleep(0.2)
         assert "cookie=" in switch.dpctl("dump-flows")
-        assert f"({plan.ports_of_bridge[bridge.name][0].name}):" in switch.dpctl("show")
+        assert (
+            f"({plan.ports_of_bridge[bridge.name][0].name}):"
+            in switch.dpctl("show")
+        )
         ports = [intf for intf in switch.intfList() if intf.name != "lo"]
         assert [validate(switch, intf) for intf in ports] == [1] * len(ports)
-        assert all(intf.isUp() and intf.MAC() and intf.IP() is None for intf in ports)
+        assert all(
+            intf.isUp() and intf.MAC() and intf.IP() is None for intf in ports
+        )
     inside = net[plan.bridges[0].name]
     assert f"{plan.bridges[0].name}-u0" in inside.cmd("ip link")
 
@@ -201,8 +232,13 @@ def test_ping_reaches_the_own_tenant_and_no_other(
     net: Any, emulation: Emulation, transcript: io.StringIO
 ) -> None:
     assert net.pingAll() == 0
-    assert f"{len(net.hosts) - 4} hosts without a tenant's VM" in transcript.getvalue()
-    other = a_tenant(emulation.datacentre, emulation.plan, ((3, 1), (9, 1)), tenant_id=8)
+    assert (
+        f"{len(net.hosts) - 4} hosts without a tenant's VM"
+        in transcript.getvalue()
+    )
+    other = a_tenant(
+        emulation.datacentre, emulation.plan, ((3, 1), (9, 1)), tenant_id=8
+    )
     emulation.admit(other)
     # 30 pairs, of which 12 are within the one tenant and 2 within the other.
     assert net.pingAll() == pytest.approx(100 * 16 / 30)
@@ -211,14 +247,19 @@ def test_ping_reaches_the_own_tenant_and_no_other(
     assert net.ping([others[0], vms(net)[0]]) == 100
     rows = net.pingFull(vms(net))
     assert len(rows) == 12
-    assert all((sent, received) == (1, 1) for _, _, (sent, received, *_) in rows)
+    assert all(
+        (sent, received) == (1, 1) for _, _, (sent, received, *_) in rows
+    )
     with pytest.raises(Exception, match="are not VMs of one tenant"):
         net.iperf([others[0], vms(net)[0]])
 
 
 def bps(text: str) -> float:
     number, unit = text.split()
-    return float(number) * {"Kbits/sec": 1e3, "Mbits/sec": 1e6, "Gbits/sec": 1e9}[unit]
+    return (
+        float(number)
+        * {"Kbits/sec": 1e3, "Mbits/sec": 1e6, "Gbits/sec": 1e9}[unit]
+    )
 
 
 def test_iperf_moves_bytes_within_the_reservation(
@@ -228,7 +269,12 @@ def test_iperf_moves_bytes_within_the_reservation(
     stranger = vms(net)[1].popen("iperf -s -p 5099")
     before = emulation.network.vm_sent_bytes(net.tenant)
     received, _ = net.iperf((client, server), seconds=4, fmt="k")
-    sent = [b - a for a, b in zip(before, emulation.network.vm_sent_bytes(net.tenant), strict=True)]
+    sent = [
+        b - a
+        for a, b in zip(
+            before, emulation.network.vm_sent_bytes(net.tenant), strict=True
+        )
+    ]
     # At most the rate for four seconds, and a bucket: what arrives later counts in more time.
     assert 0 < bps(received) <= RATE_BPS * 1.02
     assert 8 * sent[0] >= 0.9 * 4 * bps(received)
@@ -236,7 +282,9 @@ def test_iperf_moves_bytes_within_the_reservation(
     assert stranger.poll() is None, "another VM's iperf has been ended"
     stranger.kill()
     stranger.communicate()
-    _, received, _ = net.iperf((client, server), l4Type="UDP", udpBw="100M", seconds=2, fmt="k")
+    _, received, _ = net.iperf(
+        (client, server), l4Type="UDP", udpBw="100M", seconds=2, fmt="k"
+    )
     assert 0 < bps(received) <= RATE_BPS * 1.1
 
 
@@ -246,16 +294,25 @@ def test_iperf_moves_bytes_within_the_reservation(
 def limits_of(net: Any, host: Any, bridge: Any) -> str:
     """Disciplines, classes and filters at both ends of a VM's cable and of its server's uplink."""
     ((inner, port),) = host.connectionsTo(bridge)
-    uplink = next(intf for intf in bridge.intfList() if intf.name.endswith("-u0"))
-    found = [host.cmd(f"tc {what} show dev {inner}") for what in ("qdisc", "class")]
+    uplink = next(
+        intf for intf in bridge.intfList() if intf.name.endswith("-u0")
+    )
+    found = [
+        host.cmd(f"tc {what} show dev {inner}") for what in ("qdisc", "class")
+    ]
     found += [host.cmd("ip neighbour"), host.cmd("ip route")]
     for intf in (port, uplink):
-        found += [bridge.cmd(f"tc {what} show dev {intf}") for what in ("qdisc", "class")]
+        found += [
+            bridge.cmd(f"tc {what} show dev {intf}")
+            for what in ("qdisc", "class")
+        ]
         found.append(bridge.cmd(f"tc filter show dev {intf} parent 1:"))
     return "\n".join(found)
 
 
-def test_a_link_that_was_down_has_its_limits_again(net: Any, emulation: Emulation) -> None:
+def test_a_link_that_was_down_has_its_limits_again(
+    net: Any, emulation: Emulation
+) -> None:
     a, other = vms(net)[0], vms(net)[2]
     bridge = net[a.slot.port.bridge]
     rack = next(x.intf2.node for x in net.links if x.intf1.node is bridge)
@@ -281,7 +338,9 @@ def test_a_link_that_was_down_has_its_limits_again(net: Any, emulation: Emulatio
 # ------------------------------------------------------------------------------------- the prompt
 
 
-def prompt(net: Any, kind: Callable[..., Any], lines: Sequence[str], folder: Path) -> None:
+def prompt(
+    net: Any, kind: Callable[..., Any], lines: Sequence[str], folder: Path
+) -> None:
     """Run a script; nobody types."""
     script = folder / "script"
     script.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -310,20 +369,28 @@ def test_a_script_at_mininets_prompt(
         return transcript.getvalue()
 
     known = said("nodes").splitlines()[1].split()
-    assert known == sorted([*(h.name for h in net.hosts), *(s.name for s in net.switches), "c0"])
+    assert known == sorted(
+        [*(h.name for h in net.hosts), *(s.name for s in net.switches), "c0"]
+    )
     assert f"{a} eth0:{a.slot.netns}\n" in said("net")
     assert f"{bridge} lo:  " in said("net")
     dump = said("dump")
     assert f"<AttachedHost {a}: eth0:{a.IP()} pid=None> \n" in dump
     assert f"<AttachedHost {net.hosts[-1]}: eth0:None pid=None> \n" in dump
-    assert f"{bridge} lo:0 {bridge}v0:1 {bridge}v1:2 {bridge}-u0:3 \n" in said("ports")
+    assert f"{bridge} lo:0 {bridge}v0:1 {bridge}v1:2 {bridge}-u0:3 \n" in said(
+        "ports"
+    )
     assert f"{a}: eth0\n" in said("intfs")
     assert said("links").count(" (OK OK) \n") == len(net.links)
     assert a.IP() in said(f"{a} ifconfig eth0")
     assert "1 packets transmitted, 1 received" in said(f"{a} ping -c1 {b}")
-    assert said("pingall").endswith("*** Results: 0% dropped (12/12 received)\n")
+    assert said("pingall").endswith(
+        "*** Results: 0% dropped (12/12 received)\n"
+    )
     assert "0% dropped (2/2 received)" in said("pingpair")
-    assert re.search(r"\*\*\* Results: \['[\d.]+ \w+/sec', '[\d.]+ \w+/sec'\]", said("iperf"))
+    assert re.search(
+        r"\*\*\* Results: \['[\d.]+ \w+/sec', '[\d.]+ \w+/sec'\]", said("iperf")
+    )
     assert said(f"link {a} {bridge} down") == ""
     assert " 0 received" in said(f"{a} ping -c1 -W1 {b}")
     assert said(f"link {a} {bridge} up") == ""
@@ -354,7 +421,7 @@ def small(
     """Makes the object of a tree of two servers with two slots; a tenant has all four VMs."""
     datacentre = tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)
     plan = network_plan(datacentre, prefix, 0.1)
-    with Network(plan, journal, free_port()) as network:
+    with EmulatedNetwork(plan, journal, free_port()) as network:
         flood(plan)
         network.configure_tenant(a_tenant(datacentre, plan, ((0, 2), (1, 2))))
         yield lambda: mininet_network(plan, network.switch_of_bridge)
@@ -421,7 +488,9 @@ def test_a_killed_process_leaves_the_network_and_no_shell(
     net.stop()
 
 
-def test_what_somebody_adds_is_theirs_and_goes_again(small: Callable[[], Any]) -> None:
+def test_what_somebody_adds_is_theirs_and_goes_again(
+    small: Callable[[], Any],
+) -> None:
     net = small()
     switch, vm = net.switches[0], net["h1"]
     ip = vm.IP()
@@ -429,7 +498,14 @@ def test_what_somebody_adds_is_theirs_and_goes_again(small: Callable[[], Any]) -
     link = net.addLink(added, switch)
     switch.attach(link.intf2)
     added.setIP(f"{ip[: ip.rindex('.')]}.200", 22)
-    command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", switch.name, "actions=NORMAL")
+    command(
+        "ovs-ofctl",
+        "-O",
+        "OpenFlow13",
+        "add-flow",
+        switch.name,
+        "actions=NORMAL",
+    )
     assert net.ping([added, vm]) == 0
     switch.detach(link.intf2)
     net.stop()
@@ -440,8 +516,11 @@ def test_what_somebody_adds_is_theirs_and_goes_again(small: Callable[[], Any]) -
     left.stop()
 
 
+@pytest.mark.long
 def test_debians_examples_of_mininet_run_on_it(
-    small: Callable[[], Any], transcript: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    small: Callable[[], Any],
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from mininet.log import setLogLevel
 

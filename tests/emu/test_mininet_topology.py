@@ -57,13 +57,17 @@ def plain_mininet(plan: Any) -> Iterator[Any]:
 
     setLogLevel("error")
     switch = partial(OVSSwitch, failMode="standalone", datapath=DATAPATH)
-    net = Mininet(topo=mininet_topo(plan), switch=switch, link=TCLink, controller=None)
+    net = Mininet(
+        topo=mininet_topo(plan), switch=switch, link=TCLink, controller=None
+    )
     try:
         net.start()
         yield net
     finally:
         net.stop()
-        setLogLevel("output")  # Mininet's own, which the tests after this one expect
+        setLogLevel(
+            "output"
+        )  # Mininet's own, which the tests after this one expect
 
 
 def neighbour_of(host: Any, address: str) -> str | None:
@@ -71,7 +75,9 @@ def neighbour_of(host: Any, address: str) -> str | None:
     for _ in range(50):
         # Any datagram makes the kernel ask; this needs no ping, which minimal machines lack.
         host.cmd(f"echo > /dev/udp/{address}/9")
-        words = host.cmd("ip", "-color=never", "neighbour", "show", address).split()
+        words = host.cmd(
+            "ip", "-color=never", "neighbour", "show", address
+        ).split()
         if "lladdr" in words:
             return str(words[words.index("lladdr") + 1])
         time.sleep(0.1)
@@ -83,13 +89,21 @@ def test_plain_mininet_runs_it(prefix: str) -> None:
     with plain_mininet(plan) as net:
         for bridge in plan.bridges:
             assert bridge.name in vsctl("list-br").split()
-            dpid = vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"')
+            dpid = (
+                vsctl("get", "bridge", bridge.name, "datapath_id")
+                .strip()
+                .strip('"')
+            )
             assert int(dpid, 16) == bridge.dpid
         ports = [end for link in plan.links for end in (link.lower, link.upper)]
         for port in (*ports, *(slot.port for slot in plan.slots)):
-            assert vsctl("get", "interface", port.name, "ofport").strip() == str(port.number)
+            assert vsctl(
+                "get", "interface", port.name, "ofport"
+            ).strip() == str(port.number)
         hosts = [net.get(slot.netns) for slot in plan.slots]
-        assert [host.MAC() for host in hosts] == [slot.mac for slot in plan.slots]
+        assert [host.MAC() for host in hosts] == [
+            slot.mac for slot in plan.slots
+        ]
         assert neighbour_of(hosts[0], hosts[-1].IP()) == hosts[-1].MAC()
 
 
@@ -98,13 +112,35 @@ def test_mn_starts_an_experiment_file(prefix: str, tmp_path: Path) -> None:
     mn = shutil.which("mn")
     assert mn is not None
     script = tmp_path / "while-up"
-    script.write_text("sh ovs-vsctl list-br\nnodes\nsh ovs-vsctl --columns=name list interface\n")
+    script.write_text(
+        "sh ovs-vsctl list-br\nnodes\nsh ovs-vsctl --columns=name list interface\n"
+    )
     done = subprocess.run(
         [
-            *(sys.executable, "-W", "ignore", "-c", MN, mn, "--verbosity", "output"),
-            *("--custom", str(REPOSITORY / "testbed" / "plan" / "mininet_custom.py")),
-            *("--topo", f"hosenet,{REPOSITORY / 'examples/custom-topology.yaml'},prefix={prefix}"),
-            *("--link", "tc", "--switch", f"ovs,failMode=standalone,datapath={DATAPATH}"),
+            *(
+                sys.executable,
+                "-W",
+                "ignore",
+                "-c",
+                MN,
+                mn,
+                "--verbosity",
+                "output",
+            ),
+            *(
+                "--custom",
+                str(REPOSITORY / "testbed" / "plan" / "mininet_custom.py"),
+            ),
+            *(
+                "--topo",
+                f"hosenet,{REPOSITORY / 'examples/custom-topology.yaml'},prefix={prefix}",
+            ),
+            *(
+                "--link",
+                "tc",
+                "--switch",
+                f"ovs,failMode=standalone,datapath={DATAPATH}",
+            ),
             *("--controller", "none", "--test", "none", "--post", str(script)),
         ],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -118,10 +154,15 @@ def test_mn_starts_an_experiment_file(prefix: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "Caught exception" not in done.stdout, done.stdout
     plan = network_plan(
-        load_experiment(REPOSITORY / "examples/custom-topology.yaml").datacentre, prefix
+        load_experiment(
+            REPOSITORY / "examples/custom-topology.yaml"
+        ).datacentre,
+        prefix,
     )
     words = set(done.stdout.replace(":", " ").split())
     assert {bridge.name for bridge in plan.bridges} <= words
     assert {slot.netns for slot in plan.slots} <= words
     assert {port.name for port in plan.ports} <= words
-    assert not {bridge.name for bridge in plan.bridges} & set(vsctl("list-br").split())
+    assert not {bridge.name for bridge in plan.bridges} & set(
+        vsctl("list-br").split()
+    )

@@ -72,7 +72,9 @@ def standing(prefix: str, tmp_path: Path) -> Iterator[Standing]:
     assert own.run("clean").returncode == 0
 
 
-def test_a_run_under_a_learning_switch(testbed: Testbed, tmp_path: Path) -> None:
+def test_a_run_under_a_learning_switch(
+    testbed: Testbed, tmp_path: Path
+) -> None:
     done = testbed.live("--set", "expect={fidelity: invalid}")
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((testbed.folder / "summary.json").read_text())
@@ -87,12 +89,16 @@ def test_a_run_under_a_learning_switch(testbed: Testbed, tmp_path: Path) -> None
     log = testbed.folder / "logs" / "controller.log"
     assert log.stat().st_mode & 0o777 == 0o600
     assert "Traceback" not in log.read_text()
-    assert (testbed.folder / "plan" / "learning_switch.py").read_text() == app.read_text()
+    assert (
+        testbed.folder / "plan" / "learning_switch.py"
+    ).read_text() == app.read_text()
     network = (testbed.folder / "plan" / "0000-network.txt").read_text()
     assert network.endswith(f"# flows: those of {app}\n")
     audited = testbed.run("audit", str(testbed.folder))
     assert audited.returncode == 0
-    assert "flows that are not the testbed's are noted as such" in audited.stdout
+    assert (
+        "flows that are not the testbed's are noted as such" in audited.stdout
+    )
 
 
 def test_a_network_that_stays_up_has_its_flows_and_our_limits(
@@ -102,20 +108,33 @@ def test_a_network_that_stays_up_has_its_flows_and_our_limits(
     assert came.returncode == 0, came.stderr
     assert standing.status()["controller"] == str(tmp_path / "mine.py")
     assert "KeyError: 'the first switch'" in standing.status()["trouble"]
-    standing.good("tenant", "add", "a", "--vms", "5", "--bandwidth", "100 Mbit/s")
+    standing.good(
+        "tenant", "add", "a", "--vms", "5", "--bandwidth", "100 Mbit/s"
+    )
     ping = ("ping", "-c", "1", "-W", "5")
     for other in range(1, 5):
         assert standing.inside("a.0", *ping, f"a.{other}").returncode == 0
-    assert "burst" in standing.inside("a.0", "tc", "class", "show", "dev", "eth0").stdout
+    assert (
+        "burst"
+        in standing.inside("a.0", "tc", "class", "show", "dev", "eth0").stdout
+    )
     standing.good("tenant", "remove", "a")
     said = standing.good("status")
     assert f"flows: those of {tmp_path}/mine.py, none of the testbed's" in said
 
     (mark,) = standing.marks
-    journal = (standing.state / "runs" / f"{mark}.jsonl").read_text().splitlines()
+    journal = (
+        (standing.state / "runs" / f"{mark}.jsonl").read_text().splitlines()
+    )
     entries = [json.loads(line) for line in journal]
-    (pid,) = {e["pid"] for e in entries if e.get("name") == "controller" and e.get("pid")}
-    (ids,) = re.findall(r"^Uid:\t(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    (pid,) = {
+        e["pid"]
+        for e in entries
+        if e.get("name") == "controller" and e.get("pid")
+    }
+    (ids,) = re.findall(
+        r"^Uid:\t(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+    )
     assert "0" not in ids.split()
     os.kill(pid, signal.SIGKILL)
     give_up = time.monotonic() + 60
@@ -129,15 +148,23 @@ def test_one_that_does_not_start_leaves_its_log_and_nothing_else(
     standing: Standing, verb: str, prefix: str, tmp_path: Path
 ) -> None:
     app = tmp_path / "mine.py"
-    app.write_text("import ryu_of_tomorrow\n" if verb == "run" else f"{STATIC}\n1 / 0\n")
+    app.write_text(
+        "import ryu_of_tomorrow\n" if verb == "run" else f"{STATIC}\n1 / 0\n"
+    )
     done = standing.live() if verb == "run" else standing.up()
     assert done.returncode == 2
     line, error = (
         (1, "ModuleNotFoundError: No module named 'ryu_of_tomorrow'")
         if verb == "run"
-        else (app.read_text().count("\n"), "ZeroDivisionError: division by zero")
+        else (
+            app.read_text().count("\n"),
+            "ZeroDivisionError: division by zero",
+        )
     )
-    assert f"the controller {app} does not start: line {line}: {error}" in done.stderr
+    assert (
+        f"the controller {app} does not start: line {line}: {error}"
+        in done.stderr
+    )
     assert "controller.log" in done.stderr
     assert left_behind(prefix) == []
     assert standing.marks == []

@@ -36,9 +36,16 @@ expect: {fidelity: invalid}
 
 def parts_of(testbed: Testbed, prefix: str) -> dict[str, set[str]]:  # noqa: F811
     """Part -> its bridges, as the run's plan has them."""
-    text = (testbed.folder / "plan/0000-network.txt").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.startswith(f"{prefix}-part")]
-    return {name: set(bridges.split()) for name, bridges in (x.split(": ") for x in lines)}
+    text = (testbed.folder / "plan/0000-network.txt").read_text(
+        encoding="utf-8"
+    )
+    lines = [
+        line for line in text.splitlines() if line.startswith(f"{prefix}-part")
+    ]
+    return {
+        name: set(bridges.split())
+        for name, bridges in (x.split(": ") for x in lines)
+    }
 
 
 def daemons(mark: str) -> dict[str, int]:
@@ -52,7 +59,9 @@ def daemons(mark: str) -> dict[str, int]:
 def running(testbed: Testbed) -> tuple[subprocess.Popen[str], dict[str, int]]:  # noqa: F811
     """A run whose only job has started and does not end, and its parts' processes."""
     lines = LARGE.replace("DURATION", "300").splitlines(keepends=True)
-    testbed.file.write_text("".join(line for line in lines if "{id: b" not in line))
+    testbed.file.write_text(
+        "".join(line for line in lines if "{id: b" not in line)
+    )
     process = testbed.start()
     testbed.until("job_started", process)
     (mark,) = testbed.marks
@@ -60,7 +69,9 @@ def running(testbed: Testbed) -> tuple[subprocess.Popen[str], dict[str, int]]:  
 
 
 def left(prefix: str) -> list[str]:
-    folders = [str(path) for path in RUN_ROOT.glob("*")] if RUN_ROOT.exists() else []
+    folders = (
+        [str(path) for path in RUN_ROOT.glob("*")] if RUN_ROOT.exists() else []
+    )
     return [*folders, *(path.name for path in NETNS_DIR.glob(f"{prefix}-*"))]
 
 
@@ -76,7 +87,9 @@ def test_jobs_between_parts_finish_and_nothing_is_left(
     parts = parts_of(testbed, prefix)
     assert len(parts) > 1
     assert all(parts.values())
-    facts = json.loads((testbed.folder / "provenance.json").read_text(encoding="utf-8"))["live"]
+    facts = json.loads(
+        (testbed.folder / "provenance.json").read_text(encoding="utf-8")
+    )["live"]
     assert facts["switch_parts"] == len(parts)
     assert facts["switch_paced"] is any(map(shutil.which, COMPILERS))
     assert left(prefix) == []
@@ -92,7 +105,10 @@ def test_a_part_that_dies_is_a_failed_run_with_its_name(
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 4
     assert f"switch part {victim} has died" in stderr
-    logs = {path.name: path for path in (testbed.folder / "logs").glob("*-ovs-vswitchd.log")}
+    logs = {
+        path.name: path
+        for path in (testbed.folder / "logs").glob("*-ovs-vswitchd.log")
+    }
     assert list(logs) == [f"{victim}-ovs-vswitchd.log"]
     (log,) = logs.values()
     assert "ovs-vswitchd" in log.read_text(encoding="utf-8")

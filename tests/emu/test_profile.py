@@ -35,7 +35,9 @@ expect: {fidelity: invalid}
 # A real program: 1 MB from a disk of 5 Mbit/s, 1.6 s, to the other rank. At 2 Mbit/s on the wire it
 # takes 2.6 times as long, at 8 and 16 no longer than the disk gives it. Its text is on the command
 # line, because it runs as somebody who may not read the repository.
-EXCHANGE = json.dumps((REPOSITORY / "examples/apps/exchange.py").read_text("utf-8"))
+EXCHANGE = json.dumps(
+    (REPOSITORY / "examples/apps/exchange.py").read_text("utf-8")
+)
 PROGRAM = f"""
 name: exchange
 topology: {{kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}}
@@ -63,45 +65,74 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
     assert own.run("clean").returncode == 0
 
 
-def test_it_finds_the_rate_of_the_application_and_writes_a_profile(testbed: Testbed) -> None:
+def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
+    testbed: Testbed,
+) -> None:
     to = testbed.file.with_name("profile.yaml")
-    done = testbed.run("profile", str(testbed.file), *testbed.options, "--to", str(to), "--json")
+    done = testbed.run(
+        "profile",
+        str(testbed.file),
+        *testbed.options,
+        "--to",
+        str(to),
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["run"]["audit_passed"]
-    times = {point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]}
+    times = {
+        point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]
+    }
     # Loose for machines that are busy; half the bandwidth must show for what it is all the same.
     assert times[100_000_000] == pytest.approx(2.0, rel=0.2)
     assert times[50_000_000] == pytest.approx(4.0, rel=0.2)
-    assert (found["threshold_bps"], found["threshold_found"]) == (100_000_000, True)
+    assert (found["threshold_bps"], found["threshold_found"]) == (
+        100_000_000,
+        True,
+    )
     profile, document = read_profile(to)
     assert document.problems == []
-    assert profile == Profile(((50_000_000, times[50_000_000]), (100_000_000, times[100_000_000])))
-    assert (testbed.folder / "profile.yaml").read_text("utf-8") == to.read_text("utf-8")
+    assert profile == Profile(
+        ((50_000_000, times[50_000_000]), (100_000_000, times[100_000_000]))
+    )
+    assert (testbed.folder / "profile.yaml").read_text("utf-8") == to.read_text(
+        "utf-8"
+    )
 
 
-def test_a_programs_profile_is_measured_without_knowing_it(testbed: Testbed) -> None:
+def test_a_programs_profile_is_measured_without_knowing_it(
+    testbed: Testbed,
+) -> None:
     testbed.file.write_text(PROGRAM, encoding="utf-8")
     done = testbed.run("profile", str(testbed.file), *testbed.options, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["run"]["audit_passed"]
     assert found["model_threshold_bps"] is None
-    times = {point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]}
+    times = {
+        point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]
+    }
     # Whatever a busy machine adds to each run, the network is what makes the first long.
-    assert times[100_000_000] > 1.4 * max(times[400_000_000], times[800_000_000])
+    assert times[100_000_000] > 1.4 * max(
+        times[400_000_000], times[800_000_000]
+    )
     assert found["threshold_bps"] > 100_000_000
     profile, document = read_profile(Path(found["profile"]))
     assert document.problems == []
     assert profile.options[0] == (100_000_000, times[100_000_000])
     assert profile.threshold_bps == found["threshold_bps"]
     logs = [
-        path.read_text("utf-8") for path in (testbed.folder / "logs").glob("agent-exchange-*.log")
+        path.read_text("utf-8")
+        for path in (testbed.folder / "logs").glob("agent-exchange-*.log")
     ]
-    assert sorted(logs) == [f"rank {rank} heard 1000000 bytes\n" for rank in (0, 0, 0, 1, 1, 1)]
+    assert sorted(logs) == [
+        f"rank {rank} heard 1000000 bytes\n" for rank in (0, 0, 0, 1, 1, 1)
+    ]
 
 
-def test_ctrl_c_leaves_a_folder_no_profile_and_nothing_else(testbed: Testbed) -> None:
+def test_ctrl_c_leaves_a_folder_no_profile_and_nothing_else(
+    testbed: Testbed,
+) -> None:
     running = testbed.start("--json", verb="profile")
     testbed.until("job_started", running)
     running.send_signal(signal.SIGINT)

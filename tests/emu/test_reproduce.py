@@ -54,14 +54,19 @@ def run(out: Path, prefix: str) -> LiveReproduced:
     return reproduce_live(FIGURE, request, backends, lambda _: None)
 
 
-def test_a_live_figure(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_figure(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "small.yaml").write_text(EXAMPLE)
     monkeypatch.setattr(configuration, "FOLDER", tmp_path)
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     found = run(tmp_path / "out", prefix)
     outcome = found.outcomes["VC", 1.0][0]
     # One of the two is turned away for want of slots, whichever backend it is.
-    assert [row.outcome for row in outcome.live.rows] == ["finished", "rejected"]
+    assert [row.outcome for row in outcome.live.rows] == [
+        "finished",
+        "rejected",
+    ]
     assert outcome.replay_differs == ""
     assert outcome.comparison.accepted_differ == ()
     stamp = (outcome.live.path / "events.jsonl").stat().st_mtime_ns

@@ -30,7 +30,11 @@ FOREIGN = "cookie=0x7,table=0,priority=7,in_port=60000,actions=drop"
 
 def controller_of(network: Standing) -> psutil.Process | None:
     children = psutil.Process(network.status()["pid"]).children()
-    found = [each for each in children if "controller.launch" in " ".join(each.cmdline())]
+    found = [
+        each
+        for each in children
+        if "controller.launch" in " ".join(each.cmdline())
+    ]
     return found[0] if found else None
 
 
@@ -40,15 +44,21 @@ def killed(pid: int) -> None:
 
 
 def ofctl(network: Standing, verb: str, bridge: str, *more: str) -> str:
-    (target,) = Path("/run/hosenet").glob(f"*/{network.options[1]}-part*/{bridge}.mgmt")
+    (target,) = Path("/run/hosenet").glob(
+        f"*/{network.options[1]}-part*/{bridge}.mgmt"
+    )
     command = ("ovs-ofctl", "-O", "OpenFlow13", verb, f"unix:{target}", *more)
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def packets(dump: str) -> dict[str, int]:
     """Flows -> packets that they have counted."""
     return {
-        line.partition("priority=")[2]: int(line.partition("n_packets=")[2].split(",")[0])
+        line.partition("priority=")[2]: int(
+            line.partition("n_packets=")[2].split(",")[0]
+        )
         for line in dump.splitlines()
         if "n_packets=" in line
     }
@@ -75,7 +85,11 @@ def test_parts_and_controller_are_killed_and_all_is_as_planned_again(
         assert "of its limits were missing" in said
         with carry():
             killed(parts(standing)[1]["pid"])
-            wait_for(lambda: parts(standing)[1]["pid"] not in (None, before[1]["pid"]))
+            wait_for(
+                lambda: (
+                    parts(standing)[1]["pid"] not in (None, before[1]["pid"])
+                )
+            )
         assert verified(standing)[0] == 0
 
         # The controller: what the switches have, and count, is left as it is.
@@ -91,25 +105,33 @@ def test_parts_and_controller_are_killed_and_all_is_as_planned_again(
         again = packets(ofctl(standing, "dump-flows", bridge))
         assert again.keys() == counted.keys()
         assert all(again[flow] >= n for flow, n in counted.items())
-        assert any("priority=7" in f or f.startswith("7,in_port=60000") for f in again)
+        assert any(
+            "priority=7" in f or f.startswith("7,in_port=60000") for f in again
+        )
         ofctl(standing, "del-flows", bridge, "cookie=0x7/-1")
     assert verified(standing)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "kills", [2, pytest.param(KILLS, marks=pytest.mark.long)]
+)
 @pytest.mark.needs("userspace-datapath")
 def test_whenever_it_dies_during_an_admission_the_tenant_is_in_or_out(
     standing: Standing,  # noqa: F811
+    kills: int,
 ) -> None:
     """The controller, and a part of the switch, at seeded moments: the command says which."""
     standing.file.write_text(PARTS, encoding="utf-8")
     assert standing.up().returncode == 0
     draw, there = random.Random(SEED), set[str]()
-    for number in range(KILLS):
+    for number in range(kills):
         name = f"t{number}"
         wait_for(lambda: controller_of(standing) is not None)
         controller = controller_of(standing)
         assert controller is not None
-        victim = controller.pid if number % 2 == 0 else parts(standing)[0]["pid"]
+        victim = (
+            controller.pid if number % 2 == 0 else parts(standing)[0]["pid"]
+        )
         add = ("tenant", "add", name, "--vms", "8", "--bandwidth", "10 Mbit/s")
         adding = subprocess.Popen(
             standing.command(*add), env=standing.environment,

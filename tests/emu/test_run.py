@@ -40,7 +40,9 @@ expect: {fidelity: invalid}
 
 
 # One that runs until somebody ends it, however slow the machine is.
-LONG = SMALL.replace("duration: 1 s, pattern: ring", "duration: 300 s, pattern: ring")
+LONG = SMALL.replace(
+    "duration: 1 s, pattern: ring", "duration: 300 s, pattern: ring"
+)
 
 
 def free_port() -> int:
@@ -128,7 +130,9 @@ class Testbed:
         while time.monotonic() < give_up and process.poll() is None:
             if self.out.exists() and any(self.out.iterdir()):
                 log = self.folder / "events.jsonl"
-                if log.exists() and f'"{event}"' in log.read_text(encoding="utf-8"):
+                if log.exists() and f'"{event}"' in log.read_text(
+                    encoding="utf-8"
+                ):
                     return
             time.sleep(0.02)
         pytest.fail(f"no {event} came: {process.communicate(timeout=60)}")
@@ -142,7 +146,11 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
 
 
 def cgroups_of(mark: str) -> list[Path]:
-    return [path for path in Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}") if path.is_dir()]
+    return [
+        path
+        for path in Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}")
+        if path.is_dir()
+    ]
 
 
 @pytest.mark.smoke
@@ -155,7 +163,10 @@ def test_a_rate_beyond_any_machine_is_refused(testbed: Testbed) -> None:
     assert "--force runs all the same" in refused.stderr
     (folder,) = testbed.out.iterdir()
     summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["status"], summary["fidelity"]["verdict"]) == ("failed", "invalid")
+    assert (summary["status"], summary["fidelity"]["verdict"]) == (
+        "failed",
+        "invalid",
+    )
     assert testbed.run("audit", str(folder)).returncode == 0
     assert not testbed.marks
 
@@ -173,11 +184,17 @@ def test_a_rate_that_fits_is_found(testbed: Testbed) -> None:
     assert f"scale.rate: auto -> {scale['rate']:g}, tested" in found.stderr
 
 
-def test_every_job_gets_its_outcome_and_the_folder_is_complete(testbed: Testbed) -> None:
+def test_every_job_gets_its_outcome_and_the_folder_is_complete(
+    testbed: Testbed,
+) -> None:
     done = testbed.live("--json")
     assert done.returncode == 0, done.stderr
     (summary,) = json.loads(done.stdout)
-    assert (summary["jobs"], summary["finished"], summary["rejected"]) == (5, 4, 1)
+    assert (summary["jobs"], summary["finished"], summary["rejected"]) == (
+        5,
+        4,
+        1,
+    )
     assert summary["audit_passed"]
     assert summary["fidelity"]["verdict"] in ("ok", "suspect", "invalid")
     with (testbed.folder / "jobs.csv").open(encoding="utf-8") as file:
@@ -185,7 +202,10 @@ def test_every_job_gets_its_outcome_and_the_folder_is_complete(testbed: Testbed)
     assert jobs["huge"]["outcome"] == "rejected"
     assert jobs["huge"]["reason"]
     assert float(jobs["ring"]["estimate_s"]) == 2.0
-    assert all(float(jobs[j]["measured_s"]) > 0 for j in ("ring", "shuffle", "count", "burn"))
+    assert all(
+        float(jobs[j]["measured_s"]) > 0
+        for j in ("ring", "shuffle", "count", "burn")
+    )
     present = {path.name for path in testbed.folder.iterdir()}
     assert present >= {
         "spec.yaml", "spec.resolved.json", "provenance.json", "plan", "events.jsonl",
@@ -194,9 +214,13 @@ def test_every_job_gets_its_outcome_and_the_folder_is_complete(testbed: Testbed)
 
 
 @pytest.mark.smoke
-def test_data_handed_to_the_network_arrived_and_was_acknowledged(testbed: Testbed) -> None:
+def test_data_handed_to_the_network_arrived_and_was_acknowledged(
+    testbed: Testbed,
+) -> None:
     assert testbed.live().returncode == 0
-    ended = {e["job_id"]: e for e in testbed.events() if e["event"] == "job_ended"}
+    ended = {
+        e["job_id"]: e for e in testbed.events() if e["event"] == "job_ended"
+    }
     for job in ("ring", "shuffle", "count"):
         detail = ended[job]["detail"]
         assert detail["volume_bytes_raw"] > 0
@@ -205,7 +229,9 @@ def test_data_handed_to_the_network_arrived_and_was_acknowledged(testbed: Testbe
         assert detail["congestion_control"] == ["cubic"]
         assert set(detail["exit_codes"]) == {0}
     # 500 Mbit/s for 1 s from each of 4 VMs, a fiftieth of it on the wire, payload only.
-    assert ended["ring"]["detail"]["volume_bytes_raw"] == 4 * (10_000_000 * 1448 // (8 * 1514))
+    assert ended["ring"]["detail"]["volume_bytes_raw"] == 4 * (
+        10_000_000 * 1448 // (8 * 1514)
+    )
 
 
 @pytest.mark.smoke
@@ -213,18 +239,28 @@ def test_what_was_installed_is_what_was_planned(testbed: Testbed) -> None:
     assert testbed.live().returncode == 0
     planned = testbed.run("plan", str(testbed.file), "--job", "ring")
     assert planned.returncode == 0
-    installed = next(testbed.folder.glob("plan/*-ring.txt")).read_text(encoding="utf-8")
+    installed = next(testbed.folder.glob("plan/*-ring.txt")).read_text(
+        encoding="utf-8"
+    )
     prefix = testbed.options[1]
-    shown = planned.stdout.split("\n", 1)[1].rstrip("\n").replace("hn-", f"{prefix}-")
+    shown = (
+        planned.stdout.split("\n", 1)[1]
+        .rstrip("\n")
+        .replace("hn-", f"{prefix}-")
+    )
     assert installed.rstrip("\n") == shown
 
 
 @pytest.mark.parametrize("library", ["ryu", "os-ken"])
-def test_either_controller_library_runs_it(testbed: Testbed, library: str) -> None:
+def test_either_controller_library_runs_it(
+    testbed: Testbed, library: str
+) -> None:
     pytest.importorskip(library.replace("-", "_"))
     done = testbed.live("--controller", library)
     assert done.returncode == 0, done.stderr
-    provenance = json.loads((testbed.folder / "provenance.json").read_text(encoding="utf-8"))
+    provenance = json.loads(
+        (testbed.folder / "provenance.json").read_text(encoding="utf-8")
+    )
     assert provenance["live"]["controller"]["library"] == library
 
 
@@ -241,24 +277,39 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
     for pid in mine - {running.pid}:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            command = (
+                Path(f"/proc/{pid}/cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode()
+            )
         except OSError:
             continue
-        uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
+        uids = next(
+            line for line in status.splitlines() if line.startswith("Uid:")
+        ).split()[1:]
         owners[pid] = (command, set(uids))
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=60)
     assert running.returncode == 130
-    unprivileged = [command for command, uids in owners.values() if "0" not in uids]
-    assert any("controller.launch" in command for command in unprivileged), owners
+    unprivileged = [
+        command for command, uids in owners.values() if "0" not in uids
+    ]
+    assert any("controller.launch" in command for command in unprivileged), (
+        owners
+    )
     assert sum("forkserver" in command for command in unprivileged) >= 4, owners
     root = [command for command, uids in owners.values() if "0" in uids]
     # One process forks the agents and needs root for that; the agents themselves do not.
-    assert all("forkserver" in command or "tc" in command for command in root), root
+    assert all(
+        "forkserver" in command or "tc" in command for command in root
+    ), root
     assert sum("forkserver" in command for command in root) <= 1
 
 
-def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(testbed: Testbed) -> None:
+def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(
+    testbed: Testbed,
+) -> None:
     testbed.file.write_text(LONG, encoding="utf-8")
     running = testbed.start()
     testbed.until("job_started", running)
@@ -275,8 +326,11 @@ def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(testbed: Tes
     assert testbed.run("audit", str(testbed.folder)).returncode == 0
 
 
+@pytest.mark.short("1")
 @pytest.mark.parametrize("moment", range(4))
-def test_sigkill_at_any_moment_leaves_nothing_after_clean(testbed: Testbed, moment: int) -> None:
+def test_sigkill_at_any_moment_leaves_nothing_after_clean(
+    testbed: Testbed, moment: int
+) -> None:
     running = testbed.start()
     # Not a measurement: any moment will do, and each run of the tests takes others.
     time.sleep(0.3 + 1.2 * moment + random.uniform(0, 1.2))
@@ -299,7 +353,9 @@ def test_the_next_run_cleans_up_after_a_killed_one(testbed: Testbed) -> None:
     assert "removed what an earlier run left" in done.stderr
 
 
-def test_a_second_testbed_is_refused_with_the_first_ones_name(testbed: Testbed) -> None:
+def test_a_second_testbed_is_refused_with_the_first_ones_name(
+    testbed: Testbed,
+) -> None:
     running = testbed.start()
     testbed.until("job_started", running)
     # Standing still, so that it is there until the second one has come and gone.
@@ -316,7 +372,9 @@ def test_a_second_testbed_is_refused_with_the_first_ones_name(testbed: Testbed) 
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_taken_port_is_named_with_a_hint(testbed: Testbed, which: int) -> None:
+def test_a_taken_port_is_named_with_a_hint(
+    testbed: Testbed, which: int
+) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", testbed.ports[which]))
         holder.listen()
@@ -340,25 +398,38 @@ def test_a_foreign_object_of_the_same_name_is_refused_and_left(
         subprocess.run(["ip", "netns", "delete", name], check=True)
 
 
-def test_a_result_outside_its_band_makes_the_exit_code_1(testbed: Testbed) -> None:
-    text = SMALL.replace("{fidelity: invalid}", "{estimate_ratio: {max: 0.0001}}")
+def test_a_result_outside_its_band_makes_the_exit_code_1(
+    testbed: Testbed,
+) -> None:
+    text = SMALL.replace(
+        "{fidelity: invalid}", "{estimate_ratio: {max: 0.0001}}"
+    )
     testbed.file.write_text(text, encoding="utf-8")
     done = testbed.live()
     assert done.returncode == 1
     assert "outside what was expected: ring" in done.stdout
 
 
-def test_a_job_that_fails_makes_the_exit_code_1_without_an_expectation(testbed: Testbed) -> None:
+def test_a_job_that_fails_makes_the_exit_code_1_without_an_expectation(
+    testbed: Testbed,
+) -> None:
     failing = "duration: 1 s, command: [sh, -c, exit 3]}"
-    text = SMALL.replace("duration: 1 s, cpu: 20 %}", failing).replace("{fidelity: invalid}", "{}")
+    text = SMALL.replace("duration: 1 s, cpu: 20 %}", failing).replace(
+        "{fidelity: invalid}", "{}"
+    )
     testbed.file.write_text(text, encoding="utf-8")
     done = testbed.live()
     assert done.returncode == 1
-    assert "outside what was expected: burn: killed: VM 0: sh ended with exit code 3" in done.stdout
+    assert (
+        "outside what was expected: burn: killed: VM 0: sh ended with exit code 3"
+        in done.stdout
+    )
 
 
 def test_a_bad_file_creates_nothing(testbed: Testbed) -> None:
-    testbed.file.write_text(SMALL.replace("vms: 4", "vms: 400"), encoding="utf-8")
+    testbed.file.write_text(
+        SMALL.replace("vms: 4", "vms: 400"), encoding="utf-8"
+    )
     done = testbed.live()
     assert done.returncode == 2
     assert "small.yaml:9" in done.stderr
@@ -370,7 +441,9 @@ def test_without_root_it_says_how(
     tmp_path: Path,
     as_nobody: Callable[[list[str]], subprocess.CompletedProcess[str]],
 ) -> None:
-    done = as_nobody(testbed.command("run", str(REPOSITORY / "examples/quickstart.yaml")))
+    done = as_nobody(
+        testbed.command("run", str(REPOSITORY / "examples/quickstart.yaml"))
+    )
     assert done.returncode == 3, done.stderr
     assert "sudo testbed run" in done.stderr
 
@@ -381,7 +454,11 @@ def as_nobody() -> Callable[[list[str]], subprocess.CompletedProcess[str]]:
         return subprocess.run(
             command,
             cwd=REPOSITORY,
-            env={"PATH": os.defpath, "PYTHONPATH": str(REPOSITORY), "HOME": "/nonexistent"},
+            env={
+                "PATH": os.defpath,
+                "PYTHONPATH": str(REPOSITORY),
+                "HOME": "/nonexistent",
+            },
             user=65534,
             group=65534,
             extra_groups=[],

@@ -9,7 +9,13 @@ import pytest
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Start
 from tests.emu.test_actions import MBIT, measured, whole
-from tests.support.scripted_run import ScriptedPolicy, begun, on, play, small_emulation
+from tests.support.scripted_run import (
+    ScriptedPolicy,
+    begun,
+    on,
+    play,
+    small_emulation,
+)
 from topologies.tree import tree
 
 # Long beside TCP's timeouts (0.2 s, some at the start): a flow that waits one out has nothing to
@@ -17,8 +23,11 @@ from topologies.tree import tree
 ALONE_S = 6.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weighted", [False, True])
-def test_jobs_without_guarantees_share_a_link(prefix: str, tmp_path: Path, weighted: bool) -> None:
+def test_jobs_without_guarantees_share_a_link(
+    prefix: str, tmp_path: Path, weighted: bool
+) -> None:
     """One flow of each crosses: alike under TCP; two VMs to one where VMs count."""
     scripted = ScriptedPolicy(
         {
@@ -36,7 +45,10 @@ def test_jobs_without_guarantees_share_a_link(prefix: str, tmp_path: Path, weigh
         whole(histories[name])
     # "big" comes first, and has it for itself until the other comes.
     alone_s = begun(histories["small"]) - begun(histories["big"])
-    big_s, small_s = measured(histories["big"]), alone_s + measured(histories["small"])
+    big_s, small_s = (
+        measured(histories["big"]),
+        alone_s + measured(histories["small"]),
+    )
     left_s = ALONE_S - alone_s
     # However they share it, the link carries both volumes and no more at a time.
     assert max(big_s, small_s) > 0.95 * 2 * ALONE_S

@@ -41,7 +41,9 @@ def blocks(page: str) -> Iterator[list[Typed]]:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, *shown = part.rstrip("\n").split("\n")
             expected = re.search(r"  # exit code (\d+)$", line)
-            found.append(Typed(line, int(expected[1]) if expected else 0, tuple(shown)))
+            found.append(
+                Typed(line, int(expected[1]) if expected else 0, tuple(shown))
+            )
         yield found
 
 
@@ -52,8 +54,13 @@ def words(line: str) -> str:
 
 def same_words(shown: tuple[str, ...], printed: str) -> bool:
     """True for a page's lines as printed, up to numbers; ``…`` is any lines."""
-    parts = [r"(?:.*\n)*?" if line == "…" else re.escape(words(line)) + r"\n" for line in shown]
-    there = "".join(f"{words(line)}\n" for line in printed.splitlines() if words(line))
+    parts = [
+        r"(?:.*\n)*?" if line == "…" else re.escape(words(line)) + r"\n"
+        for line in shown
+    ]
+    there = "".join(
+        f"{words(line)}\n" for line in printed.splitlines() if words(line)
+    )
     return re.fullmatch("".join(parts), there) is not None
 
 
@@ -137,25 +144,34 @@ def rerated(mbps: Sequence[float], least: float) -> str:
 MOST_TRIES = 3
 
 
-def type_block(shell: Shell, block: list[Typed], folder: Path) -> tuple[str, str]:
+def type_block(
+    shell: Shell, block: list[Typed], folder: Path
+) -> tuple[str, str]:
     """Whatever a block's figures lack, and what it printed other than the page."""
     lacks, differs = "", ""
     for one in block:
         code, text = shell.type(one.line)
         if "testbed measure" in one.line and one.exit_code == 0:
             kept = ratios(text)
-            if code != 0 or not kept or not all(abs(each - 1) <= 0.01 for each in kept):
+            if (
+                code != 0
+                or not kept
+                or not all(abs(each - 1) <= 0.01 for each in kept)
+            ):
                 lacks += text
         else:
             assert code == one.exit_code, f"{one.line}\n{text}"
         if not same_words(one.shown, text):
             differs += f"$ {one.line}\n{text}"
     if any("rerate a" in one.line for one in block):
-        rates = (folder / "every-100-ms.txt").read_text(encoding="utf-8").split()
+        rates = (
+            (folder / "every-100-ms.txt").read_text(encoding="utf-8").split()
+        )
         lacks += rerated([float(rate) for rate in rates], 30.0)
     return lacks, differs
 
 
+@pytest.mark.long
 def test_the_page_as_it_would_be_typed(shell: Shell, prefix: str) -> None:
     """A block whose figures are not within their bounds is typed again: other programs on the
     machine only take away.

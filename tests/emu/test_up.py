@@ -47,7 +47,9 @@ class Standing(Testbed):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def inside(self, target: str, *command: str) -> subprocess.CompletedProcess[str]:
+    def inside(
+        self, target: str, *command: str
+    ) -> subprocess.CompletedProcess[str]:
         return self.run("exec", target, "--", *command)
 
     def status(self) -> dict[str, Any]:
@@ -65,14 +67,26 @@ def standing(prefix: str, tmp_path: Path) -> Iterator[Standing]:
 
 def machine(prefix: str) -> dict[str, object]:
     """Parts of a network on this machine, to compare before and after."""
-    shown = subprocess.run(["tc", "qdisc", "show"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["tc", "qdisc", "show"], capture_output=True, text=True, check=True
+    )
     return {
-        "namespaces": sorted(path.name for path in NETNS_DIR.glob(f"{prefix}-*")),
-        "bridges": sorted(str(row[0]) for row in MACHINE.rows("Bridge", ["name"])),
-        "qdiscs": sorted(line for line in shown.stdout.splitlines() if f" {prefix}-" in line),
-        "devices": sorted(p.name for p in Path("/sys/class/net").glob(f"{prefix}-*")),
+        "namespaces": sorted(
+            path.name for path in NETNS_DIR.glob(f"{prefix}-*")
+        ),
+        "bridges": sorted(
+            str(row[0]) for row in MACHINE.rows("Bridge", ["name"])
+        ),
+        "qdiscs": sorted(
+            line for line in shown.stdout.splitlines() if f" {prefix}-" in line
+        ),
+        "devices": sorted(
+            p.name for p in Path("/sys/class/net").glob(f"{prefix}-*")
+        ),
         "mounts": [
-            line for line in Path("/proc/mounts").read_text().splitlines() if "/up/" in line
+            line
+            for line in Path("/proc/mounts").read_text().splitlines()
+            if "/up/" in line
         ],
     }
 
@@ -83,18 +97,32 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
     assert standing.run("status").returncode == 1
     came = standing.up()
     assert came.returncode == 0, came.stderr
-    assert "standing is up (tree, fanout [2, 2]): 8 VM slots, 7 bridges, 6 links" in came.stdout
+    assert (
+        "standing is up (tree, fanout [2, 2]): 8 VM slots, 7 bridges, 6 links"
+        in came.stdout
+    )
     assert "network up: 7 bridges" in came.stderr
     (mark,) = standing.marks
     assert standing.status()["tenants"] == []
 
     a = json.loads(
-        standing.good("tenant", "add", "a", "--vms", "3", "--bandwidth", "200 Mbit/s", "--json")
+        standing.good(
+            "tenant",
+            "add",
+            "a",
+            "--vms",
+            "3",
+            "--bandwidth",
+            "200 Mbit/s",
+            "--json",
+        )
     )
     assert [vm["name"] for vm in a["vms"]] == ["a.0", "a.1", "a.2"]
     assert a["wire_bps"] == 10_000_000
     by_hand = ("--at", "server 1:1", "--at", "3:1")
-    said = standing.good("tenant", "add", "b", "--bandwidth", "300 Mbit/s", *by_hand)
+    said = standing.good(
+        "tenant", "add", "b", "--bandwidth", "300 Mbit/s", *by_hand
+    )
     assert said == (
         "tenant b: 2 × 300 Mbit/s (15 Mbit/s on the wire): b.0 on server 1; b.1 on server 3\n"
     )
@@ -104,19 +132,33 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
     refused = standing.run("tenant", "rerate", "b", "950 Mbit/s")
     assert refused.returncode == 1
     assert re.search(
-        r"tenant b does not fit: .*: 950 Mbit/s asked, 800 Mbit/s free", refused.stderr
+        r"tenant b does not fit: .*: 950 Mbit/s asked, 800 Mbit/s free",
+        refused.stderr,
     )
-    refused = standing.run("tenant", "add", "c", "--vms", "4", "--bandwidth", "100 Mbit/s")
+    refused = standing.run(
+        "tenant", "add", "c", "--vms", "4", "--bandwidth", "100 Mbit/s"
+    )
     assert refused.returncode == 1
-    assert "tenant c does not fit: not enough slots: 4 asked, 3 free" in refused.stderr
+    assert (
+        "tenant c does not fit: not enough slots: 4 asked, 3 free"
+        in refused.stderr
+    )
     assert standing.run("tenant", "show", "c").returncode == 2
     assert standing.status() == status
 
     # Inside: nobody, in the VM's namespace, with the VMs' names, and what was typed passed on.
     user = os.environ.get("SUDO_USER", "nobody")
     assert standing.inside("a.0", "id", "-un").stdout == f"{user}\n"
-    assert standing.inside("a.0", "cat", "/proc/self/status").stdout.count("NoNewPrivs:\t1") == 1
-    assert standing.inside("a.0", "getent", "hosts", "a.2").stdout.split()[1] == "a.2"
+    assert (
+        standing.inside("a.0", "cat", "/proc/self/status").stdout.count(
+            "NoNewPrivs:\t1"
+        )
+        == 1
+    )
+    assert (
+        standing.inside("a.0", "getent", "hosts", "a.2").stdout.split()[1]
+        == "a.2"
+    )
     assert standing.inside("a.0", "getent", "hosts", "b.0").returncode == 2
     assert "a.0" not in Path("/etc/hosts").read_text()
     assert standing.inside("a.0", "sh", "-c", "exit 7").returncode == 7
@@ -134,9 +176,13 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
     assert standing.inside("a.0", *ping, b_ip(standing)).returncode != 0
 
     # In all of a tenant: every line with its VM's name, the worst exit code.
-    done = standing.inside("a", "sh", "-c", "echo $HOSENET_VM; echo oh >&2; test $HOSENET_VM = a.1")
+    done = standing.inside(
+        "a", "sh", "-c", "echo $HOSENET_VM; echo oh >&2; test $HOSENET_VM = a.1"
+    )
     assert done.returncode == 1
-    assert sorted(done.stdout.splitlines()) == [f"a.{i}: a.{i}" for i in range(3)]
+    assert sorted(done.stdout.splitlines()) == [
+        f"a.{i}: a.{i}" for i in range(3)
+    ]
     assert sorted(done.stderr.splitlines()) == [f"a.{i}: oh" for i in range(3)]
 
     measured(standing, "a", 200_000_000)
@@ -144,9 +190,14 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
     judged(standing, "a", 100_000_000)
 
     # By another policy's embedder, and with what its links have left over.
-    refused = standing.run("tenant", "add", "c", "--vms", "2", *RATE, "--policy", "jsa")
+    refused = standing.run(
+        "tenant", "add", "c", "--vms", "2", *RATE, "--policy", "jsa"
+    )
     assert refused.returncode == 2
-    assert "policy jsa cannot place one tenant at once: it has no embedder" in refused.stderr
+    assert (
+        "policy jsa cannot place one tenant at once: it has no embedder"
+        in refused.stderr
+    )
     lent = ("--policy", "dcloud", "--enforcement", "work-conserving")
     standing.good("tenant", "add", "c", "--vms", "3", *RATE, *lent)
     ratios = measured_ratios(standing, "c")
@@ -155,7 +206,8 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
 
     # A tenant that goes takes along what still runs in its VMs.
     sleeper = subprocess.Popen(
-        standing.command("exec", "b.0", "--", "sleep", "1000"), env=standing.environment
+        standing.command("exec", "b.0", "--", "sleep", "1000"),
+        env=standing.environment,
     )
     wait_for(lambda: Path(f"/proc/{sleeper.pid}/comm").read_text() == "sleep\n")
     standing.good("tenant", "remove", "b")
@@ -168,11 +220,17 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
     assert machine(prefix) == before
     assert standing.marks == []
     assert cgroups_of(mark) == []
-    assert {path.name for path in (standing.state / "up").glob("[hs]*")} == set()
+    assert {
+        path.name for path in (standing.state / "up").glob("[hs]*")
+    } == set()
 
 
 def b_ip(standing: Standing) -> str:
-    return str(json.loads(standing.good("tenant", "show", "b", "--json"))["vms"][0]["ip"])
+    return str(
+        json.loads(standing.good("tenant", "show", "b", "--json"))["vms"][0][
+            "ip"
+        ]
+    )
 
 
 RATE = ("--bandwidth", "100 Mbit/s")
@@ -182,7 +240,9 @@ TRIES = 3
 def measured_ratios(standing: Standing, name: str) -> dict[str, float]:
     """Measured over reserved, of each VM."""
     done = standing.run("measure", name, "--seconds", "2", "--json")
-    return {one["sender"]: one["ratio"] for one in json.loads(done.stdout)["pairs"]}
+    return {
+        one["sender"]: one["ratio"] for one in json.loads(done.stdout)["pairs"]
+    }
 
 
 def measured(standing: Standing, name: str, reserved_bps: int) -> None:
@@ -211,7 +271,9 @@ def judged(standing: Standing, name: str, reserved_bps: int) -> list[float]:
     for one in pairs:
         assert one["reserved_bps"] == reserved_bps
         assert 0 < one["ratio"] <= 1.05
-        assert one["good"] == (abs(one["ratio"] - 1) <= 0.01 and one["lost_share"] == 0)
+        assert one["good"] == (
+            abs(one["ratio"] - 1) <= 0.01 and one["lost_share"] == 0
+        )
     assert (done.returncode == 0) == all(one["good"] for one in pairs)
     return [one["ratio"] for one in pairs]
 
@@ -223,7 +285,9 @@ def wait_for(happened: Any) -> None:
         time.sleep(0.05)
 
 
-def test_jobs_become_tenants_and_nothing_else_runs_beside(standing: Standing) -> None:
+def test_jobs_become_tenants_and_nothing_else_runs_beside(
+    standing: Standing,
+) -> None:
     came = standing.up("--jobs")
     assert came.returncode == 0, came.stderr
     assert "job huge is not admitted: tenant huge does not fit: " in came.stderr
@@ -238,7 +302,9 @@ def test_jobs_become_tenants_and_nothing_else_runs_beside(standing: Standing) ->
     assert standing.status() == state
 
 
-def test_of_several_people_at_once_one_is_served_first(standing: Standing) -> None:
+def test_of_several_people_at_once_one_is_served_first(
+    standing: Standing,
+) -> None:
     assert standing.up().returncode == 0
     wanted = ("tenant", "add", "a", "--vms", "2", "--bandwidth", "100 Mbit/s")
     everybody = [
@@ -265,7 +331,9 @@ def test_a_killed_keepers_network_stays_until_it_is_cleaned(
 ) -> None:
     before = machine(prefix)
     assert standing.up().returncode == 0
-    standing.good("tenant", "add", "a", "--vms", "2", "--bandwidth", "100 Mbit/s")
+    standing.good(
+        "tenant", "add", "a", "--vms", "2", "--bandwidth", "100 Mbit/s"
+    )
     (mark,) = standing.marks
     pid = standing.status()["pid"]
     place = json.loads(standing.good("tenant", "show", "a", "--json"))["vms"]
@@ -274,10 +342,27 @@ def test_a_killed_keepers_network_stays_until_it_is_cleaned(
     for verb in (["status"], ["down"], ["tenant", "list"]):
         done = standing.run(*verb)
         assert done.returncode == 4
-        assert "the network is still there\nhint: sudo testbed clean" in done.stderr
+        assert (
+            "the network is still there\nhint: sudo testbed clean"
+            in done.stderr
+        )
     netns = Path(place[0]["netns"]).name
-    ping = ["ip", "netns", "exec", netns, "ping", "-c", "3", "-i", "0.2", place[1]["ip"]]
-    assert subprocess.run(ping, check=False, stdout=subprocess.DEVNULL).returncode == 0
+    ping = [
+        "ip",
+        "netns",
+        "exec",
+        netns,
+        "ping",
+        "-c",
+        "3",
+        "-i",
+        "0.2",
+        place[1]["ip"],
+    ]
+    assert (
+        subprocess.run(ping, check=False, stdout=subprocess.DEVNULL).returncode
+        == 0
+    )
     assert "htb" in subprocess.run(
         ["ip", "netns", "exec", netns, "tc", "qdisc"], check=True, capture_output=True, text=True
     ).stdout  # fmt: skip
@@ -297,6 +382,7 @@ def test_sigterm_takes_it_down(standing: Standing, prefix: str) -> None:
     assert standing.marks == []
 
 
+@pytest.mark.short("1.2")
 @pytest.mark.parametrize("after_s", [0.6, 1.2, 1.8, 2.4])
 def test_interrupted_while_it_comes_up_it_leaves_nothing(
     standing: Standing, prefix: str, after_s: float
@@ -317,7 +403,9 @@ def test_interrupted_while_it_comes_up_it_leaves_nothing(
     assert not standing.state.exists() or standing.marks == []
 
 
-def test_what_cannot_come_up_says_why_and_leaves_nothing(standing: Standing, prefix: str) -> None:
+def test_what_cannot_come_up_says_why_and_leaves_nothing(
+    standing: Standing, prefix: str
+) -> None:
     before = machine(prefix)
     standing.file.write_text(FILE.replace("oktopus", "okto"), encoding="utf-8")
     assert standing.up().returncode == 2
@@ -339,7 +427,9 @@ def test_what_cannot_come_up_says_why_and_leaves_nothing(standing: Standing, pre
 
 def test_a_shells_prompt_says_where_one_is(standing: Standing) -> None:
     assert standing.up().returncode == 0
-    standing.good("tenant", "add", "a", "--vms", "1", "--bandwidth", "100 Mbit/s")
+    standing.good(
+        "tenant", "add", "a", "--vms", "1", "--bandwidth", "100 Mbit/s"
+    )
     pid, terminal = pty.fork()
     if pid == 0:
         command = standing.command("shell", "a.0")

@@ -36,7 +36,11 @@ N_VMS = 3
 
 def ip(*arguments: str) -> None:
     done = subprocess.run(
-        ["ip", *arguments], capture_output=True, text=True, timeout=60, check=False
+        ["ip", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, (arguments, done.stderr)
 
@@ -66,16 +70,36 @@ class Star:
         for name in (*self.vms, self.switch):
             # It may not have been made; what is left behind in earnest, the prefix finds.
             subprocess.run(
-                ["ip", "netns", "delete", name], capture_output=True, timeout=60, check=False
+                ["ip", "netns", "delete", name],
+                capture_output=True,
+                timeout=60,
+                check=False,
             )
 
     def limit(self, vm: int, *qdisc: str) -> None:
-        ip("netns", "exec", self.vms[vm], "tc", "qdisc", "replace", "dev", "eth0", *qdisc)
+        ip(
+            "netns",
+            "exec",
+            self.vms[vm],
+            "tc",
+            "qdisc",
+            "replace",
+            "dev",
+            "eth0",
+            *qdisc,
+        )
 
     def received_bytes(self, vm: int) -> int:
         """Bytes that the VM's interface has received, by the kernel's own count."""
         shown = subprocess.run(
-            ["ip", "netns", "exec", self.vms[vm], "cat", "/sys/class/net/eth0/statistics/rx_bytes"],
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.vms[vm],
+                "cat",
+                "/sys/class/net/eth0/statistics/rx_bytes",
+            ],
             capture_output=True,
             text=True,
             timeout=60,
@@ -106,11 +130,17 @@ def watch(pool: AgentPool) -> Watch:
 
 
 @pytest.fixture
-def spawn_all(pool: AgentPool, star: Star) -> Callable[[list[TransferPlan]], list[str]]:
+def spawn_all(
+    pool: AgentPool, star: Star
+) -> Callable[[list[TransferPlan]], list[str]]:
     def spawn(plans: list[TransferPlan]) -> list[str]:
         for plan in plans:
             netns = f"/run/netns/{star.vms[plan.index]}"
-            pool.spawn(SpawnRequest(f"vm{plan.index}", plan, NOBODY, NOBODY, netns=netns))
+            pool.spawn(
+                SpawnRequest(
+                    f"vm{plan.index}", plan, NOBODY, NOBODY, netns=netns
+                )
+            )
         return [f"vm{plan.index}" for plan in plans]
 
     return spawn
@@ -125,7 +155,9 @@ def cubic(plans: list[TransferPlan]) -> list[TransferPlan]:
 
 def never_ending(star: Star) -> list[TransferPlan]:
     """A ring of 8 Mbit/s that nobody lives to see the end of."""
-    plans = cubic(transfer_plans(transfers("ring", N_VMS, 10**10, Random(0)), star.ips))
+    plans = cubic(
+        transfer_plans(transfers("ring", N_VMS, 10**10, Random(0)), star.ips)
+    )
     return [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
 
 
@@ -135,7 +167,11 @@ def test_the_receivers_count_is_what_crossed_the_wire(
 ) -> None:
     volume_bytes = 3_000_001
     before = [star.received_bytes(vm) for vm in range(N_VMS)]
-    plans = cubic(transfer_plans(transfers(pattern, N_VMS, volume_bytes, Random(0)), star.ips))
+    plans = cubic(
+        transfer_plans(
+            transfers(pattern, N_VMS, volume_bytes, Random(0)), star.ips
+        )
+    )
     outcomes = watch.run_together(spawn_all(plans))
     for vm, outcome in enumerate(outcomes):
         report = outcome.report
@@ -143,14 +179,20 @@ def test_the_receivers_count_is_what_crossed_the_wire(
         # Although the agent has no privileges and the machine's default may be another.
         assert report.congestion_control == "cubic"
         assert sum(got.size_bytes for got in report.received) == volume_bytes
-        assert sum(sent.acknowledged_bytes for sent in report.sent) == volume_bytes
+        assert (
+            sum(sent.acknowledged_bytes for sent in report.sent) == volume_bytes
+        )
         assert report.last_byte_ns is not None
         assert star.received_bytes(vm) - before[vm] > volume_bytes
 
 
-def test_the_time_is_that_of_the_limit(star: Star, watch: Watch, spawn_all: SpawnAll) -> None:
+def test_the_time_is_that_of_the_limit(
+    star: Star, watch: Watch, spawn_all: SpawnAll
+) -> None:
     """1 MB through 8 Mbit/s cannot take less than the second it needs beyond the bucket."""
-    star.limit(0, "root", "tbf", "rate", "8mbit", "burst", "16kb", "limit", "100kb")
+    star.limit(
+        0, "root", "tbf", "rate", "8mbit", "burst", "16kb", "limit", "100kb"
+    )
     plans = cubic(transfer_plans([Transfer(0, 1, 1_000_000)], star.ips[:2]))
     sender, receiver = watch.run_together(spawn_all(plans))
     assert sender.report.start_ns is not None
@@ -164,9 +206,13 @@ def test_the_next_receivers_turn_comes_when_the_kernel_has_sent_the_bytes_of_the
     star: Star, watch: Watch, spawn_all: SpawnAll
 ) -> None:
     """300 kB to each of two at 2 Mbit/s: side by side, both would arrive until the very end."""
-    star.limit(0, "root", "tbf", "rate", "2mbit", "burst", "16kb", "limit", "200kb")
+    star.limit(
+        0, "root", "tbf", "rate", "2mbit", "burst", "16kb", "limit", "200kb"
+    )
     flows = [Transfer(0, 1, 300_000), Transfer(0, 2, 300_000)]
-    sender, *receivers = watch.run_together(spawn_all(cubic(transfer_plans(flows, star.ips))))
+    sender, *receivers = watch.run_together(
+        spawn_all(cubic(transfer_plans(flows, star.ips)))
+    )
     assert sender.report.error is None
     (first,), (second,) = (each.report.received for each in receivers)
     assert first.last_ns is not None
@@ -180,10 +226,16 @@ def test_an_agent_has_the_user_and_namespace_it_was_given(
     star: Star, pool: AgentPool, watch: Watch
 ) -> None:
     plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
-    pool.spawn(SpawnRequest("vm0", plan, NOBODY, NOBODY - 1, netns=f"/run/netns/{star.vms[0]}"))
+    pool.spawn(
+        SpawnRequest(
+            "vm0", plan, NOBODY, NOBODY - 1, netns=f"/run/netns/{star.vms[0]}"
+        )
+    )
     (outcome,) = watch.until(["vm0"], Ready)
     text = Path(f"/proc/{outcome.pid}/status").read_text()
-    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1) for line in text.splitlines() if ":\t" in line
+    )
     assert status["Uid"].split() == [str(NOBODY)] * 4
     assert status["Gid"].split() == [str(NOBODY - 1)] * 4
     assert status["Groups"].strip() == ""
@@ -211,14 +263,19 @@ def test_agents_do_not_run_as_root(pool: AgentPool, watch: Watch) -> None:
     ("netns", "message"),
     [
         ("/run/netns/hosenet-nowhere", "No such file or directory"),
-        ("/etc/hostname", "cannot enter network namespace /etc/hostname: Invalid argument"),
+        (
+            "/etc/hostname",
+            "cannot enter network namespace /etc/hostname: Invalid argument",
+        ),
         ("/proc/self/ns/uts", "cannot enter network namespace"),
     ],
 )
 def test_a_namespace_that_is_none_ends_with_the_reason(
     pool: AgentPool, watch: Watch, netns: str, message: str
 ) -> None:
-    pool.spawn(SpawnRequest("vm0", ComputePlan(0, 0.01), NOBODY, NOBODY, netns=netns))
+    pool.spawn(
+        SpawnRequest("vm0", ComputePlan(0, 0.01), NOBODY, NOBODY, netns=netns)
+    )
     (outcome,) = watch.until(["vm0"], AgentExited)
     assert outcome.kinds() == [AgentStarted, AgentReport, AgentExited]
     assert outcome.exited.code == 1
@@ -236,11 +293,15 @@ def cgroup(prefix: str) -> Iterator[Path]:
     try:
         yield made
     finally:
-        wait_until(lambda: not (made / "cgroup.procs").read_text(), "an empty group")
+        wait_until(
+            lambda: not (made / "cgroup.procs").read_text(), "an empty group"
+        )
         made.rmdir()
 
 
-def test_an_agent_joins_its_cgroup(pool: AgentPool, watch: Watch, cgroup: Path) -> None:
+def test_an_agent_joins_its_cgroup(
+    pool: AgentPool, watch: Watch, cgroup: Path
+) -> None:
     procs = cgroup / "cgroup.procs"
     plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
     pool.spawn(SpawnRequest("vm0", plan, NOBODY, NOBODY, cgroups=(str(procs),)))
@@ -250,11 +311,20 @@ def test_an_agent_joins_its_cgroup(pool: AgentPool, watch: Watch, cgroup: Path) 
     watch.until(["vm0"], AgentExited)
 
 
-def test_a_cgroup_that_is_none_ends_with_the_reason(pool: AgentPool, watch: Watch) -> None:
+def test_a_cgroup_that_is_none_ends_with_the_reason(
+    pool: AgentPool, watch: Watch
+) -> None:
     path = "/sys/fs/cgroup/hosenet-nowhere/cgroup.procs"
-    pool.spawn(SpawnRequest("vm0", ComputePlan(0, 0.01), NOBODY, NOBODY, cgroups=(path,)))
+    pool.spawn(
+        SpawnRequest(
+            "vm0", ComputePlan(0, 0.01), NOBODY, NOBODY, cgroups=(path,)
+        )
+    )
     (outcome,) = watch.until(["vm0"], AgentExited)
-    assert outcome.report.error == f"cannot join cgroup {path}: No such file or directory"
+    assert (
+        outcome.report.error
+        == f"cannot join cgroup {path}: No such file or directory"
+    )
 
 
 def test_a_dead_peer_ends_its_neighbours_with_the_reason(
@@ -268,7 +338,9 @@ def test_a_dead_peer_ends_its_neighbours_with_the_reason(
     outcomes = watch.until(names, AgentExited)
     assert [o.exited.code for o in outcomes] == [1, None, 1]
     assert outcomes[1].exited.signum == signal.SIGKILL
-    assert any("VM 1" in str(o.report.error) for o in (outcomes[0], outcomes[2]))
+    assert any(
+        "VM 1" in str(o.report.error) for o in (outcomes[0], outcomes[2])
+    )
 
 
 def test_a_transfer_can_be_terminated_and_still_reports(
@@ -294,7 +366,9 @@ def test_the_death_of_the_fork_server_ends_agents_that_changed_their_user(
     names = spawn_all(never_ending(star))
     pids = [outcome.pid for outcome in watch.until(names, Ready)]
     os.kill(pool.pid, signal.SIGKILL)
-    wait_until(lambda: not any(_runs(pid) for pid in pids), "the end of the agents")
+    wait_until(
+        lambda: not any(_runs(pid) for pid in pids), "the end of the agents"
+    )
 
 
 def _runs(pid: int) -> bool:
@@ -304,7 +378,9 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_the_kernel_knows_every_sysctl_of_a_vm_in_a_namespace(star: Star) -> None:
+def test_the_kernel_knows_every_sysctl_of_a_vm_in_a_namespace(
+    star: Star,
+) -> None:
     """Set in one namespace, read back there, and unchanged in another."""
     code = (
         "import sys\n"
@@ -316,10 +392,21 @@ def test_the_kernel_knows_every_sysctl_of_a_vm_in_a_namespace(star: Star) -> Non
         "        print(' '.join(f.read().split()))\n"
     )
     words = [word for pair in VM_SYSCTLS for word in pair]
-    elsewhere = [Path("/proc/sys", name.replace(".", "/")) for name, _ in VM_SYSCTLS]
+    elsewhere = [
+        Path("/proc/sys", name.replace(".", "/")) for name, _ in VM_SYSCTLS
+    ]
     before = [path.read_text() for path in elsewhere]
     shown = subprocess.run(
-        ["ip", "netns", "exec", star.vms[0], sys.executable, "-c", code, *words],
+        [
+            "ip",
+            "netns",
+            "exec",
+            star.vms[0],
+            sys.executable,
+            "-c",
+            code,
+            *words,
+        ],
         capture_output=True,
         text=True,
         timeout=60,

@@ -13,11 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout, release, remove_groups
+from testbed.backends.emu.cgroups import (
+    RunCgroup,
+    probe_layout,
+    release,
+    remove_groups,
+)
 from tests.support.cgroup_time import cpu_s
 
 LAYOUT = probe_layout()
-pytestmark = pytest.mark.skipif(LAYOUT.version == 0, reason=LAYOUT.lacking or "has them")
+pytestmark = pytest.mark.skipif(
+    LAYOUT.version == 0, reason=LAYOUT.lacking or "has them"
+)
 
 BURN = "while True: pass"
 
@@ -36,7 +43,9 @@ def start_in(files: tuple[Path, ...], *command: str) -> subprocess.Popen[bytes]:
     join = "import os, sys\nfor f in sys.argv[1].split(':'): open(f, 'w').write('0')\n"
     become = "os.execvp(sys.argv[2], sys.argv[2:])"
     names = ":".join(str(file) for file in files)
-    return subprocess.Popen([sys.executable, "-c", join + become, names, *command])
+    return subprocess.Popen(
+        [sys.executable, "-c", join + become, names, *command]
+    )
 
 
 def joined(pid: int, files: tuple[Path, ...]) -> bool:
@@ -56,7 +65,9 @@ def test_a_process_in_a_vms_group_is_counted_there(group: RunCgroup) -> None:
     group.add_vm(3, 1)
     process = start_in(files, sys.executable, "-c", BURN)
     try:
-        wait_for(lambda: cpu_s(group, 3, 0) > 0.05, "no processor time was counted")
+        wait_for(
+            lambda: cpu_s(group, 3, 0) > 0.05, "no processor time was counted"
+        )
         assert cpu_s(group, 3, 1) == 0.0
         for file in files:
             assert str(process.pid) in file.read_text().split()
@@ -82,11 +93,16 @@ def test_a_frozen_vm_stands_still_until_it_is_thawed(group: RunCgroup) -> None:
         process.wait()
 
 
-def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(group: RunCgroup) -> None:
+def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(
+    group: RunCgroup,
+) -> None:
     group.add_vm(1, 0)
     group.set_quota(1, 0.5)
     group.set_weight(1, 0, 10_000)
-    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"]) / "node1"
+    node = (
+        next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"])
+        / "node1"
+    )
     if LAYOUT.version == 2:
         assert (node / "cpu.max").read_text().split() == ["5000", "10000"]
         assert (node / "vm0" / "cpu.weight").read_text().strip() == "10000"
@@ -98,7 +114,10 @@ def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(group: RunCgroup) -> No
 def test_the_smallest_quotas_take_a_longer_period(group: RunCgroup) -> None:
     group.add_vm(1, 0)
     group.set_quota(1, 0.02)
-    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"]) / "node1"
+    node = (
+        next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"])
+        / "node1"
+    )
     if LAYOUT.version == 2:
         assert (node / "cpu.max").read_text().split() == ["1000", "50000"]
     else:
@@ -106,7 +125,9 @@ def test_the_smallest_quotas_take_a_longer_period(group: RunCgroup) -> None:
         assert (node / "cpu.cfs_period_us").read_text().strip() == "50000"
 
 
-def test_a_nodes_vms_get_no_more_than_its_quota_together(group: RunCgroup) -> None:
+def test_a_nodes_vms_get_no_more_than_its_quota_together(
+    group: RunCgroup,
+) -> None:
     files = [group.add_vm(1, vm) for vm in range(2)]
     group.set_quota(1, 0.3)
     began = time.monotonic()
@@ -117,12 +138,17 @@ def test_a_nodes_vms_get_no_more_than_its_quota_together(group: RunCgroup) -> No
         # Ten periods of grace: what a period's end is late by, and slices handed out before it.
         assert used < 0.3 * (time.monotonic() - began + 0.1)
         group.set_quota(1, os.cpu_count() or 1)
-        wait_for(lambda: used_s(group, 1, 2) > used + 0.5, "they did not resume without a quota")
+        wait_for(
+            lambda: used_s(group, 1, 2) > used + 0.5,
+            "they did not resume without a quota",
+        )
     finally:
         end(processes)
 
 
-def test_a_vm_in_the_background_gets_what_the_foreground_leaves(group: RunCgroup) -> None:
+def test_a_vm_in_the_background_gets_what_the_foreground_leaves(
+    group: RunCgroup,
+) -> None:
     """10,000 to 1 on one processor, as long as both want it; all of it when the other stops."""
     one = min(os.sched_getaffinity(0))
     alone = f"import os\nos.sched_setaffinity(0, {{{one}}})\n{BURN}"
@@ -134,13 +160,22 @@ def test_a_vm_in_the_background_gets_what_the_foreground_leaves(group: RunCgroup
         # The one behind first: beside the other it would hardly come to its first line.
         for vm in (1, 0):
             processes.append(start_in(files[vm], sys.executable, "-c", alone))
-            wait_for(partial(pinned, processes[-1].pid, one), "it did not come to its burning")
+            wait_for(
+                partial(pinned, processes[-1].pid, one),
+                "it did not come to its burning",
+            )
         ahead, behind = cpu_s(group, 1, 0), cpu_s(group, 1, 1)
-        wait_for(lambda: cpu_s(group, 1, 0) > ahead + 1.0, "the one ahead did not run")
+        wait_for(
+            lambda: cpu_s(group, 1, 0) > ahead + 1.0,
+            "the one ahead did not run",
+        )
         assert cpu_s(group, 1, 1) - behind < (cpu_s(group, 1, 0) - ahead) / 20
         group.freeze(1, 0, frozen=True)
         behind = cpu_s(group, 1, 1)
-        wait_for(lambda: cpu_s(group, 1, 1) > behind + 0.2, "the one behind did not run")
+        wait_for(
+            lambda: cpu_s(group, 1, 1) > behind + 0.2,
+            "the one behind did not run",
+        )
     finally:
         group.freeze(1, 0, frozen=False)
         end(processes)
@@ -161,11 +196,15 @@ def end(processes: list[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def test_a_node_that_takes_more_memory_than_it_may_is_ended(group: RunCgroup) -> None:
+def test_a_node_that_takes_more_memory_than_it_may_is_ended(
+    group: RunCgroup,
+) -> None:
     files = group.add_vm(2, 0)
     if not group.set_memory(2, 32 << 20):
         pytest.skip("this machine's control groups have no memory quotas")
-    hungry = start_in(files, sys.executable, "-c", "x = bytearray(200 << 20); print(len(x))")
+    hungry = start_in(
+        files, sys.executable, "-c", "x = bytearray(200 << 20); print(len(x))"
+    )
     assert hungry.wait(60) == -9
 
 
@@ -179,13 +218,17 @@ def test_a_vms_processes_end_frozen_or_not(group: RunCgroup) -> None:
 
 
 @pytest.mark.parametrize("weight", [0, 10_001])
-def test_a_weight_out_of_range_is_refused(group: RunCgroup, weight: int) -> None:
+def test_a_weight_out_of_range_is_refused(
+    group: RunCgroup, weight: int
+) -> None:
     group.add_vm(0, 0)
     with pytest.raises(ValueError, match="outside 1"):
         group.set_weight(0, 0, weight)
 
 
-def test_a_vms_group_goes_when_its_processes_have_gone(group: RunCgroup) -> None:
+def test_a_vms_group_goes_when_its_processes_have_gone(
+    group: RunCgroup,
+) -> None:
     files = group.add_vm(0, 0)
     group.remove_vm(0, 0)
     assert not any(file.parent.exists() for file in files)
@@ -220,10 +263,16 @@ print(open("/proc/self/cgroup").read() == before)
 """
 
 
-def test_a_run_enters_its_group_and_leaves_it_for_where_it_was(group: RunCgroup) -> None:
+def test_a_run_enters_its_group_and_leaves_it_for_where_it_was(
+    group: RunCgroup,
+) -> None:
     run = group.paths[0].name
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, run], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", CHILD, run],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout.split() == [str(len(LAYOUT.roots)), "True"]
 
@@ -240,7 +289,9 @@ def test_this_process_is_never_killed(group: RunCgroup) -> None:
 def test_a_service_is_released_and_survives_the_run(group: RunCgroup) -> None:
     service = start_in(group.add_vm(0, 0), "sleep", "60")
     try:
-        wait_for(lambda: joined(service.pid, group.add_vm(0, 0)), "it did not join")
+        wait_for(
+            lambda: joined(service.pid, group.add_vm(0, 0)), "it did not join"
+        )
         release(service.pid)
         remove_groups(group.paths)
         assert service.poll() is None

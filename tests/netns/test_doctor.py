@@ -12,18 +12,20 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu import machine_checks
-from testbed.backends.emu.machine_checks import Check, examine, verdict
+from testbed.backends.emu.machine_checks import MachineCheck, examine, verdict
 from testbed.errors import MachineCannot, install_hint
 
 REPOSITORY = Path(__file__).parents[2]
 NETNS = Path("/run/netns")
 
 
-def checks() -> dict[str, Check]:
+def checks() -> dict[str, MachineCheck]:
     return {check.name: check for check in examine()}
 
 
-def test_every_check_that_is_not_well_says_what_would_help_or_what_it_means() -> None:
+def test_every_check_that_is_not_well_says_what_would_help_or_what_it_means() -> (
+    None
+):
     for check in examine():
         assert check.found
         if check.grade == "fail":
@@ -36,8 +38,12 @@ def test_the_check_leaves_no_namespace() -> None:
     assert set(NETNS.glob("hn-doctor-*")) <= before
 
 
-def test_a_kind_of_tc_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks, "TC_SAMPLE", ("qdisc add dev lo root nosuchkind",))
+def test_a_kind_of_tc_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        machine_checks, "TC_SAMPLE", ("qdisc add dev lo root nosuchkind",)
+    )
     check = checks()["namespaces, veth and tc"]
     assert check.grade == "fail"
     assert "nosuchkind" in check.found or "qdisc" in check.found
@@ -72,7 +78,9 @@ def test_a_taken_port_is_seen() -> None:
 
 def test_a_running_testbed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
-        raise MachineCannot("another testbed runs on this machine: 'nightly' (process 7)")
+        raise MachineCannot(
+            "another testbed runs on this machine: 'nightly' (process 7)"
+        )
 
     monkeypatch.setattr(machine_checks, "machine_lock", refuse)
     assert "nightly" in machine_checks._leftovers().found
@@ -82,7 +90,11 @@ def test_without_root_it_fails_with_the_command_that_helps() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "testbed.cli.main", "doctor", "--json"],
         cwd=REPOSITORY,
-        env={"PATH": os.defpath, "PYTHONPATH": str(REPOSITORY), "HOME": "/nonexistent"},
+        env={
+            "PATH": os.defpath,
+            "PYTHONPATH": str(REPOSITORY),
+            "HOME": "/nonexistent",
+        },
         user=65534,
         group=65534,
         extra_groups=[],

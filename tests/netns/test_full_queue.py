@@ -62,7 +62,9 @@ def sent(environment: dict[str, str], files: tuple[int, ...] = ()) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
-@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)")
+@pytest.mark.skipif(
+    not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)"
+)
 def test_what_follows_a_refused_packet_is_sent() -> None:
     assert sent({}) == [1, 1]  # the kernel stops there, whatever comes after
     with preload() as library:

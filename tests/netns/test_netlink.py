@@ -41,7 +41,15 @@ from testbed.plan.batch_lines import (
 # What tc before iproute2 6.15 drops of a bucket's time: less than a microsecond, then than a tick,
 # where the rounding up adds less than one.
 ROUNDED_DOWN_TICKS = 17
-RATES_BPS = (64_000, 1_000_001, 5_000_000, 33_333_333, 100_000_000, 950_000_000, 40_000_000_000)
+RATES_BPS = (
+    64_000,
+    1_000_001,
+    5_000_000,
+    33_333_333,
+    100_000_000,
+    950_000_000,
+    40_000_000_000,
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,9 @@ class Bench:
     @property
     def control(self) -> TrafficControl:
         """The namespace in both roles: as the host's, by device name, and as a VM's."""
-        return TrafficControl([Side(self.vm.route, self.devices)], {self.name: self.vm})
+        return TrafficControl(
+            [Side(self.vm.route, self.devices)], {self.name: self.vm}
+        )
 
     def run(self, *command: str, text_in: str = "") -> str:
         done = subprocess.run(
@@ -71,15 +81,22 @@ class Bench:
 
     def state(self) -> dict[str, Any]:
         """Disciplines and filters as tc shows them, classes raw, tick by tick, by pyroute2."""
-        return {dev: self._state(dev, index) for dev, index in sorted(self.devices.items())}
+        return {
+            dev: self._state(dev, index)
+            for dev, index in sorted(self.devices.items())
+        }
 
     def _state(self, dev: str, index: int) -> tuple[list[Any], ...]:
         qdiscs = self.asked("tc", "-json", "qdisc", "show", "dev", dev)
         for qdisc in qdiscs:
             if qdisc["kind"] != "htb":
                 qdisc["handle"] = ""  # the kernel's choice
-            qdisc.get("options", {}).pop("direct_packets_stat", None)  # a counter
-        filters = self.asked("tc", "-json", "filter", "show", "dev", dev, "parent", "1:")
+            qdisc.get("options", {}).pop(
+                "direct_packets_stat", None
+            )  # a counter
+        filters = self.asked(
+            "tc", "-json", "filter", "show", "dev", dev, "parent", "1:"
+        )
         return sorted(qdiscs, key=str), self.classes(index), filters
 
     def classes(self, index: int) -> list[tuple[tuple[int, int], str]]:
@@ -118,15 +135,21 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
         ):
             subprocess.run(command.split(), check=True, timeout=60)
         with inside_network_namespace(NETNS_DIR / name):
-            devices = {dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")}
-            bench = Bench(name, Side(RouteSocket(), {"eth0": devices["eth0"]}), devices)
+            devices = {
+                dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")
+            }
+            bench = Bench(
+                name, Side(RouteSocket(), {"eth0": devices["eth0"]}), devices
+            )
         made.append(bench)
         return bench
 
     yield make
     for bench in made:
         bench.vm.route.close()
-        subprocess.run(["ip", "netns", "delete", bench.name], check=False, timeout=60)
+        subprocess.run(
+            ["ip", "netns", "delete", bench.name], check=False, timeout=60
+        )
 
 
 @pytest.fixture
@@ -144,7 +167,9 @@ def rounds_up(make_bench: Callable[[str], Bench]) -> bool:
     return ticks == 16
 
 
-def tree(dev: str, rate_bps: int, source: str = "10.0.20.0/22") -> tuple[TcItem, ...]:
+def tree(
+    dev: str, rate_bps: int, source: str = "10.0.20.0/22"
+) -> tuple[TcItem, ...]:
     """A link's limit with a tenant on it: every kind of line there is."""
     return (
         HtbRoot(dev, 0xFFFE),
@@ -154,7 +179,14 @@ def tree(dev: str, rate_bps: int, source: str = "10.0.20.0/22") -> tuple[TcItem,
         HtbClass(dev, 0xFFFF, 5, max(8, rate_bps // 3), rate_bps),
         ByteFifo(dev, 5, 150_001),
         PrefixFilter(dev, 5, IPv4Network(source), 5),
-        HtbClass(dev, 0xFFFF, 0x3FFF, max(8, rate_bps // 7), rate_bps // 2, mpu_bytes=65_535),
+        HtbClass(
+            dev,
+            0xFFFF,
+            0x3FFF,
+            max(8, rate_bps // 7),
+            rate_bps // 2,
+            mpu_bytes=65_535,
+        ),
         ByteFifo(dev, 0x3FFF, 1_000_000),
         PrefixFilter(dev, 0x3FFF, IPv4Network("10.255.252.0/22"), 0x3FFF),
     )
@@ -172,11 +204,18 @@ def assert_same(netlink: Bench, text: Bench, *, rounds_up: bool) -> None:
         return
     assert without_buckets(ours) == without_buckets(theirs)
     pairs = list(zip(buckets(ours), buckets(theirs), strict=True))
-    assert all(0 <= our - their <= ROUNDED_DOWN_TICKS for our, their in pairs), pairs
+    assert all(
+        0 <= our - their <= ROUNDED_DOWN_TICKS for our, their in pairs
+    ), pairs
 
 
 def buckets(state: dict[str, Any]) -> list[int]:
-    return [ticks for _, classes, _ in state.values() for both, _ in classes for ticks in both]
+    return [
+        ticks
+        for _, classes, _ in state.values()
+        for both, _ in classes
+        for ticks in both
+    ]
 
 
 def without_buckets(state: dict[str, Any]) -> list[Any]:
@@ -187,7 +226,12 @@ def without_buckets(state: dict[str, Any]) -> list[Any]:
 
 
 def by_text(bench: Bench, lines: tuple[BatchLine, ...]) -> None:
-    bench.run("tc", "-batch", "-", text_in="".join(f"{line.text()}\n" for line in lines))
+    bench.run(
+        "tc",
+        "-batch",
+        "-",
+        text_in="".join(f"{line.text()}\n" for line in lines),
+    )
 
 
 @pytest.mark.parametrize("rate_bps", RATES_BPS)
@@ -201,17 +245,27 @@ def test_adding_by_netlink_is_adding_by_tc(
     assert_same(netlink, text, rounds_up=rounds_up)
     state = netlink.state()
     assert len(state["eth0"][1]) == 4
-    assert len(state["eth0"][2]) == 6  # for each filter its priority, its table and itself
+    assert (
+        len(state["eth0"][2]) == 6
+    )  # for each filter its priority, its table and itself
 
 
 @pytest.mark.parametrize("rate_bps", RATES_BPS)
 def test_changing_by_netlink_is_changing_by_tc(
     make_bench: Callable[[str], Bench], rounds_up: bool, rate_bps: int
 ) -> None:
-    before = (HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7), ByteFifo("eth0", 1, 5000))
-    after = (HtbClass("eth0", 0, 1, rate_bps, rate_bps + 8_000), ByteFifo("eth0", 1, 999_999))
+    before = (
+        HtbRoot("eth0", 1),
+        HtbClass("eth0", 0, 1, 10**7, 10**7),
+        ByteFifo("eth0", 1, 5000),
+    )
+    after = (
+        HtbClass("eth0", 0, 1, rate_bps, rate_bps + 8_000),
+        ByteFifo("eth0", 1, 999_999),
+    )
     changes = tuple(
-        BatchLine("change", new, old) for old, new in zip(before[1:], after, strict=True)
+        BatchLine("change", new, old)
+        for old, new in zip(before[1:], after, strict=True)
     )
     text, netlink = make_bench("text"), make_bench("nl")
     for bench in (text, netlink):
@@ -223,21 +277,29 @@ def test_changing_by_netlink_is_changing_by_tc(
     assert netlink.state() != old_state
 
 
-def test_removing_one_tenant_leaves_the_other(make_bench: Callable[[str], Bench]) -> None:
+def test_removing_one_tenant_leaves_the_other(
+    make_bench: Callable[[str], Bench],
+) -> None:
     items = tree("eth0", 10**8)
     other = items[:4] + items[7:]
     bench, only_other = make_bench("both"), make_bench("one")
     by_text(bench, adding(items))
     by_text(only_other, adding(other))
     doomed = (items[6], items[4])
-    bench.control.remove([Section(None, tuple(BatchLine("del", item) for item in doomed))])
-    handles = [f["options"]["fh"] for f in bench.state()["eth0"][2] if "options" in f]
+    bench.control.remove(
+        [Section(None, tuple(BatchLine("del", item) for item in doomed))]
+    )
+    handles = [
+        f["options"]["fh"] for f in bench.state()["eth0"][2] if "options" in f
+    ]
     # The numbers of filters' tables are the kernel's: the remaining filter keeps its own.
     assert handles == ["801:", "801::800"]
     assert bench.state()["eth0"][:2] == only_other.state()["eth0"][:2]
 
 
-def test_removing_the_root_removes_everything(make_bench: Callable[[str], Bench]) -> None:
+def test_removing_the_root_removes_everything(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
     empty = bench.state()
     by_text(bench, adding(tree("eth0", 10**8)))
@@ -247,9 +309,14 @@ def test_removing_the_root_removes_everything(make_bench: Callable[[str], Bench]
     bench.control.remove([root])  # gone already: no failure
 
 
-def test_a_refused_line_is_named_and_nothing_stays(make_bench: Callable[[str], Bench]) -> None:
+def test_a_refused_line_is_named_and_nothing_stays(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
-    by_text(bench, adding((HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7))))
+    by_text(
+        bench,
+        adding((HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7))),
+    )
     before = bench.state()
     lines = adding((
         *tree("peer", 10**8),
@@ -257,12 +324,17 @@ def test_a_refused_line_is_named_and_nothing_stays(make_bench: Callable[[str], B
         HtbClass("eth0", 0, 1, 10**6, 10**6),  # there is one already
         HtbClass("eth0", 0, 8, 10**6, 10**6),
     ))  # fmt: skip
-    with pytest.raises(RunFailed, match=r"tc refused 'class add dev eth0 parent 1: classid 1:1 "):
+    with pytest.raises(
+        RunFailed,
+        match=r"tc refused 'class add dev eth0 parent 1: classid 1:1 ",
+    ):
         bench.control.apply([Section(None, lines)])
     assert bench.state() == before
 
 
-def test_a_refused_change_puts_the_old_rates_back(make_bench: Callable[[str], Bench]) -> None:
+def test_a_refused_change_puts_the_old_rates_back(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
     items = tree("eth0", 10**8)
     bench.control.apply([Section(None, adding(items))])
@@ -270,7 +342,10 @@ def test_a_refused_change_puts_the_old_rates_back(make_bench: Callable[[str], Be
     here, missing = items[4], HtbClass("eth0", 0xFFFF, 99, 10**6, 10**6)
     assert isinstance(here, HtbClass)
     faster = HtbClass("eth0", 0xFFFF, 5, here.rate_bps * 2, 10**8)
-    changes = (BatchLine("change", faster, here), BatchLine("change", missing, missing))
+    changes = (
+        BatchLine("change", faster, here),
+        BatchLine("change", missing, missing),
+    )
     with pytest.raises(RunFailed, match="classid 1:63"):
         bench.control.apply([Section(None, changes)])
     assert bench.state() == before
@@ -294,11 +369,18 @@ def test_thousands_of_requests_go_through_and_the_refused_one_is_found(
     make_bench: Callable[[str], Bench],
 ) -> None:
     bench = make_bench("a")
-    classes = [HtbClass("eth0", 0, minor, 10**6, 10**6) for minor in range(1, 1501)]
+    classes = [
+        HtbClass("eth0", 0, minor, 10**6, 10**6) for minor in range(1, 1501)
+    ]
     lines = adding((HtbRoot("eth0", 1), *classes))
     bench.control.apply([Section(None, lines)])
     assert len(bench.state()["eth0"][1]) == 1500
-    more = adding((*(HtbClass("eth0", 0, m, 10**6, 10**6) for m in range(2000, 3000)), classes[3]))
+    more = adding(
+        (
+            *(HtbClass("eth0", 0, m, 10**6, 10**6) for m in range(2000, 3000)),
+            classes[3],
+        )
+    )
     with pytest.raises(RunFailed, match="classid 1:4 "):
         bench.control.apply([Section(None, more)])
     assert len(bench.state()["eth0"][1]) == 1500
@@ -307,7 +389,9 @@ def test_thousands_of_requests_go_through_and_the_refused_one_is_found(
 # ------------------------------------------------------------------------------------- counters
 
 
-def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) -> None:
+def test_counters_are_those_that_tc_shows(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
     by_text(bench, adding((
         HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**6, 10**6), ByteFifo("eth0", 1, 30_000),
@@ -323,7 +407,9 @@ def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) ->
     limiters = [Limiter(bench.name, "eth0"), Limiter(bench.name, "eth0", 1)]
     # The second as on the switches' side, out of a dump of the namespace.
     alone = CounterReader([], {bench.name: bench.vm}, limiters[:1])
-    dumped = CounterReader([bench.vm], {}, [each._replace(netns=None) for each in limiters])
+    dumped = CounterReader(
+        [bench.vm], {}, [each._replace(netns=None) for each in limiters]
+    )
     for _ in range(500):
         ours = [tuple(row)[1:] for row in dumped.read().tolist()]
         if not any(backlog for *_, backlog in ours):
@@ -331,7 +417,9 @@ def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) ->
         time.sleep(0.02)
     shown = {
         q["kind"]: (q["bytes"], q["drops"], q["backlog"])
-        for q in bench.asked("tc", "-s", "-json", "qdisc", "show", "dev", "eth0")
+        for q in bench.asked(
+            "tc", "-s", "-json", "qdisc", "show", "dev", "eth0"
+        )
     }
     assert ours == [shown["htb"], shown["bfifo"]]
     (own,) = alone.read().tolist()
@@ -342,9 +430,13 @@ def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) ->
     assert bench.vm.unshaped() == {}
 
 
-def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], Bench]) -> None:
+def test_what_finds_no_class_is_counted_as_unshaped(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
-    by_text(bench, adding((HtbRoot("eth0", 7),)))  # a default class that is not there
+    by_text(
+        bench, adding((HtbRoot("eth0", 7),))
+    )  # a default class that is not there
     bench.run("ip", "address", "add", "10.9.9.1/24", "dev", "eth0")
     neighbour = "ip neighbour add 10.9.9.2 lladdr 02:00:00:00:00:02 dev eth0 nud permanent"
     bench.run(*neighbour.split())
@@ -367,7 +459,10 @@ def host(netns: str, n_neighbours: int = 3) -> tuple[Section, Section]:
     route = BatchLine("replace", PrefixRoute(address, WINDOW_SEGMENTS))
     neighbours = tuple(
         BatchLine(
-            "replace", Neighbour(IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}")
+            "replace",
+            Neighbour(
+                IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}"
+            ),
         )
         for i in range(n_neighbours)
     )
@@ -382,19 +477,27 @@ def host_removal(netns: str) -> list[Section]:
 
 
 def host_state(bench: Bench) -> tuple[Any, ...]:
-    addresses = bench.asked("ip", "-4", "-json", "address", "show", "dev", "eth0")
+    addresses = bench.asked(
+        "ip", "-4", "-json", "address", "show", "dev", "eth0"
+    )
     infos = [
         {key: info[key] for key in ("local", "prefixlen", "scope")}
         for row in addresses
         for info in row["addr_info"]
     ]
-    (link,) = bench.asked("ip", "-details", "-json", "link", "show", "dev", "eth0")
-    neighbours = bench.asked("ip", "-json", "neighbour", "show", "dev", "eth0", "nud", "permanent")
+    (link,) = bench.asked(
+        "ip", "-details", "-json", "link", "show", "dev", "eth0"
+    )
+    neighbours = bench.asked(
+        "ip", "-json", "neighbour", "show", "dev", "eth0", "nud", "permanent"
+    )
     routes = bench.asked("ip", "-json", "route", "show")
     return infos, link["gso_max_size"], sorted(neighbours, key=str), routes
 
 
-def test_a_host_by_netlink_is_a_host_by_ip(make_bench: Callable[[str], Bench]) -> None:
+def test_a_host_by_netlink_is_a_host_by_ip(
+    make_bench: Callable[[str], Bench],
+) -> None:
     text, netlink = make_bench("text"), make_bench("nl")
     text.run("ip", "-batch", "-", text_in=batch_text(host(text.name)))
     netlink.control.apply(host(netlink.name))
@@ -402,12 +505,20 @@ def test_a_host_by_netlink_is_a_host_by_ip(make_bench: Callable[[str], Bench]) -
     assert (infos, gso, neighbours, routes) == host_state(text)
     assert infos == [{"local": "10.0.12.1", "prefixlen": 22, "scope": "global"}]
     assert gso == 12_500
-    assert [n["dst"] for n in neighbours] == ["10.0.12.2", "10.0.12.3", "10.0.12.4"]
+    assert [n["dst"] for n in neighbours] == [
+        "10.0.12.2",
+        "10.0.12.3",
+        "10.0.12.4",
+    ]
     assert [r["dst"] for r in routes] == ["10.0.12.0/22"]
-    assert routes[0]["metrics"] == [{"initcwnd": WINDOW_SEGMENTS, "congestion": "cubic"}]
+    assert routes[0]["metrics"] == [
+        {"initcwnd": WINDOW_SEGMENTS, "congestion": "cubic"}
+    ]
 
 
-def test_a_removed_host_leaves_nothing(make_bench: Callable[[str], Bench]) -> None:
+def test_a_removed_host_leaves_nothing(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
     bench.control.apply(host(bench.name))
     bench.control.remove(host_removal(bench.name))
@@ -421,7 +532,9 @@ def test_an_address_that_was_there_before_is_not_taken_away(
 ) -> None:
     bench = make_bench("a")
     bench.run("ip", "address", "add", "10.0.12.1/22", "dev", "eth0")
-    with pytest.raises(RunFailed, match=r"'address add 10\.0\.12\.1/22 dev eth0' in"):
+    with pytest.raises(
+        RunFailed, match=r"'address add 10\.0\.12\.1/22 dev eth0' in"
+    ):
         bench.control.apply(host(bench.name))
     infos, _, neighbours, _ = host_state(bench)
     assert [info["local"] for info in infos] == ["10.0.12.1"]
@@ -460,14 +573,18 @@ def test_a_refused_address_is_named_and_no_host_is_left(
     second.run("ip", "address", "add", "10.0.12.1/22", "dev", "eth0")
     vms = {bench.name: bench.vm for bench in (first, second)}
     control = TrafficControl([], vms)
-    with pytest.raises(RunFailed, match=r"'address add 10\.0\.12\.1/22 .*' in " + second.name):
+    with pytest.raises(
+        RunFailed, match=r"'address add 10\.0\.12\.1/22 .*' in " + second.name
+    ):
         control.apply((*host(first.name), *host(second.name)))
     infos, _, neighbours, routes = host_state(first)
     assert (infos, neighbours, routes) == ([], [], [])
     assert host_state(second)[2] == []
 
 
-def test_a_new_rate_is_a_new_frame_size(make_bench: Callable[[str], Bench]) -> None:
+def test_a_new_rate_is_a_new_frame_size(
+    make_bench: Callable[[str], Bench],
+) -> None:
     bench = make_bench("a")
     change = BatchLine("change", LargestPacket(12_500), LargestPacket(65_536))
     bench.control.apply([Section(bench.name, (change,))])
@@ -507,7 +624,19 @@ def test_whatever_happens_to_a_port_is_told(prefix: str) -> None:
     for name in (near, far):
         ip("netns", "add", name)
     try:
-        ip("link", "add", own, "netns", near, "type", "veth", "peer", "eth0", "netns", far)
+        ip(
+            "link",
+            "add",
+            own,
+            "netns",
+            near,
+            "type",
+            "veth",
+            "peer",
+            "eth0",
+            "netns",
+            far,
+        )
         with inside_network_namespace(NETNS_DIR / near):
             events = DeviceEvents()
         with closing(events):

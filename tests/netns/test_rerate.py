@@ -69,11 +69,15 @@ def cap(rate_bps: int) -> HtbClass:
 def sent_bytes(name: str) -> int:
     """By the device's own counter, which no change of limits sets back."""
     command = ["ip", "-n", name, "-statistics", "-json", "link", "show", "eth0"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
     return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"])
 
 
-def test_a_flood_gets_no_more_than_its_rates_allow(vm: tuple[str, Side]) -> None:
+def test_a_flood_gets_no_more_than_its_rates_allow(
+    vm: tuple[str, Side],
+) -> None:
     name, side = vm
     control = TrafficControl([], {name: side})
     rate_bps = RATES_BPS[-1]
@@ -81,11 +85,22 @@ def test_a_flood_gets_no_more_than_its_rates_allow(vm: tuple[str, Side]) -> None
     address = Address(IPv4Interface("10.0.4.1/22"))
     limits = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
     items = (*limits, address, there)
-    control.apply([Section(name, tuple(BatchLine("add", item) for item in items))])
+    control.apply(
+        [Section(name, tuple(BatchLine("add", item) for item in items))]
+    )
     began = time.monotonic()
     before = sent_bytes(name)
     allowed = 0.0
-    command = ["ip", "netns", "exec", name, sys.executable, "-c", FLOOD, str(there.ip)]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        name,
+        sys.executable,
+        "-c",
+        FLOOD,
+        str(there.ip),
+    ]
     with subprocess.Popen(command) as flood:
         while sent_bytes(name) == before:
             assert flood.poll() is None
@@ -97,7 +112,9 @@ def test_a_flood_gets_no_more_than_its_rates_allow(vm: tuple[str, Side]) -> None
             control.apply([Section(name, (change,))])
             # Until the change is done either rate may be in force.
             done = time.monotonic()
-            allowed += (now - began) * rate_bps / 8 + (done - now) * max(rate_bps, new_bps) / 8
+            allowed += (now - began) * rate_bps / 8 + (done - now) * max(
+                rate_bps, new_bps
+            ) / 8
             began, rate_bps = done, new_bps
         time.sleep(0.05)
         sent = sent_bytes(name) - before
@@ -133,26 +150,50 @@ def send_cap(netns: str, rate_bps: int) -> Section:
 
 def shown(name: str, what: str) -> dict[str, dict[str, int]]:
     """Counters of the root, or of the cap's classes, on the VM's ``eth0``, by handle."""
-    command = ["ip", "netns", "exec", name, "tc", "-s", what, "show", "dev", "eth0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        name,
+        "tc",
+        "-s",
+        what,
+        "show",
+        "dev",
+        "eth0",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
     found = re.findall(
-        r"htb (1:\d*) .*\n Sent (\d+) bytes (\d+) pkt .*overlimits (\d+)", done.stdout
+        r"htb (1:\d*) .*\n Sent (\d+) bytes (\d+) pkt .*overlimits (\d+)",
+        done.stdout,
     )
     names = ("bytes", "packets", "overlimits")
-    return {handle: dict(zip(names, map(int, row), strict=True)) for handle, *row in found}
+    return {
+        handle: dict(zip(names, map(int, row), strict=True))
+        for handle, *row in found
+    }
 
 
 def held_up(name: str) -> dict[str, int]:
     """Times that each class of the cap had to wait: ``1:1`` for bytes, ``1:2`` for packets."""
-    return {handle: row["overlimits"] for handle, row in shown(name, "class").items()}
+    return {
+        handle: row["overlimits"]
+        for handle, row in shown(name, "class").items()
+    }
 
 
 @contextmanager
-def flood(name: str, limited_by: str, n_bytes: int, segment_bytes: int = 0) -> Iterator[float]:
+def flood(
+    name: str, limited_by: str, n_bytes: int, segment_bytes: int = 0
+) -> Iterator[float]:
     """Datagrams until left; entered when the given class has had to wait. Yields its beginning."""
     command = ["ip", "netns", "exec", name, sys.executable, "-c", SENDER]
     began = time.monotonic()
-    with subprocess.Popen([*command, "10.0.4.2", str(n_bytes), str(segment_bytes)]) as process:
+    with subprocess.Popen(
+        [*command, "10.0.4.2", str(n_bytes), str(segment_bytes)]
+    ) as process:
         try:
             while not held_up(name)[limited_by]:
                 assert process.poll() is None
@@ -166,12 +207,16 @@ def capped(vm: tuple[str, Side], rate_bps: int) -> str:
     there = Neighbour(IPv4Address("10.0.4.2"), "02:48:4e:00:00:02")
     hosts = (Address(IPv4Interface("10.0.4.1/22")), there)
     lines = tuple(BatchLine("add", item) for item in hosts)
-    TrafficControl([], {name: side}).apply([send_cap(name, rate_bps), Section(name, lines)])
+    TrafficControl([], {name: side}).apply(
+        [send_cap(name, rate_bps), Section(name, lines)]
+    )
     return name
 
 
 @pytest.mark.parametrize("n_bytes", [1, 1448])
-def test_small_packets_are_limited_in_number(vm: tuple[str, Side], n_bytes: int) -> None:
+def test_small_packets_are_limited_in_number(
+    vm: tuple[str, Side], n_bytes: int
+) -> None:
     rate_bps = 150_000_000
     name = capped(vm, rate_bps)
     allowed = packets_per_s(rate_bps, UPLINK_BPS)
@@ -196,14 +241,26 @@ def test_large_packets_are_limited_in_bytes_alone(vm: tuple[str, Side]) -> None:
 
 
 @pytest.mark.parametrize("into", [[], ["unshare", "--user", "--map-root-user"]])
-def test_a_program_in_the_vm_cannot_lift_the_cap(vm: tuple[str, Side], into: list[str]) -> None:
+def test_a_program_in_the_vm_cannot_lift_the_cap(
+    vm: tuple[str, Side], into: list[str]
+) -> None:
     name = capped(vm, 150_000_000)
-    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *into]
+    nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        *into,
+    ]
     for change in (
         "qdisc del dev eth0 root",
         "qdisc replace dev eth0 root pfifo limit 1000",
         "class change dev eth0 parent 1:2 classid 1:1 htb rate 1gbit",
     ):
         command = ["ip", "netns", "exec", name, *nobody, "tc", *change.split()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60
+        )
         assert "Operation not permitted" in done.stderr

@@ -26,7 +26,9 @@ PATIENCE = 60
 PORT = 7000
 
 # What the machine uses anyway needs neither privileges nor a module.
-CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+CONGESTION_CONTROL = (
+    Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+)
 
 
 @dataclass
@@ -70,10 +72,14 @@ class Watch:
         silent = 0
         final = (kind, AgentExited, AgentRefused)
         outcomes = [self.outcome(agent_id) for agent_id in agent_ids]
-        while not all(any(isinstance(m, final) for m in o.messages) for o in outcomes):
+        while not all(
+            any(isinstance(m, final) for m in o.messages) for o in outcomes
+        ):
             messages = self._pool.poll(1.0)
             silent += not messages
-            assert silent < PATIENCE, f"still waiting for {kind.__name__}: {outcomes}"
+            assert silent < PATIENCE, (
+                f"still waiting for {kind.__name__}: {outcomes}"
+            )
             for agent_id, message in messages:
                 self.outcome(agent_id).messages.append(message)
         return outcomes
@@ -101,7 +107,9 @@ def loopback_ips(n: int) -> list[str]:
     return [f"{middle}.{1 + i}" for i in range(n)]
 
 
-def transfer_plans(transfers: Sequence[Transfer], ips: Sequence[str]) -> list[TransferPlan]:
+def transfer_plans(
+    transfers: Sequence[Transfer], ips: Sequence[str]
+) -> list[TransferPlan]:
     """A plan for each VM of the pattern."""
     return [
         TransferPlan(
@@ -113,7 +121,11 @@ def transfer_plans(transfers: Sequence[Transfer], ips: Sequence[str]) -> list[Tr
                 for t in transfers
                 if t.sender == i
             ),
-            receives=tuple(Incoming(t.sender, t.size_bytes) for t in transfers if t.receiver == i),
+            receives=tuple(
+                Incoming(t.sender, t.size_bytes)
+                for t in transfers
+                if t.receiver == i
+            ),
             congestion_control=CONGESTION_CONTROL,
             progress_every_s=0.02,
         )

@@ -38,10 +38,22 @@ class DaskProcesses:
 
     def _scheduler(self) -> str:
         file = self.folder / "scheduler.json"
-        options = ("--port", "0", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file)
-        self.scheduler = self._start("scheduler", "dask_scheduler", "--host", "127.0.0.1", *options)
+        options = (
+            "--port",
+            "0",
+            "--dashboard-address",
+            "127.0.0.1:0",
+            "--scheduler-file",
+            file,
+        )
+        self.scheduler = self._start(
+            "scheduler", "dask_scheduler", "--host", "127.0.0.1", *options
+        )
         # It is there before it is written.
-        wait_until(lambda: file.is_file() and file.read_text("utf-8").endswith("}"), str(file))
+        wait_until(
+            lambda: file.is_file() and file.read_text("utf-8").endswith("}"),
+            str(file),
+        )
         return str(json.loads(file.read_text("utf-8"))["address"])
 
     def __exit__(self, *_: object) -> None:
@@ -53,7 +65,15 @@ class DaskProcesses:
         """A worker with one thread."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
-        fixed = ("--name", name, "--nthreads", "1", "--local-directory", place, "--no-dashboard")
+        fixed = (
+            "--name",
+            name,
+            "--nthreads",
+            "1",
+            "--local-directory",
+            place,
+            "--no-dashboard",
+        )
         kind = "--nanny" if nanny else "--no-nanny"
         started = self._start(
             name, "dask_worker", self.address, "--host", "127.0.0.1", kind, *fixed, *options,
@@ -65,7 +85,10 @@ class DaskProcesses:
     def wait_for_workers(self) -> None:
         """Return when every worker that was started has registered. Raises TimeoutError."""
         for name in self.workers:
-            wait_until(lambda name=name: "Registered to" in self.log(name), f"{name} to register")
+            wait_until(
+                lambda name=name: "Registered to" in self.log(name),
+                f"{name} to register",
+            )
 
     def kill(self, name: str) -> None:
         """SIGKILL a worker."""
@@ -73,7 +96,9 @@ class DaskProcesses:
         self.workers[name].wait()
 
     def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text("utf-8", errors="replace")
+        return (self.folder / f"{name}.log").read_text(
+            "utf-8", errors="replace"
+        )
 
     def _start(
         self,
@@ -86,9 +111,16 @@ class DaskProcesses:
         argv: Sequence[str | Path] = (*command, *self._security, *options)
         path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
         env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-        log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        log = self._stack.enter_context(
+            (self.folder / f"{name}.log").open("wb")
+        )
         process = subprocess.Popen(
-            argv, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            argv,
+            cwd=self.folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
         self._stack.callback(_end, process)
         return process

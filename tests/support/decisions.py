@@ -33,13 +33,22 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("decisions.json")
 FILES = ("events.jsonl", "jobs.csv", "links.csv")
-STOPWATCHES = ("cpu_s", "allocation_", "wall_s", "start_s", "_time_s", "decision_")
+STOPWATCHES = (
+    "cpu_s",
+    "allocation_",
+    "wall_s",
+    "start_s",
+    "_time_s",
+    "decision_",
+)
 """Parts of names of measures that are times of this machine."""
 
 
 def digest(lines: list[str]) -> str:
     """SHA-256 of the lines; where the checkout lies does not count (commands name files in it)."""
-    return hashlib.sha256("\n".join(lines).replace(str(ROOT), "").encode()).hexdigest()[:32]
+    return hashlib.sha256(
+        "\n".join(lines).replace(str(ROOT), "").encode()
+    ).hexdigest()[:32]
 
 
 @contextmanager
@@ -52,7 +61,14 @@ def engine_digests(found: list[str]) -> Iterator[None]:
     def listening(self: Any, *args: Any, **kwargs: Any) -> None:
         lines: list[str] = []
         self.test_lines = lines
-        names = ("datacentre", "jobs", "policy", "backend", "sink", "after_step")
+        names = (
+            "datacentre",
+            "jobs",
+            "policy",
+            "backend",
+            "sink",
+            "after_step",
+        )
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         sink = given.get("sink")
 
@@ -103,7 +119,9 @@ def of_example(file: str) -> dict[str, Any]:
             return {"missing": f"exit code {code}"}
         [out] = Path(folder).iterdir()
         return {
-            str(path.relative_to(out)): digest(path.read_text("utf-8").splitlines())
+            str(path.relative_to(out)): digest(
+                path.read_text("utf-8").splitlines()
+            )
             for path in sorted(out.rglob("*"))
             if path.name in FILES
         }
@@ -115,8 +133,16 @@ def of_example(file: str) -> dict[str, Any]:
 def figure_points() -> list[tuple[str, str, float]]:
     from reproductions.catalogue import FIGURES, LIVE_FIGURES
 
-    simulated = [(f"figure:{f.name}", s, x) for f in FIGURES.values() for s, x in f.points]
-    live = [(f"live:{f.name}", s, x) for f in LIVE_FIGURES.values() for s, x in f.points]
+    simulated = [
+        (f"figure:{f.name}", s, x)
+        for f in FIGURES.values()
+        for s, x in f.points
+    ]
+    live = [
+        (f"live:{f.name}", s, x)
+        for f in LIVE_FIGURES.values()
+        for s, x in f.points
+    ]
     return [*simulated, *live]
 
 
@@ -128,7 +154,9 @@ def of_point(name: str, series: str, x: float) -> dict[str, Any]:
     found: list[str] = []
     try:
         with engine_digests(found):
-            measures = (_simulated if kind == "figure" else _live)(figure, series, x)
+            measures = (_simulated if kind == "figure" else _live)(
+                figure, series, x
+            )
     except MachineCannot as error:
         return {"missing": str(error)}
     return {"runs": found, "measures": measures}
@@ -152,7 +180,7 @@ def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
 def _live(name: str, series: str, x: float) -> dict[str, float | None]:
     """The live figure's experiment in the simulator."""
     from reproductions.catalogue import LIVE_FIGURES
-    from testbed.runs.playing import dry_run
+    from testbed.play.playing import dry_run
 
     experiment = LIVE_FIGURES[name].variant(series, x, True).experiment()  # noqa: FBT003
     for policy in experiment.policies:
@@ -176,8 +204,12 @@ def collect(only: str = "", processes: int = 2) -> dict[str, Any]:
         tasks[f"{name}|{series}|{x:g}"] = (of_point, (name, series, x))
     wanted = {key: task for key, task in tasks.items() if key.startswith(only)}
     found: dict[str, Any] = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(f, *args): key for key, (f, args) in wanted.items()}
+    with ProcessPoolExecutor(
+        processes, mp_context=get_context("spawn")
+    ) as pool:
+        futures = {
+            pool.submit(f, *args): key for key, (f, args) in wanted.items()
+        }
         for done, future in enumerate(as_completed(futures), 1):
             found[futures[future]] = future.result()
             if sys.stderr.isatty() or done % 25 == 0:
@@ -190,33 +222,62 @@ def collect_with(python: Path, only: str, processes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "decisions.json"
         options = ["--only", only, "--processes", str(processes)]
-        call = [str(python), "-m", "tests.support.decisions", "record", str(file), *options]
+        call = [
+            str(python),
+            "-m",
+            "tests.support.decisions",
+            "record",
+            str(file),
+            *options,
+        ]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        subprocess.run(call, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            call,
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         found: dict[str, Any] = json.loads(file.read_text("utf-8"))
         return found
 
 
 def version_of(python: Path) -> str:
-    call = [str(python), "-c", "import platform; print(platform.python_version())"]
-    return subprocess.run(call, check=True, capture_output=True, text=True).stdout.strip()
+    call = [
+        str(python),
+        "-c",
+        "import platform; print(platform.python_version())",
+    ]
+    return subprocess.run(
+        call, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
-def told_apart(known: dict[str, Any], found: dict[str, Any], names: tuple[str, str]) -> list[str]:
+def told_apart(
+    known: dict[str, Any], found: dict[str, Any], names: tuple[str, str]
+) -> list[str]:
     """The entries that differ, each printed. What is missing on both sides is no difference."""
-    differ = [key for key in sorted(known | found) if known.get(key) != found.get(key)]
+    differ = [
+        key for key in sorted(known | found) if known.get(key) != found.get(key)
+    ]
     for key in differ:
         print(f"differs: {key}")
-        print(f"  {names[0]:8} {known.get(key)}\n  {names[1]:8} {found.get(key)}")
+        print(
+            f"  {names[0]:8} {known.get(key)}\n  {names[1]:8} {found.get(key)}"
+        )
     return differ
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("what", choices=("record", "check", "compare"))
     parser.add_argument("file", nargs="?", type=Path, default=RECORD)
-    parser.add_argument("--python", type=Path, metavar="PATH", help="the interpreter to compare")
+    parser.add_argument(
+        "--python", type=Path, metavar="PATH", help="the interpreter to compare"
+    )
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
@@ -224,18 +285,29 @@ def main() -> int:
         parser.error("compare and --python PATH go together")
     found = collect(given.only, given.processes)
     if not found:
-        parser.error(f"no entry begins with {given.only!r}; they do with examples/, figure:, live:")
+        parser.error(
+            f"no entry begins with {given.only!r}; they do with examples/, figure:, live:"
+        )
     if given.what == "record":
-        rows = [f" {json.dumps(key)}: {json.dumps(found[key], sort_keys=True)}" for key in found]
+        rows = [
+            f" {json.dumps(key)}: {json.dumps(found[key], sort_keys=True)}"
+            for key in found
+        ]
         given.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
         print(f"{len(found)} entries recorded in {given.file}")
         return 0
-    return _checked(given, found) if given.what == "check" else _compared(given, found)
+    return (
+        _checked(given, found)
+        if given.what == "check"
+        else _compared(given, found)
+    )
 
 
 def _checked(given: argparse.Namespace, found: dict[str, Any]) -> int:
     known = json.loads(given.file.read_text("utf-8"))
-    known = {key: value for key, value in known.items() if key.startswith(given.only)}
+    known = {
+        key: value for key, value in known.items() if key.startswith(given.only)
+    }
     differ = told_apart(known, found, ("recorded", "now"))
     same = sum(key not in differ for key in known)
     print(f"{same} of {len(known)} entries are as recorded")
@@ -246,9 +318,15 @@ def _compared(given: argparse.Namespace, found: dict[str, Any]) -> int:
     other = collect_with(given.python, given.only, given.processes)
     versions = version_of(given.python), platform.python_version()
     differ = told_apart(other, found, versions)
-    missing = [key for key in found if "missing" in found[key] and key not in differ]
+    missing = [
+        key for key in found if "missing" in found[key] and key not in differ
+    ]
     same = len(other | found) - len(differ) - len(missing)
-    runs = sum(len(found[key].get("runs", found[key])) for key in found if key not in missing)
+    runs = sum(
+        len(found[key].get("runs", found[key]))
+        for key in found
+        if key not in missing
+    )
     print(
         f"{same} of {len(other | found)} entries ({runs} digests) are the same on Python"
         f" {versions[0]} as on {versions[1]}; {len(differ)} differ, {len(missing)} are missing"

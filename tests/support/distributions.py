@@ -22,13 +22,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 100
-OTHER_SETTINGS = {"TZ": "Pacific/Auckland", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+OTHER_SETTINGS = {
+    "TZ": "Pacific/Auckland",
+    "LC_ALL": "C",
+    "PYTHONHASHSEED": "7",
+}
 
 
 def tracked(root: Path = ROOT) -> list[str]:
     """Tracked files that are there; all files of a folder that git does not know."""
     if not (root / ".git").exists():
-        files = (path for path in root.rglob("*") if path.is_symlink() or path.is_file())
+        files = (
+            path
+            for path in root.rglob("*")
+            if path.is_symlink() or path.is_file()
+        )
         return sorted(str(path.relative_to(root)) for path in files)
     listed = _output(["git", "ls-files", "-z"], root).split("\0")
     return sorted(name for name in listed if name and (root / name).is_file())
@@ -42,7 +50,12 @@ def commit_time(root: Path = ROOT) -> str:
 
 def _output(command: list[str], folder: Path) -> str:
     done = subprocess.run(
-        command, cwd=folder, check=True, capture_output=True, text=True, timeout=TIMEOUT_S
+        command,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
     )
     return done.stdout
 
@@ -61,10 +74,21 @@ def copy_tracked(root: Path, to: Path, *, private: bool = False) -> None:
 def build(root: Path, to: Path) -> list[Path]:
     """Builds both into a new folder: the wheel, then the source distribution."""
     epoch = commit_time(root)
-    settings = os.environ | {"SOURCE_DATE_EPOCH": epoch, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    settings = os.environ | {
+        "SOURCE_DATE_EPOCH": epoch,
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+    }
     with tempfile.TemporaryDirectory() as folder:
         copy_tracked(root, source := Path(folder) / "hosenet")
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(to.resolve())]
+        command = [
+            sys.executable,
+            "-m",
+            "build",
+            "--no-isolation",
+            "--outdir",
+            str(to.resolve()),
+        ]
         done = subprocess.run(
             command, cwd=source, env=settings, umask=0o022, check=False, timeout=TIMEOUT_S,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -83,49 +107,84 @@ def normalise(archive: Path, epoch: int) -> None:
         tarfile.open(archive) as old,
         whole.open("wb") as file,
         gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+        tarfile.open(
+            fileobj=packed, mode="w", format=tarfile.PAX_FORMAT
+        ) as new,
     ):
         for member in sorted(old.getmembers(), key=lambda one: one.name):
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             member.mtime = epoch
-            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.mode = (
+                0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            )
             member.pax_headers = {}
-            new.addfile(member, old.extractfile(member) if member.isreg() else None)
+            new.addfile(
+                member, old.extractfile(member) if member.isreg() else None
+            )
     whole.replace(archive)
 
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the distributions in a folder."""
     found = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(found)}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(found)
+    }
 
 
 def build_elsewhere(root: Path, to: Path) -> None:
     """Builds in a process with other settings, from a copy with other modes and times."""
     with tempfile.TemporaryDirectory(prefix="quite another place ") as folder:
-        copy_tracked(root, copy := Path(folder) / "a" / "checkout", private=True)
-        settings = OTHER_SETTINGS | {"SOURCE_DATE_EPOCH": commit_time(root), "TMPDIR": folder}
-        command = [sys.executable, "-m", __spec__.name, str(to.resolve()), "--once", str(copy)]
+        copy_tracked(
+            root, copy := Path(folder) / "a" / "checkout", private=True
+        )
+        settings = OTHER_SETTINGS | {
+            "SOURCE_DATE_EPOCH": commit_time(root),
+            "TMPDIR": folder,
+        }
+        command = [
+            sys.executable,
+            "-m",
+            __spec__.name,
+            str(to.resolve()),
+            "--once",
+            str(copy),
+        ]
         subprocess.run(
-            command, cwd=ROOT, env=os.environ | settings, umask=0o077, check=True, timeout=TIMEOUT_S
+            command,
+            cwd=ROOT,
+            env=os.environ | settings,
+            umask=0o077,
+            check=True,
+            timeout=TIMEOUT_S,
         )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.distributions")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.distributions"
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist")
-    parser.add_argument("--once", metavar="SOURCE", type=Path, help="build another folder, once")
+    parser.add_argument(
+        "--once", metavar="SOURCE", type=Path, help="build another folder, once"
+    )
     options = parser.parse_args()
     if options.once:
         build(options.once, options.folder)
         return 0
-    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+    with (
+        tempfile.TemporaryDirectory() as first,
+        tempfile.TemporaryDirectory() as second,
+    ):
         built = build(ROOT, Path(first))
         build_elsewhere(ROOT, Path(second))
         found, again = digests(Path(first)), digests(Path(second))
         for name, digest in found.items():
-            print(f"{digest}  {name}{'' if again.get(name) == digest else '  DIFFERS'}")
+            print(
+                f"{digest}  {name}{'' if again.get(name) == digest else '  DIFFERS'}"
+            )
         if found != again:
             return 1
         options.folder.mkdir(exist_ok=True)

@@ -14,12 +14,12 @@ from functools import cached_property
 
 from controller.flow_rules import AddFlow, desired_flows
 from controller.values import (
+    AttachedVm,
     DesiredState,
     InvalidValues,
     Role,
     Switch,
     Tenant,
-    TenantVm,
     TreeEdge,
 )
 from testbed.plan.network_plan import tenant_prefix
@@ -58,12 +58,18 @@ class FakeDataCentre:
         links = self.links_down.get(dpid, ())
         if not links:
             return frozenset([dpid])
-        return frozenset().union(*(self.servers_below(link.child_dpid) for link in links))
+        return frozenset().union(
+            *(self.servers_below(link.child_dpid) for link in links)
+        )
 
     def roots_for(self, servers: Iterable[int]) -> tuple[int, ...]:
         """The switches that a tree for these servers may be pinned to."""
         wanted = frozenset(servers)
-        return tuple(s.dpid for s in self.switches if wanted <= self.servers_below(s.dpid))
+        return tuple(
+            s.dpid
+            for s in self.switches
+            if wanted <= self.servers_below(s.dpid)
+        )
 
     def tree(self, root: int, servers: Iterable[int]) -> tuple[TreeEdge, ...]:
         """The links from `root` down to these servers."""
@@ -75,7 +81,10 @@ class FakeDataCentre:
         return tuple(edges)
 
     def tenant(
-        self, tenant_id: int, slots: Sequence[Slot], root_choice: Callable[[int], int]
+        self,
+        tenant_id: int,
+        slots: Sequence[Slot],
+        root_choice: Callable[[int], int],
     ) -> Tenant:
         """A tenant with one VM per slot, pinned to root number `root_choice(how many)`."""
         servers = [dpid for dpid, _ in slots]
@@ -83,10 +92,16 @@ class FakeDataCentre:
         root = roots[root_choice(len(roots))]
         prefix = str(tenant_prefix(tenant_id))
         vms = tuple(
-            TenantVm(index, vm_address(prefix, index), mac_of(slot), *slot)
+            AttachedVm(index, vm_address(prefix, index), mac_of(slot), *slot)
             for index, slot in enumerate(slots)
         )
-        return Tenant(tenant_id, f"tenant-{tenant_id}", prefix, vms, self.tree(root, servers))
+        return Tenant(
+            tenant_id,
+            f"tenant-{tenant_id}",
+            prefix,
+            vms,
+            self.tree(root, servers),
+        )
 
     def network(self, state: DesiredState) -> FakeNetwork:
         """This datacentre's switches with the rules of `state` in them."""
@@ -95,7 +110,10 @@ class FakeDataCentre:
             fakes[dpid].apply([AddFlow(flow) for flow in flows])
         wires: dict[Slot, Slot] = {}
         for link in self.links:
-            lower, upper = (link.child_dpid, link.child_port), (link.parent_dpid, link.parent_port)
+            lower, upper = (
+                (link.child_dpid, link.child_port),
+                (link.parent_dpid, link.parent_port),
+            )
             wires[lower], wires[upper] = upper, lower
         return FakeNetwork(fakes, wires)
 
@@ -130,17 +148,28 @@ class _Plan:
         return dpid
 
     def link(self, child: int, parent: int) -> None:
-        self.links.append(TreeEdge(child, self.port(child), parent, self.port(parent)))
+        self.links.append(
+            TreeEdge(child, self.port(child), parent, self.port(parent))
+        )
 
     def datacentre(self) -> FakeDataCentre:
         switches = [
-            Switch(dpid, f"w-{role[0]}{dpid}", role, tuple(range(1, self.ports[dpid] + 1)))
+            Switch(
+                dpid,
+                f"w-{role[0]}{dpid}",
+                role,
+                tuple(range(1, self.ports[dpid] + 1)),
+            )
             for dpid, role in self.roles.items()
         ]
-        return FakeDataCentre(tuple(switches), tuple(self.links), tuple(self.slots))
+        return FakeDataCentre(
+            tuple(switches), tuple(self.links), tuple(self.slots)
+        )
 
 
-def tree_datacentre(fanout: Sequence[int], slots_per_server: int) -> FakeDataCentre:
+def tree_datacentre(
+    fanout: Sequence[int], slots_per_server: int
+) -> FakeDataCentre:
     """A tree with one root; `fanout` from the root down to the servers, at most three levels."""
     plan = _Plan()
     roles: list[Role] = ["rack", "aggregation", "core"]

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from jobs.live.agent_pool import Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
+from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentRefused,
+    AgentReport,
+    Plan,
+    Ready,
+    Received,
+)
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.errors import RunFailed
 from testbed.failures import Failure
@@ -47,7 +54,9 @@ class FakeAgents:
     def later(self, delay_s: float, message: tuple[str, Message] | str) -> None:
         """A message; a name: that agent's report, if it still works then."""
         self._sequence += 1
-        heapq.heappush(self._queue, (time.monotonic() + delay_s, self._sequence, message))
+        heapq.heappush(
+            self._queue, (time.monotonic() + delay_s, self._sequence, message)
+        )
 
     def spawn(self, name: str, slot: Slot, plan: Plan) -> None:
         self.alive[name] = (slot, plan)
@@ -63,7 +72,9 @@ class FakeAgents:
     def signal(self, name: str, number: int) -> None:
         if name not in self.alive:
             self.refused.append(name)
-            self.later(0, (name, AgentRefused("no agent of this name is running")))
+            self.later(
+                0, (name, AgentRefused("no agent of this name is running"))
+            )
         elif self.alive[name][0] in self.frozen:
             self._asked.append((name, number))
         else:
@@ -71,16 +82,22 @@ class FakeAgents:
 
     def thaw(self, slot: Slot) -> None:
         self.frozen.discard(slot)
-        for name, number in [asked for asked in self._asked if self.alive[asked[0]][0] == slot]:
+        for name, number in [
+            asked for asked in self._asked if self.alive[asked[0]][0] == slot
+        ]:
             self._asked.remove((name, number))
             self._ended_by(name, number)
-        for name in [name for name in self.lingers if self.alive[name][0] == slot]:
+        for name in [
+            name for name in self.lingers if self.alive[name][0] == slot
+        ]:
             self.lingers.discard(name)
             self.exit(name)
 
     def end_all_in(self, slot: Slot) -> None:
         self.thaw(slot)
-        for name in [name for name, (where, _) in self.alive.items() if where == slot]:
+        for name in [
+            name for name, (where, _) in self.alive.items() if where == slot
+        ]:
             self._ended_by(name, signal.SIGKILL)
 
     def report(self, name: str) -> tuple[str, AgentReport]:
@@ -91,7 +108,9 @@ class FakeAgents:
         )
         return name, AgentReport(plan.index, now_ns, now_ns, came)
 
-    def exit(self, name: str, code: int | None = 0, signum: int | None = None) -> None:
+    def exit(
+        self, name: str, code: int | None = 0, signum: int | None = None
+    ) -> None:
         del self.alive[name]
         self.later(0, (name, AgentExited(code, signum)))
 
@@ -101,7 +120,11 @@ class FakeAgents:
         while True:
             while self._queue and self._queue[0][0] <= time.monotonic():
                 message = heapq.heappop(self._queue)[2]
-                messages += self._worked(message) if isinstance(message, str) else [message]
+                messages += (
+                    self._worked(message)
+                    if isinstance(message, str)
+                    else [message]
+                )
             if messages or time.monotonic() >= until:
                 return messages
             time.sleep(0.001)
@@ -131,10 +154,14 @@ class FakeEmulation:
     """As much of :class:`testbed.backends.emu.emulation.Emulation` as a run asks for."""
 
     def __init__(
-        self, datacentre: DataCentre, namespaces_per_server: tuple[int, ...] | None = None
+        self,
+        datacentre: DataCentre,
+        namespaces_per_server: tuple[int, ...] | None = None,
     ) -> None:
         self.datacentre = datacentre
-        self.plan = network_plan(datacentre, "hn", SCALE_RATE, namespaces_per_server)
+        self.plan = network_plan(
+            datacentre, "hn", SCALE_RATE, namespaces_per_server
+        )
         self.agents = FakeAgents()
         self.here: set[str] = set()
         self.admitted: list[TenantPlan] = []
@@ -146,8 +173,12 @@ class FakeEmulation:
         self.failures: list[Failure] = []
         self.reroot_refused: set[str] = set()
         self.journal = SimpleNamespace(
-            add=lambda entries: self.recorded.update(entry.name for entry in entries),
-            remove=lambda entries: self.recorded.difference_update(e.name for e in entries),
+            add=lambda entries: self.recorded.update(
+                entry.name for entry in entries
+            ),
+            remove=lambda entries: self.recorded.difference_update(
+                e.name for e in entries
+            ),
         )
         self.log_dir = Path("logs")
         self.network = SimpleNamespace(
@@ -204,7 +235,9 @@ class FakeEmulation:
             raise RunFailed(f"tc refused {rate_bps}")
         return replace(tenant, rate_bps=rate_bps)
 
-    def reroot(self, moves: list[tuple[TenantPlan, TenantPlan]]) -> dict[str, RunFailed]:
+    def reroot(
+        self, moves: list[tuple[TenantPlan, TenantPlan]]
+    ) -> dict[str, RunFailed]:
         names = self.reroot_refused & {new.job_id for _, new in moves}
         return {name: RunFailed(f"tc refused {name}") for name in names}
 

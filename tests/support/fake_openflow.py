@@ -102,13 +102,17 @@ class FakeConnection:
             yield from self._bundle(xid, data)
 
     def _statistics(self, xid: int, data: bytes) -> Iterator[bytes]:
-        asked, _ = openflow13.MULTIPART.unpack_from(data, openflow13.HEADER.size)
+        asked, _ = openflow13.MULTIPART.unpack_from(
+            data, openflow13.HEADER.size
+        )
         if asked == openflow13.OFPMP_FLOW:
             flows = sorted(self.switch.flows, key=lambda flow: flow.text())
             yield from encode_flow_stats_reply(flows, xid)
         else:
             yield openflow13.message(
-                openflow13.OFPT_MULTIPART_REPLY, xid, openflow13.MULTIPART.pack(asked, 0)
+                openflow13.OFPT_MULTIPART_REPLY,
+                xid,
+                openflow13.MULTIPART.pack(asked, 0),
             )
 
     def _bundle(self, xid: int, data: bytes) -> Iterator[bytes]:
@@ -135,7 +139,9 @@ class FakeConnection:
         )
         yield openflow13.message(openflow13.OFPT_EXPERIMENTER, xid, body)
 
-    def _apply(self, changes: list[Change], xid: int, data: bytes) -> Iterator[bytes]:
+    def _apply(
+        self, changes: list[Change], xid: int, data: bytes
+    ) -> Iterator[bytes]:
         try:
             self.switch.apply(changes)
             self.batches += 1

@@ -64,7 +64,9 @@ class Delivery:
 class FakeSwitch:
     """One switch. `capacity` is how many rules fit."""
 
-    def __init__(self, dpid: int, ports: Iterable[int], capacity: int = 1_000_000) -> None:
+    def __init__(
+        self, dpid: int, ports: Iterable[int], capacity: int = 1_000_000
+    ) -> None:
         self.dpid = dpid
         self.ports = frozenset(ports)
         self.capacity = capacity
@@ -88,7 +90,11 @@ class FakeSwitch:
             elif isinstance(change, RemoveFlow):
                 flows.pop(change.flow.key, None)
             else:
-                flows = {key: f for key, f in flows.items() if not _cookie_fits(f, change)}
+                flows = {
+                    key: f
+                    for key, f in flows.items()
+                    if not _cookie_fits(f, change)
+                }
         if len(flows) > self.capacity:
             raise TableFull(f"{len(flows)} rules, room for {self.capacity}")
         self._flows = flows
@@ -116,7 +122,9 @@ class FakeSwitch:
         top = max(flow.priority for flow in fitting)
         actions = {flow.action for flow in fitting if flow.priority == top}
         if len(actions) > 1:
-            raise AmbiguousFlows(f"switch {self.dpid}: {packet} meets {sorted(map(str, actions))}")
+            raise AmbiguousFlows(
+                f"switch {self.dpid}: {packet} meets {sorted(map(str, actions))}"
+            )
         return actions.pop()
 
 
@@ -164,7 +172,9 @@ class FakeNetwork:
     switches: Mapping[int, FakeSwitch]
     links: Mapping[tuple[int, int], tuple[int, int]]
 
-    def send(self, packet: Packet, dpid: int, port: int) -> tuple[Delivery, ...]:
+    def send(
+        self, packet: Packet, dpid: int, port: int
+    ) -> tuple[Delivery, ...]:
         """Put a packet in at a port; all places where it (or a copy) leaves the network."""
         return self._forward(packet, dpid, port, ())
 
@@ -189,7 +199,9 @@ def tagged(packet: Packet, vlan: int) -> Packet:
     return replace(packet, vlan=vlan)
 
 
-_STATISTICS = re.compile(r"(?:duration|n_packets|n_bytes|idle_age|hard_age)=[^ ,]+$")
+_STATISTICS = re.compile(
+    r"(?:duration|n_packets|n_bytes|idle_age|hard_age)=[^ ,]+$"
+)
 
 
 def text_of_dumped_flow(line: str) -> str:
@@ -201,7 +213,10 @@ def text_of_dumped_flow(line: str) -> str:
     head, separator, actions = line.strip().partition(" actions=")
     kept = [
         part
-        for part in (field.strip() for field in re.split(r", (?=\S)| (?=priority=)", head))
+        for part in (
+            field.strip()
+            for field in re.split(r", (?=\S)| (?=priority=)", head)
+        )
         if not _STATISTICS.match(part)
     ]
     return ",".join(kept) + separator + actions

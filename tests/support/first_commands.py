@@ -47,13 +47,20 @@ SIMULATED = (
     Command("testbed plan two-jobs.yaml", prints="class add dev"),
     Command("testbed schema", prints="json-schema.org"),
     Command("testbed simulate two-jobs.yaml", prints="audit: passed"),
-    Command(f"testbed explain {FCFS} second", prints="not enough slots: 4 asked, 2 free"),
-    Command(f"testbed compare {FCFS} {DCLOUD}", prints="completion times differ"),
+    Command(
+        f"testbed explain {FCFS} second",
+        prints="not enough slots: 4 asked, 2 free",
+    ),
+    Command(
+        f"testbed compare {FCFS} {DCLOUD}", prints="completion times differ"
+    ),
     Command(f"testbed audit {FCFS}", prints="accounts"),
     Command("testbed report runs/*-two-jobs-s1", prints="report.html"),
     Command("testbed data list", prints="sha256"),
     Command("testbed examples", prints="examples/quickstart.yaml"),
-    Command("testbed simulate examples/quickstart.yaml", prints="audit: passed"),
+    Command(
+        "testbed simulate examples/quickstart.yaml", prints="audit: passed"
+    ),
     Command("python -c import|testbed"),
 )
 LABS = (
@@ -67,9 +74,21 @@ FIGURES = (
     Command("testbed reproduce mbfcbs-fig4 --quick", prints="2 claims"),
 )
 LIVE = (
-    Command("testbed doctor", 3, "in a checkout of Hosenet or in its unpacked hosenet-"),
-    Command("testbed run two-jobs.yaml", 3, "needs root and what provision.sh installs"),
-    Command("testbed up two-jobs.yaml", 3, "needs root and what provision.sh installs"),
+    Command(
+        "testbed doctor",
+        3,
+        "in a checkout of Hosenet or in its unpacked hosenet-",
+    ),
+    Command(
+        "testbed run two-jobs.yaml",
+        3,
+        "needs root and what provision.sh installs",
+    ),
+    Command(
+        "testbed up two-jobs.yaml",
+        3,
+        "needs root and what provision.sh installs",
+    ),
 )
 GROUPS = (SIMULATED, LABS, FIGURES, LIVE)
 
@@ -96,7 +115,9 @@ def faults(
 
     ``programs``: the beginning of a command line in place of its first word.
     """
-    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if nobody else {}
+    user: dict[str, Any] = (
+        {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if nobody else {}
+    )
     for command in commands:
         name, *words = _words(command, folder)
         ended = subprocess.run(
@@ -104,14 +125,19 @@ def faults(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             **user,
         )  # fmt: skip
-        yield " ".join([name, *words]), _fault(command, ended.returncode, ended.stdout)
+        yield (
+            " ".join([name, *words]),
+            _fault(command, ended.returncode, ended.stdout),
+        )
 
 
 def _words(command: Command, folder: Path) -> list[str]:
     words = []
     for word in command.words.split():
         found = sorted(folder.glob(word)) if "*" in word else []
-        words += [str(path.relative_to(folder)) for path in found] or [word.replace("|", " ")]
+        words += [str(path.relative_to(folder)) for path in found] or [
+            word.replace("|", " ")
+        ]
     return words
 
 
@@ -127,25 +153,45 @@ def _fault(command: Command, code: int, printed: str) -> str | None:
 
 def install(wheel: Path, folder: Path) -> Path:
     """Installs the wheel and its dependencies into a new environment; its folder of programs."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=TIMEOUT_S)
-    pip = [str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    subprocess.run(
+        [sys.executable, "-m", "venv", folder], check=True, timeout=TIMEOUT_S
+    )
+    pip = [
+        str(folder / "bin/python"),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     subprocess.run([*pip, "install", "--quiet", wheel], check=True, timeout=900)
     return folder / "bin"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.first_commands")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.first_commands"
+    )
     parser.add_argument("wheel", type=Path)
     options = parser.parse_args()
     nobody, wrong = os.geteuid() == 0, 0
     with tempfile.TemporaryDirectory() as name:
         bin_folder = install(options.wheel, Path(name) / "venv")
         home = empty_folder(Path(name), nobody=nobody)
-        environment = {"HOME": str(home), "PATH": f"{bin_folder}:/usr/sbin:/usr/bin:/sbin:/bin"}
-        programs = {word: [str(bin_folder / word)] for word in ("testbed", "python")}
+        environment = {
+            "HOME": str(home),
+            "PATH": f"{bin_folder}:/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+        programs = {
+            word: [str(bin_folder / word)] for word in ("testbed", "python")
+        }
         for group in GROUPS:
-            for typed, fault in faults(group, home, programs, environment, nobody=nobody):
-                print(f"{'ok   ' if fault is None else 'WRONG'} {typed}", flush=True)
+            for typed, fault in faults(
+                group, home, programs, environment, nobody=nobody
+            ):
+                print(
+                    f"{'ok   ' if fault is None else 'WRONG'} {typed}",
+                    flush=True,
+                )
                 wrong += fault is not None
                 if fault is not None:
                     print(fault)

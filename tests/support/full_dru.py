@@ -14,7 +14,10 @@ from topologies.datacentre import IntArray
 
 def _children(of: Utilisation) -> tuple[FloatArray, ...]:
     """Number of children of every switch of a layer, per layer."""
-    return tuple(np.diff(layer.start).astype(np.float64) for layer in of.datacentre.layers)
+    return tuple(
+        np.diff(layer.start).astype(np.float64)
+        for layer in of.datacentre.layers
+    )
 
 
 def _own(of: Utilisation, used: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -22,7 +25,9 @@ def _own(of: Utilisation, used: IntArray) -> tuple[FloatArray, FloatArray]:
     dc = of.datacentre
     slots = used[: dc.n_servers] / of.slots
     carried = np.bincount(
-        dc.link_lower, used[dc.n_servers : dc.n_servers + dc.n_links], minlength=dc.n_nodes
+        dc.link_lower,
+        used[dc.n_servers : dc.n_servers + dc.n_links],
+        minlength=dc.n_nodes,
     )
     return slots, carried / of.uplink_bps
 
@@ -37,7 +42,9 @@ def node_dru(of: Utilisation, used: IntArray) -> tuple[FloatArray, FloatArray]:
     for layer, count in zip(dc.layers, _children(of), strict=True):
         total = np.add.reduceat(dru[layer.child_index], layer.segments)
         mean[layer.switch_index] = total / count
-        dru[layer.switch_index] = np.maximum(mean[layer.switch_index], dru[layer.switch_index])
+        dru[layer.switch_index] = np.maximum(
+            mean[layer.switch_index], dru[layer.switch_index]
+        )
     return dru, mean
 
 
@@ -47,12 +54,17 @@ def _by_level(of: Utilisation, dru: FloatArray) -> FloatArray:
 
 
 def integral(
-    utilisation: Utilisation, reservations: Iterable[Candidate], start_s: float, end_s: float
+    utilisation: Utilisation,
+    reservations: Iterable[Candidate],
+    start_s: float,
+    end_s: float,
 ) -> FloatArray:
     """U in ``[start_s, end_s)`` by full integration over the whole data centre; shape (levels,)."""
     dc = utilisation.datacentre
     held = list(reservations)
-    marks = {start_s, end_s} | {c.start_s for c in held} | {c.end_s for c in held}
+    marks = (
+        {start_s, end_s} | {c.start_s for c in held} | {c.end_s for c in held}
+    )
     times = sorted(t for t in marks if start_s <= t <= end_s)
     total = np.zeros(len(utilisation.levels))
     for since_s, until_s in pairwise(times):

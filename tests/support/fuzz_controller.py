@@ -22,7 +22,7 @@ from typing import Any
 
 from controller import openflow13
 from controller.process import ControllerProcess, start_controller
-from controller.values import Network, to_json
+from controller.values import NetworkSwitches, to_json
 from tests.support.fake_datacentre import tree_datacentre
 from tests.support.fuzz.mutations import flipped, mutated
 from tests.support.fuzz.workers import Progress, randomness, replay
@@ -63,20 +63,30 @@ class FuzzResult:
 
     def text(self) -> str:
         """The result in a few lines."""
-        replies = ", ".join(f"{name}: {count}" for name, count in sorted(self.replies.items()))
+        replies = ", ".join(
+            f"{name}: {count}" for name, count in sorted(self.replies.items())
+        )
         rate = self.inputs / self.duration_s
         hangs = sum(NO_END in failure for failure in self.failures)
-        sizes = [self.resident_before >> 20, self.resident_after >> 20, self.peak >> 20]
+        sizes = [
+            self.resident_before >> 20,
+            self.resident_after >> 20,
+            self.peak >> 20,
+        ]
         lines = [
             f"{self.kind}, seed {self.seed}: {self.inputs} inputs in {self.duration_s:.1f} s",
             f"  {rate:.0f} inputs/s",
             f"  tracebacks {self.tracebacks}, hangs {hangs}, failures {len(self.failures)}",
-            "  memory {} MiB before, {} MiB after, {} MiB at its peak".format(*sizes),
+            "  memory {} MiB before, {} MiB after, {} MiB at its peak".format(
+                *sizes
+            ),
             f"  threads {self.threads_before} before, {self.threads_after} after",
             f"  log {self.log_size_bytes} bytes",
             f"  replies {replies}",
         ]
-        return "\n".join([*lines, *(f"  FAILED {failure}" for failure in self.failures[:20])])
+        return "\n".join(
+            [*lines, *(f"  FAILED {failure}" for failure in self.failures[:20])]
+        )
 
 
 # ------------------------------------------------------------------------------- the API's inputs
@@ -86,10 +96,18 @@ def _body(rng: random.Random, path: str) -> bytes:
     if path == "/v1/wait":
         # Nothing that would be waited for.
         limit: Any = rng.choice((0, 0.001, -1, 301, "0", None, [], 10**4000))
-        return json.dumps({"dpids": mutated(rng, [1, 2]), "timeout_s": limit}).encode()
-    tenant = DATACENTRE.tenant(rng.randint(1, 5), DATACENTRE.slots[:4], lambda _count: 0)
-    values = (to_json(Network(DATACENTRE.switches)), to_json(tenant))
-    text = values[path.startswith("/v1/tenants") if rng.random() < 0.9 else rng.randrange(2)]
+        return json.dumps(
+            {"dpids": mutated(rng, [1, 2]), "timeout_s": limit}
+        ).encode()
+    tenant = DATACENTRE.tenant(
+        rng.randint(1, 5), DATACENTRE.slots[:4], lambda _count: 0
+    )
+    values = (to_json(NetworkSwitches(DATACENTRE.switches)), to_json(tenant))
+    text = values[
+        path.startswith("/v1/tenants")
+        if rng.random() < 0.9
+        else rng.randrange(2)
+    ]
     act = rng.random()
     if act < 0.2:
         return text
@@ -137,8 +155,17 @@ _QUERIES = (
 _AT_ONCE = b"timeout_s=0 HTTP/1.1"
 _WAIT = b"POST /v1/wait"
 _HEADERS = (
-    *("Content-Length: -1", "Content-Length: 0x10", "Content-Length: 99999999999999999999"),
-    *("Transfer-Encoding: chunked", "Expect: 100-continue", "Connection: keep-alive", "A" * 9000),
+    *(
+        "Content-Length: -1",
+        "Content-Length: 0x10",
+        "Content-Length: 99999999999999999999",
+    ),
+    *(
+        "Transfer-Encoding: chunked",
+        "Expect: 100-continue",
+        "Connection: keep-alive",
+        "A" * 9000,
+    ),
     *(
         "Content-Length: 5\r\nContent-Length: 6",
         ": x",
@@ -160,7 +187,9 @@ def _api_input(rng: random.Random, token: str) -> bytes:
     """Requests, one mostly, as they are, odd or broken."""
     if rng.random() < 0.05:
         return rng.randbytes(rng.choice((1, 10, 1000, 70_000)))
-    parts = [_request(rng, token) for _ in range(rng.choice((1, 1, 1, 1, 2, 5)))]
+    parts = [
+        _request(rng, token) for _ in range(rng.choice((1, 1, 1, 1, 2, 5)))
+    ]
     data = b"".join(parts)
     act = rng.random()
     if act < 0.1:
@@ -169,7 +198,9 @@ def _api_input(rng: random.Random, token: str) -> bytes:
         changed = flipped(rng, data)
         # A request that has lost its limit may wait for switches, rightly, for half a minute;
         # that of a wait is in its body, which may be lost in many ways.
-        kept = _WAIT not in data and changed.count(_AT_ONCE) == data.count(_AT_ONCE)
+        kept = _WAIT not in data and changed.count(_AT_ONCE) == data.count(
+            _AT_ONCE
+        )
         return changed if kept else data
     return data
 
@@ -186,15 +217,29 @@ def _request(rng: random.Random, token: str) -> bytes:
             *(("PUT", "/v1/network"),) * 4,
             *(("POST", "/v1/tenants"),) * 4,
             *(("POST", "/v1/wait"), ("PUT", "/v1/tenants/3")) * 2,
-            *(("POST", "/v1/reconcile"), ("GET", "/v1/tenants/3"), ("DELETE", "/v1/tenants/3")),
+            *(
+                ("POST", "/v1/reconcile"),
+                ("GET", "/v1/tenants/3"),
+                ("DELETE", "/v1/tenants/3"),
+            ),
         )
     )
-    body = _body(rng, path) if verb in ("PUT", "POST") or rng.random() < 0.05 else b""
+    body = (
+        _body(rng, path)
+        if verb in ("PUT", "POST") or rng.random() < 0.05
+        else b""
+    )
     if rng.random() < 0.05:
-        verb = rng.choice(("HEAD", "TRACE", "PATCH", "BREW", "get", "X" * 3000, "'\""))
+        verb = rng.choice(
+            ("HEAD", "TRACE", "PATCH", "BREW", "get", "X" * 3000, "'\"")
+        )
     query = rng.choice(_QUERIES) if rng.random() < 0.1 else "timeout_s=0"
     target = rng.choice(_TARGETS) if rng.random() < 0.05 else f"{path}?{query}"
-    lines = [f"{verb} {target} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+    lines = [
+        f"{verb} {target} HTTP/1.1",
+        "Host: x",
+        f"Content-Length: {len(body)}",
+    ]
     if rng.random() < 0.95:
         lines.append(f"Authorization: Bearer {token}")
     if rng.random() < 0.1:
@@ -225,7 +270,11 @@ def _judge_api(reply: bytes, replies: Counter[str]) -> str | None:
             return f"500: {rest[:80]!r}"
         # Neither "100 Continue" nor an answer to HEAD has a body.
         bare = not rest or rest.startswith(b"HTTP/1.1 ")
-        size = int(length[1]) if length and length.start() < len(head) and not bare else 0
+        size = (
+            int(length[1])
+            if length and length.start() < len(head) and not bare
+            else 0
+        )
         body, reply = rest[:size], rest[size:]
         try:
             json.loads(body or b"{}")
@@ -250,11 +299,15 @@ def features(dpid: int) -> bytes:
 
 def _openflow_message(rng: random.Random, kind: int, body: bytes) -> bytes:
     """A message, sometimes with another version, length or number than it ought to have."""
-    data = bytearray(openflow13.message(kind, rng.getrandbits(32), body[:65_000]))
+    data = bytearray(
+        openflow13.message(kind, rng.getrandbits(32), body[:65_000])
+    )
     if rng.random() < 0.1:
         data[0] = rng.choice((0, 1, 2, 3, 5, 6, 7, 0x84, 255))
     if rng.random() < 0.1:
-        data[2:4] = rng.choice((0, 1, 7, 8, 9, 0xFFFF, len(data) - 1)).to_bytes(2, "big")
+        data[2:4] = rng.choice((0, 1, 7, 8, 9, 0xFFFF, len(data) - 1)).to_bytes(
+            2, "big"
+        )
     return bytes(data)
 
 
@@ -263,36 +316,59 @@ def _hello(rng: random.Random) -> bytes:
     if act < 0.6:
         return HELLO
     elements = b"".join(
-        struct.pack("!HH", rng.choice((0, 1, 1, 2)), rng.choice((0, 3, 4, 8, 8, 12, 60_000)))
-        + rng.choice((b"\0\0\0\x10", b"\0\0\0\x02", b"\xff" * 4, b"", b"\xff" * 2000))
+        struct.pack(
+            "!HH",
+            rng.choice((0, 1, 1, 2)),
+            rng.choice((0, 3, 4, 8, 8, 12, 60_000)),
+        )
+        + rng.choice(
+            (b"\0\0\0\x10", b"\0\0\0\x02", b"\xff" * 4, b"", b"\xff" * 2000)
+        )
         for _ in range(rng.choice((1, 2, 40)))
     )
     return _openflow_message(rng, openflow13.OFPT_HELLO, elements)
 
 
 def _multipart(rng: random.Random) -> bytes:
-    kind = rng.choice((*(openflow13.OFPMP_FLOW, OFPMP_PORT_DESC) * 3, *range(15), 0xFFFF))
+    kind = rng.choice(
+        (*(openflow13.OFPMP_FLOW, OFPMP_PORT_DESC) * 3, *range(15), 0xFFFF)
+    )
     sizes = (0, 1, 2, 8, 48, 56, 64, 65_000)
     head = openflow13.MULTIPART.pack(kind, rng.choice((0, 1, 1)))
     if kind == openflow13.OFPMP_FLOW:
-        entries = b"".join(_flow_entry(rng) for _ in range(rng.choice((1, 3, 50))))
+        entries = b"".join(
+            _flow_entry(rng) for _ in range(rng.choice((1, 3, 50)))
+        )
         return head + (entries if rng.random() < 0.7 else flipped(rng, entries))
     return head + rng.choice((bytes, rng.randbytes))(rng.choice(sizes))
 
 
 def _flow_entry(rng: random.Random) -> bytes:
     fields = b"".join(
-        struct.pack("!HBB", rng.choice((0x8000, 0x8000, 1)), rng.randrange(80), size)
+        struct.pack(
+            "!HBB", rng.choice((0x8000, 0x8000, 1)), rng.randrange(80), size
+        )
         + rng.randbytes(size)
         for size in rng.choices((0, 1, 2, 4, 6, 8, 255), k=rng.randrange(4))
     )
-    match = struct.pack("!HH", 1, 4 + len(fields)) + fields + bytes(-(4 + len(fields)) % 8)
-    tail = match + rng.choice((b"", bytes(8), struct.pack("!HHB3x", 1, 8, 1), rng.randbytes(24)))
+    match = (
+        struct.pack("!HH", 1, 4 + len(fields))
+        + fields
+        + bytes(-(4 + len(fields)) % 8)
+    )
+    tail = match + rng.choice(
+        (b"", bytes(8), struct.pack("!HHB3x", 1, 8, 1), rng.randbytes(24))
+    )
     length = openflow13.FLOW_STATS.size + len(tail)
     if rng.random() < 0.1:
         length = rng.choice((0, 1, 55, 56, 0xFFFF))
-    cookie = rng.choice((0x484F5345_00000000, 0x484F5345_00000003, rng.getrandbits(64)))
-    return openflow13.FLOW_STATS.pack(length, 0, 0, 0, 100, 0, 0, 0, cookie, 0, 0) + tail
+    cookie = rng.choice(
+        (0x484F5345_00000000, 0x484F5345_00000003, rng.getrandbits(64))
+    )
+    return (
+        openflow13.FLOW_STATS.pack(length, 0, 0, 0, 100, 0, 0, 0, cookie, 0, 0)
+        + tail
+    )
 
 
 def _openflow_input(rng: random.Random, token: str) -> bytes:
@@ -309,14 +385,22 @@ def _openflow_input(rng: random.Random, token: str) -> bytes:
     parts = [_hello(rng)]
     if rng.random() < 0.9:
         body = features(dpid)[8 : rng.choice((32, 32, 32, 32, 15, 8))]
-        parts.append(_openflow_message(rng, openflow13.OFPT_FEATURES_REPLY, body))
+        parts.append(
+            _openflow_message(rng, openflow13.OFPT_FEATURES_REPLY, body)
+        )
     if rng.random() < 0.9:
-        ports = openflow13.MULTIPART.pack(OFPMP_PORT_DESC, rng.choice((0, 0, 0, 1)))
-        parts.append(openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 2, ports))
+        ports = openflow13.MULTIPART.pack(
+            OFPMP_PORT_DESC, rng.choice((0, 0, 0, 1))
+        )
+        parts.append(
+            openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 2, ports)
+        )
     for _ in range(rng.choice((0, 1, 3, 20))):
         kind = rng.choice((0, 1, 2, 3, 19, 19, 19, 19, 21, rng.randrange(256)))
         sizes = (0, 1, 3, 4, 8, 12, 100, 60_000)
-        body = _multipart(rng) if kind == 19 else rng.randbytes(rng.choice(sizes))
+        body = (
+            _multipart(rng) if kind == 19 else rng.randbytes(rng.choice(sizes))
+        )
         parts.append(_openflow_message(rng, kind, body))
     data = b"".join(parts)
     act = rng.random()
@@ -334,15 +418,22 @@ def _judge_openflow(reply: bytes, replies: Counter[str]) -> str | None:
             return f"a message of {length} bytes"
         kinds.append(kind)
         reply = reply[length:]
-    far = "connected" if openflow13.OFPT_FEATURES_REQUEST in kinds else "refused"
-    replies["asked for rules" if openflow13.OFPT_MULTIPART_REQUEST in kinds else far] += 1
+    far = (
+        "connected" if openflow13.OFPT_FEATURES_REQUEST in kinds else "refused"
+    )
+    replies[
+        "asked for rules" if openflow13.OFPT_MULTIPART_REQUEST in kinds else far
+    ] += 1
     return None
 
 
 # ---------------------------------------------------------------------------------- the process
 
 
-_KINDS = {"api": (_api_input, _judge_api), "openflow": (_openflow_input, _judge_openflow)}
+_KINDS = {
+    "api": (_api_input, _judge_api),
+    "openflow": (_openflow_input, _judge_openflow),
+}
 
 
 def input_of(kind: str, seed: int, number: int, token: str) -> bytes:
@@ -353,7 +444,9 @@ def input_of(kind: str, seed: int, number: int, token: str) -> bytes:
 def _status(pid: int, name: str) -> int:
     """A number of /proc/PID/status; memory in bytes."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    (line,) = (line for line in text.splitlines() if line.startswith(f"{name}:"))
+    (line,) = (
+        line for line in text.splitlines() if line.startswith(f"{name}:")
+    )
     return int(line.split()[1]) * (1024 if line.endswith("kB") else 1)
 
 
@@ -386,10 +479,14 @@ class _Probe:
 
 def connected(port: int, dpid: int) -> socket.socket:
     """A switch that has done its handshake."""
-    switch = socket.create_connection(("127.0.0.1", port), timeout=PROBE_TIMEOUT_S)
+    switch = socket.create_connection(
+        ("127.0.0.1", port), timeout=PROBE_TIMEOUT_S
+    )
     ports = openflow13.MULTIPART.pack(OFPMP_PORT_DESC, 0)
     switch.sendall(HELLO + features(dpid))
-    switch.sendall(openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 3, ports))
+    switch.sendall(
+        openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 3, ports)
+    )
     return switch
 
 
@@ -409,7 +506,9 @@ def _exchange(port: int, data: bytes) -> bytes:
     """Send an input and its end; all that comes back. TimeoutError if there is no end to it."""
     until_s = time.monotonic() + END_TIMEOUT_S
     reply = bytearray()
-    with socket.create_connection(("127.0.0.1", port), timeout=END_TIMEOUT_S) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", port), timeout=END_TIMEOUT_S
+    ) as connection:
         try:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -438,7 +537,14 @@ def fuzz(
 ) -> FuzzResult:
     """Send the inputs of a kind, "api" or "openflow", to a controller that is started for it."""
     with tempfile.TemporaryFile() as log:
-        options = ("--openflow-port", "0", "--api-port", "0", "--library", library)
+        options = (
+            "--openflow-port",
+            "0",
+            "--api-port",
+            "0",
+            "--library",
+            library,
+        )
         with start_controller(log, *options) as controller:
             probe = _Probe(controller)
             with contextlib.closing(probe):
@@ -446,7 +552,12 @@ def fuzz(
 
 
 def _fuzz_one(
-    kind: str, numbers: range, seed: int, probe: _Probe, log: Any, progress: Progress | None
+    kind: str,
+    numbers: range,
+    seed: int,
+    probe: _Probe,
+    log: Any,
+    progress: Progress | None,
 ) -> FuzzResult:
     controller, pid = probe.controller, probe.controller.process.pid
     port = controller.api_port if kind == "api" else controller.openflow_port
@@ -455,11 +566,15 @@ def _fuzz_one(
     before = _status(pid, "VmRSS"), _status(pid, "Threads")
     start_s = time.monotonic()
     for done, number in enumerate(numbers, 1):
-        why = _one(kind, port, input_of(kind, seed, number, controller.token), replies)
+        why = _one(
+            kind, port, input_of(kind, seed, number, controller.token), replies
+        )
         if done % PROBE_EVERY == 0 or done == len(numbers):
             why = why or probe.check()
         if why:
-            failures.append(f"input {number}: {why}\n    {replay(kind, seed, number)}")
+            failures.append(
+                f"input {number}: {why}\n    {replay(kind, seed, number)}"
+            )
         if controller.process.poll() is not None or len(failures) > 100:
             failures.append(f"given up after {done} inputs")
             break
@@ -486,12 +601,18 @@ def _fuzz_one(
     )
 
 
-def _one(kind: str, port: int, data: bytes, replies: Counter[str]) -> str | None:
+def _one(
+    kind: str, port: int, data: bytes, replies: Counter[str]
+) -> str | None:
     try:
         reply = _exchange(port, data)
         for _ in range(20):
             # The token's owner is let in 500 times a second; what is refused has tried nothing.
-            if kind != "api" or b"Bearer" not in data or not _refused_for_its_rate(reply):
+            if (
+                kind != "api"
+                or b"Bearer" not in data
+                or not _refused_for_its_rate(reply)
+            ):
                 break
             time.sleep(0.02)
             reply = _exchange(port, data)

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 
-def interrupt_at_start(monkeypatch: pytest.MonkeyPatch, argument: str) -> list[str]:
+def interrupt_at_start(
+    monkeypatch: pytest.MonkeyPatch, argument: str
+) -> list[str]:
     """SIGINT arrives while the kernel starts the next process with this among its arguments.
 
     Returns a list that holds the process's command line once it has happened.
@@ -21,7 +23,10 @@ def interrupt_at_start(monkeypatch: pytest.MonkeyPatch, argument: str) -> list[s
 
     def start(argv: list[bytes], *rest: Any) -> Any:
         starting = partial(start_process, argv, *rest)
-        words = [word if isinstance(word, str) else bytes(word).decode() for word in argv]
+        words = [
+            word if isinstance(word, str) else bytes(word).decode()
+            for word in argv
+        ]
         if happened or argument not in words:
             return starting()
         happened.append(" ".join(words))

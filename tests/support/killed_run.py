@@ -14,7 +14,7 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
-    Entry,
+    JournalEntry,
     machine_lock,
     start_ticks,
 )
@@ -33,7 +33,11 @@ def main(prefix: str, most_weight: int, builder: Builder = "batched") -> None:
     datacentre = tree([2, 2], 1_000_000_000, 2)
     plan = network_plan(datacentre, prefix, 0.1)
     vms_on = ((0, 2), (1, 2), (3, 1))
-    slots = tuple(slot for server, n in vms_on for slot in plan.slots_of_server[server][:n])
+    slots = tuple(
+        slot
+        for server, n in vms_on
+        for slot in plan.slots_of_server[server][:n]
+    )
     placement = Placement(datacentre.trees[0].root, vms_on)
     kind = network_kind(builder, plan, lambda _: None)
     tenant = tenant_plan(datacentre, plan, placement, slots, 5, "j", 10_000_000)
@@ -43,7 +47,9 @@ def main(prefix: str, most_weight: int, builder: Builder = "batched") -> None:
         journal = CleanupJournal.create(f"kill me {prefix}")
         stack.callback(remove_run, journal)
         cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
+        journal.add(
+            [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
+        )
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()
@@ -59,7 +65,7 @@ def main(prefix: str, most_weight: int, builder: Builder = "batched") -> None:
                     if listed:
                         journal.add(
                             [
-                                Entry(
+                                JournalEntry(
                                     "process",
                                     "child",
                                     pid=child.pid,
@@ -67,7 +73,9 @@ def main(prefix: str, most_weight: int, builder: Builder = "batched") -> None:
                                 )
                             ]
                         )
-                parts = round_stack.enter_context(switch_in_parts(plan, journal, most_weight))
+                parts = round_stack.enter_context(
+                    switch_in_parts(plan, journal, most_weight)
+                )
                 network = kind(plan, journal, CONTROLLER_PORT, parts)
                 round_stack.enter_context(network)
                 network.configure_tenant(tenant)

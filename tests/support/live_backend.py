@@ -13,9 +13,9 @@ from reproductions.live_backends import Machine
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement
-from testbed.results.folder import DiskReserve, RunFolder, Sink
-from testbed.runs.backend_trace import TRACE, TracingBackend, writer
-from testbed.runs.playing import begin_folder, conclude_run, play
+from testbed.play.backend_trace import TRACE, TracingBackend, writer
+from testbed.play.playing import begin_folder, conclude_run, play
+from testbed.record.folder import DiskReserve, RunFolder, Sink
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Experiment
 
@@ -26,7 +26,9 @@ class Slow(SimulatedBackend):
     name = "live"
     slow = 1.0
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+    def start(
+        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+    ) -> None:
         slowed = replace(job, true_duration_s=job.duration_s * self.slow)
         super().start(slowed, placement, rate_bps, tier)
 
@@ -38,7 +40,9 @@ class Scripted(Machine):
     ``stops_at`` is the live run (from 0) that is interrupted when its first job ends.
     """
 
-    def __init__(self, levels: tuple[str, ...] = ("ok",), stops_at: int | None = None) -> None:
+    def __init__(
+        self, levels: tuple[str, ...] = ("ok",), stops_at: int | None = None
+    ) -> None:
         super().__init__(["testbed"], "testbed")
         self.played: list[str] = []
         self.slow = 1.0
@@ -48,7 +52,9 @@ class Scripted(Machine):
     def ready(self, experiment: Experiment) -> None:
         """It needs no root."""
 
-    def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
+    def live(
+        self, experiment: Experiment, folder: RunFolder, advance: Advance
+    ) -> None:
         number = len(self.played)
         policy = experiment.policies[0]
         self.played.append(policy.label)
@@ -66,7 +72,12 @@ class Scripted(Machine):
                 with path.open("x", encoding="utf-8") as trace:
                     met = TracingBackend(backend, writer(trace, reserve))
                     stops = number == self._stops_at
-                    play(experiment, policy, met, _told(log, advance, level, stops=stops))
+                    play(
+                        experiment,
+                        policy,
+                        met,
+                        _told(log, advance, level, stops=stops),
+                    )
         finally:
             conclude_run(folder, experiment, policy, 1.0)
 
@@ -80,7 +91,11 @@ def _log(folder: RunFolder) -> Iterator[tuple[Sink, DiskReserve]]:
 def _told(log: Sink, advance: Advance, level: str, *, stops: bool) -> Sink:
     def told(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):
-            log(events.FidelityNoted(event.t, level, "made up", f"made up to be {level}", {}))
+            log(
+                events.FidelityNoted(
+                    event.t, level, "made up", f"made up to be {level}", {}
+                )
+            )
         log(event)
         advance(event.t)
         if stops and isinstance(event, events.JobEnded):

@@ -23,7 +23,9 @@ def loops(*, machine_code: bool) -> Iterator[None]:
     """Runs all loops in one form, whatever they have done before."""
     with pytest.MonkeyPatch.context() as patch:
         for loop in LOOPS:
-            patch.setattr(loop, "_run", loop.machine_code if machine_code else loop.python)
+            patch.setattr(
+                loop, "_run", loop.machine_code if machine_code else loop.python
+            )
         yield
 
 

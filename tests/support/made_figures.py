@@ -50,7 +50,10 @@ def figure(*claims: Claim, name: str = "made-fig1") -> Figure:
     """Series a and b over x = 1, 2; a comes to x + seed / 100, b to half an x more."""
 
     def configuration(series: str, x: float, seed: int, quick: bool) -> Sum:
-        return Sum(x + (0.5 if series == "b" else 0.0) + (1000.0 if quick else 0.0), float(seed))
+        return Sum(
+            x + (0.5 if series == "b" else 0.0) + (1000.0 if quick else 0.0),
+            float(seed),
+        )
 
     return Figure(
         name=name,

@@ -21,7 +21,12 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup import remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal
 from testbed.backends.emu.emulated_network import Network
-from testbed.backends.emu.open_vswitch import MACHINE, ensure_running, start, stop_if_idle
+from testbed.backends.emu.open_vswitch import (
+    MACHINE,
+    ensure_running,
+    start,
+    stop_if_idle,
+)
 from testbed.plan.network_plan import network_plan
 from topologies.tree import tree
 
@@ -37,7 +42,11 @@ def dead_switch(network: Network, prefix: str) -> list[str]:
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.01)
     network.down()
-    left = [name for _, name in socket.if_nameindex() if name.startswith(f"{prefix}-")]
+    left = [
+        name
+        for _, name in socket.if_nameindex()
+        if name.startswith(f"{prefix}-")
+    ]
     left += [str(row[0]) for row in MACHINE.rows("Bridge", ["name"])]
     start()
     return left
@@ -54,11 +63,17 @@ def main(prefix: str, state: str) -> dict[str, object]:
     try:
         ensure_running(journal)
         found["running"] = MACHINE.running
-        found["listed"] = any(entry.kind == "daemon" for entry in journal.entries)
+        found["listed"] = any(
+            entry.kind == "daemon" for entry in journal.entries
+        )
         pid = MACHINE.pid or 0
-        found["in_group"] = journal.tag.run in Path(f"/proc/{pid}/cgroup").read_text()
+        found["in_group"] = (
+            journal.tag.run in Path(f"/proc/{pid}/cgroup").read_text()
+        )
         limits = Path(f"/proc/{pid}/limits").read_text()
-        found["files"] = next(x for x in limits.splitlines() if "open files" in x).split()[3]
+        found["files"] = next(
+            x for x in limits.splitlines() if "open files" in x
+        ).split()[3]
         plan = network_plan(tree([2, 1], 10**8, 1), prefix)
         with Network(plan, journal, 6699) as network:
             conditions = network.conditions
@@ -66,15 +81,29 @@ def main(prefix: str, state: str) -> dict[str, object]:
             found["datapath"] = conditions.datapath
             found["offload"] = conditions.sockets.offload
             found["send_buffer_bytes"] = conditions.sockets.send_buffer_bytes
-            found["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
-            found["settings"] = dict(MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1])
-        found["after_a_dead_switch"] = dead_switch(Network(plan, journal, 6699), prefix)
+            found["allocator"] = (
+                "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
+            )
+            found["settings"] = dict(
+                MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1]
+            )
+        found["after_a_dead_switch"] = dead_switch(
+            Network(plan, journal, 6699), prefix
+        )
     finally:
         group.leave()
         remove_groups(group.paths)
         found["survives_group"] = MACHINE.running
         MACHINE.vsctl(
-            ["add-br", f"{prefix}-x", "--", "set", "Bridge", f"{prefix}-x", "datapath_type=netdev"]
+            [
+                "add-br",
+                f"{prefix}-x",
+                "--",
+                "set",
+                "Bridge",
+                f"{prefix}-x",
+                "datapath_type=netdev",
+            ]
         )
         found["spared"] = not stop_if_idle() and MACHINE.running
         MACHINE.vsctl(["del-br", f"{prefix}-x"])

@@ -13,14 +13,19 @@ from testbed.plugins import look_again
 
 @contextmanager
 def installed_package(
-    folder: Path, modules: Mapping[str, str], entries: str, name: str = "hosenet-extra"
+    folder: Path,
+    modules: Mapping[str, str],
+    entries: str,
+    name: str = "hosenet-extra",
 ) -> Iterator[None]:
     """Version 1.0 of a package with these modules, by name, and the text of its entry points."""
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text, encoding="utf-8")
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    )
     (info / "entry_points.txt").write_text(entries, encoding="utf-8")
     sys.path.insert(0, str(folder))
     invalidate_caches()

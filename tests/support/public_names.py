@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import testbed
-from testbed.runs.standing_network import StandingNetwork
+from testbed.standing.standing_network import StandingNetwork
 
 STORED = Path(__file__).with_suffix(".json")
 NOTE = (
@@ -35,18 +35,33 @@ def public_names() -> dict[str, str]:
 
 def _of(name: str, value: Any) -> dict[str, str]:
     if not inspect.isclass(value):
-        return {name: _signature(value) if callable(value) else type(value).__name__}
-    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
-    own = {f"{name}.{key}": _attribute(inner) for key, inner in _attributes(value).items()}
+        return {
+            name: _signature(value) if callable(value) else type(value).__name__
+        }
+    bases = ", ".join(
+        base.__name__ for base in value.__bases__ if base is not object
+    )
+    own = {
+        f"{name}.{key}": _attribute(inner)
+        for key, inner in _attributes(value).items()
+    }
     return {name: f"class({bases})"} | own
 
 
 def _attributes(kind: type) -> dict[str, Any]:
     """The attributes that a class of ours has, and those with brackets and ``with``."""
-    ours = [base for base in reversed(kind.__mro__) if base.__module__.startswith("testbed")]
+    ours = [
+        base
+        for base in reversed(kind.__mro__)
+        if base.__module__.startswith("testbed")
+    ]
     found = {key: value for base in ours for key, value in vars(base).items()}
     shown = ("__getitem__", "__enter__", "__exit__")
-    return {k: v for k, v in sorted(found.items()) if k in shown or not k.startswith("_")}
+    return {
+        k: v
+        for k, v in sorted(found.items())
+        if k in shown or not k.startswith("_")
+    }
 
 
 def _attribute(value: Any) -> str:
@@ -67,4 +82,6 @@ def stored() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    STORED.write_text(json.dumps(public_names(), indent=1) + "\n", encoding="utf-8")
+    STORED.write_text(
+        json.dumps(public_names(), indent=1) + "\n", encoding="utf-8"
+    )

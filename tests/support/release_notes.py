@@ -22,18 +22,23 @@ def notes(changelog: str, version: str) -> str:
     """Text below a version's heading, up to the next version's."""
     parts = HEADING.split(changelog)
     sections = {
-        name.lower(): text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)
+        name.lower(): text.strip()
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
     found = sections.get(version.lower().removeprefix("v"))
     if found is None:
-        raise NoSuchVersion(f"CHANGELOG.md has no version {version}: it has {', '.join(sections)}")
+        raise NoSuchVersion(
+            f"CHANGELOG.md has no version {version}: it has {', '.join(sections)}"
+        )
     if not found:
         raise NoSuchVersion(f"CHANGELOG.md says nothing of version {version}")
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.release_notes")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.release_notes"
+    )
     parser.add_argument("version")
     try:
         print(notes(CHANGELOG.read_text("utf-8"), parser.parse_args().version))

@@ -22,15 +22,25 @@ class Here(AsyncKernelManager):
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        return KernelSpec(argv=argv, display_name="this interpreter", language="python")
+        argv = [
+            sys.executable,
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            "{connection_file}",
+        ]
+        return KernelSpec(
+            argv=argv, display_name="this interpreter", language="python"
+        )
 
 
 def main(notebook: str, folder: str) -> None:
     given = nbformat.read(Path(notebook), as_version=4)
     nbformat.validate(given)
     resources = {"metadata": {"path": folder}}
-    NotebookClient(given, km=Here(ip="127.0.0.1"), timeout=100, resources=resources).execute()
+    NotebookClient(
+        given, km=Here(ip="127.0.0.1"), timeout=100, resources=resources
+    ).execute()
     sys.stdout.write(nbformat.writes(given))
 
 

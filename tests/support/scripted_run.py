@@ -12,7 +12,14 @@ from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
-from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Wake, Woken
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    Ended,
+    PolicyEvent,
+    Wake,
+    Woken,
+)
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
 from tests.emu.test_run import free_port
@@ -48,14 +55,21 @@ class ScriptedPolicy:
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Arrived):
             actions = list(self._arrivals[event.job_id](view))
-            first = self._due is None and event.job_id == (self._since or event.job_id)
+            first = self._due is None and event.job_id == (
+                self._since or event.job_id
+            )
             if self._later and first:
                 self._due = {}
-                actions.append(Wake(0.0))  # at once, when what stands before it is done
+                actions.append(
+                    Wake(0.0)
+                )  # at once, when what stands before it is done
             return actions
         if isinstance(event, Woken):
             if not self._due:
-                self._due = {view.now_s + delay_s: do for delay_s, do in self._later.items()}
+                self._due = {
+                    view.now_s + delay_s: do
+                    for delay_s, do in self._later.items()
+                }
                 return [Wake(at_s) for at_s in self._due]
             return list(self._due[event.at_s](view))
         if isinstance(event, Ended) and event.job_id in self._ends:
@@ -73,7 +87,12 @@ def small_emulation(
 ) -> Iterator[Emulation]:
     options = LiveOptions(prefix, free_port(), free_port())
     with emulate(
-        datacentre, scale, options, folder, "test", namespaces_per_server=namespaces_per_server
+        datacentre,
+        scale,
+        options,
+        folder,
+        "test",
+        namespaces_per_server=namespaces_per_server,
     ) as emulation:
         yield emulation
 
@@ -111,7 +130,11 @@ def play(
     times = [event.t for event in recorded]
     assert times == sorted(times)
     return {
-        job.id: [event for event in recorded if getattr(event, "job_id", None) == job.id]
+        job.id: [
+            event
+            for event in recorded
+            if getattr(event, "job_id", None) == job.id
+        ]
         for job in jobs
     }
 

@@ -33,7 +33,10 @@ class Square:
     def run(self, context: Context) -> Mapping[str, Any]:
         if self.gate is not None:
             wait_for(self.gate)
-        texts = {name: context.path(ref).read_text("utf-8") for name, ref in self.files.items()}
+        texts = {
+            name: context.path(ref).read_text("utf-8")
+            for name, ref in self.files.items()
+        }
         return {"result": {"square": self.number**2, **texts}}
 
 
@@ -87,7 +90,11 @@ class LiveRun(Square):
             file.write(f"end {self.number} {name}\n")
         verdict = "invalid" if name in self.bad else "ok"
         summary = {"fidelity": {"verdict": verdict, "reasons": ["as scripted"]}}
-        result = {"square": self.number**2, "summary": summary, "met": self.accepted}
+        result = {
+            "square": self.number**2,
+            "summary": summary,
+            "met": self.accepted,
+        }
         return {"result": result}
 
 

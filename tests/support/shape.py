@@ -4,11 +4,13 @@
     python -m tests.support.shape --check    exit 1 where one is above its budget
     python -m tests.support.shape --json
 
-Lines are those of Python files. *The way of a job* is every module, outside the audit and the
-report, in which a function takes or returns one of the values in which a job travels (document,
-experiment, request, job state, action, event, completion, table row), traced while
-``testbed simulate`` plays an experiment of one job. The live way (``--live``, needs root and
-Open vSwitch) counts the modules that ``testbed run`` adds to it in the command's own process.
+Tokens and densities are those of ``tests.support.density``. *The way of a
+job* is every module, outside the audit and the report, in which a function
+takes or returns one of the values in which a job travels (document,
+experiment, request, job state, action, event, completion, table row), traced
+while ``testbed simulate`` plays an experiment of one job. The live way
+(``--live``, needs root and Open vSwitch) counts the modules that
+``testbed run`` adds to it in the command's own process.
 """
 
 from __future__ import annotations
@@ -25,19 +27,35 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import networkx as nx
 
+from tests.support.density import density
+
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("testbed", "controller", "jobs", "topologies", "examples", "reproductions", "bench")
+PRODUCT = (
+    "testbed",
+    "controller",
+    "jobs",
+    "topologies",
+    "examples",
+    "reproductions",
+    "bench",
+)
+DENSE = ("topologies", "jobs", "controller", "testbed")
+"""Parts whose density is watched."""
+LABS = Path("testbed/labs")
+"""Part that the number of tokens leaves out: courses, beside the product."""
 APART = ("reproductions", "bench")
-"""Parts of the product that the budget of lines leaves out."""
+"""Parts of the product that lengths of functions leave out."""
+FEATURE_TOKENS: dict[str, int] = {}
+"""Tokens that a feature added to the product after its size was settled, by
+what they are for; they join the budget of tokens."""
 MAY_REPEAT = ("__init__", "__main__", "base")
 SMALL_LINES = 60
 SIMULATED_WAY = "modules on the simulated way"
-ASIDE = ("testbed/results/audit", "testbed/report")
+ASIDE = ("testbed/audit", "testbed/report")
 """Folders beside the way of a job: they read what a run has left."""
 
 EXPERIMENT = """\
@@ -70,12 +88,17 @@ TRAVELS = frozenset(
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, the most that it may be (None: no budget)."""
+    """A figure, the most that it may be, and the most that is wanted.
+
+    A budget is what has been reached: it is lowered with each step towards
+    what is wanted, and never raised. None: there is none.
+    """
 
     name: str
     value: int | float
     budget: int | float | None = None
     detail: tuple[str, ...] = ()
+    wanted: int | float | None = None
 
     @property
     def good(self) -> bool:
@@ -96,7 +119,9 @@ def files() -> tuple[Path, ...]:
         Path(name)
         for name in sorted(set(listed))
         # A link is a name of a file that is counted where it is.
-        if name.endswith(".py") and (ROOT / name).is_file() and not (ROOT / name).is_symlink()
+        if name.endswith(".py")
+        and (ROOT / name).is_file()
+        and not (ROOT / name).is_symlink()
     )
 
 
@@ -120,27 +145,10 @@ def repeated_names() -> list[str]:
         if path.stem not in MAY_REPEAT:
             places[path.stem].append(str(path.parent))
     return [
-        f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1
+        f"{name}: {', '.join(where)}"
+        for name, where in sorted(places.items())
+        if len(where) > 1
     ]
-
-
-def function_lengths() -> list[int]:
-    """Lines of every function and method, shortest first."""
-    found = []
-    for path in counted():
-        found += [
-            (node.end_lineno or node.lineno) - node.lineno + 1
-            for node in ast.walk(ast.parse(source(path)))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-    return sorted(found)
-
-
-def comment_share() -> float:
-    """Percentage of lines that are comments alone."""
-    all_lines = [line.strip() for path in counted() for line in source(path).splitlines()]
-    comments = [line for line in all_lines if line.startswith("#") and not line.startswith("# --")]
-    return 100.0 * len(comments) / max(1, len(all_lines))
 
 
 # -- who imports whom -----------------------------------------------------------------------------
@@ -149,7 +157,9 @@ def comment_share() -> float:
 @cache
 def import_graph() -> nx.DiGraph:
     """Imports at the top of modules; those for type checkers alone do not count."""
-    modules = {_dotted(path): path for path in files() if path.parts[0] != "examples"}
+    modules = {
+        _dotted(path): path for path in files() if path.parts[0] != "examples"
+    }
     graph = nx.DiGraph()
     graph.add_nodes_from(modules)
     for name, path in modules.items():
@@ -168,20 +178,33 @@ def _imports(body: list[ast.stmt], modules: dict[str, Path]) -> set[str]:
     found: set[str] = set()
     for node in body:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name in modules}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {
+                alias.name for alias in node.names if alias.name in modules
+            }
+        elif (
+            isinstance(node, ast.ImportFrom) and node.module and not node.level
+        ):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found |= {inner if inner in modules else node.module} & set(modules)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test):
-            found |= _imports(node.body, modules) | _imports(node.orelse, modules)
+                found |= {inner if inner in modules else node.module} & set(
+                    modules
+                )
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(
+            node.test
+        ):
+            found |= _imports(node.body, modules) | _imports(
+                node.orelse, modules
+            )
     return found
 
 
 def longest_chain() -> list[str]:
     """The longest chain of imports; a circle counts as one."""
     circles = nx.condensation(import_graph())
-    return [min(circles.nodes[node]["members"]) for node in nx.dag_longest_path(circles)]
+    return [
+        min(circles.nodes[node]["members"])
+        for node in nx.dag_longest_path(circles)
+    ]
 
 
 def imported_once() -> list[str]:
@@ -201,7 +224,11 @@ class _Way:
 
     def __call__(self, frame: Any, kind: str, argument: Any) -> None:
         name = frame.f_code.co_filename
-        if kind not in ("call", "return") or not name.startswith(str(ROOT)) or ".venv" in name:
+        if (
+            kind not in ("call", "return")
+            or not name.startswith(str(ROOT))
+            or ".venv" in name
+        ):
             return
         module = str(Path(name).relative_to(ROOT))
         aside = module.startswith((*ASIDE, "tests"))
@@ -212,14 +239,22 @@ class _Way:
             values = [argument]
         else:
             code = frame.f_code
-            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            values = [frame.f_locals[each] for each in names if each in frame.f_locals]
+            names = code.co_varnames[
+                : code.co_argcount + code.co_kwonlyargcount
+            ]
+            values = [
+                frame.f_locals[each] for each in names if each in frame.f_locals
+            ]
         if any(map(_carries_the_job, values)):
             self.passed[module] += 1
 
 
 def _carries_the_job(value: object) -> bool:
-    if isinstance(value, tuple | list) and value and type(value).__name__ not in TRAVELS:
+    if (
+        isinstance(value, tuple | list)
+        and value
+        and type(value).__name__ not in TRAVELS
+    ):
         value = value[0]
     bases = {base.__name__ for base in type(value).__mro__}
     return type(value).__name__ in TRAVELS or "Event" in bases
@@ -234,13 +269,23 @@ def way(verb: str) -> _Way:
         file = Path(folder) / "one-job.yaml"
         file.write_text(EXPERIMENT, "utf-8")
         silent = io.StringIO()
-        with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-            for profiler in (None, seen):  # once before, so that lazy imports are done
+        with (
+            contextlib.redirect_stdout(silent),
+            contextlib.redirect_stderr(silent),
+        ):
+            for profiler in (
+                None,
+                seen,
+            ):  # once before, so that lazy imports are done
                 sys.setprofile(profiler)
-                code = run([verb, str(file), "--out", f"{folder}/{profiler is None}"])
+                code = run(
+                    [verb, str(file), "--out", f"{folder}/{profiler is None}"]
+                )
                 sys.setprofile(None)
         if code != 0:
-            raise SystemExit(f"testbed {verb} ended with {code}:\n{silent.getvalue()}")
+            raise SystemExit(
+                f"testbed {verb} ended with {code}:\n{silent.getvalue()}"
+            )
     return seen
 
 
@@ -249,27 +294,79 @@ def way(verb: str) -> _Way:
 
 def static_figures() -> list[Figure]:
     """Figures of the source alone, in the order in which they are printed."""
-    size = Counter[str]()
-    for path in files():
-        size[path.parts[0]] += lines(path)
-    lengths, chain, repeated = function_lengths(), longest_chain(), repeated_names()
-    small = [str(p) for p in counted() if lines(p) < SMALL_LINES and p.stem not in MAY_REPEAT]
-    all_lines = sum(map(lines, counted()))
+    chain = longest_chain()
+    repeated = repeated_names()
+    small = []
+    for path in counted():
+        if lines(path) < SMALL_LINES and path.stem not in MAY_REPEAT:
+            small.append(str(path))
     return [
-        # 42,600 before experiments had failures: played, moved away from, audited, drawn. 44,700
-        # before labs: confined submissions, checks in layers, marks of a class (testbed.labs).
-        Figure("lines without bench and reproductions", all_lines, 56_500),
-        *(Figure(f"lines in {part}", size[part]) for part in PRODUCT),
-        # Courses, beside the product: start and solution have files of the same names.
-        Figure("lines in labs", sum(map(lines, (ROOT / "labs").rglob("*.py")))),
+        *density_figures(),
         Figure("files", len(files())),
         Figure("module names that repeat", len(repeated), 0, tuple(repeated)),
         Figure("import depth", len(chain), 14, tuple(chain)),
-        Figure(f"modules under {SMALL_LINES} lines", len(small), None, tuple(small)),
+        Figure(
+            f"modules under {SMALL_LINES} lines", len(small), None, tuple(small)
+        ),
         Figure("modules with one importer", len(imported_once())),
-        Figure("function length, median", median(lengths), 7),
-        Figure("function length, 90th percentile", lengths[int(0.9 * len(lengths))], 20),
-        Figure("lines that are comments [%]", round(comment_share(), 1)),
+    ]
+
+
+def density_figures() -> list[Figure]:
+    """Density of the product, and its tokens without the labs'."""
+    dense = [path for path in files() if path.parts[0] in DENSE]
+    without_labs = [path for path in dense if LABS not in path.parents]
+    tokens = density(map(source, without_labs)).tokens
+    total = density(map(source, dense))
+    return [
+        Figure(
+            "tokens, testbed.labs apart",
+            tokens,
+            360_000 + sum(FEATURE_TOKENS.values()),
+            wanted=330_000 + sum(FEATURE_TOKENS.values()),
+        ),
+        Figure("tokens, testbed.labs too", total.tokens),
+        Figure("lines", total.lines),
+        Figure("code lines", total.code_lines),
+        Figure(
+            "tokens a code line",
+            round(total.tokens_per_line, 2),
+            7.3,
+            wanted=7.0,
+        ),
+        Figure(
+            "code lines over 90 characters [%]",
+            round(total.long_percent, 1),
+            0.5,
+            wanted=1,
+        ),
+        Figure(
+            "conditional expressions per 1,000 code lines",
+            round(total.conditional_per_thousand, 1),
+            17.5,
+            wanted=12,
+        ),
+        Figure(
+            "comprehensions per 1,000 code lines",
+            round(total.comprehensions_per_thousand, 1),
+            28.5,
+            wanted=20,
+        ),
+        Figure(
+            "tokens a function, median", total.function_median, 64, wanted=50
+        ),
+        Figure(
+            "tokens a function, 90th percentile",
+            total.function_p90,
+            162,
+            wanted=155,
+        ),
+        Figure(
+            "lines that are no comments [%]",
+            round(100 - total.comment_percent, 1),
+            98.4,
+            wanted=96,
+        ),
     ]
 
 
@@ -283,19 +380,36 @@ def traced_figures(*, live: bool = False) -> list[Figure]:
     ]
     if live:
         more = sorted(set(way("run").passed) - set(passed))
-        found.append(Figure("modules that the live way adds", len(more), 16, tuple(more)))
+        found.append(
+            Figure("modules that the live way adds", len(more), 16, tuple(more))
+        )
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Size and shape of the product.")
-    parser.add_argument("--check", action="store_true", help="exit 1 above a budget")
+    parser = argparse.ArgumentParser(
+        description="Size and shape of the product."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit 1 above a budget"
+    )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quiet", action="store_true", help="no lists below the figures")
-    parser.add_argument("--way", action="store_true", help="the way of one job alone")
-    parser.add_argument("--live", action="store_true", help="the live way too (root, Open vSwitch)")
+    parser.add_argument(
+        "--quiet", action="store_true", help="no lists below the figures"
+    )
+    parser.add_argument(
+        "--way", action="store_true", help="the way of one job alone"
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="the live way too (root, Open vSwitch)",
+    )
     given = parser.parse_args()
-    found = [*([] if given.way else static_figures()), *traced_figures(live=given.live)]
+    found = [
+        *([] if given.way else static_figures()),
+        *traced_figures(live=given.live),
+    ]
     if given.json:
         print(json.dumps([vars(one) for one in found], indent=1))
     else:
@@ -310,6 +424,8 @@ def _line(one: Figure) -> str:
     text = f"{one.name:44} {one.value:>8,}"
     if one.budget is not None:
         text += f"  (at most {one.budget:,})"
+    if one.wanted is not None and one.value > one.wanted:
+        text += f"  wanted {one.wanted:,}"
     return text if one.good else f"{text}  ABOVE"
 
 

@@ -55,7 +55,9 @@ def make(labs: Path) -> lab_catalogue.Lab:
     folder = labs / "01-small"
     (folder / "start").mkdir(parents=True)
     (folder / "solution").mkdir()
-    (folder / "lab.yaml").write_text(f"title: Small\nminutes: 1\nfiles: [{FILE}]\n")
+    (folder / "lab.yaml").write_text(
+        f"title: Small\nminutes: 1\nfiles: [{FILE}]\n"
+    )
     (folder / "small_checks.py").write_text(CHECKS)
     (folder / "page.md").write_text(PAGE)
     (folder / "hints.md").write_text(HINTS)
@@ -66,7 +68,7 @@ def make(labs: Path) -> lab_catalogue.Lab:
 
 def hand_in(folder: Path, code: str | None = GOOD) -> Path:
     """A student's folder of the lab, with this code; without the file for None."""
-    student_folder.start(lab_catalogue.lab(1), folder)
+    student_folder.make(lab_catalogue.lab(1), folder)
     if code is None:
         (folder / FILE).unlink()
     else:

@@ -27,7 +27,9 @@ class WatchingClient(ControllerClient):
 
     def tenant(self, tenant_id: int) -> Tenant:
         """A tenant as it was given."""
-        return from_json(Tenant, json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}")))
+        return from_json(
+            Tenant, json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}"))
+        )
 
     def state(self) -> Any:
         """The controller, its switches and tenants."""
@@ -36,15 +38,22 @@ class WatchingClient(ControllerClient):
     def flows(self) -> dict[str, tuple[str, ...]]:
         """The intended rules as `ovs-ofctl` reads them, by the switch's name."""
         body = self._call("GET", "/v1/flows")
-        return {switch["name"]: tuple(switch["flows"]) for switch in body["switches"]}
+        return {
+            switch["name"]: tuple(switch["flows"])
+            for switch in body["switches"]
+        }
 
     def reconcile(self, timeout_s: float = 30.0) -> list[Any]:
         """Have every switch compared with what it ought to have; those that had to be repaired."""
         target = f"/v1/reconcile?timeout_s={float(timeout_s)}"
-        repaired: list[Any] = namespaces(self._call("POST", target, wait_s=timeout_s)).repaired
+        repaired: list[Any] = namespaces(
+            self._call("POST", target, wait_s=timeout_s)
+        ).repaired
         return repaired
 
 
 def namespaces(body: dict[str, Any]) -> Any:
     """JSON with its objects as namespaces."""
-    return json.loads(json.dumps(body), object_hook=lambda found: SimpleNamespace(**found))
+    return json.loads(
+        json.dumps(body), object_hook=lambda found: SimpleNamespace(**found)
+    )

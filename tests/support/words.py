@@ -18,8 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".sh", ".html", ".j2", ".css", ".txt")
-NAMED = ("provision.sh", "Vagrantfile", "Makefile", "tests/vm/run", "tests/vm/chroot")
+SUFFIXES = (
+    ".py",
+    ".md",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".sh",
+    ".html",
+    ".j2",
+    ".css",
+    ".txt",
+)
+NAMED = (
+    "provision.sh",
+    "Vagrantfile",
+    "Makefile",
+    "tests/vm/run",
+    "tests/vm/chroot",
+)
 SKIPPED = re.compile(
     r"(^|/)vendor(ed)?/"  # other people's text
     r"|^tests/unit/spec/bad/"  # messages that are compared byte for byte
@@ -42,8 +59,8 @@ EXCEPTIONS = {
 KEPT = re.compile("|".join(EXCEPTIONS))
 
 KEPT_NAMES = {
-    ("testbed/results/bandwidth_sweep.py", "rungs"): "a key of profile.json",
-    ("testbed/results/tables.py", "met"): "a key of summary.json",
+    ("testbed/record/bandwidth_sweep.py", "rungs"): "a key of profile.json",
+    ("testbed/record/verdicts.py", "met"): "a key of summary.json",
     ("testbed/spec/workload_section.py", "told"): "a key of experiment files",
 }
 """Names that may be retired words, by module, each with its reason."""
@@ -71,7 +88,9 @@ class Retired:
 def _retired(
     use: str, text: str = "", names: str = "", whole: str = "", under: str = ""
 ) -> Retired:
-    return Retired(use, text, frozenset(names.split()), frozenset(whole.split()), under)
+    return Retired(
+        use, text, frozenset(names.split()), frozenset(whole.split()), under
+    )
 
 
 _THE = (
@@ -83,12 +102,17 @@ _EVALUATION = r"^reproductions/|^tests/unit/reproduc|^docs/papers/"
 
 RULES = (
     _retired("namespaces per server", r"\bberths?\b", names="berth berths"),
-    _retired("raise priority; expedited RCU", r"\bhast(?:e|ens?|ened)\b", names="haste hasten"),
+    _retired(
+        "raise priority; expedited RCU",
+        r"\bhast(?:e|ens?|ened)\b",
+        names="haste hasten",
+    ),
     _retired("tier reservations", r"\bthe books\b", names="books"),
     _retired("slot counters", r"\b(?:OpenEnded|OneSlotEach)\b"),
     _retired("backend", r"\bworlds?\b", names="world worlds"),
     _retired(
-        "backend trace, TracingBackend, ReplayBackend", whole="Recorded Replayed answers Answers"
+        "backend trace, TracingBackend, ReplayBackend",
+        whole="Recorded Replayed answers Answers",
     ),
     _retired(
         "recorded, notified; last wait reason; observed",
@@ -96,9 +120,15 @@ RULES = (
         whole="met",
         under=_PRODUCT,
     ),
-    _retired("preflight load test", r"\brehears\w+", names="rehearse rehearsal rehearsed"),
     _retired(
-        "bandwidth sweep, point", r"\b(?:ladders?|rungs?)\b", names="ladder ladders rung rungs"
+        "preflight load test",
+        r"\brehears\w+",
+        names="rehearse rehearsal rehearsed",
+    ),
+    _retired(
+        "bandwidth sweep, point",
+        r"\b(?:ladders?|rungs?)\b",
+        names="ladder ladders rung rungs",
     ),
     _retired("plot style, link timelines", names="ink strips"),
     _retired(
@@ -107,11 +137,15 @@ RULES = (
         names="settle settles settled settling",
         under=r"/sim/",
     ),
-    _retired("flow-dependency model", r"\bcouplings?\b", whole="Coupling COUPLINGS"),
+    _retired(
+        "flow-dependency model", r"\bcouplings?\b", whole="Coupling COUPLINGS"
+    ),
     _retired("coupled flows", r"\b(?:in )?lockstep\b"),
     _retired("synthetic, generated", whole="drawn", under=r"/spec/|^jobs/"),
     _retired("distributions", r"\blaws?\b", names="law laws"),
-    _retired("stratified sampling", r"\bstrat(?:a|um)\b", names="strata stratum"),
+    _retired(
+        "stratified sampling", r"\bstrat(?:a|um)\b", names="strata stratum"
+    ),
     _retired("loaded workload", r"\bsourced\b", names="sourced"),
     _retired("topology context", names="site", under=r"^testbed/|^jobs/"),
     _retired("load context", r"\bcircumstances\b", names="circumstances"),
@@ -119,7 +153,12 @@ RULES = (
     _retired("SCHED_IDLE; is preempted", r"\bg(?:ives?|ave|iving) way\b"),
     _retired("default class", r"\bunclaimed\b", names="unclaimed"),
     _retired("allow borrowing", r"\bopen(?:s|ed|ing)? links?\b"),
-    _retired("cap-limited", r"\bheld back\b|\bholds back\b", names="steady", under=r"/emu/|/plan/"),
+    _retired(
+        "cap-limited",
+        r"\bheld back\b|\bholds back\b",
+        names="steady",
+        under=r"/emu/|/plan/",
+    ),
     _retired("completion window", r"\bscale\.instant\b"),
     _retired("fidelity", r"\bvalidity\b", names="validity"),
     _retired("time tolerance", r"\btogether_s\b|\bTOGETHER_S\b"),
@@ -136,12 +175,19 @@ RULES = (
         "resumes, continues",
         r"\bgo(?:es|ing)? on\b(?! (?:\w+ )?(?:nodes?|servers?|its?|the|different))|\bwent on\b",
     ),
-    _retired("hint; repair", r"\bmend(?:s|ed|ing)?\b", names="mend mends mended"),
+    _retired(
+        "hint; repair", r"\bmend(?:s|ed|ing)?\b", names="mend mends mended"
+    ),
     _retired("disk reserve", r"\bballast\b", names="ballast"),
     _retired("bottom-up pass", r"\bclimb(?:s|ed|ing)?\b", names="climb climbs"),
     _retired("uneven", r"\bragged\b", names="ragged"),
     _retired("uniform depth", r"\blevelled\b", names="levelled"),
-    _retired("best-effort jobs", r"\bguests?\b", names="guest guests", under=r"^(?!tests/vm/)"),
+    _retired(
+        "best-effort jobs",
+        r"\bguests?\b",
+        names="guest guests",
+        under=r"^(?!tests/vm/)",
+    ),
     _retired(
         "interpretation; validation",
         rf"\breadings\b|\b{_THE} reading\b"
@@ -159,7 +205,11 @@ RULES = (
     _retired("summed port load", r"\bcrossings\b", names="crossings"),
     _retired("unconnected", whole="apart", under=r"/emu/|/plan/"),
     _retired("more_at_this_time", r"\b(?:Ended|event|ended)\.more\b"),
-    _retired("estimate", r"\bpromis(?:es?|ed|ing)\b", names="promise promises promised"),
+    _retired(
+        "estimate",
+        r"\bpromis(?:es?|ed|ing)\b",
+        names="promise promises promised",
+    ),
     _retired("sort key, event priority, MPI rank", whole="Rank"),
     _retired(
         "reproduced / not reproduced / inconclusive",
@@ -184,7 +234,15 @@ class Finding:
 
 def files(paths: Iterable[str] = ()) -> list[str]:
     """Files of the project below ``paths`` (all without), as git lists them, new ones included."""
-    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *paths]
+    asked = [
+        "git",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        *paths,
+    ]
     listed = subprocess.run(
         asked, cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.splitlines()
@@ -218,12 +276,20 @@ def _in_text(path: str, text: str, first: int = 1) -> Iterator[Finding]:
         for pattern, rule in TEXTS:
             if rule.applies(path):
                 for match in pattern.finditer(line):
-                    if not any(start < match.end() and match.start() < end for start, end in kept):
+                    if not any(
+                        start < match.end() and match.start() < end
+                        for start, end in kept
+                    ):
                         yield Finding(path, number, match.group(), rule.use)
 
 
 def _in_name(path: str, line: int, name: str, of: str = "") -> list[Finding]:
-    parts = set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_"))
+    parts = set(
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+        .lower()
+        .replace("-", "_")
+        .split("_")
+    )
     return [
         Finding(path, line, f"{of}{name}", rule.use)
         for rule in RULES
@@ -237,31 +303,48 @@ def _in_code(path: str, module: ast.Module) -> Iterator[Finding]:
     """Names that a module defines, and the first lines of its docstrings."""
     for node in ast.walk(module):
         match node:
-            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            case (
+                ast.ClassDef(name=name)
+                | ast.Name(id=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+            ):
                 yield from _in_name(path, node.lineno, name)
             case ast.Attribute(attr=name, ctx=ast.Store()):
                 yield from _in_name(path, node.lineno, name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 if name.startswith("test_"):  # a sentence
-                    yield from _in_text(path, name.replace("_", " "), node.lineno)
+                    yield from _in_text(
+                        path, name.replace("_", " "), node.lineno
+                    )
                 else:
                     yield from _in_name(path, node.lineno, name)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(
+            node,
+            ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+        ):
             first = (ast.get_docstring(node) or "").split("\n")[0]
             if match := OPENING.match(first):
                 found = f'docstring "{match.group()} …"'
-                yield Finding(path, node.body[0].lineno, found, "a noun phrase or a verb")
+                yield Finding(
+                    path, node.body[0].lineno, found, "a noun phrase or a verb"
+                )
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.support.words", description="Search for retired words."
+        prog="python -m tests.support.words",
+        description="Search for retired words.",
     )
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files or folders (default: the whole project)"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="files or folders (default: the whole project)",
     )
     parser.add_argument(
-        "--count", action="store_true", help="only the numbers per folder and per word"
+        "--count",
+        action="store_true",
+        help="only the numbers per folder and per word",
     )
     options = parser.parse_args(arguments)
     found = [one for path in files(options.paths) for one in findings(path)]
@@ -269,7 +352,12 @@ def main(arguments: list[str] | None = None) -> int:
         for one in found:
             print(one)
     for title, counted in (
-        ("folder", Counter("/".join(Path(one.path).parts[:-1][:3]) or "." for one in found)),
+        (
+            "folder",
+            Counter(
+                "/".join(Path(one.path).parts[:-1][:3]) or "." for one in found
+            ),
+        ),
         ("instead", Counter(one.use for one in found)),
     ):
         print(

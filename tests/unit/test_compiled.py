@@ -27,6 +27,7 @@ def quadrupled(number: int) -> int:
     return _twice(number)
 
 
+@pytest.mark.slow
 def test_a_short_loop_is_python_and_a_long_one_machine_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -40,13 +41,19 @@ def test_a_short_loop_is_python_and_a_long_one_machine_code(
     short = LazyLoop(quadrupled)
     assert short(1, 7) == 28
     assert "machine_code" in vars(short)
-    assert _twice.__globals__["_doubled"] is _doubled  # the module keeps Python's functions
+    assert (
+        _twice.__globals__["_doubled"] is _doubled
+    )  # the module keeps Python's functions
 
 
 def test_importing_all_policies_does_not_import_numba() -> None:
     asked = "import sys, testbed.schedulers.registry as r; r.known_policies(); print(*sys.modules)"
     shown = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert "testbed.schedulers.dcloud_search" in shown.stdout.split()
     assert "numba" not in shown.stdout.split()
@@ -61,6 +68,7 @@ workload: {kind: poisson, hours: 0.2}
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nothing_is_compiled_after_precompile(tmp_path: Path) -> None:
@@ -79,10 +87,12 @@ def test_nothing_is_compiled_after_precompile(tmp_path: Path) -> None:
         )
         return shown.stderr
 
-    assert "compiling inner loops 3/3" in call("testbed.runs.precompile")
+    assert "compiling inner loops 3/3" in call("testbed.play.precompile")
     before = sorted(path.name for path in kept.rglob("*.nbc"))
     assert len(before) == 5
     large = str(tmp_path / "large.yaml")
-    told = call("testbed.cli.main", "simulate", large, "--out", str(tmp_path), "--json")
+    told = call(
+        "testbed.cli.main", "simulate", large, "--out", str(tmp_path), "--json"
+    )
     assert "compiling" not in told
     assert sorted(path.name for path in kept.rglob("*.nbc")) == before

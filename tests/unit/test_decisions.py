@@ -33,7 +33,9 @@ def another_python(folder: Path, startup: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("startup", "code"), [("", 0), (OTHER_SEEDS, 1)], ids=["same", "other"])
+@pytest.mark.parametrize(
+    ("startup", "code"), [("", 0), (OTHER_SEEDS, 1)], ids=["same", "other"]
+)
 def test_interpreters_are_compared(
     startup: str,
     code: int,
@@ -42,7 +44,15 @@ def test_interpreters_are_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     python = another_python(tmp_path, startup)
-    arguments = ["compare", "--python", str(python), "--only", EXAMPLE, "--processes", "1"]
+    arguments = [
+        "compare",
+        "--python",
+        str(python),
+        "--only",
+        EXAMPLE,
+        "--processes",
+        "1",
+    ]
     monkeypatch.setattr(sys, "argv", ["decisions", *arguments])
     assert decisions.main() == code
     told = capsys.readouterr().out

@@ -25,7 +25,9 @@ SEED = 1
         ("folders", folders.attempt, 20),
     ],
 )
-def test_hostile_inputs_are_answered(kind: str, attempt: object, inputs: int) -> None:
+def test_hostile_inputs_are_answered(
+    kind: str, attempt: object, inputs: int
+) -> None:
     folders.prepare()
     outcome = try_all(kind, attempt, range(inputs), SEED, workers=1)
     assert outcome.sound, outcome.text()
@@ -64,12 +66,18 @@ def misbehaving(rng: random.Random, folder: Path) -> str:
     return "sound"
 
 
+@pytest.mark.slow
 def test_every_kind_of_failure_is_found_and_named_with_its_command() -> None:
     outcome: Outcome = try_all("files", misbehaving, range(30), 3, limit_s=0.2)
     found = {tried.outcome for tried in outcome.failures}
     assert found == {"traceback", "unsound", "died", "hang"}
-    assert {"KeyError: 'a key'", "MemoryError: "} <= {tried.why for tried in outcome.failures}
+    assert {"KeyError: 'a key'", "MemoryError: "} <= {
+        tried.why for tried in outcome.failures
+    }
     assert outcome.inputs == 30
     assert outcome.replies["sound"] == 30 - len(outcome.failures)
     first = min(tried.number for tried in outcome.failures)
-    assert f"python -m tests.support.fuzz --kind files --seed 3 --only {first}" in outcome.text()
+    assert (
+        f"python -m tests.support.fuzz --kind files --seed 3 --only {first}"
+        in outcome.text()
+    )

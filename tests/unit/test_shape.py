@@ -9,19 +9,42 @@ import sys
 import pytest
 
 from tests.support import shape
+from tests.support.density import density
 
 FIGURES = {figure.name: figure for figure in shape.static_figures()}
-BUDGETED = [name for name, figure in FIGURES.items() if figure.budget is not None]
+BUDGETED = [
+    name for name, figure in FIGURES.items() if figure.budget is not None
+]
 
 
 @pytest.mark.parametrize("name", BUDGETED)
 def test_the_product_is_within_its_budgets(name: str) -> None:
     figure = FIGURES[name]
-    assert figure.good, "\n".join((f"{figure.value} is above {figure.budget}", *figure.detail))
+    assert figure.good, "\n".join(
+        (f"{figure.value} is above {figure.budget}", *figure.detail)
+    )
 
 
-def test_lines_names_depth_and_functions_have_budgets() -> None:
-    assert len(BUDGETED) == 5
+def test_density_names_and_depth_have_budgets() -> None:
+    assert len(BUDGETED) == 10
+
+
+def test_density_counts_what_it_says() -> None:
+    source = (
+        '"""A docstring of a module."""\n'
+        "# A comment alone.\n"
+        "def double(x):  # a comment behind code\n"
+        '    """A docstring."""\n'
+        "    return x * 2 if x else sum(y for y in ())\n"
+    )
+    counted = density([source])
+    assert counted.lines == 5
+    assert counted.code_lines == 2
+    assert counted.comment_lines == 1
+    assert counted.tokens == 6 + 16
+    assert counted.function_tokens == [22]
+    assert counted.conditional_expressions == 1
+    assert counted.comprehensions == 1
 
 
 def test_every_module_is_counted_once() -> None:
@@ -33,7 +56,13 @@ def test_every_module_is_counted_once() -> None:
 def test_the_way_of_one_job_is_short() -> None:
     # In a process of its own: what other tests have left in caches is not called again.
     command = [sys.executable, "-m", "tests.support.shape", "--way", "--json"]
-    printed = subprocess.run(command, cwd=shape.ROOT, capture_output=True, check=True, timeout=110)
-    [way] = [one for one in json.loads(printed.stdout) if one["name"] == shape.SIMULATED_WAY]
+    printed = subprocess.run(
+        command, cwd=shape.ROOT, capture_output=True, check=True, timeout=110
+    )
+    [way] = [
+        one
+        for one in json.loads(printed.stdout)
+        if one["name"] == shape.SIMULATED_WAY
+    ]
     assert "testbed/engine/engine.py" in way["detail"]
     assert way["value"] <= way["budget"], "\n".join(way["detail"])

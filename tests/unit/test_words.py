@@ -7,6 +7,7 @@ import pytest
 from tests.support import words
 
 
+@pytest.mark.slow
 def test_no_retired_word_is_used() -> None:
     found = [str(one) for path in words.files() for one in words.findings(path)]
     assert not found, "\n".join(found)

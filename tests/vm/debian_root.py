@@ -38,7 +38,9 @@ ROOT_PACKAGES = (
     "sudo",
 )
 USER = "vagrant"
-HOME_MODE = "0700"  # as Debian's adduser makes homes: nobody else reads the checkout
+HOME_MODE = (
+    "0700"  # as Debian's adduser makes homes: nobody else reads the checkout
+)
 ROOT_CHECKOUT = f"home/{USER}/hosenet"
 KEPT_IN_CHECKOUT = {".venv", "hosenet.egg-info", "__pycache__"}
 # Namespaces of a command's own: what it mounts and starts ends with it, however it ends.
@@ -67,7 +69,10 @@ class Phases:
         try:
             yield
         finally:
-            took_s, cpu_s = time.monotonic() - start_s, children_cpu_s() - start_cpu_s
+            took_s, cpu_s = (
+                time.monotonic() - start_s,
+                children_cpu_s() - start_cpu_s,
+            )
             spent = f"{took_s:.1f} s ({cpu_s:.0f} s of processor time)"
             print(f"{self.name}: {what}: {spent}", flush=True)
 
@@ -80,7 +85,9 @@ def children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def logged(log: Path, command: Sequence[str | Path], timeout_s: float = 1800) -> None:
+def logged(
+    log: Path, command: Sequence[str | Path], timeout_s: float = 1800
+) -> None:
     """Run a command with its output in ``log``; a failure shows the log's tail."""
     with log.open("ab") as sink:
         try:
@@ -93,11 +100,15 @@ def logged(log: Path, command: Sequence[str | Path], timeout_s: float = 1800) ->
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Cannot(f"{command[0]} had not ended after {timeout_s:.0f} s: {log}") from None
+            raise Cannot(
+                f"{command[0]} had not ended after {timeout_s:.0f} s: {log}"
+            ) from None
     if done.returncode != 0:
         tail = log.read_text(errors="replace").splitlines()[-25:]
         print("\n".join(f"    | {line}" for line in tail), file=sys.stderr)
-        raise Cannot(f"{command[0]} ended with {done.returncode}; all of its output: {log}")
+        raise Cannot(
+            f"{command[0]} ended with {done.returncode}; all of its output: {log}"
+        )
 
 
 def told(*command: str | Path, timeout_s: float = 300) -> str:
@@ -111,10 +122,14 @@ def told(*command: str | Path, timeout_s: float = 300) -> str:
             check=True,
         )
     except subprocess.TimeoutExpired:
-        raise Cannot(f"{command[0]} had not ended after {timeout_s:.0f} s") from None
+        raise Cannot(
+            f"{command[0]} had not ended after {timeout_s:.0f} s"
+        ) from None
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().rpartition("\n")[2]
-        raise Cannot(f"{command[0]} ended with {error.returncode}: {said}") from None
+        raise Cannot(
+            f"{command[0]} ended with {error.returncode}: {said}"
+        ) from None
     return done.stdout
 
 
@@ -126,7 +141,9 @@ def prepare_host(log: Path, packages: dict[str, str]) -> None:
     if os.geteuid() != 0:
         raise Cannot(f"making a Debian root needs root: sudo {sys.argv[0]}")
     wanted = {**HOST_PACKAGES, **packages}
-    missing = [p for p, command in wanted.items() if shutil.which(command) is None]
+    missing = [
+        p for p, command in wanted.items() if shutil.which(command) is None
+    ]
     if not missing:
         return
     print(f"installing {' '.join(missing)}", flush=True)
@@ -138,7 +155,9 @@ def prepare_host(log: Path, packages: dict[str, str]) -> None:
 def own_release() -> str:
     """The codename of this machine's Debian, empty if it is another system."""
     found = platform.freedesktop_os_release()
-    return found.get("VERSION_CODENAME", "") if found.get("ID") == "debian" else ""
+    return (
+        found.get("VERSION_CODENAME", "") if found.get("ID") == "debian" else ""
+    )
 
 
 def own_sources() -> list[tuple[str, str, str]]:
@@ -147,9 +166,15 @@ def own_sources() -> list[tuple[str, str, str]]:
     own = own_release()
     if not own:
         return []
-    listed = told("apt-get", "indextargets", "--format", wanted, "Created-By: Packages")
+    listed = told(
+        "apt-get", "indextargets", "--format", wanted, "Created-By: Packages"
+    )
     rows = (line.split("|") for line in sorted(set(listed.splitlines())))
-    return [(uri, suite, part) for uri, suite, part in rows if suite.split("-")[0] == own]
+    return [
+        (uri, suite, part)
+        for uri, suite, part in rows
+        if suite.split("-")[0] == own
+    ]
 
 
 # ------------------------------------------------------------------------------------- the root
@@ -184,7 +209,9 @@ def base_root(release: str, cache: Path, log: Path) -> Path:
         shutil.rmtree(old)
     part = root.with_suffix(".part")
     options = ("--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}")
-    mirror = [uri for uri, suite, _ in own_sources() if suite == own_release()][:1]
+    mirror = [uri for uri, suite, _ in own_sources() if suite == own_release()][
+        :1
+    ]
     logged(log, (*PRIVATE, "debootstrap", *options, release, part, *mirror))
     adopt_settings(part)
     adopt_package_sources(release, part, log)
@@ -195,11 +222,17 @@ def base_root(release: str, cache: Path, log: Path) -> Path:
 
 def adopt_settings(root: Path) -> None:
     """The root reaches the network as this machine does: names, certificates, proxies."""
-    for name in ("etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.crt"):
+    for name in (
+        "etc/resolv.conf",
+        "etc/pip.conf",
+        "etc/ssl/certs/ca-certificates.crt",
+    ):
         if (Path("/") / name).exists():
             (root / name).unlink(missing_ok=True)
             shutil.copy(Path("/") / name, root / name)
-    shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+    shutil.copytree(
+        "/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True
+    )
 
 
 def adopt_package_sources(release: str, root: Path, log: Path) -> None:
@@ -209,7 +242,9 @@ def adopt_package_sources(release: str, root: Path, log: Path) -> None:
         (apt / "sources.list").unlink(missing_ok=True)
         for name in ("sources.list.d", "keyrings", "trusted.gpg.d"):
             if (Path("/etc/apt") / name).exists():
-                shutil.copytree(Path("/etc/apt") / name, apt / name, dirs_exist_ok=True)
+                shutil.copytree(
+                    Path("/etc/apt") / name, apt / name, dirs_exist_ok=True
+                )
         if Path("/etc/apt/sources.list").exists():
             shutil.copy("/etc/apt/sources.list", apt)
         return
@@ -224,13 +259,22 @@ def adopt_package_sources(release: str, root: Path, log: Path) -> None:
         try:
             logged(log, (*inside(root), "apt-get", "-q", "update"))
         except Cannot:
-            print(f"this machine's archive has no {moved}: left out", flush=True)
+            print(
+                f"this machine's archive has no {moved}: left out", flush=True
+            )
             entry.unlink()
 
 
 def add_user(root: Path, log: Path) -> None:
     """A user who may do everything by sudo, as Vagrant's boxes have one."""
-    create = ("useradd", "--create-home", "-K", f"HOME_MODE={HOME_MODE}", "--shell", "/bin/bash")
+    create = (
+        "useradd",
+        "--create-home",
+        "-K",
+        f"HOME_MODE={HOME_MODE}",
+        "--shell",
+        "/bin/bash",
+    )
     logged(log, (*inside(root), *create, USER))
     rule = root / "etc/sudoers.d" / USER
     rule.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
@@ -241,7 +285,13 @@ def commit_of(checkout: Path, log: Path) -> Path:
     """A clean clone of the checkout's last commit, beside the log."""
     clone = log.parent / "clone"
     shutil.rmtree(clone, ignore_errors=True)
-    git = ("git", "-c", f"safe.directory={checkout}", "-c", f"safe.directory={checkout}/.git")
+    git = (
+        "git",
+        "-c",
+        f"safe.directory={checkout}",
+        "-c",
+        f"safe.directory={checkout}/.git",
+    )
     logged(log, (*git, "clone", "--quiet", "--no-hardlinks", checkout, clone))
     changed = told(*git, "-C", checkout, "status", "--porcelain").splitlines()
     if changed:
@@ -252,7 +302,9 @@ def commit_of(checkout: Path, log: Path) -> Path:
 def provisioned_root(release: str, cache: Path, clone: Path, log: Path) -> Path:
     """The base with this commit in it; an older one of the same release is removed."""
     base = base_root(release, cache, log)
-    locks = [p.read_bytes() for p in sorted((clone / "requirements").glob("*.txt"))]
+    locks = [
+        p.read_bytes() for p in sorted((clone / "requirements").glob("*.txt"))
+    ]
     script = (clone / "provision.sh").read_bytes()
     root = cache / f"root-{release}-{key_of(base.name, script, *locks)}"
     if not root.exists():
@@ -264,7 +316,9 @@ def provisioned_root(release: str, cache: Path, clone: Path, log: Path) -> Path:
         provision(part, log)
         part.rename(root)
     lay_checkout(clone, root, log)
-    provision(root, log)  # changes nothing where the root was just made, or only the project
+    provision(
+        root, log
+    )  # changes nothing where the root was just made, or only the project
     compile_checkout(root, log)
     return root
 
@@ -282,7 +336,11 @@ def lay_checkout(clone: Path, root: Path, log: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     _remove_others(clone, target)
     shutil.copytree(
-        clone, target, symlinks=True, dirs_exist_ok=True, copy_function=_copy_if_changed
+        clone,
+        target,
+        symlinks=True,
+        dirs_exist_ok=True,
+        copy_function=_copy_if_changed,
     )
     logged(log, (*inside(root), "chown", "--recursive", "--no-dereference", f"{USER}:{USER}",
                  f"/{ROOT_CHECKOUT}"))  # fmt: skip
@@ -303,7 +361,9 @@ def _remove_others(clone: Path, target: Path) -> None:
 
 
 def _copy_if_changed(source: str, target: str) -> None:
-    if not Path(target).is_file() or not filecmp.cmp(source, target, shallow=False):
+    if not Path(target).is_file() or not filecmp.cmp(
+        source, target, shallow=False
+    ):
         shutil.copy2(source, target)
 
 
@@ -316,7 +376,13 @@ def inside(root: Path) -> tuple[str, ...]:
         "HOME=/root",
         f"PATH={PATH}",
     )
-    return (*PRIVATE, f"--mount-proc={root}/proc", "chroot", str(root), *environment)
+    return (
+        *PRIVATE,
+        f"--mount-proc={root}/proc",
+        "chroot",
+        str(root),
+        *environment,
+    )
 
 
 def compile_checkout(root: Path, log: Path) -> None:
@@ -324,7 +390,14 @@ def compile_checkout(root: Path, log: Path) -> None:
     python = f"/{ROOT_CHECKOUT}/.venv/bin/python"
     # Solutions are read as text, folder by folder.
     skipped = ("-x", r"/(\.venv|solution)/")
-    compile_all = (python, "-m", "compileall", "-q", *skipped, f"/{ROOT_CHECKOUT}")
+    compile_all = (
+        python,
+        "-m",
+        "compileall",
+        "-q",
+        *skipped,
+        f"/{ROOT_CHECKOUT}",
+    )
     as_user = ("setpriv", "--reuid", USER, "--regid", USER, "--init-groups")
     logged(log, (*inside(root), *as_user, *compile_all))
 

@@ -25,7 +25,11 @@ def jobs(folder: str) -> Iterator[dict[str, str]]:
 def of_runs(folder: str) -> Iterator[Figure]:
     for job in jobs(folder):
         if job["ratio"]:
-            yield f"{job['job_id']}: measured / estimated", "", float(job["ratio"])
+            yield (
+                f"{job['job_id']}: measured / estimated",
+                "",
+                float(job["ratio"]),
+            )
 
 
 def of_measure(text: str) -> Iterator[Figure]:
@@ -53,7 +57,11 @@ def main(arguments: list[str]) -> int:
     else:
         figures = [(rest[0], rest[1], float(rest[2]))]
     for name, unit, value in figures:
-        print(json.dumps({"step": step, "figure": name, "unit": unit, "value": value}))
+        print(
+            json.dumps(
+                {"step": step, "figure": name, "unit": unit, "value": value}
+            )
+        )
     return 0 if figures else 1
 
 

@@ -62,11 +62,11 @@ class HostLoad:
 
     def sentence(self) -> str:
         if self.watched_s == 0:
-            return "host was not watched; what was measured is not to be believed"
-        if self.believable:
-            shares = (
-                f"others {self.others_share:.0%} of its processors, steal {self.steal_share:.1%}"
+            return (
+                "host was not watched; what was measured is not to be believed"
             )
+        if self.believable:
+            shares = f"others {self.others_share:.0%} of its processors, steal {self.steal_share:.1%}"  # noqa: E501
             return f"host was quiet: {shares}, busy for {self.busy_s:.0f} s"
         return (
             f"host was busy: others used {self.others_when_busy:.0%} of its processors for "
@@ -81,7 +81,9 @@ class HostLoad:
 def interval(before: Counters, after: Counters, seconds: float) -> Interval:
     total = max(1, after.total - before.total)
     others = (after.busy - before.busy) - (after.own - before.own)
-    return Interval(seconds, max(0, others) / total, (after.steal - before.steal) / total)
+    return Interval(
+        seconds, max(0, others) / total, (after.steal - before.steal) / total
+    )
 
 
 def summary(intervals: Sequence[Interval], load: float) -> HostLoad:
@@ -97,7 +99,9 @@ def summary(intervals: Sequence[Interval], load: float) -> HostLoad:
     )
 
 
-def _mean(intervals: Sequence[Interval], value: Callable[[Interval], float]) -> float:
+def _mean(
+    intervals: Sequence[Interval], value: Callable[[Interval], float]
+) -> float:
     seconds = sum(one.seconds for one in intervals)
     whole = sum(value(one) * one.seconds for one in intervals)
     return round(whole / seconds, 4) if seconds else 0.0
@@ -109,7 +113,10 @@ def _mean(intervals: Sequence[Interval], value: Callable[[Interval], float]) -> 
 def counters(pid: int, proc: Path = Path("/proc")) -> Counters:
     """Raises OSError when the process has gone."""
     # user nice system idle iowait irq softirq steal; guests' time is in user and nice.
-    ticks = [int(one) for one in (proc / "stat").read_text().split("\n")[0].split()[1:9]]
+    ticks = [
+        int(one)
+        for one in (proc / "stat").read_text().split("\n")[0].split()[1:9]
+    ]
     idle, steal = ticks[3] + ticks[4], ticks[7]
     # After the command's name, which may have blanks: state is field 3, utime 14, stime 15.
     fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
@@ -131,7 +138,9 @@ class HostWatch:
     def stop(self) -> HostLoad:
         self._stopped.set()
         self._thread.join(timeout=10)
-        return summary(self._intervals, sum(self._loads) / max(1, len(self._loads)))
+        return summary(
+            self._intervals, sum(self._loads) / max(1, len(self._loads))
+        )
 
     def _watch(self) -> None:
         try:

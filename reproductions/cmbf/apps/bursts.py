@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""An application that computes in bursts and waits in between, as parallel programs do.
+"""An application that computes in bursts and waits in between, as parallel
+programs do.
 
-bursts.py SHARE SECONDS [BURST_MS]: alone on a processor it uses SHARE of it for SECONDS. Each burst
-of computing (10 ms) is followed by a wait of fixed length, for a message, say: what delays a burst
-delays the whole program, and nothing is caught up with.
+bursts.py SHARE SECONDS [BURST_MS]: alone on a processor it uses SHARE of it for
+SECONDS. Each burst of computing (10 ms) is followed by a wait of fixed length,
+for a message, say: what delays a burst delays the whole program, and nothing is
+caught up with.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Control groups, version 1 or 2: one below ``hosenet/RUN`` for each node, in it one for each VM.
+"""Control groups, version 1 or 2: one below ``hosenet/RUN`` for each node, in
+it one for each VM.
 
-A node's group has quotas (processors, memory), a VM's a weight inside it; the freezer preempts. The
-run's own process joins ``hosenet/RUN/main``, so that whatever it starts is found by the run's
-group even if nobody wrote it down.
+A node's group has quotas (processors, memory), a VM's a weight inside it; the
+freezer preempts. The run's own process joins ``hosenet/RUN/main``, so that
+whatever it starts is found by the run's group even if nobody wrote it down.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from typing import Literal
 import psutil
 
 TOP = "hosenet"
-# The CFS period is 100 ms by default. Here it is short: a foreground VM that was throttled for what
-# a background VM used waits for the next period.
+# The CFS period is 100 ms by default. Here it is short: a foreground VM that
+# was throttled for what a background VM used waits for the next period.
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1_000
 MAX_PERIOD_US = 1_000_000
 MAX_WEIGHT = 10_000
-# Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000 : 1.
+# Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000
+# : 1.
 SHARES_PER_WEIGHT = 2
 # What a process outside all groups weighs, and so does a group by default.
 USUAL_SHARES, USUAL_WEIGHT = 1024, 100
-# The run as a whole, in processes: its VMs are all in one group beside every other process of the
-# machine. No more: the kernel's own threads are among those, and TCP and RCU wait for them.
+# The run as a whole, in processes: its VMs are all in one group beside every
+# other process of the machine. No more: the kernel's own threads are among
+# those, and TCP and RCU wait for them.
 RUN_PROCESSES = 16
-# The run's own processes, with the daemons of the switch: each VM in use is in a group beside
-# theirs, and packets of all of them wait for the switch.
+# The run's own processes, with the daemons of the switch: each VM in use is in
+# a group beside theirs, and packets of all of them wait for the switch.
 MAIN_PROCESSES = 10
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
 # For the kernel to freeze, thaw or kill: long, as the machine may be busy.
@@ -44,7 +47,8 @@ OPTIONAL = "memory"  # without it nodes have no memory quota
 
 @dataclass(frozen=True)
 class CgroupLayout:
-    """Where this machine has its control groups. ``mounts``: controller -> mount point.
+    """Where this machine has its control groups. ``mounts``: controller ->
+    mount point.
 
     Version 0: none that we could use, with the reason in ``lacking``.
     """
@@ -75,14 +79,25 @@ def read_layout(mountinfo: str) -> CgroupLayout:
     offered: list[str] = []
     if unified is not None:
         with suppress(OSError):
-            offered = (unified / "cgroup.controllers").read_text(encoding="ascii").split()
+            offered = (
+                (unified / "cgroup.controllers")
+                .read_text(encoding="ascii")
+                .split()
+            )
         if "cpu" in offered:
             names = [*WANTED_V1, *({OPTIONAL} & set(offered))]
             return CgroupLayout(2, dict.fromkeys(names, unified))
     missing = [name for name in WANTED_V1 if name not in first]
     if missing:
-        return CgroupLayout(0, {}, f"no control group controller {', '.join(missing)} is mounted")
-    return CgroupLayout(1, {name: first[name] for name in (*WANTED_V1, OPTIONAL) if name in first})
+        return CgroupLayout(
+            0,
+            {},
+            f"no control group controller {', '.join(missing)} is mounted",
+        )
+    return CgroupLayout(
+        1,
+        {name: first[name] for name in (*WANTED_V1, OPTIONAL) if name in first},
+    )
 
 
 def probe_layout() -> CgroupLayout:
@@ -104,13 +119,17 @@ class RunCgroup:
         for root, path in zip(self.layout.roots, self.paths, strict=True):
             if self.layout.version == 2:
                 _delegate(root)
-            # Both at once: another run's end may take the common folder away in between.
+            # Both at once: another run's end may take the common folder away in
+            # between.
             path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
             self._make(path)
             self._make(path / "main", leaf=True)
         top = self._path("cpu")
-        for group, n in ((top.parent, RUN_PROCESSES), (top / "main", MAIN_PROCESSES)):
+        for group, n in (
+            (top.parent, RUN_PROCESSES),
+            (top / "main", MAIN_PROCESSES),
+        ):
             weights: dict[int, tuple[str, object]] = {
                 1: ("cpu.shares", n * USUAL_SHARES),
                 2: ("cpu.weight", n * USUAL_WEIGHT),
@@ -118,12 +137,20 @@ class RunCgroup:
             self._set(group, weights)
 
     def enter(self) -> None:
-        """Move this process, and so all its children to come, into the run's group."""
-        controller_of = {path: name for name, path in reversed(self.layout.mounts.items())}
+        """Move this process, and so all its children to come, into the run's
+        group.
+        """
+        controller_of = {
+            path: name for name, path in reversed(self.layout.mounts.items())
+        }
         for root, path in zip(self.layout.roots, self.paths, strict=True):
             # Where the hierarchy hides this process's group, the root.
-            home = root / group_of(Path("/proc/self"), controller_of[root]).lstrip("/")
-            self._home[root] = home if (home / "cgroup.procs").exists() else root
+            home = root / group_of(
+                Path("/proc/self"), controller_of[root]
+            ).lstrip("/")
+            self._home[root] = (
+                home if (home / "cgroup.procs").exists() else root
+            )
             _write(path / "main" / "cgroup.procs", "0")
 
     def leave(self) -> None:
@@ -132,12 +159,15 @@ class RunCgroup:
             try:
                 _write(home / "cgroup.procs", "0")
             except OSError:
-                # Version 2 takes no process in a group that has begun to hand out controllers.
+                # Version 2 takes no process in a group that has begun to hand
+                # out controllers.
                 _write(root / "cgroup.procs", "0")
         self._home = {}
 
     def add_vm(self, server: int, vm: int) -> tuple[Path, ...]:
-        """Make a VM's groups; returns the ``cgroup.procs`` files its processes write to to join."""
+        """Make a VM's groups; returns the ``cgroup.procs`` files its processes
+        write to to join.
+        """
         groups = self._everywhere(server, vm)
         for group in groups:
             self._make(group.parent)
@@ -149,22 +179,28 @@ class RunCgroup:
         for group in self._everywhere(server, vm):
             _remove_group(group)
 
-    def set_quota(self, server: int, cpus: float, vm: int | None = None) -> None:
+    def set_quota(
+        self, server: int, cpus: float, vm: int | None = None
+    ) -> None:
         """Limit the processors of a node, or of one VM on it."""
-        period = min(MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cpus)))
+        period = min(
+            MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cpus))
+        )
         quota = max(LEAST_QUOTA_US, round(cpus * period))
         self._make(self._path("cpu", server))
         group = self._path("cpu", server, vm)
         if self.layout.version == 2:
             _write(group / "cpu.max", f"{quota} {period}")
         else:
-            # One at a time, and a group may never have more than the one above it.
+            # One at a time, and a group may never have more than the one above
+            # it.
             _write(group / "cpu.cfs_quota_us", "-1")
             _write(group / "cpu.cfs_period_us", str(period))
             _write(group / "cpu.cfs_quota_us", str(quota))
 
     def set_memory(self, server: int, size_bytes: int) -> bool:
-        """Limit the memory of a node's VMs together; False where the machine has no such quotas.
+        """Limit the memory of a node's VMs together; False where the machine
+        has no such quotas.
 
         What goes beyond it is ended by the kernel, and its job with it.
         """
@@ -172,7 +208,13 @@ class RunCgroup:
             return False
         group = self._path(OPTIONAL, server)
         self._make(group)
-        self._set(group, {1: ("memory.limit_in_bytes", size_bytes), 2: ("memory.max", size_bytes)})
+        self._set(
+            group,
+            {
+                1: ("memory.limit_in_bytes", size_bytes),
+                2: ("memory.max", size_bytes),
+            },
+        )
         return True
 
     def set_weight(self, server: int, vm: int, weight: int) -> None:
@@ -188,21 +230,32 @@ class RunCgroup:
         groups = self._everywhere(server, vm)
         for group in groups:
             _thaw(group)
-        killed = set[int]().union(*(_empty(group, self._way_out) for group in groups))
+        killed = set[int]().union(
+            *(_empty(group, self._way_out) for group in groups)
+        )
 
         def left() -> str:
             pids = sorted(pid for pid in killed if lives(pid))
-            return f"processes {', '.join(map(str, pids))} do not end" if pids else ""
+            return (
+                f"processes {', '.join(map(str, pids))} do not end"
+                if pids
+                else ""
+            )
 
         _wait_while(left)
 
     def raise_priority(self, server: int, vm: int) -> None:
         """Let a VM's processes end with the priority of the run itself.
 
-        Raising the weight is not enough: before Linux 6.6 (EEVDF) a process that had run with a
-        low weight keeps a virtual runtime far ahead of the others and waits long after the change.
+        Raising the weight is not enough: before Linux 6.6 (EEVDF) a process
+        that had run with a low weight keeps a virtual runtime far ahead of the
+        others and waits long after the change.
         """
-        for pid in (self._path("cpu", server, vm) / "cgroup.procs").read_text("ascii").split():
+        for pid in (
+            (self._path("cpu", server, vm) / "cgroup.procs")
+            .read_text("ascii")
+            .split()
+        ):
             with suppress(OSError):  # it has ended meanwhile
                 _write(self._way_out, pid)
 
@@ -210,22 +263,33 @@ class RunCgroup:
         """Stop or resume all of a VM's processes; returns when it is so."""
         group = self._path("freezer", server, vm)
         state = "FROZEN" if frozen else "THAWED"
-        self._set(group, {1: ("freezer.state", state), 2: ("cgroup.freeze", int(frozen))})
+        self._set(
+            group,
+            {1: ("freezer.state", state), 2: ("cgroup.freeze", int(frozen))},
+        )
         trouble = f"{group} did not {'freeze' if frozen else 'thaw'}"
-        _wait_while(lambda: "" if self.is_frozen(server, vm) is frozen else trouble)
+        _wait_while(
+            lambda: "" if self.is_frozen(server, vm) is frozen else trouble
+        )
 
     def is_frozen(self, server: int, vm: int) -> bool:
         group = self._path("freezer", server, vm)
         if self.layout.version == 2:
-            return "frozen 1" in (group / "cgroup.events").read_text(encoding="ascii")
-        return (group / "freezer.state").read_text(encoding="ascii").strip() == "FROZEN"
+            return "frozen 1" in (group / "cgroup.events").read_text(
+                encoding="ascii"
+            )
+        return (group / "freezer.state").read_text(
+            encoding="ascii"
+        ).strip() == "FROZEN"
 
     @property
     def _way_out(self) -> Path:
         """Where processes that have been killed go: exiting takes CPU time too."""
         return self._path("cpu") / "main" / "cgroup.procs"
 
-    def _path(self, controller: str, server: int | None = None, vm: int | None = None) -> Path:
+    def _path(
+        self, controller: str, server: int | None = None, vm: int | None = None
+    ) -> Path:
         """The run's group, a node's or a VM's."""
         path = self.layout.mounts[controller] / self._run
         path = path if server is None else path / f"node{server}"
@@ -240,8 +304,12 @@ class RunCgroup:
         if self.layout.version == 2 and not leaf:
             _delegate(path)
 
-    def _set(self, group: Path, controls: dict[int, tuple[str, object]]) -> None:
-        """Write to a group's control file, by the version of the groups: its name, its value."""
+    def _set(
+        self, group: Path, controls: dict[int, tuple[str, object]]
+    ) -> None:
+        """Write to a group's control file, by the version of the groups: its
+        name, its value.
+        """
         name, value = controls[self.layout.version]
         _write(group / name, str(value))
 
@@ -275,7 +343,8 @@ def group_of(process: Path, controller: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    # Unbuffered: a control file takes one write and answers it with an error or not at all.
+    # Unbuffered: a control file takes one write and answers it with an error or
+    # not at all.
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -284,7 +353,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def release(pid: int) -> None:
-    """Move a process that outlives the run out of the run's groups, to the top ones."""
+    """Move a process that outlives the run out of the run's groups, to the top
+    ones.
+    """
     place = Path(f"/proc/{pid}/cgroup")
     with suppress(FileNotFoundError, ProcessLookupError):
         if f"/{TOP}/" in place.read_text(encoding="utf-8"):
@@ -298,10 +369,15 @@ def release(pid: int) -> None:
 def remove_groups(paths: Iterable[Path]) -> None:
     """Kill everything in these groups and remove them.
 
-    This process must not be in them. The common folder goes when it was the last run's.
+    This process must not be in them. The common folder goes when it was the
+    last run's.
     """
     roots = list(paths)
-    groups = [Path(folder) for path in roots for folder, _, _ in os.walk(path, topdown=False)]
+    groups = [
+        Path(folder)
+        for path in roots
+        for folder, _, _ in os.walk(path, topdown=False)
+    ]
     for each in (_thaw, _empty, _remove_group):
         for group in groups:
             each(group)
@@ -311,7 +387,8 @@ def remove_groups(paths: Iterable[Path]) -> None:
 
 
 def _empty(group: Path, way_out: Path | None = None) -> set[int]:
-    """Kill a group's processes until there are none; returns those. Raises TimeoutError.
+    """Kill a group's processes until there are none; returns those. Raises
+    TimeoutError.
 
     ``way_out``: the group they are moved to when they have been killed.
     """
@@ -320,7 +397,9 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
     def left() -> str:
         members: list[str] = []
         with suppress(OSError):
-            members = (group / "cgroup.procs").read_text(encoding="ascii").split()
+            members = (
+                (group / "cgroup.procs").read_text(encoding="ascii").split()
+            )
         for pid in map(int, members):
             if pid == os.getpid():
                 raise RuntimeError(f"this process is itself in {group}")
@@ -330,7 +409,11 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
                 if way_out is not None:
                     with suppress(OSError):
                         _write(way_out, str(pid))
-        return f"processes {', '.join(members)} in {group} do not end" if members else ""
+        return (
+            f"processes {', '.join(members)} in {group} do not end"
+            if members
+            else ""
+        )
 
     _wait_while(left)
     return killed
@@ -339,13 +422,18 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
 def lives(pid: int) -> bool:
     """True unless the process has ended; a zombie has."""
     try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return psutil.Process(pid).status() not in (
+            psutil.STATUS_ZOMBIE,
+            psutil.STATUS_DEAD,
+        )
     except psutil.NoSuchProcess:
         return False
 
 
 def _remove_group(group: Path) -> None:
-    """Remove an empty group; the kernel may still be busy with the last of its processes."""
+    """Remove an empty group; the kernel may still be busy with the last of its
+    processes.
+    """
 
     def left() -> str:
         try:
@@ -362,7 +450,9 @@ def _remove_group(group: Path) -> None:
 
 
 def _wait_while(trouble: Callable[[], str]) -> None:
-    """Poll until there is no trouble any more. Raises TimeoutError with the last one."""
+    """Poll until there is no trouble any more. Raises TimeoutError with the
+    last one.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while left := trouble():
         if time.monotonic() > deadline:

@@ -1,9 +1,10 @@
-"""Removal of everything a run has made: exactly what its journal names, even after a reboot.
+"""Removal of what a run has made, by its journal, even after a reboot.
 
-A thing is removed only if the journal names it *and* it bears the run's ownership tag: a bridge in
-its ``external_ids``, a veth in its device group, a namespace in its inode, a control group in its
-path, a process in its start time. Names that no longer exist are fine; the journal itself is
-deleted last, so that a removal that was cut short is repeated by the next.
+A thing is removed only if the journal names it *and* it bears the run's
+ownership tag: a bridge in its ``external_ids``, a veth in its device group, a
+namespace in its inode, a control group in its path, a process in its start
+time. Names that no longer exist are fine; the journal itself is deleted last,
+so that a removal that was cut short is repeated by the next.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import lives, remove_groups
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
-    Entry,
+    JournalEntry,
     Kind,
     boot_id,
     expedited_rcu,
@@ -51,23 +52,37 @@ class Removed:
 
 
 def clean(
-    name: str = "testbed clean", *, state: Path | None = None, dry_run: bool = False
+    name: str = "testbed clean",
+    *,
+    state: Path | None = None,
+    dry_run: bool = False,
 ) -> list[Removed]:
-    """Remove everything that dead runs have left. Raises MachineCannot while a run is alive."""
+    """Removes everything that dead runs have left.
+
+    Raises MachineCannot while a run is alive.
+    """
     with machine_lock(name, state):
         return clean_leftovers(state, dry_run=dry_run)
 
 
-def clean_leftovers(state: Path | None = None, *, dry_run: bool = False) -> list[Removed]:
-    """The same for a caller that holds the lock and has no journal of its own yet."""
-    return [thing for each in journals(state) for thing in remove_run(each, dry_run=dry_run)]
+def clean_leftovers(
+    state: Path | None = None, *, dry_run: bool = False
+) -> list[Removed]:
+    """Does the same for a caller with the lock and without a journal yet."""
+    removed = []
+    for journal in journals(state):
+        removed += remove_run(journal, dry_run=dry_run)
+    return removed
 
 
-def remove_run(journal: CleanupJournal, *, dry_run: bool = False) -> list[Removed]:
+def remove_run(
+    journal: CleanupJournal, *, dry_run: bool = False
+) -> list[Removed]:
     """Remove everything that a journal names and then the journal."""
     with uninterrupted():
         removal = _Removal(journal, dry_run=dry_run)
-        # Processes first: one of them might be a command that still makes things.
+        # Processes first: one of them might be a command that still makes
+        # things.
         removal.processes()
         removal.network()
         removal.files_and_settings()
@@ -91,7 +106,7 @@ class _Removal:
         self._same_boot = journal.tag.boot_id == boot_id()
         self.removed: list[Removed] = []
 
-    def _entries(self, *kinds: Kind) -> list[Entry]:
+    def _entries(self, *kinds: Kind) -> list[JournalEntry]:
         return [entry for entry in self._journal.entries if entry.kind in kinds]
 
     def _names(self, *kinds: Kind) -> set[str]:
@@ -103,58 +118,76 @@ class _Removal:
     # -- network ------------------------------------------------------------------------------
 
     def network(self) -> None:
-        """After a reboot only the switch's database remembers; names elsewhere are another's."""
+        """Removes switch parts, bridges, devices and namespaces."""
         entries = self._entries("part", "bridge", "veth", "netns")
         if not entries:
             return
         with nullcontext() if self._dry_run else expedited_rcu(self._journal):
             self._parts()
-            gone = self._bridges() if self._names("bridge") else []
+            bridges = self._bridges() if self._names("bridge") else []
+            # After a reboot only the switch's database remembers; names
+            # elsewhere are another's.
             if self._same_boot:
-                # In a dry run: a bridge's own device goes with it.
-                self._devices(self._names("bridge", "veth") - set(gone if self._dry_run else ()))
+                named = self._names("bridge", "veth")
+                # A bridge's own device goes with it, as a dry run has to know.
+                if self._dry_run:
+                    named -= set(bridges)
+                self._devices(named)
                 self._namespaces()
         if not self._dry_run:
             self._journal.remove(entries)
 
     def _parts(self) -> None:
-        """The daemons of the switch's parts, by their command lines, and their folders."""
+        """Ends the daemons of the switch's parts and deletes their folders."""
         folders = [Path(name) for name in sorted(self._names("part"))]
-        parts = (folder.name for folder in folders if (folder / "conf.db").is_file())
-        self._add("switch part", parts)
-        # All of a run's parts are in one folder, which is there a moment before theirs.
-        of_run = {x.parent for x in folders if x.parent.is_dir() and x.parent.name == self._tag.run}
+        made = [path for path in folders if (path / "conf.db").is_file()]
+        self._add("switch part", (path.name for path in made))
+        # All of a run's parts are in one folder, which is there a moment before
+        # theirs.
+        parents = {path.parent for path in folders if path.parent.is_dir()}
+        of_run = [path for path in parents if path.name == self._tag.run]
         if self._dry_run or not of_run:
             return
-        ours = [process for process in psutil.process_iter() if _folder_of(process) in folders]
-        for process in ours:
-            process.kill()
-        psutil.wait_procs(ours, PROCESS_TIMEOUT_S)
+        daemons = []
+        for process in psutil.process_iter():
+            if _folder_of(process) in folders:
+                process.kill()
+                daemons.append(process)
+        psutil.wait_procs(daemons, PROCESS_TIMEOUT_S)
         for folder in of_run:
             shutil.rmtree(folder)
 
     def _bridges(self) -> list[str]:
-        with open_vswitch.ovsdb_for_a_while() as there:
-            if not there:
+        with open_vswitch.ovsdb_for_a_while() as running:
+            if not running:
                 return []
             bridges, qos_rows = open_vswitch.owned_by(self._tag.run)
-            ours = [name for name in bridges if name in self._names("bridge")]
+            named = self._names("bridge")
+            ours = [name for name in bridges if name in named]
             if not self._dry_run:
-                # QoS is waited for too: a run killed while the switch deleted the bridges has left
-                # just this row, and the switch may still be at it.
-                for command, names in ((["del-br"], ours), (["destroy", "QoS"], qos_rows)):
-                    if names:
-                        arguments = open_vswitch.deletion_arguments(command, names)
-                        MACHINE.vsctl(arguments, wait=MACHINE.pid is not None)
+                self._delete_rows(["del-br"], ours)
+                # QoS is waited for too: a run killed while the switch deleted
+                # the bridges has left just this row, and the switch may still
+                # be at it.
+                self._delete_rows(["destroy", "QoS"], qos_rows)
         self._add("bridge", ours)
         return ours
 
+    def _delete_rows(
+        self, command: Sequence[str], names: Sequence[str]
+    ) -> None:
+        if names:
+            arguments = open_vswitch.deletion_arguments(command, names)
+            # Without a daemon nobody would ever confirm the deletion.
+            MACHINE.vsctl(arguments, wait=MACHINE.pid is not None)
+
     def _devices(self, named: set[str]) -> None:
-        """Veth ends, and bridge devices left by a switch that died before the deletion."""
+        """Deletes veth ends, and devices of bridges that outlived a switch."""
         group = self._tag.group
         in_group = devices_in_group(group)
         ours = sorted(in_group & named)
         if ours and not self._dry_run:
+            # One request for the whole group is quicker, but takes all of it.
             if in_group <= named:
                 run(["ip", "link", "delete", "group", str(group)], check=False)
             else:
@@ -166,51 +199,68 @@ class _Removal:
         self._add("device", ours)
 
     def _namespaces(self) -> None:
-        ours = [entry.name for entry in self._entries("netns") if self._is_ours(entry)]
+        entries = filter(self._is_ours, self._entries("netns"))
+        ours = [entry.name for entry in entries]
         if not self._dry_run:
             ip_remove([f"netns delete {name}" for name in ours])
-            if left := [name for name in ours if (NETNS_DIR / name).exists()]:
-                raise RunFailed(f"namespaces {', '.join(left)} could not be deleted")
+            left = [name for name in ours if (NETNS_DIR / name).exists()]
+            if left:
+                message = f"namespaces {', '.join(left)} could not be deleted"
+                raise RunFailed(message)
         self._add("namespace", ours)
 
-    def _is_ours(self, entry: Entry) -> bool:
-        """By inode. Killed before it could note the inode, a run has only just made the name."""
+    def _is_ours(self, entry: JournalEntry) -> bool:
+        """True if a namespace is the journal's, by its inode."""
         try:
-            found = (NETNS_DIR / entry.name).stat()
+            status = (NETNS_DIR / entry.name).stat()
         except FileNotFoundError:
             return False
         if entry.inode:
-            return found.st_ino == entry.inode
-        return found.st_ctime >= self._tag.started_unix_s - 1.0
+            return status.st_ino == entry.inode
+        # Killed before it could note the inode, a run has only just made the
+        # name.
+        return status.st_ctime >= self._tag.started_unix_s - 1.0
 
     # -- processes, files, settings -----------------------------------------------------------
 
     def processes(self) -> None:
-        """Kill a dead run's named processes, and whatever else is in its control groups."""
+        """Kills a dead run's processes, and all others in its control groups."""
         if not self._same_boot:
             return
-        alive = [e for e in self._entries("process") if start_ticks(e.pid) == e.start_ticks]
-        groups = [Path(e.name) for e in self._entries("cgroup") if Path(e.name).is_dir()]
+        alive = []
+        for entry in self._entries("process"):
+            # Numbers are used again: a later process has another start.
+            if start_ticks(entry.pid) == entry.start_ticks:
+                alive.append(entry)
+        named = [Path(entry.name) for entry in self._entries("cgroup")]
+        groups = [path for path in named if path.is_dir()]
         if not self._dry_run:
             for entry in alive:
+                # The process that removes may be in the journal itself.
                 if entry.pid != os.getpid():
                     _kill(entry)
-            remove_groups(group for group in groups if group.name == self._tag.run)
+            remove_groups(path for path in groups if path.name == self._tag.run)
         self._add("process", (f"{e.name} ({e.pid})" for e in alive))
         self._add("control group", map(str, groups))
 
     def files_and_settings(self) -> None:
-        """And the switch's daemons, where the run has started them and no bridge is left."""
+        """Deletes files, restores settings and ends a switch left idle.
+
+        The switch's daemons end only where the run has started them and no
+        bridge is left.
+        """
         for entry in reversed(self._journal.entries):
             if entry.kind == "file":
                 self._file(Path(entry.name))
+            # After a reboot settings and daemons are not the run's any more.
             elif entry.kind == "sysctl" and self._same_boot:
                 self._setting(entry)
-            elif entry.kind == "daemon" and self._same_boot and self._stops_switch():
-                self._add("service", ["Open vSwitch, started by this run"])
+            elif entry.kind == "daemon" and self._same_boot:
+                self._switch()
 
-    def _stops_switch(self) -> bool:
-        return not self._dry_run and open_vswitch.stop_if_idle()
+    def _switch(self) -> None:
+        if not self._dry_run and open_vswitch.stop_if_idle():
+            self._add("service", ["Open vSwitch, started by this run"])
 
     def _file(self, path: Path) -> None:
         if path.is_symlink() or path.is_file() or path.is_socket():
@@ -218,22 +268,26 @@ class _Removal:
                 path.unlink(missing_ok=True)
             self._add("file", [str(path)])
 
-    def _setting(self, entry: Entry) -> None:
+    def _setting(self, entry: JournalEntry) -> None:
         path = Path(entry.name)
         with suppress(OSError):
-            if path.read_text(encoding="ascii").split() == entry.new.split() != entry.old.split():
-                if not self._dry_run:
-                    path.write_text(entry.old, encoding="ascii")
-                self._add("setting", [f"{entry.name} (back to {entry.old})"])
+            # The kernel separates a setting's numbers by tabs.
+            current = path.read_text(encoding="ascii").split()
+            if current != entry.new.split() or current == entry.old.split():
+                return
+            if not self._dry_run:
+                path.write_text(entry.old, encoding="ascii")
+            self._add("setting", [f"{entry.name} (back to {entry.old})"])
 
 
 def _folder_of(process: psutil.Process) -> Path | None:
-    """The folder of a switch part's daemon: that of its socket to or from the database."""
+    """The folder of a switch part's daemon: that of its database's socket."""
     with suppress(psutil.Error):
-        if process.name() in ("ovsdb-server", "ovs-vswitchd"):
-            for argument in process.cmdline():
-                if argument.endswith("/db.sock"):
-                    return Path(argument.rpartition(":")[2]).parent
+        if process.name() not in ("ovsdb-server", "ovs-vswitchd"):
+            return None
+        for argument in process.cmdline():
+            if argument.endswith("/db.sock"):
+                return Path(argument.rpartition(":")[2]).parent
     return None
 
 
@@ -242,11 +296,12 @@ def devices_in_group(group: int) -> set[str]:
     if not socket.if_nameindex():
         return set()
     shown = run(["ip", "-json", "link", "show", "group", str(group)]).stdout
+    # ip shows an empty object for each device of another group.
     return {str(link["ifname"]) for link in json.loads(shown or "[]") if link}
 
 
-def _kill(entry: Entry) -> None:
-    """SIGKILL, and wait until it is gone."""
+def _kill(entry: JournalEntry) -> None:
+    """Kills a process and waits until it is gone."""
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGKILL)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S

@@ -1,9 +1,10 @@
-"""The cleanup journal: everything a run makes on this machine, recorded before it is made.
+"""The cleanup journal: all that a run makes on this machine, recorded first.
 
-One file a run below the state folder, one JSON object a line, forced to disk before the first of
-the things it names exists. After SIGKILL or a reboot ``testbed clean`` removes what a journal
-names and nothing else (:mod:`testbed.backends.emu.cleanup`). The state folder also holds the lock
-that allows one testbed a machine.
+One file a run below the state folder, one JSON object a line, forced to disk
+before the first of the things it names exists. After SIGKILL or a reboot
+``testbed clean`` removes what a journal names and nothing else
+(:mod:`testbed.backends.emu.cleanup`). The state folder also holds the lock that
+allows one testbed a machine.
 """
 
 from __future__ import annotations
@@ -33,24 +34,37 @@ def state_dir() -> Path:
         if os.access(folder, os.W_OK | os.X_OK):
             return folder
     raise MachineCannot(
-        f"the state folder {folder} is not ours to write", "run the command with sudo"
+        f"the state folder {folder} is not ours to write",
+        "run the command with sudo",
     )
 
 
-Kind = Literal["netns", "veth", "bridge", "cgroup", "process", "file", "sysctl", "daemon", "part"]
+Kind = Literal[
+    "netns",
+    "veth",
+    "bridge",
+    "cgroup",
+    "process",
+    "file",
+    "sysctl",
+    "daemon",
+    "part",
+]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One thing that a run makes; the fields after ``name`` stand for some kinds only.
+class JournalEntry:
+    """One thing that a run makes; fields after ``name`` are of some kinds only.
 
-    ``netns``: a named network namespace; ``inode`` tells it from a later one of the same name.
-    ``veth``: an end in the host's namespace, in the run's device group. ``bridge``: one whose
-    ``external_ids:hosenet-run`` is the run. ``cgroup``: a folder and all below it. ``process``: by
-    number and start (clock ticks since boot), as numbers are used again. ``file``: one outside the
-    run folder. ``sysctl``: a kernel setting, put back to ``old`` if it still is ``new``.
-    ``daemon``: Open vSwitch, started by the run, stopped when no bridge is left. ``part``: the run
-    folder of one part of the switch, whose daemons have it on their command lines.
+    ``netns``: a named network namespace; ``inode`` tells it from a later one of
+    the same name. ``veth``: an end in the host's namespace, in the run's device
+    group. ``bridge``: one whose ``external_ids:hosenet-run`` is the run.
+    ``cgroup``: a folder and all below it. ``process``: by number and start
+    (clock ticks since boot), as numbers are used again. ``file``: one outside
+    the run folder. ``sysctl``: a kernel setting, put back to ``old`` if it
+    still is ``new``. ``daemon``: Open vSwitch, started by the run, stopped when
+    no bridge is left. ``part``: the run folder of one part of the switch, whose
+    daemons have it on their command lines.
     """
 
     kind: Kind
@@ -68,7 +82,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class OwnershipTag:
-    """The owner of a journal: the run's random name, its name for people, its boot, its start."""
+    """The owner of a journal.
+
+    ``run`` is the run's random name, ``name`` the one for people.
+    """
 
     run: str
     name: str
@@ -83,23 +100,31 @@ class OwnershipTag:
 
 def boot_id() -> str:
     """This boot's random name."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="ascii").strip()
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is no such process."""
+    """Start of a process in clock ticks since boot; None if there is none."""
+    path = Path(f"/proc/{pid}/stat")
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat = path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name, in parentheses, may itself hold blanks and parentheses.
+    # The command's name, in parentheses, may itself hold blanks and
+    # parentheses.
     return int(stat.rpartition(")")[2].split()[19])
 
 
 class CleanupJournal:
     """An open journal. Not for use by several threads at once."""
 
-    def __init__(self, path: Path, tag: OwnershipTag, entries: Iterable[Entry] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tag: OwnershipTag,
+        entries: Iterable[JournalEntry] = (),
+    ) -> None:
         self.path = path
         self.tag = tag
         self._entries = {entry.key: entry for entry in entries}
@@ -107,7 +132,9 @@ class CleanupJournal:
     @classmethod
     def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
         """A new journal for a run called ``name`` by people."""
-        tag = OwnershipTag(f"{secrets.randbits(30):08x}", name, boot_id(), time.time())
+        tag = OwnershipTag(
+            f"{secrets.randbits(30):08x}", name, boot_id(), time.time()
+        )
         folder = (state or state_dir()) / "runs"
         folder.mkdir(mode=0o700, exist_ok=True)
         journal = cls(folder / f"{tag.run}.jsonl", tag)
@@ -117,45 +144,55 @@ class CleanupJournal:
 
     @classmethod
     def read(cls, path: Path) -> CleanupJournal:
-        """A journal from disk. A last line cut short by a crash names nothing that was made."""
+        """Reads a journal from disk. Raises RunFailed where it names no run."""
         tag: OwnershipTag | None = None
-        entries: dict[tuple[str, str], Entry] = {}
+        entries: dict[tuple[str, str], JournalEntry] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 record: dict[str, Any] = json.loads(line)
             except json.JSONDecodeError:
+                # A line cut short by a crash names nothing that was made.
                 continue
-            if record.get("kind") == "run":
-                tag = OwnershipTag(*(record[field.name] for field in fields(OwnershipTag)))
-            elif record.get("kind") == "gone":
-                for what, name in record["names"]:
-                    entries.pop((what, name), None)
-            elif record.get("kind") in get_args(Kind):
-                entry = Entry(**record)
+            kind = record.get("kind")
+            if kind == "run":
+                values = {f.name: record[f.name] for f in fields(OwnershipTag)}
+                tag = OwnershipTag(**values)
+            elif kind == "gone":
+                for key in record["names"]:
+                    entries.pop(tuple(key), None)
+            elif kind in get_args(Kind):
+                entry = JournalEntry(**record)
                 entries[entry.key] = entry
         if tag is None:
-            raise RunFailed(f"{path} is not a cleanup journal: its first line does not name a run")
+            why = "its first line does not name a run"
+            raise RunFailed(f"{path} is not a cleanup journal: {why}")
         return cls(path, tag, entries.values())
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[JournalEntry, ...]:
         """Everything recorded and not removed since, in the order of writing."""
         return tuple(self._entries.values())
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[JournalEntry]) -> None:
         """Record things that are about to be made; on disk when this returns."""
-        self._append([{k: v for k, v in vars(entry).items() if v} for entry in entries])
-        self._entries.update({entry.key: entry for entry in entries})
+        records = []
+        for entry in entries:
+            records.append({k: v for k, v in vars(entry).items() if v})
+        self._append(records)
+        for entry in entries:
+            self._entries[entry.key] = entry
 
-    def remove(self, entries: Sequence[Entry]) -> None:
+    def remove(self, entries: Sequence[JournalEntry]) -> None:
         """Record that things have been removed.
 
-        On a full disk they stay recorded: removing them again finds nothing, which is no failure.
+        On a full disk they stay recorded: removing them again finds nothing,
+        which is no failure.
         """
         if not entries:
             return
+        names = [entry.key for entry in entries]
         with suppress(OSError):
-            self._append([{"kind": "gone", "names": [entry.key for entry in entries]}])
+            self._append([{"kind": "gone", "names": names}])
         for entry in entries:
             self._entries.pop(entry.key, None)
 
@@ -176,6 +213,7 @@ class CleanupJournal:
             if os.fstat(descriptor).st_size and not _ends_a_line(self.path):
                 data = b"\n" + data
             view = memoryview(data)
+            # A write may take less than all, as on a disk that fills up.
             while view:
                 view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
@@ -190,6 +228,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
+    # A file's name is on disk only when its folder is.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -198,14 +237,15 @@ def _sync_folder(folder: Path) -> None:
 
 
 def journals(state: Path | None = None) -> list[CleanupJournal]:
-    """All journals on disk, oldest first. One cut short in its first line names nothing."""
-    found = []
+    """All journals on disk, oldest first."""
+    on_disk = []
     for path in sorted(((state or state_dir()) / "runs").glob("*.jsonl")):
-        if b"\n" not in path.read_bytes():
+        # One cut short in its first line names nothing that was made.
+        if b"\n" in path.read_bytes():
+            on_disk.append(CleanupJournal.read(path))
+        else:
             path.unlink()
-            continue
-        found.append(CleanupJournal.read(path))
-    return sorted(found, key=lambda journal: journal.tag.started_unix_s)
+    return sorted(on_disk, key=lambda journal: journal.tag.started_unix_s)
 
 
 # ------------------------------------------------------------------------------- machine lock
@@ -216,20 +256,26 @@ GRACE_S = 3.0
 
 @contextmanager
 def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
-    """The right to change this machine's network, for the block. Close-on-exec: no child keeps it.
+    """Holds the right to change this machine's network, for the block.
 
     Raises MachineCannot, naming the holder, if another testbed runs here.
     """
     path = (state or state_dir()) / "lock"
+    # Close-on-exec: a child that outlives the run must not keep the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         _lock(descriptor, path)
         file.truncate(0)
-        record = {"name": name, "pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+        record = {
+            "name": name,
+            "pid": os.getpid(),
+            "start_ticks": start_ticks(os.getpid()),
+        }
         file.write(json.dumps(record).encode())
         try:
             yield
         finally:
+            # The next to be refused must not be told of a holder of the past.
             file.truncate(0)
 
 
@@ -240,19 +286,21 @@ def _lock(descriptor: int, path: Path) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         holder = _holder(path)
         if holder is not None or time.monotonic() > deadline:
-            raise MachineCannot(
-                f"{IN_USE}{holder or 'one without a name'}",
-                "wait until it is done, or end it: a run with Ctrl-C, a network that stays up with"
-                " sudo testbed down",
+            hint = (
+                "wait until it is done, or end it: a run with Ctrl-C,"
+                " a network that stays up with sudo testbed down"
             )
+            message = f"{IN_USE}{holder or 'one without a name'}"
+            raise MachineCannot(message, hint)
         time.sleep(0.01)
 
 
 def _holder(path: Path) -> str | None:
-    """The live process that holds the lock; None if it has not written its name yet, or has died.
+    """The live process that holds the lock, by the name it has written.
 
-    A dead one may hold the lock for a moment more: a child it was just forking has the lock's
-    descriptor until it becomes another program.
+    None if it has written none yet, or has died. A dead one may hold the lock
+    for a moment more: a child it was just forking has the lock's descriptor
+    until it becomes another program.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -271,12 +319,17 @@ RCU_EXPEDITED = Path("/sys/kernel/rcu_expedited")
 
 @contextmanager
 def setting(path: Path, new: str, journal: CleanupJournal) -> Iterator[None]:
-    """Write ``new`` for the block and the old value after it. Without the file nothing happens."""
-    old = path.read_text(encoding="ascii").strip() if path.exists() else new
+    """Writes ``new`` for the block and the old value after it.
+
+    Nothing happens where the file does not exist.
+    """
+    old = new
+    if path.exists():
+        old = path.read_text(encoding="ascii").strip()
     if old == new:
         yield
         return
-    entry = Entry("sysctl", str(path), old=old, new=new)
+    entry = JournalEntry("sysctl", str(path), old=old, new=new)
     journal.add([entry])
     path.write_text(new, encoding="ascii")
     try:
@@ -288,13 +341,15 @@ def setting(path: Path, new: str, journal: CleanupJournal) -> Iterator[None]:
 
 @contextmanager
 def expedited_rcu(journal: CleanupJournal) -> Iterator[None]:
-    """Expedited RCU grace periods in the kernel while a network is made or removed.
+    """Expedites the kernel's RCU grace periods for the block.
 
-    The switch opens and closes a packet socket for every port, one after the other, and each
-    close waits for a grace period: some 15 ms, or 2 ms expedited_rcu.
+    The switch opens and closes a packet socket for every port, one after the
+    other, and each close waits for a grace period: some 15 ms, or 2 ms
+    expedited.
     """
     with ExitStack() as stack:
-        # A container's /sys may be read-only, the journal's disk full: then it only takes longer.
+        # A container's /sys may be read-only, the journal's disk full: then it
+        # only takes longer.
         if os.access(RCU_EXPEDITED, os.W_OK):
             with suppress(OSError):
                 stack.enter_context(setting(RCU_EXPEDITED, "1", journal))

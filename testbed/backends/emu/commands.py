@@ -1,4 +1,4 @@
-"""Commands of the live network: run from argument lists, with time limits, in batches."""
+"""Commands of the live network: argument lists, time limits and batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from testbed.errors import MachineCannot, RunFailed, install_hint
 
 TIMEOUT_S = 120.0
 _FAILED_LINE = re.compile(r"Command failed -:(\d+)")
-_GONE = re.compile(r"Command failed -:|Cannot find device|does not exist|No such (file|device)")
+_GONE = re.compile(
+    r"Command failed -:|Cannot find device|does not exist|No such (file|device)"
+)
 
 
 class CommandFailed(RunFailed):
@@ -18,9 +20,16 @@ class CommandFailed(RunFailed):
 
 
 def run(
-    command: Sequence[str], *, text_in: str = "", timeout_s: float = TIMEOUT_S, check: bool = True
+    command: Sequence[str],
+    *,
+    text_in: str = "",
+    timeout_s: float = TIMEOUT_S,
+    check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end. Raises MachineCannot where it is missing, CommandFailed."""
+    """Runs a command to its end.
+
+    Raises MachineCannot where it is missing, and CommandFailed.
+    """
     try:
         done = subprocess.run(
             command,
@@ -29,14 +38,16 @@ def run(
             text=True,
             timeout=timeout_s,
             check=False,
-            # A Ctrl-C at the terminal is for us to answer, not for what we are about to finish.
+            # A Ctrl-C at the terminal is for us to answer, not for what we are
+            # about to finish.
             process_group=0,
         )
     except FileNotFoundError as error:
         message = f"there is no command {command[0]!r}"
         raise MachineCannot(message, install_hint()) from error
     except subprocess.TimeoutExpired as error:
-        raise CommandFailed(f"{command[0]}: no answer within {timeout_s:.0f} s") from error
+        message = f"{command[0]}: no answer within {timeout_s:.0f} s"
+        raise CommandFailed(message) from error
     if check and done.returncode != 0:
         reason = done.stderr.strip() or f"exit code {done.returncode}"
         raise CommandFailed(f"{command[0]}: {reason}")
@@ -44,30 +55,41 @@ def run(
 
 
 def ip_batch(lines: Sequence[str], netns: str | None = None) -> None:
-    """``ip -batch``, on the host or in a namespace; it stops at the first line that fails.
+    """Runs ``ip -batch``, on the host or in a namespace.
 
-    Earlier lines stay applied: taking them back is up to the caller. Raises CommandFailed with the
-    text of the line.
+    It stops at the first line that fails, and earlier lines stay applied:
+    taking them back is up to the caller. Raises CommandFailed with the text of
+    the line.
     """
-    done = _ip(lines, *(("-netns", netns) if netns else ()))
+    options = ("-netns", netns) if netns else ()
+    done = _ip(lines, *options)
     if done.returncode == 0:
         return
-    complaints = done.stderr.strip().splitlines()
-    found = next(filter(None, map(_FAILED_LINE.match, complaints)), None)
-    number = int(found.group(1)) if found else 0
-    text = f" at {lines[number - 1]!r}" if 0 < number <= len(lines) else ""
-    reason = " ".join(line for line in complaints if not _FAILED_LINE.match(line))
-    raise CommandFailed(f"ip -batch{text}: {reason}")
+    place = ""
+    reasons = []
+    for complaint in done.stderr.strip().splitlines():
+        failed = _FAILED_LINE.match(complaint)
+        if failed is None:
+            reasons.append(complaint)
+        elif not place and 0 < int(failed[1]) <= len(lines):
+            place = f" at {lines[int(failed[1]) - 1]!r}"
+    raise CommandFailed(f"ip -batch{place}: {' '.join(reasons)}")
 
 
 def ip_remove(lines: Sequence[str]) -> None:
-    """Removals by ``ip -batch``: every line is tried, and what is gone already is no failure."""
+    """Runs removals by ``ip -batch``, every line of them.
+
+    A thing that is gone already is no failure.
+    """
+    # With -force a failed line does not end the batch.
     complaints = _ip(lines, "-force").stderr.splitlines()
-    left = [line for line in complaints if line.strip() and not _GONE.search(line)]
+    left = [c for c in complaints if c.strip() and not _GONE.search(c)]
     if left:
         raise CommandFailed(f"ip -batch: {'; '.join(left)}")
 
 
-def _ip(lines: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
+def _ip(
+    lines: Sequence[str], *options: str
+) -> subprocess.CompletedProcess[str]:
     text_in = "".join(f"{line}\n" for line in lines)
     return run(("ip", *options, "-batch", "-"), text_in=text_in, check=False)

@@ -1,7 +1,8 @@
-"""A network plan as a real network, and its removal: bridges, cables, VM namespaces, limits.
+"""A network plan as bridges, cables, VM namespaces and limits.
 
-Everything is recorded in the cleanup journal before it is made; removal follows the journal, the
-same way whether the run ends well, is interrupted, or is cleaned up after by another.
+Everything is recorded in the cleanup journal before it is made; removal follows
+the journal, the same way whether the run ends well, is interrupted, or is
+cleaned up after by another.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
 from testbed.backends.emu import open_vswitch, traffic_control
 from testbed.backends.emu.cleanup import remove_network
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+    expedited_rcu,
+)
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.installed_state import missing_limits
 from testbed.backends.emu.interrupts import uninterrupted
@@ -33,8 +37,12 @@ from testbed.backends.emu.part_switches import Part, start_daemons, taken
 from testbed.backends.emu.part_switches import start_again as start_part_again
 from testbed.errors import RunFailed
 from testbed.plan import limits
-from testbed.plan.batch_lines import VM_DEVICE, Section
-from testbed.plan.installation import packet_changes, tenant_hosts, tenant_sysctls
+from testbed.plan.batch_lines import VM_DEVICE, BatchLine, Section
+from testbed.plan.installation import (
+    packet_changes,
+    tenant_hosts,
+    tenant_sysctls,
+)
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, TenantPlan
 
 
@@ -47,8 +55,8 @@ class SwitchConditions:
     sockets: open_vswitch.SwitchSockets
 
 
-class Network:
-    """The live network of a plan. A context manager: up on entry, down on exit."""
+class EmulatedNetwork:
+    """The live network of a plan, as a context manager."""
 
     builder = "batched"
 
@@ -61,11 +69,13 @@ class Network:
         *,
         offload: bool = True,
     ) -> None:
-        """``parts``: the namespaces of the switch's parts; without any the machine's does it all.
+        """Makes nothing yet.
 
-        ``controller_port``: where the controller listens on the host; a part has a socket for it.
-        ``offload``: VMs leave checksums to the switch where that fills them in. It does not in a
-        packet that passes through a controller.
+        ``parts``: the switch's parts; without any the machine's own switch has
+        all bridges. ``controller_port``: where the controller listens on the
+        host; a part has a socket for it. ``offload``: VMs leave checksums to
+        the switch where that fills them in. It does not in a packet that passes
+        through a controller.
         """
         self.plan = plan
         self._parts = parts
@@ -77,7 +87,7 @@ class Network:
         self._open = False
         self._may_offload = offload
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> EmulatedNetwork:
         self.up()
         return self
 
@@ -87,9 +97,10 @@ class Network:
     # -- up and down --------------------------------------------------------------------------
 
     def up(self) -> None:
-        """Make everything. On failure, or Ctrl-C, what was made is removed again.
+        """Makes everything, or, on failure or Ctrl-C, nothing.
 
-        Raises MachineCannot if a name is taken (then nothing was made), RunFailed.
+        Raises MachineCannot if a name is taken (then nothing was made), and
+        RunFailed.
         """
         if not self._parts:
             open_vswitch.ensure_running(self._journal)
@@ -102,9 +113,14 @@ class Network:
             raise
 
     def down(self) -> None:
-        """Remove everything, and end the shells of :attr:`mininet`. A second call does nothing."""
+        """Removes everything, and ends the shells of :attr:`mininet`.
+
+        A second call does nothing.
+        """
         with uninterrupted():
-            if (net := self.__dict__.pop("mininet", None)) is not None:
+            # Where cached_property keeps it: asking for it would make it.
+            net = self.__dict__.pop("mininet", None)
+            if net is not None:
                 net.stop()
             if self._kernel is not None:
                 self._kernel.close()
@@ -112,23 +128,26 @@ class Network:
             remove_network(self._journal)
 
     def _make(self) -> None:
-        """Devices, then the switch and the link limits side by side, then the VMs' insides."""
+        """Makes devices, then switch and link limits, then the VMs' insides."""
         start_daemons(self.plan, self._parts)
         self._make_devices(self._journal.tag.group)
         vms: dict[str, traffic_control.Side] = {}
         with ExitStack() as on_failure:
             kernel = traffic_control.TrafficControl(self._sides(), vms)
             on_failure.callback(kernel.close)
-            # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
+            # The switch takes longest, a packet socket a port: tc sets the link
+            # limits meanwhile.
             switches = self._switches()
             with (
                 open_vswitch.large_buffers(self._journal),
                 ThreadPoolExecutor(max_workers=len(switches)) as beside,
             ):
-                switching = [beside.submit(self._make_bridges, *each) for each in switches]
+                making = [
+                    beside.submit(self._make_bridges, *s) for s in switches
+                ]
                 kernel.apply(limits.network_limits(self.plan))
-                found = [each.result() for each in switching]
-            self.conditions = self._conditions(found)
+                sockets = [bridges.result() for bridges in making]
+            self.conditions = self._conditions(sockets)
             names = [slot.netns for slot in self.plan.slots]
             vms |= traffic_control.open_namespaces(
                 names, VM_SYSCTLS, checksum_offload=self.offloads
@@ -137,10 +156,21 @@ class Network:
         self._kernel = kernel
 
     def _switches(self) -> list[tuple[Switch, Sequence[Bridge], int]]:
-        """Every switch with its bridges and where the controller listens for them."""
+        """Every switch with its bridges and the controller's port for them."""
         if not self._parts:
             return [(MACHINE, self.plan.bridges, self._controller_port)]
-        return [(x.switch, x.bridges, x.listener.getsockname()[1]) for x in self._parts]
+        switches: list[tuple[Switch, Sequence[Bridge], int]] = []
+        for part in self._parts:
+            port = part.listener.getsockname()[1]
+            switches.append((part.switch, part.bridges, port))
+        return switches
+
+    def _ports_of(self, bridges: Iterable[Bridge]) -> list[Port]:
+        """The ports of bridges, in their order."""
+        ports: list[Port] = []
+        for bridge in bridges:
+            ports += self.plan.ports_of_bridge[bridge.name]
+        return ports
 
     def _make_bridges(
         self, switch: Switch, bridges: Sequence[Bridge], port: int
@@ -148,56 +178,77 @@ class Network:
         self._start_bridges(switch, bridges, port)
         return self._after_start(switch, bridges)
 
-    def _after_start(self, switch: Switch, bridges: Sequence[Bridge]) -> open_vswitch.SwitchSockets:
-        tag, of_bridge = self._journal.tag, self.plan.ports_of_bridge
-        switch.check_ports([port for bridge in bridges for port in of_bridge[bridge.name]])
-        # The bridges' own devices outlive a switch that dies: they are marked as well.
-        marking = [f"link set dev {bridge.name} group {tag.group}" for bridge in bridges]
+    def _after_start(
+        self, switch: Switch, bridges: Sequence[Bridge]
+    ) -> open_vswitch.SwitchSockets:
+        switch.check_ports(self._ports_of(bridges))
+        # The bridges' own devices outlive a switch that dies: they are marked
+        # as well.
+        group = self._journal.tag.group
+        marking = [f"link set dev {b.name} group {group}" for b in bridges]
         ip_batch(marking, switch.netns)
         if not self._has_sockets:
             return open_vswitch.SwitchSockets(None, 0)
-        return switch.prime_send_socket(of_bridge[bridges[0].name][0])
+        return switch.prime_send_socket(self._ports_of(bridges[:1])[0])
 
-    def _start_bridges(self, switch: Switch, bridges: Sequence[Bridge], port: int) -> None:
-        """One transaction. ``port``: where the controller listens for them."""
-        run = self._journal.tag.run
-        switch.vsctl(open_vswitch.up_arguments(self.plan, bridges, run, self._datapath, port))
+    def _start_bridges(
+        self, switch: Switch, bridges: Sequence[Bridge], port: int
+    ) -> None:
+        """Makes bridges in one transaction.
+
+        ``port``: where the controller listens for them.
+        """
+        arguments = open_vswitch.up_arguments(
+            self.plan, bridges, self._journal.tag.run, self._datapath, port
+        )
+        switch.vsctl(arguments)
 
     def _sides(self) -> list[traffic_control.Side]:
         """Each switch's devices; a part's namespace has no others but loopback."""
         sides = []
         for switch, bridges, _ in self._switches():
+            # Both are of the namespace in which they are asked for or opened.
             with switch.inside():
-                index_of = {name: index for index, name in socket.if_nameindex()}
+                devices = {name: index for index, name in socket.if_nameindex()}
                 route = RouteSocket()
-            ports = chain.from_iterable(self.plan.ports_of_bridge[each.name] for each in bridges)
-            sides.append(traffic_control.Side(route, {p.name: index_of[p.name] for p in ports}))
+            ports = self._ports_of(bridges)
+            index_of = {port.name: devices[port.name] for port in ports}
+            sides.append(traffic_control.Side(route, index_of))
         return sides
 
     def _make_devices(self, group: int) -> None:
-        """Namespaces and veth pairs, recorded before they are made, and up."""
+        """Makes namespaces and veth pairs, recorded before, and sets them up."""
         plan = self.plan
+        names = [slot.netns for slot in plan.slots]
+        entries = [JournalEntry("netns", name) for name in names]
         # What is in a part's namespace goes with it.
-        on_host = [] if self._parts else [
-            *(Entry("veth", port.name) for port in plan.ports),
-            *(Entry("bridge", bridge.name) for bridge in plan.bridges),
-        ]  # fmt: skip
-        self._journal.add([*(Entry("netns", slot.netns) for slot in plan.slots), *on_host])
+        if not self._parts:
+            entries += [JournalEntry("veth", port.name) for port in plan.ports]
+            entries += [JournalEntry("bridge", b.name) for b in plan.bridges]
+        self._journal.add(entries)
         self._make_cables(group)
-        inodes = {
-            slot.netns: (traffic_control.NETNS_DIR / slot.netns).stat().st_ino
-            for slot in plan.slots
-        }
-        self._journal.add([Entry("netns", name, inode) for name, inode in inodes.items()])
+        # Their inodes are known only now: they tell them from later ones of
+        # the same names.
+        noted = []
+        for name in names:
+            inode = (traffic_control.NETNS_DIR / name).stat().st_ino
+            noted.append(JournalEntry("netns", name, inode))
+        self._journal.add(noted)
         if not self._parts:
             _silence_ipv6(port.name for port in plan.ports)
+        up = [f"link set group {group} up"]
         with ThreadPoolExecutor(BATCHES) as pool:
-            up = [f"link set group {group} up"]
-            list(pool.map(lambda each: ip_batch(up, each[0].netns), self._switches()))
+            done = pool.map(
+                lambda switch: ip_batch(up, switch.netns), self.switches
+            )
+            list(done)  # raises what one of them has raised
 
     def _make_cables(self, group: int) -> None:
-        """VM namespaces, then veth pairs in a device group, of a switch in parts as of a whole."""
-        netns_of = {bridge.name: part.netns for part in self._parts for bridge in part.bridges}
+        """Makes VM namespaces, then veth pairs in a device group."""
+        netns_of = {}
+        for part in self._parts:
+            for bridge in part.bridges:
+                netns_of[bridge.name] = part.netns
         for lines in up_lines(self.plan, group, netns_of):
             _side_by_side(lines)
 
@@ -211,8 +262,8 @@ class Network:
     def _refuse_taken_devices(self) -> None:
         bridges = {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])}
         devices = {name for _, name in socket.if_nameindex()}
-        bridge_names = [bridge.name for bridge in self.plan.bridges]
-        for name in (*bridge_names, *(port.name for port in self.plan.ports)):
+        planned: list[Bridge | Port] = [*self.plan.bridges, *self.plan.ports]
+        for name in (thing.name for thing in planned):
             if name in bridges:
                 raise taken("bridge", name, "ovs-vsctl del-br")
             if name in devices:
@@ -230,46 +281,77 @@ class Network:
         """The kernel's datapath has none, nor has a switch without a port."""
         return self._datapath != "system" and bool(self.plan.slots)
 
-    def _conditions(self, found: Sequence[open_vswitch.SwitchSockets]) -> SwitchConditions:
-        """Of several parts, the worst of all."""
-        # One of which it is not known has no offload: VMs fill in checksums themselves then.
-        offload = all(each.offload for each in found) if self._has_sockets else None
-        sockets = open_vswitch.SwitchSockets(offload, min(each.send_buffer_bytes for each in found))
-        return SwitchConditions(self._datapath, open_vswitch.switch_version(), sockets)
+    def _conditions(
+        self, sockets: Sequence[open_vswitch.SwitchSockets]
+    ) -> SwitchConditions:
+        """The worst conditions of all parts."""
+        offload: bool | None = None
+        if self._has_sockets:
+            # One of which it is not known has no offload: VMs fill in checksums
+            # themselves then.
+            offload = all(of_part.offload for of_part in sockets)
+        buffer_bytes = min(of_part.send_buffer_bytes for of_part in sockets)
+        return SwitchConditions(
+            self._datapath,
+            open_vswitch.switch_version(),
+            open_vswitch.SwitchSockets(offload, buffer_bytes),
+        )
 
     # -- tenants --------------------------------------------------------------------------------
 
     def configure_tenant(self, tenant: TenantPlan) -> None:
-        """Limits, then addresses and neighbours. All or nothing. Raises RunFailed."""
-        self._up().apply((*limits.tenant_limits(self.plan, tenant), *tenant_hosts(tenant)))
+        """Sets limits, then addresses and neighbours: all or nothing.
+
+        Raises RunFailed.
+        """
+        tenant_limits = limits.tenant_limits(self.plan, tenant)
+        self._up().apply((*tenant_limits, *tenant_hosts(tenant)))
         _set_sysctls(tenant, tenant_sysctls(tenant))
 
     def remove_tenant(self, tenant: TenantPlan) -> None:
-        """The inverse of :meth:`configure_tenant`; what is gone already is no failure."""
+        """The inverse of :meth:`configure_tenant`.
+
+        What is gone already is no failure.
+        """
         hosts = [section.undo() for section in reversed(tenant_hosts(tenant))]
         self._up().remove((*hosts, *limits.removal_lines(self.plan, tenant)))
-        own = dict(tenant_sysctls(tenant))
+        changed = dict(tenant_sysctls(tenant))
+        defaults = [setting for setting in VM_SYSCTLS if setting[0] in changed]
         with suppress(FileNotFoundError):
-            _set_sysctls(tenant, [setting for setting in VM_SYSCTLS if setting[0] in own])
+            _set_sysctls(tenant, defaults)
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan) -> None:
-        """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
-        self._up().apply((*limits.rerate_lines(self.plan, old, new), *packet_changes(old, new)))
+        """Changes a placed tenant's rates in place.
+
+        Raises RunFailed; then the old ones stand.
+        """
+        rates = limits.rerate_lines(self.plan, old, new)
+        self._up().apply((*rates, *packet_changes(old, new)))
 
     def begin_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
-        """The limits of a tenant's new tree beside those of its old one. Raises RunFailed; then
-        nothing has changed.
+        """Sets the limits of a tenant's new tree beside those of its old one.
+
+        Raises RunFailed; then nothing has changed.
         """
-        self._up().apply(limits.reroot_lines(self.plan, old, new)[0])
+        added, _ = limits.reroot_lines(self.plan, old, new)
+        self._up().apply(added)
 
     def end_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
-        """Remove the limits that only the old tree had; what is gone already is no failure."""
-        self._up().remove(limits.reroot_lines(self.plan, old, new)[1])
-        if (settings := tenant_sysctls(new)) != tenant_sysctls(old):
+        """Removes the limits that only the old tree had.
+
+        What is gone already is no failure.
+        """
+        _, removed = limits.reroot_lines(self.plan, old, new)
+        self._up().remove(removed)
+        settings = tenant_sysctls(new)
+        if settings != tenant_sysctls(old):
             _set_sysctls(new, settings)
 
     def allow_borrowing(self) -> None:
-        """Let traffic without a reservation borrow all of a link that is left. May be repeated."""
+        """Lets traffic without a reservation borrow what is left of a link.
+
+        May be repeated.
+        """
         if not self._open:
             self._up().apply(limits.borrowing_lines(self.plan))
             self._open = True
@@ -277,19 +359,23 @@ class Network:
     def forbid_borrowing(self) -> None:
         """The inverse of :meth:`allow_borrowing`."""
         if self._open:
-            self._up().apply([section.undo() for section in limits.borrowing_lines(self.plan)])
+            sections = limits.borrowing_lines(self.plan)
+            self._up().apply([section.undo() for section in sections])
             self._open = False
 
     # -- the switch while it is up ---------------------------------------------------------------
 
     def check_switch(self, log_dir: Path) -> None:
-        """Raises RunFailed naming a part that has died, with its logs kept in ``log_dir``; the
-        machine's own is started again.
+        """Raises RunFailed naming a part that has died.
+
+        Its logs are kept in ``log_dir``. The machine's own switch is started
+        again when it dies.
         """
         for part in self._parts:
             if not part.switch.running:
                 part.keep_logs(log_dir)
-                raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
+                message = f"switch part {part.netns} has died"
+                raise RunFailed(message, f"see its logs in {log_dir}")
 
     @property
     def switches(self) -> tuple[Switch, ...]:
@@ -298,16 +384,22 @@ class Network:
 
     def bridges_of(self, switch: Switch) -> Sequence[Bridge]:
         """The bridges that are in a switch."""
-        return next(bridges for each, bridges, _ in self._switches() if each is switch)
+        return next(
+            bridges for other, bridges, _ in self._switches() if other is switch
+        )
 
-    def start_switch(self, switch: Switch, tenants: Sequence[TenantPlan]) -> int:
-        """Start a switch that has ended, with its bridges; whatever limits of ports it has wiped
-        are set again, all others left as they are: how many. Its flows are the controller's to
-        bring. Raises MachineCannot, RunFailed.
+    def start_switch(
+        self, switch: Switch, tenants: Sequence[TenantPlan]
+    ) -> int:
+        """Starts a switch that has ended, with its bridges.
+
+        Limits of ports that it has wiped are set again, all others left as they
+        are; returns how many. Its flows are the controller's to bring. Raises
+        MachineCannot, RunFailed.
         """
+        bridges = self.bridges_of(switch)
         parts = [part for part in self._parts if part.switch is switch]
-        bridges, journal = self.bridges_of(switch), self._journal
-        with open_vswitch.large_buffers(journal):
+        with open_vswitch.large_buffers(self._journal):
             for part in parts:
                 part.end_pace()
                 start_part_again(self.plan, part)
@@ -316,44 +408,59 @@ class Network:
             self._after_start(switch, bridges)
         for part in parts:
             part.begin_pace()
-        sections = [*limits.network_limits(self.plan)]
-        sections += limits.borrowing_lines(self.plan) if self._open else ()
-        for tenant in tenants:
-            sections.append(limits.tenant_limits(self.plan, tenant)[0])
-        of_bridge = self.plan.ports_of_bridge
-        ports = [port.name for bridge in bridges for port in of_bridge[bridge.name]]
-        lines = (line for section in sections for line in section.lines)
+        ports = [port.name for port in self._ports_of(bridges)]
+        lines = self._limit_lines(tenants)
         missing = missing_limits(lines, switch.netns, ports)
         self._up().apply([Section(None, missing)])
         return len(missing)
 
+    def _limit_lines(self, tenants: Sequence[TenantPlan]) -> list[BatchLine]:
+        """All lines of limits on switch ports, while ``tenants`` are placed."""
+        sections = [*limits.network_limits(self.plan)]
+        if self._open:
+            sections += limits.borrowing_lines(self.plan)
+        for tenant in tenants:
+            sections.append(limits.tenant_limits(self.plan, tenant)[0])
+        return [line for section in sections for line in section.lines]
+
     def lost_cables(self) -> frozenset[str]:
-        """Links and VM slots' cables that carry nothing now, by the ports at their lower ends."""
-        slots, links = self.plan.slots, self.plan.links
-        ports = [*(slot.port for slot in slots), *(link.lower for link in links)]
-        carrier, lost = traffic_control.has_carrier, set[str]()
+        """Cables without a carrier, by the ports at their lower ends."""
+        ports = [slot.port for slot in self.plan.slots]
+        ports += [link.lower for link in self.plan.links]
+        lost = []
         for switch, bridges, _ in self._switches():
-            here = {bridge.name for bridge in bridges}
+            names = {bridge.name for bridge in bridges}
             with switch.inside():
-                lost |= {p.name for p in ports if p.bridge in here and not carrier(p.name)}
+                for port in ports:
+                    if port.bridge not in names:
+                        continue
+                    if not traffic_control.has_carrier(port.name):
+                        lost.append(port.name)
         return frozenset(lost)
 
     @contextmanager
     def port_events(self) -> Iterator[Sequence[DeviceEvents]]:
         """Whatever happens to devices where each switch is, in the block."""
         with ExitStack() as stack:
-            found = []
+            sources = []
             for switch in self.switches:
+                # It reports of the namespace in which it is opened.
                 with switch.inside():
-                    found.append(stack.enter_context(closing(DeviceEvents())))
-            yield found
+                    events = stack.enter_context(closing(DeviceEvents()))
+                sources.append(events)
+            yield sources
 
     def set_ports(self, names: Iterable[str], *, up: bool) -> None:
-        """Take ports of bridges up or down; their limits stay. Raises RunFailed."""
+        """Takes ports of bridges up or down; their limits stay.
+
+        Raises RunFailed.
+        """
         bridge_of = {port.name: port.bridge for port in self.plan.ports}
-        switches, state = self.switch_of_bridge, "up" if up else "down"
+        switches = self.switch_of_bridge
+        state = "up" if up else "down"
         for name in names:
-            ip_batch([f"link set dev {name} {state}"], switches[bridge_of[name]].netns)
+            netns = switches[bridge_of[name]].netns
+            ip_batch([f"link set dev {name} {state}"], netns)
 
     @property
     def borrowing(self) -> bool:
@@ -362,54 +469,73 @@ class Network:
 
     def unconnected_bridges(self) -> list[str]:
         """Bridges that no controller is connected to."""
-        found = {name for switch, *_ in self._switches() for name in switch.controlled()}
-        return [bridge.name for bridge in self.plan.bridges if bridge.name not in found]
+        connected: set[str] = set()
+        for switch in self.switches:
+            connected.update(switch.controlled())
+        names = [bridge.name for bridge in self.plan.bridges]
+        return [name for name in names if name not in connected]
 
     @property
     def switch_of_bridge(self) -> dict[str, Switch]:
         """Bridge -> the Open vSwitch that it is in."""
-        return {bridge.name: each for each, bridges, _ in self._switches() for bridge in bridges}
+        switches = {}
+        for switch, bridges, _ in self._switches():
+            for bridge in bridges:
+                switches[bridge.name] = switch
+        return switches
 
     @cached_property
     def mininet(self) -> Any:
-        """The network, which is up, as one Mininet object for all who are in this process.
+        """The network, which is up, as this process's one Mininet object.
 
-        Its hosts hold the plan's own VM slots, its switches the plan's bridges. Made when it is
-        first asked for; gone with the network. ImportError without Mininet.
+        Its hosts hold the plan's own VM slots, its switches the plan's bridges.
+        Made when it is first asked for; gone with the network. ImportError
+        without Mininet.
         """
         from testbed.backends.emu.mininet_network import mininet_network
 
-        return mininet_network(self.plan, self.switch_of_bridge, self._controller_port)
+        return mininet_network(
+            self.plan, self.switch_of_bridge, self._controller_port
+        )
 
     def begin_pace(self) -> None:
-        """From now on the passes of a switch in parts are paced: all bridges are connected."""
+        """Paces the passes of a switch in parts, once bridges are connected."""
         for part in self._parts:
             part.begin_pace()
 
     @property
     def switch_pids(self) -> list[int | None]:
-        """The process that forwards packets, of each part; None where it does not run."""
-        return [switch.pid for switch, *_ in self._switches()]
+        """Each part's process that forwards packets; None: it does not run."""
+        return [switch.pid for switch in self.switches]
 
     # -- counters -------------------------------------------------------------------------------
 
     def counter_reader(self, limiters: Sequence[Limiter]) -> CounterReader:
-        """For the counters of these limiters, in this order, while the network is up."""
+        """A reader of these limiters' counters while the network is up."""
         kernel = self._up()
         return CounterReader(kernel.sides, kernel.vms, limiters)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
         caps = [Limiter(vm.slot.netns, VM_DEVICE) for vm in tenant.vms]
-        return [max(0, int(sent)) for sent in self.counter_reader(caps).read()["sent_bytes"]]
+        sent_bytes = self.counter_reader(caps).read()["sent_bytes"]
+        # -1 stands for a cap that is not there.
+        return [max(0, int(sent)) for sent in sent_bytes]
 
     def unshaped_packets(self) -> dict[str, int]:
-        """Device -> packets that left past every limit; empty, or the run is not valid."""
+        """Packets that left past every limit, by device.
+
+        A run is valid only where there are none.
+        """
         kernel = self._up()
-        found = {device: n for side in kernel.sides for device, n in side.unshaped().items()}
+        packets: dict[str, int] = {}
+        for side in kernel.sides:
+            packets |= side.unshaped()
+        # All VMs' devices have the same name.
         for name, vm in kernel.vms.items():
-            found |= {f"{device} in {name}": n for device, n in vm.unshaped().items()}
-        return found
+            for device, n in vm.unshaped().items():
+                packets[f"{device} in {name}"] = n
+        return packets
 
     def _up(self) -> traffic_control.TrafficControl:
         if self._kernel is None:
@@ -417,48 +543,65 @@ class Network:
         return self._kernel
 
 
-def _set_sysctls(tenant: TenantPlan, sysctls: Sequence[tuple[str, str]]) -> None:
-    for vm in tenant.vms if sysctls else ():
-        with inside_network_namespace(traffic_control.NETNS_DIR / vm.slot.netns):
+def _set_sysctls(
+    tenant: TenantPlan, sysctls: Sequence[tuple[str, str]]
+) -> None:
+    if not sysctls:
+        return
+    for vm in tenant.vms:
+        netns = traffic_control.NETNS_DIR / vm.slot.netns
+        with inside_network_namespace(netns):
             traffic_control.set_sysctls(*sysctls)
 
 
 def _silence_ipv6(devices: Iterable[str]) -> None:
-    """No neighbour discovery on switch ports: it would be traffic that no tenant sends."""
+    """Disables IPv6 on switch ports.
+
+    Its neighbour discovery would be traffic that no tenant sends.
+    """
     for device in devices:
+        path = Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6")
+        # A kernel without IPv6 has no such file.
         with suppress(FileNotFoundError):
-            Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6").write_text("1", "ascii")
+            path.write_text("1", "ascii")
 
 
 # --------------------------------------------------------------------------------------- links
 
 
-# On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a segmented packet on with
-# a segment size of MTU - 54: it forgets the 12 bytes of TCP's timestamps. With 1500 a packet of
-# two full segments would count as three, and every limit would let 2 % too little through.
+# On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a
+# segmented packet on with a segment size of MTU - 54: it forgets the 12 bytes
+# of TCP's timestamps. With 1500 a packet of two full segments would count as
+# three, and every limit would let 2 % too little through.
 SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
 def up_lines(
     network: NetworkPlan, group: int, netns_of: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Make every namespace, then every veth pair, still down.
+    """Lines that make every namespace, and every veth pair, still down.
 
-    ``netns_of``: bridge -> the namespace of its ports, for those that are not on the host.
+    ``netns_of``: bridge -> the namespace of its ports, for those that are not
+    on the host.
     """
 
     def end(port: Port) -> str:
-        inside = f" netns {netns_of[port.bridge]}" if port.bridge in netns_of else ""
-        return f"name {port.name} mtu {SWITCH_MTU_BYTES} group {group}{inside}"
+        text = f"name {port.name} mtu {SWITCH_MTU_BYTES} group {group}"
+        if port.bridge in netns_of:
+            text += f" netns {netns_of[port.bridge]}"
+        return text
 
+    namespaces = [f"netns add {slot.netns}" for slot in network.slots]
     pairs = [
         f"link add {end(slot.port)} type veth"
-        f" peer name {VM_DEVICE} address {slot.mac} mtu {MTU_BYTES} group {group}"
-        f" netns {slot.netns}"
+        f" peer name {VM_DEVICE} address {slot.mac} mtu {MTU_BYTES}"
+        f" group {group} netns {slot.netns}"
         for slot in network.slots
     ]
-    pairs += [f"link add {end(k.lower)} type veth peer {end(k.upper)}" for k in network.links]
-    return [f"netns add {slot.netns}" for slot in network.slots], pairs
+    for link in network.links:
+        ends = f"{end(link.lower)} type veth peer {end(link.upper)}"
+        pairs.append(f"link add {ends}")
+    return namespaces, pairs
 
 
 BATCHES = os.cpu_count() or 1
@@ -466,7 +609,12 @@ WORTH_SPLITTING = 64
 
 
 def _side_by_side(lines: Sequence[str]) -> None:
-    """Lines in any order, some on each processor: a namespace or a pair waits for the kernel."""
-    batches = BATCHES if len(lines) >= WORTH_SPLITTING else 1
-    with ThreadPoolExecutor(batches) as pool:
-        list(pool.map(ip_batch, (lines[each::batches] for each in range(batches))))
+    """Runs lines in any order, some on each processor.
+
+    A namespace or a pair waits for the kernel.
+    """
+    # A pool costs more than it saves on a small network.
+    n_batches = BATCHES if len(lines) >= WORTH_SPLITTING else 1
+    batches = [lines[first::n_batches] for first in range(n_batches)]
+    with ThreadPoolExecutor(n_batches) as pool:
+        list(pool.map(ip_batch, batches))  # raises what one of them has raised

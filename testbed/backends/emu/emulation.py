@@ -1,4 +1,5 @@
-"""The live network as a whole: machine lock, cleanup journal, bridges, controller, agents.
+"""The live network as a whole: machine lock, cleanup journal, bridges,
+controller, agents.
 
 Taken up in that order, taken down in the reverse, whatever happens.
 """
@@ -42,19 +43,34 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
-    Entry,
+    JournalEntry,
     expedited_rcu,
     machine_lock,
     start_ticks,
 )
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.machine_checks import require_room
-from testbed.backends.emu.open_vswitch import MACHINE, Switch, foreign_bridges, has_service
+from testbed.backends.emu.open_vswitch import (
+    MACHINE,
+    Switch,
+    foreign_bridges,
+    has_service,
+)
 from testbed.backends.emu.own_flows import OwnController
-from testbed.backends.emu.part_switches import RUN_ROOT, listeners, switch_in_parts
+from testbed.backends.emu.part_switches import (
+    RUN_ROOT,
+    listeners,
+    switch_in_parts,
+)
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError, install_hint
+from testbed.errors import (
+    BadInput,
+    MachineCannot,
+    RunFailed,
+    TestbedError,
+    install_hint,
+)
 from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, reroot_text, tenant_text
@@ -73,12 +89,14 @@ from topologies.datacentre import DataCentre
 CONNECT_TIMEOUT_S = 60.0
 # The weights of a foreground and a background VM on one node (CMBF, Section 3).
 WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
-# Share of the machine's memory for all nodes together, and the least that one gets.
+# Share of the machine's memory for all nodes together, and the least that one
+# gets.
 MEMORY_SHARE = 0.8
 LEAST_MEMORY_BYTES = 64 << 20
 CONTROLLER_LOG = "controller.log"
 CONFIRM_EVERY_S = 0.5
-"""Between two looks at what a request to the controller may wait for in vain."""
+"""Between two looks at what a request to the controller may wait for in vain.
+"""
 DYING_S = 1.0
 """From a connection's end to that of a process that was killed."""
 CONTROLLER_STATE = "controller"
@@ -86,7 +104,9 @@ PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
 MOVE_TIMEOUT_S = 5.0
 MOVES_AT_ONCE = 32
-"""Tenants that change their tree at once, each by a connection to the controller."""
+"""Tenants that change their tree at once, each by a connection to the
+controller.
+"""
 
 Builder = Literal["batched", "plain"]
 """Who builds the network: the testbed in batches, or Mininet link by link."""
@@ -96,9 +116,11 @@ WriteText = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Choices of the user; ``force``: play what the machine cannot do by the preflight, too.
+    """Choices of the user; ``force``: play what the machine cannot do by the
+    preflight, too.
 
-    ``app``: the file of an OpenFlow application that runs in place of our controller.
+    ``app``: the file of an OpenFlow application that runs in place of our
+    controller.
     """
 
     prefix: str = "hn"
@@ -112,10 +134,12 @@ class LiveOptions:
 
 @dataclass
 class Emulation:
-    """A live network with its controller and its agents. Made by :func:`emulate`."""
+    """A live network with its controller and its agents. Made by
+    :func:`emulate`.
+    """
 
     datacentre: DataCentre
-    network: Network
+    network: EmulatedNetwork
     controller: ControllerProcess
     agents: AgentPool
     cgroup: RunCgroup
@@ -130,11 +154,15 @@ class Emulation:
         self._user = unprivileged_user(os.environ)
         self._client = self.own or self.controller.client()
         self._app = None if self.own is None else self.own.app
-        # One thread, one connection: flows go in while this thread waits for tc.
-        self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
+        # One thread, one connection: flows go in while this thread waits for
+        # tc.
+        self._flows = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="flows"
+        )
         self._write: WriteText | None = None
         self._installed = 0
-        # The ports that each failure has taken down, by what and which it is of.
+        # The ports that each failure has taken down, by what and which it is
+        # of.
         self._failed: dict[tuple[str, int], set[str]] = {}
 
     def close(self) -> None:
@@ -144,16 +172,17 @@ class Emulation:
 
     @property
     def mininet(self) -> Any:
-        """The network as one Mininet object; with the plain builder the one that built it.
+        """The network as one Mininet object; with the plain builder the one
+        that built it.
 
-        Limits and addresses are set on its interfaces, agents run in its hosts' namespaces, and the
-        controller's flows are in its switches.
+        Limits and addresses are set on its interfaces, agents run in its hosts'
+        namespaces, and the controller's flows are in its switches.
         """
         return self.network.mininet
 
     def check(self) -> None:
-        """Raises RunFailed naming what has died: a switch part, a person's controller. Our own
-        controller is started again.
+        """Raises RunFailed naming what has died: a switch part, a person's
+        controller. Our own controller is started again.
         """
         self.network.check_switch(self.log_dir)
         self.revive_controller()
@@ -161,45 +190,66 @@ class Emulation:
             self.own.check()
 
     def flow_findings(self) -> list[Finding]:
-        """Fidelity of flows that are not the testbed's own; nothing where they are."""
-        return [] if self.own is None else self.own.findings(len(self.datacentre.trees))
+        """Fidelity of flows that are not the testbed's own; nothing where they
+        are.
+        """
+        return (
+            []
+            if self.own is None
+            else self.own.findings(len(self.datacentre.trees))
+        )
 
     def revive_controller(self, dying_s: float = 0.0) -> bool:
-        """Start the controller again if it has ended, with the state that it has saved: switches
-        connect to it, and get what they lack. True if it had, within ``dying_s``. Raises
-        RunFailed.
+        """Start the controller again if it has ended, with the state that it
+        has saved: switches connect to it, and get what they lack. True if it
+        had, within ``dying_s``. Raises RunFailed.
 
         From the thread that stays, with which the controller ends.
         """
         with suppress(subprocess.TimeoutExpired):
             self.controller.process.wait(dying_s)
-        if self.start_controller is None or self.controller.process.returncode is None:
+        if (
+            self.start_controller is None
+            or self.controller.process.returncode is None
+        ):
             return False
         self._client.close()
         try:
             self.controller = self.start_controller()
         except TestbedError as error:
-            raise RunFailed(f"the controller has ended: {error.message}", error.hint) from error
+            raise RunFailed(
+                f"the controller has ended: {error.message}", error.hint
+            ) from error
         self._client = self.controller.client()
         return True
 
-    def start_switch(self, switch: Switch, tenants: Sequence[TenantPlan]) -> int:
-        """Start a switch that has ended; its bridges, these tenants' limits and all flows are as
-        before when it returns. How many limits were missing. Raises MachineCannot, RunFailed.
+    def start_switch(
+        self, switch: Switch, tenants: Sequence[TenantPlan]
+    ) -> int:
+        """Start a switch that has ended; its bridges, these tenants' limits and
+        all flows are as before when it returns. How many limits were missing.
+        Raises MachineCannot, RunFailed.
         """
         with expedited_rcu(self.journal):
             missing = self.network.start_switch(switch, tenants)
-        self._wait_connected([bridge.dpid for bridge in self.network.bridges_of(switch)])
+        self._wait_connected(
+            [bridge.dpid for bridge in self.network.bridges_of(switch)]
+        )
         return missing
 
-    def restart_switch(self, switch: Switch, tenants: Sequence[TenantPlan]) -> int:
-        """:meth:`start_switch` after its end, by SIGKILL; MachineCannot where it is the machine's
-        and has bridges of others.
+    def restart_switch(
+        self, switch: Switch, tenants: Sequence[TenantPlan]
+    ) -> int:
+        """:meth:`start_switch` after its end, by SIGKILL; MachineCannot where
+        it is the machine's and has bridges of others.
         """
         others = foreign_bridges(self.plan) if switch is MACHINE else []
         if others:
             why = f"the machine's Open vSwitch has bridges of others: {', '.join(others)}"
-            raise MachineCannot(f"{why}; a restart would interrupt them", "ovs-vsctl del-br BRIDGE")
+            raise MachineCannot(
+                f"{why}; a restart would interrupt them",
+                "ovs-vsctl del-br BRIDGE",
+            )
         pid = switch.pid
         # It closes a packet socket for each port: a grace period each.
         with expedited_rcu(self.journal):
@@ -220,7 +270,9 @@ class Emulation:
     # -- tenants ------------------------------------------------------------------------------
 
     def admit(self, tenant: TenantPlan) -> None:
-        """Install a tenant's limits, addresses and flows. All or nothing. Raises RunFailed."""
+        """Install a tenant's limits, addresses and flows. All or nothing.
+        Raises RunFailed.
+        """
         flows = None
         if not tenant.unconnected:
             wanted = controller_tenant(self.plan, tenant)
@@ -242,7 +294,9 @@ class Emulation:
     def _record(self, tenant: TenantPlan, what: str, text: str) -> None:
         self._installed += 1
         if self._write is not None:
-            words = "-".join(filter(None, (f"{self._installed:04}", tenant.job_id, what)))
+            words = "-".join(
+                filter(None, (f"{self._installed:04}", tenant.job_id, what))
+            )
             self._write(f"plan/{words}.txt", text)
 
     def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
@@ -256,7 +310,9 @@ class Emulation:
                 self._settle(self._flows.submit(remove), remove)
 
     def _until_confirmed(self, tenant: values.Tenant) -> None:
-        """A tenant's flows. Raises RunFailed soon where a switch that is missing has died."""
+        """A tenant's flows. Raises RunFailed soon where a switch that is
+        missing has died.
+        """
         until_s = time.monotonic() + CONFIRM_TIMEOUT_S
         while True:
             try:
@@ -267,8 +323,9 @@ class Emulation:
                     raise
 
     def _settle(self, flows: Future[None], again: Callable[[], None]) -> None:
-        """Wait for a request to the controller. One that ends meanwhile is started again, and asked
-        again: it has saved the request or knows nothing of it.
+        """Wait for a request to the controller. One that ends meanwhile is
+        started again, and asked again: it has saved the request or knows
+        nothing of it.
         """
         while True:
             try:
@@ -281,7 +338,9 @@ class Emulation:
                 self.network.check_switch(self.log_dir)
 
     def dismiss(self, tenant: TenantPlan) -> None:
-        """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
+        """The inverse of :meth:`admit`; what is gone already is no failure.
+        Raises RunFailed.
+        """
 
         def remove() -> None:
             self._client.remove_tenant(tenant.tenant_id)
@@ -294,19 +353,28 @@ class Emulation:
             if flows is not None:
                 self._settle(flows, remove)
         except ControllerError as error:
-            if not (isinstance(error, ControllerRefused) and error.status == HTTP_NOT_FOUND):
+            if not (
+                isinstance(error, ControllerRefused)
+                and error.status == HTTP_NOT_FOUND
+            ):
                 raise RunFailed(f"job {tenant.job_id}: {error}") from error
 
     def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
         """Change a tenant's rate in place; returns the tenant at its new rate."""
-        links = tuple((link, bps // tenant.rate_bps * rate_bps) for link, bps in tenant.link_bps)
+        links = tuple(
+            (link, bps // tenant.rate_bps * rate_bps)
+            for link, bps in tenant.link_bps
+        )
         new = replace(tenant, rate_bps=rate_bps, link_bps=links)
         self.network.rerate_tenant(tenant, new)
         return new
 
-    def reroot(self, moves: Sequence[tuple[TenantPlan, TenantPlan]]) -> dict[str, RunFailed]:
-        """Bring tenants from their old plans to new ones that differ in the tree alone, all at
-        once, make before break: connections survive. Tenant -> why it is still on its old tree.
+    def reroot(
+        self, moves: Sequence[tuple[TenantPlan, TenantPlan]]
+    ) -> dict[str, RunFailed]:
+        """Bring tenants from their old plans to new ones that differ in the
+        tree alone, all at once, make before break: connections survive. Tenant
+        -> why it is still on its old tree.
         """
         failed: dict[str, RunFailed] = {}
         for old, new in moves:
@@ -322,9 +390,13 @@ class Emulation:
             if isinstance(why, ControllerUnreachable):
                 why = self._move_flows_again(new, asked)  # noqa: PLW2901
             if why is None:
-                with suppress(RunFailed):  # of what is left behind `verify` tells
+                with suppress(
+                    RunFailed
+                ):  # of what is left behind `verify` tells
                     self.network.end_reroot(old, new)
-                self._record(new, "reroot", reroot_text(self.plan, old, new, self._app))
+                self._record(
+                    new, "reroot", reroot_text(self.plan, old, new, self._app)
+                )
             else:
                 failed[new.job_id] = RunFailed(f"job {new.job_id}: {why}")
                 self._move_flows(old)
@@ -333,13 +405,16 @@ class Emulation:
         return failed
 
     def fail(self, failure: Failure, tenants: Sequence[TenantPlan]) -> None:
-        """Bring a failure, or the end of one, about, with these tenants on the network: what is
-        started again has all that it lacks when this returns. Raises RunFailed, MachineCannot.
+        """Bring a failure, or the end of one, about, with these tenants on the
+        network: what is started again has all that it lacks when this returns.
+        Raises RunFailed, MachineCannot.
         """
         if failure.kind == "controller_killed":
             self.controller.process.kill()
             if self.revive_controller(DYING_S):
-                self._wait_connected([bridge.dpid for bridge in self.plan.bridges])
+                self._wait_connected(
+                    [bridge.dpid for bridge in self.plan.bridges]
+                )
             return
         if failure.kind == "switch_restarted":
             bridge = self.plan.bridge_of_node[failure.part].name
@@ -353,26 +428,40 @@ class Emulation:
             self._failed.pop(part, None)
             # A link may be lost by itself, and with its server.
             ports = ports.difference(*self._failed.values())
-        self.network.set_ports(sorted(ports), up=failure.kind.endswith("restored"))
+        self.network.set_ports(
+            sorted(ports), up=failure.kind.endswith("restored")
+        )
 
     def _ports_of(self, what: str, number: int) -> set[str]:
         """Both ends of a link, or of a server's own links."""
         links = [self.plan.links[number]]
         if what == "server":
             bridge = self.plan.bridge_of_node[number].name
-            links = [link for link in self.plan.links if link.lower.bridge == bridge]
-        return {port.name for link in links for port in (link.lower, link.upper)}
+            links = [
+                link for link in self.plan.links if link.lower.bridge == bridge
+            ]
+        return {
+            port.name for link in links for port in (link.lower, link.upper)
+        }
 
     def restore_links(self) -> None:
         """Bring back all links that a failure has taken down. Raises RunFailed."""
-        self.network.set_ports(sorted(set().union(*self._failed.values())), up=True)
+        self.network.set_ports(
+            sorted(set().union(*self._failed.values())), up=True
+        )
         self._failed = {}
 
-    def _move_flows(self, tenant: TenantPlan) -> ControllerError | RunFailed | None:
-        """By a connection of its own: of several moves at once none waits for another's end."""
+    def _move_flows(
+        self, tenant: TenantPlan
+    ) -> ControllerError | RunFailed | None:
+        """By a connection of its own: of several moves at once none waits for
+        another's end.
+        """
         try:
             with closing(self.own or self.controller.client()) as client:
-                client.move_tenant(controller_tenant(self.plan, tenant), MOVE_TIMEOUT_S)
+                client.move_tenant(
+                    controller_tenant(self.plan, tenant), MOVE_TIMEOUT_S
+                )
         except ControllerError as error:
             return error
         return None
@@ -389,10 +478,11 @@ class Emulation:
         return self._move_flows(tenant)
 
     def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
-        """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
+        """Ask for an agent in a VM slot: in its namespace and control group,
+        unprivileged.
 
-        In the foreground until it is ready: beside a busy foreground VM it would hardly start.
-        ``cores``: its node's slots that the VM takes.
+        In the foreground until it is ready: beside a busy foreground VM it
+        would hardly start. ``cores``: its node's slots that the VM takes.
         """
         joins = self.open_vm(slot, cores)
         request = SpawnRequest(
@@ -408,7 +498,9 @@ class Emulation:
         self.agents.spawn(request)
 
     def open_vm(self, slot: Slot, cores: int = 1) -> tuple[Path, ...]:
-        """Make a VM's control group, in the foreground; the files that processes join it by."""
+        """Make a VM's control group, in the foreground; the files that
+        processes join it by.
+        """
         joins = self.cgroup.add_vm(slot.server, slot.index)
         self.cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
         cpus_per_vm = self.quotas["cpus_per_slot"]
@@ -419,16 +511,22 @@ class Emulation:
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.
 
-        Weights count only between VMs that compete for one processor: on two, both VMs of a node
-        would get half of its quota.
+        Weights count only between VMs that compete for one processor: on two,
+        both VMs of a node would get half of its quota.
         """
         cores = sorted(os.sched_getaffinity(0))
         slots = int(self.datacentre.slots[slot.server])
-        own = 0 if slots * self.quotas["cpus_per_slot"] <= 1.0 else slot.index % slots
+        own = (
+            0
+            if slots * self.quotas["cpus_per_slot"] <= 1.0
+            else slot.index % slots
+        )
         return (cores[(slot.server + own) % len(cores)],)
 
     def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
-        """Stop all of a tenant's processes where they are, or resume them. Raises OSError."""
+        """Stop all of a tenant's processes where they are, or resume them.
+        Raises OSError.
+        """
         for vm in tenant.vms:
             self.cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
 
@@ -438,24 +536,33 @@ class Emulation:
             self.cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
 
     def raise_priority(self, tenant: TenantPlan) -> None:
-        """Let a tenant's processes end without waiting for others. Raises OSError."""
+        """Let a tenant's processes end without waiting for others. Raises
+        OSError.
+        """
         for vm in tenant.vms:
             self.cgroup.raise_priority(vm.slot.server, vm.slot.index)
 
     def end_processes(self, tenant: TenantPlan) -> None:
-        """Kill whatever runs in a tenant's VMs, with all its children. Raises OSError."""
+        """Kill whatever runs in a tenant's VMs, with all its children. Raises
+        OSError.
+        """
         for vm in tenant.vms:
             self.cgroup.end_vm(vm.slot.server, vm.slot.index)
 
     # -- records -------------------------------------------------------------------------------
 
     def write_plans_to(self, write: WriteText) -> None:
-        """From now on, store the text of everything that is installed through ``write``."""
+        """From now on, store the text of everything that is installed through
+        ``write``.
+        """
         self._write = write
         self._installed = 0
         write("plan/0000-network.txt", network_text(self.plan, self._app))
         if self._app is not None:
-            write(f"plan/{self._app.name}", self._app.read_text("utf-8", "replace"))
+            write(
+                f"plan/{self._app.name}",
+                self._app.read_text("utf-8", "replace"),
+            )
 
     def facts(self) -> dict[str, Any]:
         """Provenance of the live network."""
@@ -478,7 +585,9 @@ class Emulation:
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
             "switch_parts": len(self.network.switch_pids),
-            "switch_paced": all(is_paced(pid or 0) for pid in self.network.switch_pids),
+            "switch_paced": all(
+                is_paced(pid or 0) for pid in self.network.switch_pids
+            ),
             "bridges": len(self.plan.bridges),
             "links": len(self.plan.links),
             "vm_slots": len(self.plan.slots),
@@ -498,18 +607,24 @@ def emulate(
     namespaces_per_server: Sequence[int] | None = None,
     n_agents: int = 0,
 ) -> Iterator[Emulation]:
-    """The data centre live. Raises MachineCannot before anything is made, RunFailed later.
+    """The data centre live. Raises MachineCannot before anything is made,
+    RunFailed later.
 
-    ``namespaces_per_server``: where there are to be more VM namespaces than slots. ``n_agents``:
-    VMs that are known to be used at a time; the machine has to have room for them.
-    Leftovers of earlier runs are removed first; everything this one makes, at the end.
+    ``namespaces_per_server``: where there are to be more VM namespaces than
+    slots. ``n_agents``: VMs that are known to be used at a time; the machine
+    has to have room for them. Leftovers of earlier runs are removed first;
+    everything this one makes, at the end.
     """
-    plan = network_plan(datacentre, options.prefix, scale.rate, namespaces_per_server)
+    plan = network_plan(
+        datacentre, options.prefix, scale.rate, namespaces_per_server
+    )
     kind = network_kind(options.builder, plan, narrate)
     with ExitStack() as stack:
         stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
-            narrate(f"removed what an earlier run left: {thing.what} {thing.name}")
+            narrate(
+                f"removed what an earlier run left: {thing.what} {thing.name}"
+            )
         require_room(plan, n_agents)
         journal = CleanupJournal.create(name)
         stack.callback(remove_run, journal)
@@ -518,9 +633,12 @@ def emulate(
         parts = stack.enter_context(switch_in_parts(plan, journal))
         narrate(
             f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
-            f"{len(plan.slots)} VM slots" + (f", {len(parts)} switch parts" if parts else "")
+            f"{len(plan.slots)} VM slots"
+            + (f", {len(parts)} switch parts" if parts else "")
         )
-        start = partial(_start_controller, stack, journal, log_dir, listeners(parts))
+        start = partial(
+            _start_controller, stack, journal, log_dir, listeners(parts)
+        )
         controller = start(options)
         ports = (controller.openflow_port, controller.api_port)
         same = replace(options, openflow_port=ports[0], api_port=ports[1])
@@ -528,7 +646,11 @@ def emulate(
         given = plan, journal, controller.openflow_port, parts
         network = kind(*given, offload=options.app is None)
         log = log_dir / CONTROLLER_LOG
-        own = OwnController(options.app, log, controller, network) if options.app else None
+        own = (
+            OwnController(options.app, log, controller, network)
+            if options.app
+            else None
+        )
         client = stack.enter_context(closing(own or controller.client()))
         try:
             client.put_network(controller_switches(plan))
@@ -541,7 +663,18 @@ def emulate(
             raise RunFailed(f"the controller: {error}") from error
         agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
         _record_process(journal, "agents", agents.pid)
-        made = datacentre, network, controller, agents, cgroup, log_dir, quotas, journal, own, again
+        made = (
+            datacentre,
+            network,
+            controller,
+            agents,
+            cgroup,
+            log_dir,
+            quotas,
+            journal,
+            own,
+            again,
+        )
         emulation = Emulation(*made)
         stack.callback(emulation.close)
         try:
@@ -553,37 +686,50 @@ def emulate(
 
 def network_kind(
     builder: Builder, plan: NetworkPlan, narrate: Callable[[str], None]
-) -> type[Network]:
-    """The network's class. Raises BadInput where the builder cannot, MachineCannot."""
+) -> type[EmulatedNetwork]:
+    """The network's class. Raises BadInput where the builder cannot,
+    MachineCannot.
+    """
     if builder == "batched":
-        return Network
+        return EmulatedNetwork
     try:
         from testbed.backends.emu import plain_network
     except ImportError as error:
         raise MachineCannot("Mininet is missing", install_hint()) from error
     plain_network.refuse_parts(plan)
-    seconds, cables = plain_network.built_in_s(plan), len(plan.slots) + len(plan.links)
-    narrate(f"Mininet builds {cables:,} links one by one: about {seconds:.0f} s")
+    seconds, cables = (
+        plain_network.built_in_s(plan),
+        len(plan.slots) + len(plan.links),
+    )
+    narrate(
+        f"Mininet builds {cables:,} links one by one: about {seconds:.0f} s"
+    )
     return plain_network.PlainNetwork
 
 
 def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
     cgroup = RunCgroup(probe_layout(), journal.tag.run)
-    journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
+    journal.add([JournalEntry("cgroup", str(path)) for path in cgroup.paths])
     cgroup.create()
     stack.callback(cgroup.leave)
     cgroup.enter()
     return cgroup
 
 
-def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[str, Any]:
-    """Every node's processors (``cpu`` of one of this machine's per slot) and memory.
+def _set_quotas(
+    cgroup: RunCgroup, datacentre: DataCentre, cpu: float
+) -> dict[str, Any]:
+    """Every node's processors (``cpu`` of one of this machine's per slot) and
+    memory.
 
-    A node that may use all of the machine's processors has no quota of them; nor has one of a
-    single processor, to which its VMs keep: the kernel throttles now and then for nothing.
+    A node that may use all of the machine's processors has no quota of them;
+    nor has one of a single processor, to which its VMs keep: the kernel
+    throttles now and then for nothing.
     """
     cores = os.cpu_count() or 1
-    memory_bytes = int(psutil.virtual_memory().total * MEMORY_SHARE / datacentre.n_servers)
+    memory_bytes = int(
+        psutil.virtual_memory().total * MEMORY_SHARE / datacentre.n_servers
+    )
     memory_bytes = max(LEAST_MEMORY_BYTES, memory_bytes)
     limited = False
     for server in range(datacentre.n_servers):
@@ -591,7 +737,10 @@ def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[s
         if cpus < cores and cpus != 1.0:
             cgroup.set_quota(server, cpus)
         limited = cgroup.set_memory(server, memory_bytes)
-    return {"cpus_per_slot": cpu, "memory_bytes_per_node": memory_bytes if limited else None}
+    return {
+        "cpus_per_slot": cpu,
+        "memory_bytes_per_node": memory_bytes if limited else None,
+    }
 
 
 def _start_controller(
@@ -605,22 +754,37 @@ def _start_controller(
     path = log_dir / CONTROLLER_LOG
     # What an earlier run's application said is none of this one's errors.
     begin = os.O_APPEND if options.app is None else os.O_APPEND | os.O_TRUNC
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | begin | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        path, os.O_RDWR | os.O_CREAT | begin | os.O_CLOEXEC, 0o600
+    )
     log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
-        ports = ("--openflow-port", str(options.openflow_port), "--api-port", str(options.api_port))
+        ports = (
+            "--openflow-port",
+            str(options.openflow_port),
+            "--api-port",
+            str(options.api_port),
+        )
         library = ("--library", options.library) if options.library else ()
         state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
-        journal.add([Entry("part", str(state))])
+        journal.add([JournalEntry("part", str(state))])
         state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kind = ("--app", str(options.app)) if options.app else ("--state-dir", str(state))
-        controller = start_controller(log, *ports, *library, *kind, listeners=elsewhere)
+        kind = (
+            ("--app", str(options.app))
+            if options.app
+            else ("--state-dir", str(state))
+        )
+        controller = start_controller(
+            log, *ports, *library, *kind, listeners=elsewhere
+        )
     except ControllerNotStarted as error:
         if error.error == APP_ERROR:
             why = f"the controller {options.app} does not start: {error}"
             raise BadInput(why, f"see {path}") from error
         if error.error == PORT_TAKEN:
-            option = "openflow" if error.port == options.openflow_port else "api"
+            option = (
+                "openflow" if error.port == options.openflow_port else "api"
+            )
             raise MachineCannot(
                 f"port {error.port} is taken by another process",
                 f"end it (ss -ltnp 'sport = :{error.port}' names it), "
@@ -635,4 +799,10 @@ def _start_controller(
 
 
 def _record_process(journal: CleanupJournal, name: str, pid: int) -> None:
-    journal.add([Entry("process", name, pid=pid, start_ticks=start_ticks(pid) or 0)])
+    journal.add(
+        [
+            JournalEntry(
+                "process", name, pid=pid, start_ticks=start_ticks(pid) or 0
+            )
+        ]
+    )

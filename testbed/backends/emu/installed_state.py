@@ -1,7 +1,8 @@
-"""Limits and flows as ``tc`` and ``ovs-ofctl`` show them, and a plan's lines in the same form.
+"""Limits and flows of a plan, and as ``tc`` and ``ovs-ofctl`` show them.
 
-The testbed writes by netlink and OpenFlow messages. What is installed is read here by other
-programs, whose output shares its words with the plan's lines but nothing with what writes.
+The testbed writes by netlink and OpenFlow messages. What is installed is read
+here by other programs, whose output shares its words with the plan's lines but
+nothing with what writes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from testbed.units import human_bandwidth
 
 Value = float | str
 Objects = dict[str, dict[str, Value]]
-"""Limits or flows by name, as ``hn-r1-u0 class 1:5``, each with the values that it has."""
+"""Values of limits or flows by name, such as ``hn-r1-u0 class 1:5``."""
 
 PATIENCE_S = 30.0
 NO_QUEUE = ("noqueue", "noop")
@@ -33,7 +34,8 @@ UNITS = {
 }  # fmt: skip
 RATES = ("rate", "ceil")
 # tc cuts rates off after four to six digits, and rounds sizes.
-RATE_TOLERANCE, SIZE_TOLERANCE = 0.001, 0.01
+RATE_TOLERANCE = 0.001
+SIZE_TOLERANCE = 0.01
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)(?:/\d+)?")
 # iproute2 6.15 prints "burst 15Kb/1mpu 0b", 6.1 "burst 15Kb/1 mpu 0b".
 _CELL_AND_MPU = re.compile(r"(/\d+)mpu\b")
@@ -43,27 +45,34 @@ _STATISTIC = re.compile(r"(duration|n_packets|n_bytes|idle_age|hard_age)=")
 # -- limits
 
 
-def tc_objects(lines: Iterable[str], devices: Iterable[str] = (), prefix: str = "") -> Objects:
-    """Limits in lines of a ``tc -batch``, or in what ``tc -d -p`` shows of ``devices`` in turn: of
-    each first its root. ``prefix``: what the names of devices begin with.
+def tc_objects(
+    lines: Iterable[str], devices: Iterable[str] = (), prefix: str = ""
+) -> Objects:
+    """Limits in lines of a ``tc -batch``, or in the output of ``tc -d -p``.
+
+    The output is of ``devices`` in turn, of each its root first. ``prefix``
+    stands before the names of devices.
     """
-    found: Objects = {}
-    shown, device, before = iter(devices), "", ""
+    limits: Objects = {}
+    next_devices = iter(devices)
+    device = ""
+    previous = ""
     for line in lines:
         # A filter is shown in two lines, of which the second has its match.
-        text = f"{before} {line}" if line.startswith(" ") else line
-        words, before = _CELL_AND_MPU.sub(r"\1 mpu", text.replace("*", "")).split(), line
+        text = f"{previous} {line}" if line.startswith(" ") else line
+        previous = line
+        words = _CELL_AND_MPU.sub(r"\1 mpu", text.replace("*", "")).split()
         after = dict(pairwise(words))
         if "dev" in after:
             device = after["dev"]
         elif words[:1] == ["qdisc"] and "root" in words:
-            device = next(shown, "")
+            # tc names no device in what it shows of one.
+            device = next(next_devices, "")
         if name := _limit_name(words, after):
-            given = {"direct_packets_stat": "0"} if name == "root" else {"parent": "1:", "mpu": "0"}
-            values = {field: (given | after).get(field) for field in FIELDS[words[0]]}
-            known = {field: _value(text) for field, text in values.items() if text is not None}
-            found[f"{prefix}{device} {name}"] = known
-    return found
+            limits[f"{prefix}{device} {name}"] = _limit_values(
+                words[0], name, after
+            )
+    return limits
 
 
 def _limit_name(words: Sequence[str], after: Mapping[str, str]) -> str:
@@ -75,49 +84,80 @@ def _limit_name(words: Sequence[str], after: Mapping[str, str]) -> str:
             return f"class {after.get('classid', words[2])}"
         case ["filter", _] if "match" in words:
             at = words.index("match") + 1
-            return f"filter {after['pref']} {' '.join(words[at : at + 3]).lower()}"
+            matched = " ".join(words[at : at + 3]).lower()
+            return f"filter {after['pref']} {matched}"
     return ""
+
+
+def _limit_values(
+    kind: str, name: str, after: Mapping[str, str]
+) -> dict[str, Value]:
+    # A plan's lines leave these out; tc shows some of them.
+    defaults = {"parent": "1:", "mpu": "0"}
+    if name == "root":
+        defaults = {"direct_packets_stat": "0"}
+    texts = {**defaults, **after}
+    return {f: _value(texts[f]) for f in FIELDS[kind] if f in texts}
 
 
 def _value(text: str) -> Value:
     """A rate in bit/s, a size in bytes or a number; anything else as it is."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None or found[2] not in UNITS:
+    quantity = _QUANTITY.fullmatch(text)
+    if quantity is None or quantity[2] not in UNITS:
         return text
-    return float(found[1]) * UNITS[found[2]]
+    return float(quantity[1]) * UNITS[quantity[2]]
 
 
-def installed_limits(netns: str | None, devices: Sequence[str], prefix: str = "") -> Objects:
-    """The limits on devices of a namespace; those of a device that is gone, and after it, lack."""
-    inside = ("-netns", netns) if netns else ()
-    kinds = ("qdisc", "class", "filter")
-    asked = "".join(f"{kind} show dev {device}\n" for device in devices for kind in kinds)
-    command = ("tc", *inside, "-details", "-pretty", "-batch", "-")
-    shown = run(command, text_in=asked, timeout_s=PATIENCE_S, check=False).stdout
-    return tc_objects(shown.splitlines(), devices, prefix)
+def _inside(netns: str | None) -> tuple[str, ...]:
+    """Options of ``ip`` and ``tc`` for a namespace; None: the host's."""
+    return ("-netns", netns) if netns else ()
+
+
+def installed_limits(
+    netns: str | None, devices: Sequence[str], prefix: str = ""
+) -> Objects:
+    """The limits on devices of a namespace.
+
+    Those of a device that is gone, and of all after it, are lacking.
+    """
+    requests = ""
+    for device in devices:
+        for kind in FIELDS:
+            requests += f"{kind} show dev {device}\n"
+    command = ("tc", *_inside(netns), "-details", "-pretty", "-batch", "-")
+    done = run(command, text_in=requests, timeout_s=PATIENCE_S, check=False)
+    return tc_objects(done.stdout.splitlines(), devices, prefix)
 
 
 def missing_limits(
     lines: Iterable[BatchLine], netns: str | None, devices: Sequence[str]
 ) -> tuple[BatchLine, ...]:
-    """Of the lines of a plan that are about these devices, those whose limits are not there; a
-    line that changes another stands for both.
+    """Lines of a plan about these devices whose limits are not installed.
+
+    A line that changes another stands for both.
     """
     wanted: dict[str, BatchLine] = {}
     for line in lines:
         if line.item.dev in devices:
             (name,) = tc_objects([line.text()])
             wanted[name] = BatchLine("add", line.item)
-    there = devices_of(netns)
-    queued = [name for name in devices if there.get(name, {}).get("qdisc") not in (None, *NO_QUEUE)]
-    found = installed_limits(netns, queued)
-    return tuple(line for name, line in wanted.items() if name not in found)
+    # tc ends its batch at a device that is gone: the limits of those after it
+    # would seem to be missing.
+    present = devices_of(netns)
+    unqueued = (None, *NO_QUEUE)
+    queued = [
+        name
+        for name in devices
+        if present.get(name, {}).get("qdisc") not in unqueued
+    ]
+    installed = installed_limits(netns, queued)
+    return tuple(line for name, line in wanted.items() if name not in installed)
 
 
 def devices_of(netns: str | None) -> dict[str, Any]:
     """A namespace's devices by name, as ``ip`` shows them. Raises RunFailed."""
-    inside = ("-netns", netns) if netns else ()
-    shown = run(("ip", *inside, "-json", "link", "show"), timeout_s=PATIENCE_S).stdout
+    command = ("ip", *_inside(netns), "-json", "link", "show")
+    shown = run(command, timeout_s=PATIENCE_S).stdout
     return {row["ifname"]: row for row in json.loads(shown)}
 
 
@@ -125,50 +165,73 @@ def devices_of(netns: str | None) -> dict[str, Any]:
 
 
 def flow_objects(bridge: str, lines: Iterable[str]) -> Objects:
-    """Flows of a bridge in lines as ``ovs-ofctl`` reads or shows them, with or without counters."""
-    found: Objects = {}
+    """Flows of a bridge in lines as ``ovs-ofctl`` reads or shows them.
+
+    They may have counters or not.
+    """
+    flows: Objects = {}
     for line in lines:
         head, arrow, actions = line.strip().partition(" actions=")
-        parts = [part for part in re.split(r"[,\s]+", head) if not _STATISTIC.match(part)]
-        named = {"table": "0"} | dict(part.partition("=")[::2] for part in parts)
-        values: dict[str, Value] = {"actions": actions, "cookie": named.pop("cookie", "0x0")}
-        first = {field: named.pop(field, "0") for field in ("table", "priority")}
-        match = [k + (f"={v}" if v else "") for k, v in (*first.items(), *sorted(named.items()))]
-        if arrow:
-            found[f"{bridge} flow {','.join(match)}"] = values
-    return found
+        if not arrow:
+            continue
+        fields: dict[str, str] = {}
+        for part in re.split(r"[,\s]+", head):
+            if not _STATISTIC.match(part):
+                name, _, value = part.partition("=")
+                fields[name] = value
+        cookie = fields.pop("cookie", "0x0")
+        table = fields.pop("table", "0")
+        priority = fields.pop("priority", "0")
+        # Fields of a match come in any order: sorted they name the flow.
+        match = [f"table={table}", f"priority={priority}"]
+        for name, value in sorted(fields.items()):
+            match.append(f"{name}={value}" if value else name)
+        flow = f"{bridge} flow {','.join(match)}"
+        flows[flow] = {"actions": actions, "cookie": cookie}
+    return flows
 
 
 def installed_flows(bridge: str, run_dir: str) -> Objects:
     """The flows that a bridge has. Raises RunFailed."""
-    command = ("ovs-ofctl", "--protocols=OpenFlow13", f"--timeout={PATIENCE_S:.0f}", "dump-flows")
-    shown = run((*command, f"unix:{run_dir}/{bridge}.mgmt"), timeout_s=PATIENCE_S + 5).stdout
+    command = (
+        "ovs-ofctl",
+        "--protocols=OpenFlow13",
+        f"--timeout={PATIENCE_S:.0f}",
+        "dump-flows",
+        f"unix:{run_dir}/{bridge}.mgmt",
+    )
+    # The command's own limit comes first.
+    shown = run(command, timeout_s=PATIENCE_S + 5).stdout
     return flow_objects(bridge, shown.splitlines())
 
 
 # -- comparison
 
 
-def differences(expected: Objects, found: Objects) -> Iterator[tuple[str, str]]:
-    """Name and fault of everything that is not as expected, or not expected at all."""
+def differences(
+    expected: Objects, installed: Objects
+) -> Iterator[tuple[str, str]]:
+    """Name and fault of everything that is missing, different or unexpected."""
     for name, values in expected.items():
-        if name not in found:
+        if name not in installed:
             yield name, "missing"
             continue
         for field, value in values.items():
             # tc shows no turn of a class that has classes below it.
-            seen = found[name].get(field, value if field == "quantum" else "none")
+            default = value if field == "quantum" else "none"
+            seen = installed[name].get(field, default)
             if not _same(field, value, seen):
-                yield name, f"{field} {_text(field, seen)}, expected {_text(field, value)}"
-    for name in sorted(found.keys() - expected.keys()):
+                shown = _text(field, seen)
+                yield name, f"{field} {shown}, expected {_text(field, value)}"
+    for name in sorted(installed.keys() - expected.keys()):
         yield name, "not of the plan"
 
 
-def _same(field: str, expected: Value, found: Value) -> bool:
-    if isinstance(expected, str) or isinstance(found, str):
-        return expected == found
+def _same(field: str, expected: Value, installed: Value) -> bool:
+    if isinstance(expected, str) or isinstance(installed, str):
+        return expected == installed
     tolerance = RATE_TOLERANCE if field in RATES else SIZE_TOLERANCE
-    return abs(found - expected) <= tolerance * expected
+    return abs(installed - expected) <= tolerance * expected
 
 
 def _text(field: str, value: Value) -> str:

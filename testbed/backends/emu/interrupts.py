@@ -1,32 +1,35 @@
-"""Signals that ask a process to end: deferred while it removes things, or one kind for all."""
+"""Signals that ask a process to end: deferred, or turned into one kind."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], None]
+TERMINATION = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Defers SIGINT, SIGTERM and SIGHUP until the block is done: no removal is cut short."""
+    """Defers SIGINT, SIGTERM and SIGHUP to the end of the block."""
     held: list[int] = []
 
     def hold(signum: int, _: FrameType | None) -> None:
         held.append(signum)
 
     try:
-        asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        old = {s: signal.signal(s, hold) for s in asking}
+        previous = _handle((signal.SIGINT, *TERMINATION), hold)
     except ValueError:  # not the main thread: signals do not come here
         yield
         return
     try:
         yield
     finally:
-        for signum, handler in old.items():
-            signal.signal(signum, handler)
+        _restore(previous)
+        # One is enough to end the process; the first is the one that was meant.
         if held:
             signal.raise_signal(held[0])
 
@@ -38,10 +41,18 @@ def terminated_as_interrupt() -> Iterator[None]:
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    chosen = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in chosen}
+    previous = _handle(TERMINATION, interrupt)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(previous)
+
+
+def _handle(numbers: Sequence[int], handler: Handler) -> dict[int, Any]:
+    """Installs a handler; returns the previous ones by signal number."""
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

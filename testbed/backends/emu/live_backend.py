@@ -1,11 +1,14 @@
-"""The live backend of the engine: places tenants, starts agents, follows them, removes tenants.
+"""The live backend of the engine: places tenants, starts agents, follows them,
+removes tenants.
 
-Single-threaded: everything happens inside :meth:`LiveBackend.wait` and the calls the engine
-makes. Experiment time is wall time since :meth:`LiveBackend.begin`, times ``scale.time``.
+Single-threaded: everything happens inside :meth:`LiveBackend.wait` and the
+calls the engine makes. Experiment time is wall time since
+:meth:`LiveBackend.begin`, times ``scale.time``.
 
-A preempted job's processes are frozen where they are; connections, limits and flows stay. Only
-where a new VM finds no namespace left on its server is a frozen job *checkpointed*, which is what
-a migration does too: its agents report what they have done and end, and others resume the rest.
+A preempted job's processes are frozen where they are; connections, limits and
+flows stay. Only where a new VM finds no namespace left on its server is a
+frozen job *checkpointed*, which is what a migration does too: its agents report
+what they have done and end, and others resume the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +33,12 @@ from testbed.engine.backend import Completion, StartFailed
 from testbed.engine.refusals import ActionRefused
 from testbed.errors import RunFailed
 from testbed.failures import Failure
-from testbed.plan.agent_plans import agent_plans, remaining, sending, time_limit_s
+from testbed.plan.agent_plans import (
+    agent_plans,
+    remaining,
+    sending,
+    time_limit_s,
+)
 from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
@@ -50,8 +58,8 @@ GRACE_S = 5.0
 # All agents must know the start before it comes.
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
-# Of all agents of the network together: from 40 VM slots on each speaks less often, from 1000 on
-# every 5 s.
+# Of all agents of the network together: from 40 VM slots on each speaks less
+# often, from 1000 on every 5 s.
 PROGRESS_PER_S = 200
 AGENT_PROGRESS_EVERY_S = (0.2, 5.0)
 CHECK_EVERY_NS = 500_000_000
@@ -74,10 +82,11 @@ class LiveBackend:
         enforcement: Enforcement = "strict",
         played_for_s: float = 0.0,
     ) -> None:
-        """``weighted``: jobs without guarantees share a link by their VMs, as under PS-P; else they
-        share the link's default class, as their TCP does. ``enforcement``: of the others'
-        reservations. ``played_for_s``: jobs send the packets
-        of one that lasts so long, in wall time, where they are a piece of it.
+        """``weighted``: jobs without guarantees share a link by their VMs, as
+        under PS-P; else they share the link's default class, as their TCP does.
+        ``enforcement``: of the others' reservations. ``played_for_s``: jobs
+        send the packets of one that lasts so long, in wall time, where they are
+        a piece of it.
         """
         self._weighted = weighted
         self._enforcement = enforcement
@@ -87,7 +96,8 @@ class LiveBackend:
         self._seed = seed
         self._sink = sink
         self._free: dict[int, list[Slot]] = {
-            server: list(slots) for server, slots in emulation.plan.slots_of_server.items()
+            server: list(slots)
+            for server, slots in emulation.plan.slots_of_server.items()
         }
         self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, LiveJob] = {}
@@ -101,12 +111,14 @@ class LiveBackend:
         often_s, seldom_s = AGENT_PROGRESS_EVERY_S
         all_s = len(emulation.plan.slots) / PROGRESS_PER_S
         # Completion windows go by the agents' pace.
-        self.progress_every_s = often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
+        self.progress_every_s = (
+            often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
+        )
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
-        """Experiment time 0 is now, with no failure of an earlier run left. Jobs started before
-        begin together now.
+        """Experiment time 0 is now, with no failure of an earlier run left.
+        Jobs started before begin together now.
         """
         self._emulation.restore_links()
         self._zero_ns = time.monotonic_ns()
@@ -145,14 +157,18 @@ class LiveBackend:
                 self._listen(min(left_s, self._patience_s()))
 
     def _completion_window(self) -> list[Completion]:
-        """Completions of one completion window (``scale.instant_s``), all at the time of the last.
+        """Completions of one completion window (``scale.instant_s``), all at
+        the time of the last.
 
-        A job is waited for only if its agents' progress says that it ends within the window.
+        A job is waited for only if its agents' progress says that it ends
+        within the window.
         """
         until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
         with self._emitting_events():
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
-                if not any(job.ends_by(until_ns) for job in self._jobs.values()):
+                if not any(
+                    job.ends_by(until_ns) for job in self._jobs.values()
+                ):
                     break
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
@@ -176,18 +192,26 @@ class LiveBackend:
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
         now_ns = time.monotonic_ns()
-        thaws_in_ns = (job.thaw_ns - now_ns for job in self._jobs.values() if job.thaw_ns)
+        thaws_in_ns = (
+            job.thaw_ns - now_ns for job in self._jobs.values() if job.thaw_ns
+        )
         return max(0.0, min([CHECK_EVERY_NS, *thaws_in_ns]) / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
-        """Take in agents' messages for at most ``timeout_s``; take samples that are due."""
+        """Take in agents' messages for at most ``timeout_s``; take samples that
+        are due.
+        """
         if self._emitting:
-            running = [job for job in self._jobs.values() if job.since_ns is not None]
+            running = [
+                job for job in self._jobs.values() if job.since_ns is not None
+            ]
             tenants = [job.tenant for job in running if job.tenant is not None]
             cap_limited = {
                 job.tenant.tenant_id: job.delivered_share
                 for job in running
-                if job.is_cap_limited and job.tenant is not None and self._enforcement != "none"
+                if job.is_cap_limited
+                and job.tenant is not None
+                and self._enforcement != "none"
             }
             timeout_s = self.watch.tick(timeout_s, tenants, cap_limited)
         asleep_s = time.monotonic()
@@ -195,7 +219,9 @@ class LiveBackend:
             messages = self._emulation.agents.poll(timeout_s)
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
-        if self._emitting and all(isinstance(message, Progress) for _, message in messages):
+        if self._emitting and all(
+            isinstance(message, Progress) for _, message in messages
+        ):
             self.watch.slept(timeout_s, time.monotonic() - asleep_s)
         for agent, message in messages:
             self._receive(agent, message)
@@ -215,7 +241,9 @@ class LiveBackend:
             job.receive(agent, message)
 
     def listen_until(self, until_s: float) -> None:
-        """Follow the jobs until then, or until all are over: none is removed meanwhile."""
+        """Follow the jobs until then, or until all are over: none is removed
+        meanwhile.
+        """
         with self._emitting_events():
             while (left_s := (until_s - self.now_s()) / self._scale.time) > 0:
                 if all(job.over for job in self._jobs.values()):
@@ -223,12 +251,19 @@ class LiveBackend:
                 self._listen(min(left_s, self._patience_s()))
 
     def delivered_share(self, job_id: str) -> float:
-        """The share of its payload that a running job's VMs have received, as far as is known."""
+        """The share of its payload that a running job's VMs have received, as
+        far as is known.
+        """
         return self._jobs[job_id].delivered_share
 
     def _check_job(self, job: LiveJob) -> None:
         """Fail a running job that has lost a port, its time or its progress."""
-        if job.since_ns is None or not job.begun or job.tenant is None or job.over:
+        if (
+            job.since_ns is None
+            or not job.begun
+            or job.tenant is None
+            or job.over
+        ):
             return
         if job.cut_ns is not None:
             return
@@ -237,31 +272,52 @@ class LiveBackend:
             if tenant == job.tenant.tenant_id:
                 port = job.tenant.vms[vm].slot.port.name
                 job.fail(f"VM {vm}: its port {port} is gone", cause=True)
-        if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
-            job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
+        if (
+            job.limit_s is not None
+            and job.ran_until_ns(now_ns) > job.limit_s * 1e9
+        ):
+            job.fail(
+                f"not done after {job.limit_s:g} s of wall time, several times its estimate"
+            )
         stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
-        if job.volume_bytes and not job.request.demand.pauses and stalled_s > STALL_S:
-            job.fail(f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time")
+        if (
+            job.volume_bytes
+            and not job.request.demand.pauses
+            and stalled_s > STALL_S
+        ):
+            job.fail(
+                f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time"
+            )
 
     def _emit(self, event: events.Event) -> None:
         self._emitted_ns = time.monotonic_ns()
         self._sink(event)
 
     def _show(self, job: LiveJob) -> None:
-        """Record the progress of a job that runs and has been heard of since it was last shown."""
+        """Record the progress of a job that runs and has been heard of since it
+        was last shown.
+        """
         now_ns = time.monotonic_ns()
-        if job.since_ns is None or job.moved_ns <= max(job.shown_ns, job.begin_ns):
+        if job.since_ns is None or job.moved_ns <= max(
+            job.shown_ns, job.begin_ns
+        ):
             return  # what was sent before it was frozen may be received after
         due = now_ns - job.shown_ns >= PROGRESS_EVERY_S * 1e9
         if due and self._emitting and job.volume_bytes and job.begun:
             job.shown_ns = now_ns
             received = job.received_bytes
             share = min(1.0, received / job.volume_bytes)
-            self._emit(events.JobProgress(self.now_s(), job.request.id, received, share))
+            self._emit(
+                events.JobProgress(
+                    self.now_s(), job.request.id, received, share
+                )
+            )
 
     # -- starting ---------------------------------------------------------------------------
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+    def start(
+        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+    ) -> None:
         best_effort = job.is_best_effort(rate_bps)
         limit_s = None
         if not best_effort and tier == "foreground":
@@ -271,7 +327,9 @@ class LiveBackend:
         self._jobs[job.id] = live
         try:
             with self._emitting_events():
-                if self._enforcement == "none" or (best_effort and not self._weighted):
+                if self._enforcement == "none" or (
+                    best_effort and not self._weighted
+                ):
                     self._emulation.network.allow_borrowing()
                 self._deploy(live, time.monotonic_ns())
         except (OSError, RunFailed) as error:
@@ -280,11 +338,13 @@ class LiveBackend:
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
     def _deploy(self, live: LiveJob, since_ns: int, cost_ns: int = 0) -> None:
-        """A tenant, its agents, and the instant at which they start. Raises RunFailed, OSError.
+        """A tenant, its agents, and the instant at which they start. Raises
+        RunFailed, OSError.
 
-        A job that has been elsewhere before is on its new nodes from ``since_ns`` on, works after
-        ``cost_ns`` more at the earliest, and getting it ready there is part of its time; a job's
-        first agents start its time when they stand.
+        A job that has been elsewhere before is on its new nodes from
+        ``since_ns`` on, works after ``cost_ns`` more at the earliest, and
+        getting it ready there is part of its time; a job's first agents start
+        its time when they stand.
         """
         tenant = live.tenant = self._tenant(live)
         self._emulation.admit(tenant)
@@ -293,15 +353,23 @@ class LiveBackend:
             live.plans = tuple(plan.readdressed(ips) for plan in live.plans)
         else:
             granted_bps = 0 if live.best_effort else live.rate_bps
-            live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
+            live.plans = agent_plans(
+                live.request, tenant, self._scale, self._seed, granted_bps
+            )
         suffix = f":{live.generation}" if live.generation else ""
-        live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
+        live.agents = tuple(
+            f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms
+        )
         live.waiting_for = set(live.agents)
-        for name, vm, work in zip(live.agents, tenant.vms, live.plans, strict=True):
+        for name, vm, work in zip(
+            live.agents, tenant.vms, live.plans, strict=True
+        ):
             self._owner[name] = live
             self._alive.add(name)
             plan = replace(work, progress_every_s=self.progress_every_s)
-            self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
+            self._emulation.spawn(
+                name, vm.slot, plan, live.request.demand.cores
+            )
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)
         if self._held:
@@ -317,8 +385,12 @@ class LiveBackend:
         if live.best_effort:
             # A best-effort job sends at most the bandwidth that it asks for.
             nics_bps = self._emulation.datacentre.nic_bps
-            nic_bps = max(int(nics_bps[server]) for server, _ in placement.vms_on)
-            rate_bps = scaled_bps(min(nic_bps, job.bandwidth_bps), self._scale.rate)
+            nic_bps = max(
+                int(nics_bps[server]) for server, _ in placement.vms_on
+            )
+            rate_bps = scaled_bps(
+                min(nic_bps, job.bandwidth_bps), self._scale.rate
+            )
         tenant = tenant_plan(
             self._emulation.datacentre,
             self._emulation.plan,
@@ -329,10 +401,16 @@ class LiveBackend:
             rate_bps,
         )
         granted_bps = 0 if live.best_effort else live.rate_bps
-        tenant = sending(tenant, job, self._scale, granted_bps, self._played_for_s)
+        tenant = sending(
+            tenant, job, self._scale, granted_bps, self._played_for_s
+        )
         if not live.best_effort:
             return enforced(self._emulation.plan, tenant, self._enforcement)
-        weights = proximate_weights(self._emulation.datacentre, placement) if self._weighted else ()
+        weights = (
+            proximate_weights(self._emulation.datacentre, placement)
+            if self._weighted
+            else ()
+        )
         return replace(tenant, link_bps=(), weights=weights)
 
     def _slots(self, placement: Placement) -> list[Slot]:
@@ -341,7 +419,7 @@ class LiveBackend:
         try:
             for server, count in placement.vms_on:
                 for _ in range(count):
-                    slots.append(self._slot(server))  # noqa: PERF401 - those so far are kept
+                    slots.append(self._slot(server))
         except BaseException:
             self._give_back(slots)
             raise
@@ -353,11 +431,18 @@ class LiveBackend:
             self._free[slot.server].sort(key=lambda free: free.index)
 
     def _slot(self, server: int) -> Slot:
-        """A free namespace on a server; where none is left, a frozen job is checkpointed."""
+        """A free namespace on a server; where none is left, a frozen job is
+        checkpointed.
+        """
         if not self._free[server]:
             for _, job in sorted(self._jobs.items()):
-                # A job that is resumed already, and only pays the cost of that, keeps its place.
-                if job.frozen and job.since_ns is None and server in dict(job.placement.vms_on):
+                # A job that is resumed already, and only pays the cost of that,
+                # keeps its place.
+                if (
+                    job.frozen
+                    and job.since_ns is None
+                    and server in dict(job.placement.vms_on)
+                ):
                     self._checkpoint(job)
                     break
         if not self._free[server]:
@@ -368,42 +453,65 @@ class LiveBackend:
     def _until_ready(self, live: LiveJob) -> None:
         give_up = time.monotonic() + READY_TIMEOUT_S
         while live.waiting_for:
-            left_s, waited_for = give_up - time.monotonic(), len(live.waiting_for)
+            left_s, waited_for = (
+                give_up - time.monotonic(),
+                len(live.waiting_for),
+            )
             self._listen(max(0.0, min(left_s, self._patience_s())))
             if live.trouble is not None:
                 raise RunFailed(live.trouble)
-            # A timeout re-checks the condition once: this process itself may have been paused.
+            # A timeout re-checks the condition once: this process itself may
+            # have been paused.
             if left_s <= 0 and len(live.waiting_for) == waited_for:
                 silent = ", ".join(sorted(live.waiting_for))
-                raise RunFailed(f"no connection within {READY_TIMEOUT_S:g} s: {silent}")
+                raise RunFailed(
+                    f"no connection within {READY_TIMEOUT_S:g} s: {silent}"
+                )
 
     # -- ending -----------------------------------------------------------------------------
 
     def _finish(self, job_id: str) -> Completion:
         live = self._jobs[job_id]
-        end_ns = time.monotonic_ns() if live.trouble is not None else live.end_ns()
-        # Later than anything recorded so far: the events' time never runs backwards.
+        end_ns = (
+            time.monotonic_ns() if live.trouble is not None else live.end_ns()
+        )
+        # Later than anything recorded so far: the events' time never runs
+        # backwards.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
         iperf3 = self._iperf3(live, measured_s)
         self.kill(job_id)
         if live.trouble is not None:
-            return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
+            return Completion(
+                job_id, at_s, "killed", live.trouble, None, live.detail()
+            )
         detail = {**live.detail(), **({"iperf3": iperf3} if iperf3 else {})}
         return Completion(job_id, at_s, "finished", "", measured_s, detail)
 
-    def _iperf3(self, live: LiveJob, measured_s: float) -> dict[str, list[float]]:
-        """Each VM's bandwidth by iperf3, and by its cap's counter over the whole of its time.
+    def _iperf3(
+        self, live: LiveJob, measured_s: float
+    ) -> dict[str, list[float]]:
+        """Each VM's bandwidth by iperf3, and by its cap's counter over the
+        whole of its time.
 
-        In bit/s on the wire, in the experiment's units; of jobs that stayed where they began.
+        In bit/s on the wire, in the experiment's units; of jobs that stayed
+        where they began.
         """
-        if live.tenant is None or live.generation or not (reported := live.iperf3_bps):
+        if (
+            live.tenant is None
+            or live.generation
+            or not (reported := live.iperf3_bps)
+        ):
             return {}
         sent_bytes = self._emulation.network.vm_sent_bytes(live.tenant)
         wall_s, rate = measured_s / self._scale.time, self._scale.rate
         return {
-            "received_bps": [round(wire_rate_bps(bps) / rate) for bps in reported],
-            "counted_bps": [round(8 * sent / wall_s / rate) for sent in sent_bytes],
+            "received_bps": [
+                round(wire_rate_bps(bps) / rate) for bps in reported
+            ],
+            "counted_bps": [
+                round(8 * sent / wall_s / rate) for sent in sent_bytes
+            ],
         }
 
     def kill(self, job_id: str) -> None:
@@ -414,17 +522,22 @@ class LiveBackend:
         del self._jobs[job_id]
 
     def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
-        """End agents that still run: by SIGTERM, so that they report, or by SIGKILL."""
+        """End agents that still run: by SIGTERM, so that they report, or by
+        SIGKILL.
+        """
         live.stopping = True
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
-        graceful = silent if live.request.demand.own_program or not by_force else set()
+        graceful = (
+            silent if live.request.demand.own_program or not by_force else set()
+        )
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._emulation.agents.signal(name, number)
         if running and live.tier == "background" and live.tenant is not None:
-            # Even a killed process needs CPU time to exit, and a weight of 1 beside a busy VM gives
-            # it next to none. A command keeps its group, by which its children are found.
+            # Even a killed process needs CPU time to exit, and a weight of 1
+            # beside a busy VM gives it next to none. A command keeps its group,
+            # by which its children are found.
             with suppress(OSError):
                 self._emulation.set_tier(live.tenant, "foreground")
                 if not live.request.demand.own_program:
@@ -437,7 +550,9 @@ class LiveBackend:
             stubborn = live.request.demand.own_program
             self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
         lingering = self._alive.intersection(live.agents)
-        if live.tenant is not None and (live.request.demand.own_program or silent or lingering):
+        if live.tenant is not None and (
+            live.request.demand.own_program or silent or lingering
+        ):
             self._emulation.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)
         if left := self._alive.intersection(live.agents):
@@ -445,11 +560,15 @@ class LiveBackend:
 
     def _until_ended(self, live: LiveJob, timeout_s: float) -> None:
         give_up = time.monotonic() + timeout_s
-        while self._alive.intersection(live.agents) and time.monotonic() < give_up:
+        while (
+            self._alive.intersection(live.agents) and time.monotonic() < give_up
+        ):
             self._listen(0.2)
 
     def _vacate(self, live: LiveJob) -> None:
-        """Remove a job's tenant from the network; its namespaces are free again."""
+        """Remove a job's tenant from the network; its namespaces are free
+        again.
+        """
         if live.tenant is not None:
             self._emulation.dismiss(live.tenant)
             self._give_back(vm.slot for vm in live.tenant.vms)
@@ -459,7 +578,9 @@ class LiveBackend:
     # -- failures ---------------------------------------------------------------------------
 
     def fail(self, failure: Failure) -> None:
-        tenants = [job.tenant for job in self._jobs.values() if job.tenant is not None]
+        tenants = [
+            job.tenant for job in self._jobs.values() if job.tenant is not None
+        ]
         self._emulation.fail(failure, tenants)
 
     def reroot(self, job_id: str, placement: Placement) -> None:
@@ -495,7 +616,9 @@ class LiveBackend:
             raise ActionRefused(f"job {job_id} has no reservation to rescale")
         self._count_drained(live)  # at the rate at which it left
         live.rate_bps = rate_bps
-        live.limit_s = time_limit_s(live.request, rate_bps, self._scale, live.limit_s)
+        live.limit_s = time_limit_s(
+            live.request, rate_bps, self._scale, live.limit_s
+        )
         if live.tenant is not None:
             live.tenant = self._emulation.rerate(
                 live.tenant, scaled_bps(rate_bps, self._scale.rate)
@@ -504,7 +627,9 @@ class LiveBackend:
     def preempt(self, job_id: str) -> None:
         live = self._jobs[job_id]
         if live.best_effort:
-            raise ActionRefused(f"job {job_id} has no reservation that preempting it would free")
+            raise ActionRefused(
+                f"job {job_id} has no reservation that preempting it would free"
+            )
         live.thaw_ns = None
         if live.tenant is not None:
             try:
@@ -513,12 +638,17 @@ class LiveBackend:
             except OSError as error:
                 live.fail(f"it could not be frozen: {error}")
             live.frozen = True
-            live.sent_when_frozen = self._emulation.network.vm_sent_bytes(live.tenant)
-        # Only now: until the freezer has stopped them its processes worked on their nodes.
+            live.sent_when_frozen = self._emulation.network.vm_sent_bytes(
+                live.tenant
+            )
+        # Only now: until the freezer has stopped them its processes worked on
+        # their nodes.
         live.pause(time.monotonic_ns())
 
     def _count_drained(self, live: LiveJob) -> None:
-        """Count the time in which a frozen job's VMs still sent what was queued."""
+        """Count the time in which a frozen job's VMs still sent what was
+        queued.
+        """
         if live.tenant is not None and live.frozen and live.since_ns is None:
             sent = self._emulation.network.vm_sent_bytes(live.tenant)
             live.drained(sent, live.tenant.rate_bps, time.monotonic_ns())
@@ -535,11 +665,17 @@ class LiveBackend:
         live.thaw_ns = live.begin_ns
         self._thaw_due()
 
-    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
+    def migrate(
+        self, job_id: str, placement: Placement, cost_s: float, tier: Tier
+    ) -> None:
         live = self._jobs[job_id]
         if live.since_ns is not None:
             self.preempt(job_id)
-        left_ns = time.monotonic_ns() if live.tenant is None else self._checkpoint(live)
+        left_ns = (
+            time.monotonic_ns()
+            if live.tenant is None
+            else self._checkpoint(live)
+        )
         self._restore(live, placement, left_ns, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
@@ -555,7 +691,11 @@ class LiveBackend:
     def _thaw_due(self) -> None:
         """Thaw every job whose resume cost has passed."""
         for live in self._jobs.values():
-            if live.tenant is None or not live.thaw_ns or live.thaw_ns > time.monotonic_ns():
+            if (
+                live.tenant is None
+                or not live.thaw_ns
+                or live.thaw_ns > time.monotonic_ns()
+            ):
                 continue
             try:
                 self._emulation.freeze(live.tenant, frozen=False)
@@ -564,10 +704,11 @@ class LiveBackend:
             live.frozen, live.thaw_ns = False, None
 
     def _checkpoint(self, live: LiveJob) -> int:
-        """Give up a preempted job's VMs and keep the rest of its work. Returns when it left them.
+        """Give up a preempted job's VMs and keep the rest of its work. Returns
+        when it left them.
 
-        Its agents are thawed to report. Until they have ended they may continue their work, so
-        this time counts.
+        Its agents are thawed to report. Until they have ended they may continue
+        their work, so this time counts.
         """
         thawed_ns = time.monotonic_ns()
         self._count_drained(live)
@@ -576,17 +717,28 @@ class LiveBackend:
         live.ran_ns += left_ns - thawed_ns
         for index, name in enumerate(live.agents):
             if name not in live.reports:
-                live.fail(f"VM {index} did not report what it had done when it was to migrate")
-        live.plans = remaining(live.plans, {r.index: r for r in live.reports.values()})
+                live.fail(
+                    f"VM {index} did not report what it had done when it was to migrate"
+                )
+        live.plans = remaining(
+            live.plans, {r.index: r for r in live.reports.values()}
+        )
         self._vacate(live)
         live.absorb_reports()
         live.tenant = None
         return left_ns
 
     def _restore(
-        self, live: LiveJob, placement: Placement, since_ns: int, cost_s: float, tier: Tier
+        self,
+        live: LiveJob,
+        placement: Placement,
+        since_ns: int,
+        cost_s: float,
+        tier: Tier,
     ) -> None:
-        """Start a checkpointed job on nodes and resume it there, ``cost_s`` after ``since_ns``."""
+        """Start a checkpointed job on nodes and resume it there, ``cost_s``
+        after ``since_ns``.
+        """
         live.placement, live.generation = placement, live.generation + 1
         live.stopping = live.frozen = False
         self._set_tier(live, tier)

@@ -1,4 +1,6 @@
-"""A job on the live network: its tenant, its agents, how long it has been on nodes."""
+"""A job on the live network: its tenant, its agents, how long it has been on
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,21 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from jobs.live.agent_pool import Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Progress, Ready
+from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentRefused,
+    AgentReport,
+    Plan,
+    Progress,
+    Ready,
+)
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
 
-# Agents of one job that broke down together: the one that says why came first or comes now.
+# Agents of one job that broke down together: the one that says why came first
+# or comes now.
 TROUBLE_S = 0.2
 
 
@@ -22,11 +32,13 @@ TROUBLE_S = 0.2
 class LiveJob:
     """A job with the state of its agents.
 
-    ``tenant`` is None while it is checkpointed: preempted, and its VMs given up. ``plans`` are the
-    work of its present agents, or the rest of it, ``delivered_bytes`` and ``used_cpu_s`` that of
-    earlier ones. It has been on nodes for ``ran_ns`` up to ``since_ns``, and since then if that is
-    not None. ``agents`` are this generation's names, by VM. A thaw is due at ``thaw_ns``.
-    It has been cut since ``cut_ns`` (None: it is not), and off its nodes since ``left_ns``.
+    ``tenant`` is None while it is checkpointed: preempted, and its VMs given
+    up. ``plans`` are the work of its present agents, or the rest of it,
+    ``delivered_bytes`` and ``used_cpu_s`` that of earlier ones. It has been on
+    nodes for ``ran_ns`` up to ``since_ns``, and since then if that is not None.
+    ``agents`` are this generation's names, by VM. A thaw is due at ``thaw_ns``.
+    It has been cut since ``cut_ns`` (None: it is not), and off its nodes since
+    ``left_ns``.
     """
 
     request: JobRequest
@@ -68,8 +80,8 @@ class LiveJob:
     def over(self) -> bool:
         """All agents have reported, or something went wrong after the start.
 
-        An agent that lost its peer reports it before the peer is known to have died: the cause is
-        worth a moment's wait.
+        An agent that lost its peer reports it before the peer is known to have
+        died: the cause is worth a moment's wait.
         """
         if not self.begun:
             return False
@@ -83,7 +95,9 @@ class LiveJob:
         return self.trouble is not None and "connection" in self.trouble
 
     def fail(self, reason: str, *, cause: bool = False) -> None:
-        """Something went wrong. The first reason stays, unless a later one is its ``cause``."""
+        """Something went wrong. The first reason stays, unless a later one is
+        its ``cause``.
+        """
         if self.trouble is None:
             self.trouble, self.trouble_ns = reason, time.monotonic_ns()
         elif cause and self._a_consequence:
@@ -104,33 +118,50 @@ class LiveJob:
                 self.moved_ns = time.monotonic_ns()
                 if error is not None and not self.stopping:
                     self.fail(f"VM {index}: {error}")
-            # An agent that is being ended may have ended by itself before the signal.
+            # An agent that is being ended may have ended by itself before the
+            # signal.
             case AgentRefused(reason=reason) if not self.stopping:
                 self.fail(f"agent {agent} was refused: {reason}", cause=True)
             case AgentExited(code=code, signum=signum):
-                self.exits[agent] = 128 + (signum or 0) if code is None else code
+                self.exits[agent] = (
+                    128 + (signum or 0) if code is None else code
+                )
                 if agent not in self.reports and not self.stopping:
-                    how = f"exit code {code}" if signum is None else signal.Signals(signum).name
-                    self.fail(f"agent {agent} ended with {how} and no report", cause=True)
+                    how = (
+                        f"exit code {code}"
+                        if signum is None
+                        else signal.Signals(signum).name
+                    )
+                    self.fail(
+                        f"agent {agent} ended with {how} and no report",
+                        cause=True,
+                    )
             case _:
                 pass
 
     # -- time on nodes ----------------------------------------------------------------------
 
     def begin(self, at_ns: int, progress_from_ns: int) -> None:
-        """It is on nodes from ``at_ns`` on and works from ``progress_from_ns`` on."""
-        self.since_ns, self.begin_ns, self.moved_ns = at_ns, progress_from_ns, progress_from_ns
+        """It is on nodes from ``at_ns`` on and works from ``progress_from_ns``
+        on.
+        """
+        self.since_ns, self.begin_ns, self.moved_ns = (
+            at_ns,
+            progress_from_ns,
+            progress_from_ns,
+        )
         self.pace = Pace(self.plans)
         if not self.begun:
             self.begun, self.first_begin_ns = True, progress_from_ns
 
     @property
     def is_cap_limited(self) -> bool:
-        """True if each VM sends to one other, without a pause, at the rate of its own caps.
+        """True if each VM sends to one other, without a pause, at the rate of
+        its own caps.
 
-        A command or a demand curve pauses; in a shuffle, or without a reservation, others' limits
-        may be what limits it: a queue seen now and then at a VM's cap says nothing of the time in
-        between.
+        A command or a demand curve pauses; in a shuffle, or without a
+        reservation, others' limits may be what limits it: a queue seen now and
+        then at a VM's cap says nothing of the time in between.
         """
         return self.request.demand.cap_limited and not self.best_effort
 
@@ -138,7 +169,9 @@ class LiveJob:
         """True if it runs and, at its present pace, ends by ``at_ns``."""
         if self.since_ns is None or self.over:
             return False
-        end_ns = self.pace.end_ns(frozenset(r.index for r in self.reports.values()))
+        end_ns = self.pace.end_ns(
+            frozenset(r.index for r in self.reports.values())
+        )
         return end_ns is not None and end_ns <= at_ns
 
     def pause(self, at_ns: int) -> None:
@@ -147,21 +180,32 @@ class LiveJob:
         self.ran_ns, self.since_ns = self.ran_until_ns(at_ns), None
 
     def drained(self, sent_bytes: list[int], rate_bps: int, at_ns: int) -> None:
-        """Add the time in which its frozen VMs still sent: a second call counts from here on.
+        """Add the time in which its frozen VMs still sent: a second call counts
+        from here on.
 
-        The freezer stops processes; the data that they had handed to the kernel still leaves, at
-        the job's own rate; a full bucket's at once, which takes no longer than it was away.
+        The freezer stops processes; the data that they had handed to the kernel
+        still leaves, at the job's own rate; a full bucket's at once, which
+        takes no longer than it was away.
         """
-        after = [now - was for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)]
-        self.ran_ns += min(round(max(0, *after, 0) * 8e9 / rate_bps), at_ns - self.left_ns)
+        after = [
+            now - was
+            for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)
+        ]
+        self.ran_ns += min(
+            round(max(0, *after, 0) * 8e9 / rate_bps), at_ns - self.left_ns
+        )
         self.sent_when_frozen, self.left_ns = sent_bytes, at_ns
 
     def ran_until_ns(self, at_ns: int) -> int:
         """Time on nodes until ``at_ns``, in ns."""
-        return self.ran_ns + (0 if self.since_ns is None else max(0, at_ns - self.since_ns))
+        return self.ran_ns + (
+            0 if self.since_ns is None else max(0, at_ns - self.since_ns)
+        )
 
     def end_ns(self) -> int:
-        """The receivers' last byte; where the application computes on or moves none, its end."""
+        """The receivers' last byte; where the application computes on or moves
+        none, its end.
+        """
         reports = self.reports.values()
         if self.request.demand.ends_computing:
             return max(report.end_ns for report in reports)
@@ -187,26 +231,44 @@ class LiveJob:
     def absorb_reports(self) -> None:
         """Keep the totals of agents that have ended for good."""
         for report in self.reports.values():
-            self.delivered_bytes += sum(flow.size_bytes for flow in report.received)
+            self.delivered_bytes += sum(
+                flow.size_bytes for flow in report.received
+            )
             self.used_cpu_s += report.cpu_s
         self.reports, self.received, self.agents = {}, {}, ()
 
     def _start_s(self) -> float | None:
-        """From the decision to its first byte at a receiver, or to its agents' start, in wall s.
+        """From the decision to its first byte at a receiver, or to its agents'
+        start, in wall s.
 
         Of its first agents alone: None of a job that was begun again.
         """
         if self.generation or not self.begun:
             return None
-        stamps = [f.first_ns for r in self.reports.values() for f in r.received if f.first_ns]
-        return (min(stamps, default=self.first_begin_ns) - self.decided_ns) / 1e9
+        stamps = [
+            f.first_ns
+            for r in self.reports.values()
+            for f in r.received
+            if f.first_ns
+        ]
+        return (
+            min(stamps, default=self.first_begin_ns) - self.decided_ns
+        ) / 1e9
 
     @property
     def iperf3_bps(self) -> list[float]:
-        """Payload in bit/s on the emulated wire that iperf3 reports for each receiving VM."""
+        """Payload in bit/s on the emulated wire that iperf3 reports for each
+        receiving VM.
+        """
         found = []
-        for report in sorted(self.reports.values(), key=lambda report: report.index):
-            rates = [flow.reported_bps for flow in report.received if flow.reported_bps is not None]
+        for report in sorted(
+            self.reports.values(), key=lambda report: report.index
+        ):
+            rates = [
+                flow.reported_bps
+                for flow in report.received
+                if flow.reported_bps is not None
+            ]
             found += [sum(rates)] if rates else []
         return found
 
@@ -214,7 +276,9 @@ class LiveJob:
         """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())
         received = sum(f.size_bytes for r in reports for f in r.received)
-        acknowledged = sum(f.acknowledged_bytes for r in reports for f in r.sent)
+        acknowledged = sum(
+            f.acknowledged_bytes for r in reports for f in r.sent
+        )
         vms = () if self.tenant is None else self.tenant.vms
         out: dict[str, object] = {
             "volume_bytes_raw": self.volume_bytes,
@@ -239,7 +303,9 @@ class LiveJob:
 
 
 SAMPLES = 6
-"""Samples of which an agent's speed is taken: some 1.2 s, as progress comes every 0.2 s."""
+"""Samples of which an agent's speed is taken: some 1.2 s, as progress comes
+every 0.2 s.
+"""
 
 
 @dataclass
@@ -269,5 +335,7 @@ class Pace:
             if seen is None or seen[-1][1] <= seen[0][1]:
                 return None
             (from_ns, had), (at_ns, has) = seen[0], seen[-1]
-            latest = max(latest, at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had))
+            latest = max(
+                latest, at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had)
+            )
         return latest

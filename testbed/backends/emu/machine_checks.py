@@ -1,6 +1,7 @@
-"""Checks of what this machine can do for the live network, tried rather than assumed.
+"""Checks of this machine's fitness for the live network, tried, not assumed.
 
-Each comes with a hint. Nothing stays changed: experiments happen in a throw-away namespace.
+Each comes with a hint. Nothing stays changed: experiments happen in a
+throw-away namespace.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ import psutil
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
 from testbed.backends.emu import open_vswitch
-from testbed.backends.emu.cgroups import CgroupLayout, RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.cgroups import (
+    CgroupLayout,
+    RunCgroup,
+    probe_layout,
+    remove_groups,
+)
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.open_vswitch import MACHINE
@@ -40,7 +46,8 @@ HEAVY_SWITCH_BYTES = 2 << 30
 MIN_ROOM_K = 4
 MIN_DISK_BYTES = 1 << 30
 COARSE_CLOCK_NS = 1_000
-# What a run asks of tc, line by line: qdisc, class, byte-limited queue, filter by source.
+# What a run asks of tc, line by line: qdisc, class, byte-limited queue, filter
+# by source.
 TC_SAMPLE = (
     "qdisc add dev lo root handle 1: htb default 2",
     "class add dev lo parent 1: classid 1:2 htb rate 1mbit ceil 1mbit burst 15000 cburst 15000",
@@ -50,8 +57,8 @@ TC_SAMPLE = (
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check: what was found, and the command that helps where it is not well."""
+class MachineCheck:
+    """The result of one check, with the command that helps where it fails."""
 
     name: str
     grade: Grade
@@ -60,20 +67,27 @@ class Check:
 
 
 def _graded(
-    name: str, good: bool, found: str, hint: str | None = None, bad: Grade = "warn"
-) -> Check:
-    return Check(name, "ok", found) if good else Check(name, bad, found, hint)
+    name: str,
+    good: bool,
+    found: str,
+    hint: str | None = None,
+    bad: Grade = "warn",
+) -> MachineCheck:
+    if good:
+        return MachineCheck(name, "ok", found)
+    return MachineCheck(name, bad, found, hint)
 
 
-def examine() -> list[Check]:
-    """Every check, in order of a person's interest. Needs root for most of them to say much."""
+def examine() -> list[MachineCheck]:
+    """Every check, in order of a person's interest.
+
+    Most of them need root to say much.
+    """
     root = os.geteuid() == 0
-    found = "running as root" if root else "not root: most of what follows cannot be tried"
-    again = "sudo testbed doctor" if from_checkout() else 'sudo "$(command -v testbed)" doctor'
     kernel = f"Linux {platform.release()} ({platform.machine()})"
     checks = [
-        _graded("root", root, found, again, "fail"),
-        Check("kernel", "ok", kernel),
+        _root(root),
+        MachineCheck("kernel", "ok", kernel),
         *_commands(),
         *_python(),
         _controller(),
@@ -81,68 +95,97 @@ def examine() -> list[Check]:
     if root:
         checks += [_namespaces_and_tc(), *_switch(), _cubic()]
     checks += [_cgroups(), _processors(), _clock(), _room(), _disk()]
-    checks += [_port(OPENFLOW_PORT, "--openflow-port"), _port(API_PORT, "--api-port")]
-    return [*checks, _leftovers()] if root else checks
+    checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
+    checks.append(_port(API_PORT, "--api-port"))
+    if root:
+        checks.append(_leftovers())
+    return checks
 
 
-def verdict(checks: list[Check]) -> tuple[bool, str]:
+def _root(root: bool) -> MachineCheck:
+    if root:
+        return MachineCheck("root", "ok", "running as root")
+    # sudo's own PATH has no virtual environment.
+    again = 'sudo "$(command -v testbed)" doctor'
+    if from_checkout():
+        again = "sudo testbed doctor"
+    message = "not root: most of what follows cannot be tried"
+    return MachineCheck("root", "fail", message, again)
+
+
+def verdict(checks: list[MachineCheck]) -> tuple[bool, str]:
     """True if a live run is possible here, and the sentence that reports it."""
     failed = [check.name for check in checks if check.grade == "fail"]
-    if failed:
-        sentence = f"this machine cannot run the live network yet: {', '.join(failed)}"
-        needs = "" if from_checkout() else f"; what it needs is installed by {install_hint()}"
-        return False, sentence + needs
-    kind = "the kernel's" if open_vswitch.datapath_type() == "system" else "the userspace"
     doubts = [check.name for check in checks if check.grade == "warn"]
-    but = f"; look at: {', '.join(doubts)}" if doubts else ""
-    return True, f"this machine can run the live network, on {kind} datapath{but}"
+    if failed:
+        sentence = "this machine cannot run the live network yet: "
+        sentence += ", ".join(failed)
+        if not from_checkout():
+            sentence += f"; what it needs is installed by {install_hint()}"
+        return False, sentence
+    kind = "the userspace"
+    if open_vswitch.datapath_type() == "system":
+        kind = "the kernel's"
+    sentence = f"this machine can run the live network, on {kind} datapath"
+    if doubts:
+        sentence += f"; look at: {', '.join(doubts)}"
+    return True, sentence
 
 
-def _commands() -> Iterator[Check]:
+def _commands() -> Iterator[MachineCheck]:
     wanted = {
         "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ovs-vsctl": "openvswitch-switch",
         "ovs-ofctl": "openvswitch-common", "ethtool": "ethtool", "iperf3": "iperf3",
         "tcpdump": "tcpdump", "mnexec": "mininet", "tcc": "tcc",
     }  # fmt: skip
     needed = {"ip", "tc", "ss", "ovs-vsctl", "ovs-ofctl"}
+    # Without root the PATH often lacks the folders of ip, tc and ovs-vsctl.
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     missing = [name for name in wanted if shutil.which(name, path=path) is None]
     if not missing:
-        yield Check("commands", "ok", ", ".join(wanted))
+        yield MachineCheck("commands", "ok", ", ".join(wanted))
     for name in missing:
         grade: Grade = "fail" if name in needed else "warn"
         found = f"{name} is missing (Debian: {wanted[name]})"
-        yield Check(f"command {name}", grade, found, install_hint())
+        yield MachineCheck(f"command {name}", grade, found, install_hint())
 
 
-def _python() -> Iterator[Check]:
+def _python() -> Iterator[MachineCheck]:
     wanted = (
         "numba", "numpy", "psutil", "pydantic", "yaml", "rich", "typer", "jinja2", "matplotlib",
     )  # fmt: skip
     missing = [name for name in wanted if util.find_spec(name) is None]
-    found = f"missing: {', '.join(missing)}" if missing else "all there"
+    found = "all there"
+    if missing:
+        found = f"missing: {', '.join(missing)}"
     yield _graded("Python packages", not missing, found, install_hint(), "fail")
     if util.find_spec("mininet") is None:
         found = "not importable: only Mininet topologies need it"
-        yield Check("Mininet", "warn", found, install_hint())
-    # Without machine code of the simulator's loops the first long run compiles it, once.
-    kept = any(Path(__file__).parents[2].glob("*/__pycache__/*.nbi"))
-    command = "python -m testbed.runs.precompile"
-    found = "compiled" if kept else f"compiled by the first long run, once ({command} does it now)"
-    yield Check("simulator's inner loops", "ok", found)
+        yield MachineCheck("Mininet", "warn", found, install_hint())
+    # Without machine code of the simulator's loops the first long run compiles
+    # it, once.
+    found = "compiled"
+    if not any(Path(__file__).parents[2].glob("*/__pycache__/*.nbi")):
+        command = "python -m testbed.play.precompile"
+        found += f" by the first long run, once ({command} does it now)"
+    yield MachineCheck("simulator's inner loops", "ok", found)
 
 
-def _controller() -> Check:
-    there = []
+def _controller() -> MachineCheck:
+    installed = []
     for name, package in PACKAGES.items():
+        # A package that is half installed may raise anything.
         with suppress(Exception):
             if util.find_spec(package) is not None:
-                there.append(f"{name} {metadata.version(name)}")
+                installed.append(f"{name} {metadata.version(name)}")
     try:
         chosen = choose_library()
     except LibraryMissing as error:
-        return Check("controller library", "fail", str(error), install_hint())
-    return Check("controller library", "ok", f"{', '.join(there)}; {chosen} will be used")
+        return MachineCheck(
+            "controller library", "fail", str(error), install_hint()
+        )
+    found = f"{', '.join(installed)}; {chosen} will be used"
+    return MachineCheck("controller library", "ok", found)
 
 
 @contextmanager
@@ -155,67 +198,91 @@ def _scratch_namespace() -> Iterator[str]:
         run(["ip", "netns", "delete", name])
 
 
-def _namespaces_and_tc() -> Check:
+def _namespaces_and_tc() -> MachineCheck:
     try:
         with _scratch_namespace() as name:
-            run(["tc", "-n", name, "-batch", "-"], text_in="".join(f"{x}\n" for x in TC_SAMPLE))
+            text_in = "".join(f"{line}\n" for line in TC_SAMPLE)
+            run(["tc", "-n", name, "-batch", "-"], text_in=text_in)
             ends = ("name", "hn0", "type", "veth", "peer", "name", "hn1")
             run(["ip", "-n", name, "link", "add", *ends])
     except (CommandFailed, MachineCannot) as error:
         hint = "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
-        return Check("namespaces, veth and tc", "fail", error.message, hint)
-    return Check("namespaces, veth and tc", "ok", "HTB, bfifo and u32 work in a fresh namespace")
+        return MachineCheck(
+            "namespaces, veth and tc", "fail", error.message, hint
+        )
+    found = "HTB, bfifo and u32 work in a fresh namespace"
+    return MachineCheck("namespaces, veth and tc", "ok", found)
 
 
-def _switch() -> Iterator[Check]:
-    kernel = open_vswitch.datapath_type() == "system"
+def _switch() -> Iterator[MachineCheck]:
     if not MACHINE.running:
-        why = "not running" if not MACHINE.database_pid else "its switch does not answer"
-        yield Check("Open vSwitch", "fail", why, install_hint())
+        why = "not running"
+        if MACHINE.database_pid:
+            why = "its switch does not answer"
+        yield MachineCheck("Open vSwitch", "fail", why, install_hint())
         return
     version = str(MACHINE.rows("Open_vSwitch", ["ovs_version"])[0][0])
-    lacking = "userspace datapath: the kernel has no openvswitch module"
-    yield Check("Open vSwitch", "ok", f"{version}, {'kernel datapath' if kernel else lacking}")
-    if kernel:
+    if open_vswitch.datapath_type() == "system":
+        found = f"{version}, kernel datapath"
+        yield MachineCheck("Open vSwitch", "ok", found)
         return
+    lacking = "userspace datapath: the kernel has no openvswitch module"
+    yield MachineCheck("Open vSwitch", "ok", f"{version}, {lacking}")
+    # What follows are properties of the userspace datapath's sockets and heap.
     options = dict(MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1])
     sockets = MACHINE.sockets()
-    on = options.get("userspace-tso-enable") == "true" and sockets.offload is not False
-    found = "on" if on else "off: TCP is slow over the userspace datapath, or dead"
+    wanted = options.get("userspace-tso-enable") == "true"
+    # Wanted is not enough: it takes effect when the switch starts.
+    on = wanted and sockets.offload is not False
+    found = "on"
+    if not on:
+        found = "off: TCP is slow over the userspace datapath, or dead"
     yield _graded("segmentation offload", on, found, install_hint())
     if 0 < sockets.send_buffer_bytes < 1 << 20:
         found = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
-        yield Check("switch's send buffer", "warn", found, install_hint())
+        yield MachineCheck(
+            "switch's send buffer", "warn", found, install_hint()
+        )
     yield _whole_batches()
     yield _switch_memory()
 
 
-def _whole_batches() -> Check:
+def _whole_batches() -> MachineCheck:
     whole = is_preloaded(MACHINE.pid or 0)
-    found = "stays its tenant's" if whole else "takes packets of other tenants with it"
+    found = "stays its tenant's"
+    if not whole:
+        found = "takes packets of other tenants with it"
     return _graded("drops of a full queue", whole, found, install_hint())
 
 
-def _switch_memory() -> Check:
-    held = 0 if MACHINE.pid is None else psutil.Process(MACHINE.pid).memory_info().rss
+def _switch_memory() -> MachineCheck:
+    held = 0
+    if MACHINE.pid is not None:
+        held = psutil.Process(MACHINE.pid).memory_info().rss
     light = held <= HEAVY_SWITCH_BYTES
-    found = f"{held >> 20} MiB{'' if light else '; started again it holds less'}"
+    found = f"{held >> 20} MiB"
+    if not light:
+        found += "; started again it holds less"
     hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
     return _graded("switch's memory", light, found, hint)
 
 
-def _cubic() -> Check:
+def _cubic() -> MachineCheck:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-    there = "cubic" in available.read_text(encoding="ascii").split()
-    found = "available; jobs pin it" if there else "not available"
-    return _graded("TCP CUBIC", there, found, "sudo modprobe tcp_cubic", "fail")
+    has_cubic = "cubic" in available.read_text(encoding="ascii").split()
+    found = "available; jobs pin it" if has_cubic else "not available"
+    hint = "sudo modprobe tcp_cubic"
+    return _graded("TCP CUBIC", has_cubic, found, hint, bad="fail")
 
 
-def _cgroups() -> Check:
+def _cgroups() -> MachineCheck:
     layout = probe_layout()
-    hint = "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
+    name = "control groups"
+    hint = (
+        "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
+    )
     if layout.version == 0:
-        return Check("control groups", "fail", layout.lacking, hint)
+        return MachineCheck(name, "fail", layout.lacking, hint)
     found = f"version {layout.version}"
     if os.geteuid() == 0:
         probe = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
@@ -223,13 +290,14 @@ def _cgroups() -> Check:
             probe.create()
             probe.add_vm(0, 0)
         except OSError as error:
-            return Check("control groups", "fail", f"{found}, but {error}", hint)
+            return MachineCheck(name, "fail", f"{found}, but {error}", hint)
         finally:
             remove_groups(probe.paths)
-    return Check("control groups", "ok", f"{found}: processor quota, weights, freezer")
+    found += ": processor quota, weights, freezer"
+    return MachineCheck(name, "ok", found)
 
 
-def _processors() -> Check:
+def _processors() -> MachineCheck:
     count = os.cpu_count() or 1
     load = os.getloadavg()[0]
     found = f"{count}, load {load:.1f}"
@@ -240,98 +308,138 @@ def _processors() -> Check:
     return _graded("processors", 2 <= count >= load, found)
 
 
-def _clock() -> Check:
+def _clock() -> MachineCheck:
     """Limits are timers: with the kernel's coarse ones they come in bursts."""
-    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    name = source.read_text(encoding="ascii").strip() if source.exists() else "unknown"
+    source = Path(
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+    )
+    name = "unknown"
+    if source.exists():
+        name = source.read_text(encoding="ascii").strip()
     resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
     fine = resolution_ns <= COARSE_CLOCK_NS
     found = f"{name}, resolution {resolution_ns:.0f} ns"
-    found = found if fine else f"{found}: too coarse for limits to be exact"
-    return _graded("clock", fine, found, "boot without highres=off and nohz=off")
+    if not fine:
+        found += ": too coarse for limits to be exact"
+    hint = "boot without highres=off and nohz=off"
+    return _graded("clock", fine, found, hint)
 
 
-def _room() -> Check:
+def _room() -> MachineCheck:
     have = room(probe_layout())
     k = largest_fat_tree(have)
-    found = f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
+    found = (
+        f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
+    )
     return _graded("room for a network", k >= MIN_ROOM_K, found)
 
 
-def _disk() -> Check:
+def _disk() -> MachineCheck:
     free = shutil.disk_usage(Path.cwd()).free
-    return _graded("disk", free >= MIN_DISK_BYTES, f"{free >> 20} MiB free here")
+    found = f"{free >> 20} MiB free here"
+    return _graded("disk", free >= MIN_DISK_BYTES, found)
 
 
-def _port(port: int, option: str) -> Check:
+def _port(port: int, option: str) -> MachineCheck:
     with socket.socket() as probe:
+        # Connections that have just been closed hold no port then.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
             found = f"taken by {_listener(port)}"
-            return Check(f"port {port}", "warn", found, f"testbed run {option} OTHER")
-    return Check(f"port {port}", "ok", "free")
+            hint = f"testbed run {option} OTHER"
+            return MachineCheck(f"port {port}", "warn", found, hint)
+    return MachineCheck(f"port {port}", "ok", "free")
 
 
 def _listener(port: int) -> str:
     """The process that listens on a port, where that may be seen."""
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
-            if connection.laddr and connection.laddr.port == port and connection.pid:
-                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+            address = connection.laddr
+            if address and address.port == port and connection.pid:
+                name = psutil.Process(connection.pid).name()
+                return f"{name} (process {connection.pid})"
     return "another process"
 
 
-def _leftovers() -> Check:
+def _leftovers() -> MachineCheck:
     try:
         with machine_lock("testbed doctor"):
             left = [journal.tag.name for journal in journals()]
     except MachineCannot as error:
-        return Check("other runs", "warn", error.message)
-    found = f"left behind by {', '.join(left)}" if left else "none, and nothing left behind"
+        return MachineCheck("other runs", "warn", error.message)
+    found = "none, and nothing left behind"
+    if left:
+        found = f"left behind by {', '.join(left)}"
     return _graded("other runs", not left, found, "sudo testbed clean")
 
 
 # ------------------------------------------------------------------ room for a network
 
 
-# Taken at little traffic, as measured (docs/decisions/40): the least that a network needs.
-BASE_BYTES, PART_BYTES, PORT_BYTES, AGENT_BYTES = 100 << 20, 24 << 20, 100_000, 3_500_000
-# Threads of a part's two daemons; threads, and open files, of everything else.
-PART_THREADS, OTHERS = 12, 100
+# Taken at little traffic, as measured (docs/decisions/40): the least that a
+# network needs.
+BASE_BYTES = 100 << 20
+PART_BYTES = 24 << 20
+PORT_BYTES = 100_000
+AGENT_BYTES = 3_500_000
+PART_THREADS = 12  # of a part's two daemons
+OTHERS = 100  # threads, and open files, of everything else
 HINTS = {
     "MiB of memory": "end other programs; or fewer slots_per_server, a smaller k, fewer VMs",
     "network namespaces": "sudo sysctl user.max_net_namespaces=NUMBER",
     "processes": "sudo sysctl kernel.pid_max=NUMBER; a container's limit is its pids.max",
     "open files": "raise the hard limit, ulimit -Hn",
 }
-"""Amounts that may be short, in the order of :func:`needed` and :func:`room`, and hints."""
+"""Hints by amounts that may be short, as :func:`needed` orders them."""
 
 
 def needed(network: NetworkPlan, n_agents: int) -> tuple[int, ...]:
     """Amounts that a network takes while ``n_agents`` VMs are in use."""
-    n_parts, n_slots = len(switch_parts(network)), len(network.slots)
-    size_bytes = BASE_BYTES + n_parts * PART_BYTES + len(network.ports) * PORT_BYTES
+    n_parts = len(switch_parts(network))
+    n_slots = len(network.slots)
+    size_bytes = BASE_BYTES
+    size_bytes += n_parts * PART_BYTES
+    size_bytes += len(network.ports) * PORT_BYTES
     size_bytes += n_agents * AGENT_BYTES
     processes = n_agents + n_parts * PART_THREADS + OTHERS
-    # Most at once has ``ip -batch``: every namespace that a line names stays open to its end.
+    # Most at once has ``ip -batch``: every namespace that a line names stays
+    # open to its end.
     files = len(network.ports) + n_slots + OTHERS
     return size_bytes >> 20, n_slots + n_parts, processes, files
 
 
-def room(layout: CgroupLayout, proc_sys: Path = Path("/proc/sys")) -> tuple[int, ...]:
-    """Amounts left on the machine, and in the topmost control group to be seen (a container's)."""
+def room(
+    layout: CgroupLayout, proc_sys: Path = Path("/proc/sys")
+) -> tuple[int, ...]:
+    """Amounts left on the machine, or, if less, in its control group.
+
+    The topmost group to be seen is a container's.
+    """
     size_bytes = psutil.virtual_memory().available
     if group := layout.mounts.get("memory"):
-        names = {1: ("memory.limit_in_bytes", "total_rss"), 2: ("memory.max", "anon")}
-        limit, used = names[layout.version]
-        stat = dict(map(str.split, (group / "memory.stat").read_text("ascii").splitlines()))
-        size_bytes = min(size_bytes, _limit(group / limit) - int(stat[used]))
-    most = [proc_sys / "kernel/pid_max", *(root / "pids.max" for root in layout.roots)]
-    processes = min(map(_limit, most)) - len(psutil.pids())
+        size_bytes = min(size_bytes, _group_room(group, layout.version))
+    most = [_limit(proc_sys / "kernel/pid_max")]
+    most += [_limit(root / "pids.max") for root in layout.roots]
+    processes = min(most) - len(psutil.pids())
+    namespaces = _limit(proc_sys / "user/max_net_namespaces")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return size_bytes >> 20, _limit(proc_sys / "user/max_net_namespaces"), processes, files
+    return size_bytes >> 20, namespaces, processes, files
+
+
+def _group_room(group: Path, version: int) -> int:
+    """Bytes that a control group may still take.
+
+    Its page cache does not count as taken: the kernel gives that up first.
+    """
+    limit, used = "memory.max", "anon"
+    if version == 1:
+        limit, used = "memory.limit_in_bytes", "total_rss"
+    lines = (group / "memory.stat").read_text("ascii").splitlines()
+    stat = dict(line.split() for line in lines)
+    return _limit(group / limit) - int(stat[used])
 
 
 def _limit(path: Path) -> int:
@@ -341,18 +449,30 @@ def _limit(path: Path) -> int:
 
 
 def require_room(network: NetworkPlan, n_agents: int) -> None:
-    """Raises MachineCannot where the network does not fit; lets this process open its files."""
-    need, have = needed(network, n_agents), room(probe_layout())
-    for (what, hint), wanted, there in zip(HINTS.items(), need, have, strict=True):
-        if wanted > there:
-            message = f"the network needs {wanted:,} {what}, {there:,} are left on this machine"
+    """Lets this process open the files that the network needs.
+
+    Raises MachineCannot where the network does not fit.
+    """
+    need = needed(network, n_agents)
+    have = room(probe_layout())
+    for (amount, hint), wanted, left in zip(
+        HINTS.items(), need, have, strict=True
+    ):
+        if wanted > left:
+            message = f"the network needs {wanted:,} {amount}, {left:,} are left on this machine"
             raise MachineCannot(message, hint)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, need[-1]), hard))
 
 
 def largest_fat_tree(have: tuple[int, ...]) -> int:
-    """The largest k, up to 16, of one with two VMs in use on each server; 0: not even k = 2."""
-    plans = ((k, network_plan(fat_tree(k, 1_000_000_000, 2))) for k in range(2, 17, 2))
-    needs = ((k, needed(plan, len(plan.slots))) for k, plan in plans)
-    return max((k for k, need in needs if all(map(le, need, have))), default=0)
+    """The largest k, up to 16, of one with two VMs in use on each server.
+
+    0 where not even k = 2 fits.
+    """
+    largest = 0
+    for k in range(2, 17, 2):
+        plan = network_plan(fat_tree(k, 1_000_000_000, 2))
+        if all(map(le, needed(plan, len(plan.slots)), have)):
+            largest = k
+    return largest

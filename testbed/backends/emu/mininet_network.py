@@ -1,8 +1,10 @@
-"""The network that is up, as Mininet's own objects: ``net.get("h3").cmd("ip addr")``, ``CLI(net)``.
+"""The network that is up, as Mininet's own objects: ``net.get("h3").cmd("ip
+addr")``, ``CLI(net)``.
 
-Nodes, links and interfaces are subclasses of Mininet's, attached to what is there: making them
-makes nothing on the machine and starts no process. A node's shell starts when it is first wanted,
-as root, in the node's network namespace. ``net.stop()`` ends those shells; the network stays.
+Nodes, links and interfaces are subclasses of Mininet's, attached to what is
+there: making them makes nothing on the machine and starts no process. A node's
+shell starts when it is first wanted, as root, in the node's network namespace.
+``net.stop()`` ends those shells; the network stays.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
 
-# Mininet has made its own logger, which prints without line ends, that of the whole process.
+# Mininet has made its own logger, which prints without line ends, that of the
+# whole process.
 logging.setLoggerClass(logging.Logger)
 
 SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
@@ -53,8 +56,8 @@ def mininet_network(
 ) -> AttachedMininet:
     """The network of a plan, which is up, as a ``mininet.net.Mininet``.
 
-    ``switches``: bridge -> its Open vSwitch, where that is not the machine's. Any process of root
-    may make one; several may be in use at a time.
+    ``switches``: bridge -> its Open vSwitch, where that is not the machine's.
+    Any process of root may make one; several may be in use at a time.
     """
     net = AttachedMininet(controller_port)
     net.attach(plan, switches or {})
@@ -64,22 +67,27 @@ def mininet_network(
 # --------------------------------------------------------------------------------------- nodes
 
 
-# A hang-up, by which Mininet ends shells, ends them even if this was started by nohup. A preexec_fn
-# would not do: Python loses a Ctrl-C that comes while it forks with one (logging's fork hooks).
+# A hang-up, by which Mininet ends shells, ends them even if this was started by
+# nohup. A preexec_fn would not do: Python loses a Ctrl-C that comes while it
+# forks with one (logging's fork hooks).
 ENDED_BY_HANG_UP = ("env", "--default-signal=HUP")
-# `cmd` runs commands on a terminal, where iproute2 6.15 colours what programs want to read.
+# `cmd` runs commands on a terminal, where iproute2 6.15 colours what programs
+# want to read.
 UNCOLOURED = {"NO_COLOR": "1"}
 
 
 class Attached(Node):  # type: ignore[misc]
     """A node in a namespace that is there.
 
-    ``inside`` takes this thread into the namespace for a block; it raises OSError where the network
-    is gone or this is not root. ``environment``: additional variables of the node's processes.
+    ``inside`` takes this thread into the namespace for a block; it raises
+    OSError where the network is gone or this is not root. ``environment``:
+    additional variables of the node's processes.
     """
 
     inNamespace: bool
-    isSetup = True  # or Mininet would run programs to see whether they are installed
+    isSetup = (
+        True  # or Mininet would run programs to see whether they are installed
+    )
 
     def __init__(
         self,
@@ -100,12 +108,23 @@ class Attached(Node):  # type: ignore[misc]
                 self.__dict__.pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
-        """Starts the shell: a part of it is wanted for the first time. Ctrl-C waits for it."""
+        """Starts the shell: a part of it is wanted for the first time. Ctrl-C
+        waits for it.
+        """
         if name not in SHELL:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        with uninterrupted(), self.inside():  # before anything is begun: it may be gone
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}"
+            )
+        with (
+            uninterrupted(),
+            self.inside(),
+        ):  # before anything is begun: it may be gone
             # The namespace is there: mnexec is not to make another.
-            self.shell, in_namespace, self.inNamespace = None, self.inNamespace, False
+            self.shell, in_namespace, self.inNamespace = (
+                None,
+                self.inNamespace,
+                False,
+            )
             try:
                 super().startShell()
             finally:
@@ -114,7 +133,9 @@ class Attached(Node):  # type: ignore[misc]
 
     @contextmanager
     def _without_shell(self) -> Iterator[None]:
-        """``pid`` starts no shell, for the block: it is None until there is one."""
+        """``pid`` starts no shell, for the block: it is None until there is
+        one.
+        """
         if "pid" in self.__dict__:
             yield
             return
@@ -129,7 +150,9 @@ class Attached(Node):  # type: ignore[misc]
             return str(super().__repr__())
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """As Mininet's: a process in the node's namespace, in a session of its own."""
+        """As Mininet's: a process in the node's namespace, in a session of its
+        own.
+        """
         with self._without_shell():
             return super().popen(*args, **{"mncmd": ["mnexec", "-d"], **kwargs})
 
@@ -149,28 +172,38 @@ class AttachedHost(Attached, Host):  # type: ignore[misc]
 
     def __init__(self, name: str, slot: Slot) -> None:
         self.slot = slot
-        super().__init__(name, partial(inside_network_namespace, NETNS_DIR / slot.netns), {})
+        super().__init__(
+            name, partial(inside_network_namespace, NETNS_DIR / slot.netns), {}
+        )
 
 
 class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
-    """A bridge of the machine's Open vSwitch, or of a part with its own database and namespace."""
+    """A bridge of the machine's Open vSwitch, or of a part with its own
+    database and namespace.
+    """
 
     def __init__(self, bridge: Bridge, switch: Switch) -> None:
         self.bridge = bridge
         super().__init__(
             bridge.name,
             switch.inside,
-            {"OVS_RUNDIR": str(switch.run_dir)},  # there ovs-vsctl and ovs-ofctl find their sockets
+            {
+                "OVS_RUNDIR": str(switch.run_dir)
+            },  # there ovs-vsctl and ovs-ofctl find their sockets
             dpid=f"{bridge.dpid:016x}",
             protocols="OpenFlow13",
             inNamespace=True,  # or Mininet would configure an interface for its control
         )
         self.inNamespace = switch.netns is not None
-        self.controlIntf = AttachedIntf("lo", self, 0, up=None, moveIntfFn=lambda *_: None)
+        self.controlIntf = AttachedIntf(
+            "lo", self, 0, up=None, moveIntfFn=lambda *_: None
+        )
 
     def dpctl(self, *args: Any) -> Any:
         """``ovs-ofctl``, in the version of OpenFlow that the bridges speak."""
-        return self.cmd("ovs-ofctl", "-O", self.protocols, args[0], self, *args[1:])
+        return self.cmd(
+            "ovs-ofctl", "-O", self.protocols, args[0], self, *args[1:]
+        )
 
     def start(self, controllers: Sequence[Node]) -> None:
         """Nothing: it runs."""
@@ -179,7 +212,9 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         """Nothing: it continues."""
 
     @classmethod
-    def batchStartup(cls, switches: Sequence[Node], run: object = None) -> Sequence[Node]:
+    def batchStartup(
+        cls, switches: Sequence[Node], run: object = None
+    ) -> Sequence[Node]:
         """Nothing: they run."""
         del run
         return switches
@@ -205,21 +240,28 @@ class AttachedController(Attached, RemoteController):  # type: ignore[misc]
 
 
 class AttachedIntf(Intf):  # type: ignore[misc]
-    """A network device that is there, with the address that it has at the moment."""
+    """A network device that is there, with the address that it has at the
+    moment.
+    """
 
     mac: str | None
 
     def _asked(self, request: int) -> bytes | None:
         """The kernel's answer about the device, None where there is none."""
         about = struct.pack("40s", self.name.encode())
-        with self.node.inside(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        with (
+            self.node.inside(),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket,
+        ):
             try:
                 return fcntl.ioctl(any_socket, request, about)[16:]
             except OSError:
                 return None
 
     def IP(self) -> str | None:
-        """The first IPv4 address now; a VM slot without a tenant's VM and a port have none."""
+        """The first IPv4 address now; a VM slot without a tenant's VM and a
+        port have none.
+        """
         answer = self._asked(SIOCGIFADDR)
         self.ip = socket.inet_ntoa(answer[4:8]) if answer else None
         return self.ip
@@ -240,9 +282,11 @@ class AttachedIntf(Intf):  # type: ignore[misc]
             return has_carrier(self.name)
 
     def ifconfig(self, *args: Any) -> Any:
-        """As Mininet's; but a VM's end of a link goes down and up with the switch's end.
+        """As Mininet's; but a VM's end of a link goes down and up with the
+        switch's end.
 
-        Taken down itself it would lose the permanent neighbours by which VMs find each other.
+        Taken down itself it would lose the permanent neighbours by which VMs
+        find each other.
         """
         if isinstance(self.node, AttachedHost) and args in {("up",), ("down",)}:
             return ""
@@ -251,7 +295,9 @@ class AttachedIntf(Intf):  # type: ignore[misc]
     def delete(self) -> None:
         """Refused. Raises BadInput."""
         hint = "net.configLinkStatus(…, 'down') takes a link down; a new plan has other links"
-        raise BadInput(f"{self.node}'s {self} is part of a network that stays up", hint)
+        raise BadInput(
+            f"{self.node}'s {self} is part of a network that stays up", hint
+        )
 
 
 class AttachedLink(Link):  # type: ignore[misc]
@@ -260,11 +306,18 @@ class AttachedLink(Link):  # type: ignore[misc]
     set_up: bool | None = None  # as it is
 
     def __init__(
-        self, node1: Node, node2: Node, end1: tuple[str, int], port2: Port, mac: str | None = None
+        self,
+        node1: Node,
+        node2: Node,
+        end1: tuple[str, int],
+        port2: Port,
+        mac: str | None = None,
     ) -> None:
         (name1, port1), name2 = end1, port2.name
         both = {"intf": AttachedIntf, "up": self.set_up}
-        super().__init__(node1, node2, port1, port2.number, name1, name2, mac, **both)
+        super().__init__(
+            node1, node2, port1, port2.number, name1, name2, mac, **both
+        )
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
@@ -278,15 +331,19 @@ class AttachedLink(Link):  # type: ignore[misc]
 
 
 class AttachedMininet(Mininet):  # type: ignore[misc]
-    """A network with hosts h1, h2, … in the order of its plan's VM slots, and the plan's bridges.
+    """A network with hosts h1, h2, … in the order of its plan's VM slots, and
+    the plan's bridges.
 
-    A host is also found by its slot's name, as ``hn-s0v0``, a bridge by its number in the plan, the
-    servers' first, as ``s1``, and both by their aliases. What somebody adds
-    by Mininet's means (``addHost``, ``addLink``) is theirs, and goes when ``stop`` is called.
+    A host is also found by its slot's name, as ``hn-s0v0``, a bridge by its
+    number in the plan, the servers' first, as ``s1``, and both by their
+    aliases. What somebody adds by Mininet's means (``addHost``, ``addLink``) is
+    theirs, and goes when ``stop`` is called.
     """
 
     def __init__(self, controller_port: int) -> None:
-        numCores.ncores = os.cpu_count()  # Mininet starts a process to count them
+        numCores.ncores = (
+            os.cpu_count()
+        )  # Mininet starts a process to count them
         # Its start-up would change kernel settings of the whole machine.
         was, Mininet.inited = Mininet.inited, True
         super().__init__(build=False)
@@ -299,10 +356,19 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         self.nameToNode = {"c0": self.controllers[0]}
 
     def attach(self, plan: NetworkPlan, switches: Mapping[str, Switch]) -> None:
-        """Take in everything of a plan. ``switches``: as for :func:`mininet_network`."""
-        self.hosts = [AttachedHost(f"h{i}", slot) for i, slot in enumerate(plan.slots, 1)]
-        self.switches = [AttachedSwitch(b, switches.get(b.name, MACHINE)) for b in plan.bridges]
-        self.nameToNode |= {node.name: node for node in (*self.hosts, *self.switches)}
+        """Take in everything of a plan. ``switches``: as for
+        :func:`mininet_network`.
+        """
+        self.hosts = [
+            AttachedHost(f"h{i}", slot) for i, slot in enumerate(plan.slots, 1)
+        ]
+        self.switches = [
+            AttachedSwitch(b, switches.get(b.name, MACHINE))
+            for b in plan.bridges
+        ]
+        self.nameToNode |= {
+            node.name: node for node in (*self.hosts, *self.switches)
+        }
         for number, switch in enumerate(self.switches, 1):
             self.alias(f"s{number}", switch)
         for host in self.hosts:
@@ -311,10 +377,17 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.links.append(AttachedLink(**ends))
 
     def cables(self, plan: NetworkPlan) -> Iterator[dict[str, Any]]:
-        """Arguments of an :class:`AttachedLink` for each VM slot's cable, then for each link."""
+        """Arguments of an :class:`AttachedLink` for each VM slot's cable, then
+        for each link.
+        """
         for host in self.hosts:
             port, inner = host.slot.port, (VM_DEVICE, host.portBase)
-            ends = {"node1": host, "node2": self[port.bridge], "end1": inner, "port2": port}
+            ends = {
+                "node1": host,
+                "node2": self[port.bridge],
+                "end1": inner,
+                "port2": port,
+            }
             yield {**ends, "mac": host.slot.mac}
         for link in plan.links:
             low, high = link.lower, link.upper
@@ -322,9 +395,14 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             yield {**ends, "end1": (low.name, low.number), "port2": high}
 
     def alias(self, name: str, node: Node) -> None:
-        """Another name for a node, as ``a.0``. Raises BadInput if it is another node's."""
+        """Another name for a node, as ``a.0``. Raises BadInput if it is another
+        node's.
+        """
         if self.nameToNode.setdefault(name, node) is not node:
-            raise BadInput(f"{name} is the name of {self[name]} already", "choose another name")
+            raise BadInput(
+                f"{name} is the name of {self[name]} already",
+                "choose another name",
+            )
 
     def unalias(self, name: str) -> None:
         """Forget another name of a node; one that is unknown is no failure."""
@@ -343,23 +421,33 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.stop()
 
     def stopXterms(self) -> None:
-        """Kill the terminals of this object; Mininet's own would end other people's, too."""
+        """Kill the terminals of this object; Mininet's own would end other
+        people's, too.
+        """
         for process in filter(None, self.terms):
             process.kill()
 
     def _addressed(self, hosts: Sequence[Node] | None) -> list[Node]:
-        """Those of the hosts that have an address, of all by default; the others are counted."""
+        """Those of the hosts that have an address, of all by default; the
+        others are counted.
+        """
         asked = list(hosts or self.hosts)
         found = [host for host in asked if host.IP()]
         if len(found) < len(asked):
-            output(f"*** Left out: {len(asked) - len(found)} hosts without a tenant's VM\n")
+            output(
+                f"*** Left out: {len(asked) - len(found)} hosts without a tenant's VM\n"
+            )
         return found or asked[:1]  # to Mininet, no hosts at all are all
 
-    def ping(self, hosts: Sequence[Node] | None = None, timeout: Any = None) -> Any:
+    def ping(
+        self, hosts: Sequence[Node] | None = None, timeout: Any = None
+    ) -> Any:
         """As Mininet's, among those of the hosts that have an address."""
         return super().ping(self._addressed(hosts), timeout)
 
-    def pingFull(self, hosts: Sequence[Node] | None = None, timeout: Any = None) -> Any:
+    def pingFull(
+        self, hosts: Sequence[Node] | None = None, timeout: Any = None
+    ) -> Any:
         """As Mininet's, among those of the hosts that have an address."""
         return super().pingFull(self._addressed(hosts), timeout)
 
@@ -380,28 +468,53 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         seconds: float = 5,
         port: int = 5001,
     ) -> list[str]:
-        """As Mininet's: the speeds that server and client report; after the UDP rate asked for.
+        """As Mininet's: the speeds that server and client report; after the UDP
+        rate asked for.
 
-        By default between the first and the last host that have an address. Raises RunFailed if the
-        two have no way to each other. Mininet's own would wait for ever then, waits for a line that
-        iperf 2.1 does not print, and begins by ending every iperf of the machine.
+        By default between the first and the last host that have an address.
+        Raises RunFailed if the two have no way to each other. Mininet's own
+        would wait for ever then, waits for a line that iperf 2.1 does not
+        print, and begins by ending every iperf of the machine.
         """
         found = hosts or self._addressed(None)
         client, server = found[0], found[-1]
-        reason = next((f"{host} has no tenant's VM" for host in found if not host.IP()), None)
+        reason = next(
+            (f"{host} has no tenant's VM" for host in found if not host.IP()),
+            None,
+        )
         if reason or client is server or not _has_route(client, server):
-            reason = reason or f"{client} and {server} are not VMs of one tenant"
+            reason = (
+                reason or f"{client} and {server} are not VMs of one tenant"
+            )
             raise RunFailed(f"no iperf: {reason}", "name two VMs of a tenant")
-        output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
+        output(
+            "*** Iperf: testing",
+            l4Type,
+            "bandwidth between",
+            client,
+            "and",
+            server,
+            "\n",
+        )
         udp = l4Type == "UDP"
-        both = ["iperf", "-p", str(port), *(["-u"] if udp else []), *(["-f", fmt] if fmt else [])]
+        both = [
+            "iperf",
+            "-p",
+            str(port),
+            *(["-u"] if udp else []),
+            *(["-f", fmt] if fmt else []),
+        ]
         serving = server.popen([*both, "-s"])
         try:
             if not udp:
                 waitListening(client, server, port)
             rate = ["-b", udpBw] if udp else []
-            sent, _, _ = client.pexec([*both, "-t", str(seconds), "-c", server.IP(), *rate])
-            serving.send_signal(signal.SIGINT)  # it ends when what is on its way has come
+            sent, _, _ = client.pexec(
+                [*both, "-t", str(seconds), "-c", server.IP(), *rate]
+            )
+            serving.send_signal(
+                signal.SIGINT
+            )  # it ends when what is on its way has come
             received = serving.communicate(timeout=seconds + 30)[0].decode()
         finally:
             serving.kill()
@@ -413,22 +526,31 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
 
 
 def _has_route(client: Node, server: Node) -> bool:
-    """False where the client's kernel knows no way to the server. Sends nothing."""
+    """False where the client's kernel knows no way to the server. Sends
+    nothing.
+    """
     if not isinstance(client, Attached):
         return True
-    with client.inside(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with (
+        client.inside(),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+    ):
         return probe.connect_ex((server.IP(), PROBE_PORT)) == 0
 
 
 class Prompt(CLI):  # type: ignore[misc]
-    """Mininet's prompt, in which a command may begin with any name: ``a.0``, ``hn-s0``."""
+    """Mininet's prompt, in which a command may begin with any name: ``a.0``,
+    ``hn-s0``.
+    """
 
     identchars = CLI.identchars + "-."
 
     def getLocals(self) -> Any:
         """Nodes by all their names that Python can read, for ``py`` and ``px``."""
         known = self.mn.nameToNode.items()
-        self.locals.update({name: node for name, node in known if name.isidentifier()})
+        self.locals.update(
+            {name: node for name, node in known if name.isidentifier()}
+        )
         return super().getLocals()
 
     def onecmd(self, line: str) -> Any:

@@ -1,11 +1,13 @@
-"""Routing netlink: requests of ``tc`` and ``ip`` as messages, sent without a process for each.
+"""Routing netlink: requests of ``tc`` and ``ip`` as messages, sent without a
+process for each.
 
-A tenant of 32 VMs needs a limit, an address and 31 neighbours in 32 namespaces. Forking a command
-for each takes a second; messages packed once and sent on sockets that stay open take a few
-milliseconds. Tests show that the kernel's state afterwards is the same as after the lines' text.
+A tenant of 32 VMs needs a limit, an address and 31 neighbours in 32 namespaces.
+Forking a command for each takes a second; messages packed once and sent on
+sockets that stay open take a few milliseconds. Tests show that the kernel's
+state afterwards is the same as after the lines' text.
 
-Layouts: linux/netlink.h, rtnetlink.h, pkt_sched.h, pkt_cls.h. Bytes are in host order except for
-addresses.
+Layouts: linux/netlink.h, rtnetlink.h, pkt_sched.h, pkt_cls.h. Bytes are in host
+order except for addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK, RTN_UNICAST = 254, 2, 253, 1
 RTA_DST, RTA_OIF, RTA_PREFSRC, RTA_METRICS = 1, 4, 7, 8
 RTAX_INITCWND, RTAX_CC_ALGO = 11, 16
 IFF_UP = 0x1
-# The scheduler's clock: 64 ns a tick (/proc/net/psched, fixed in the kernel since 2.6.31).
+# The scheduler's clock: 64 ns a tick (/proc/net/psched, fixed in the kernel
+# since 2.6.31).
 TICKS_PER_S = 15_625_000
 
 HEADER = struct.Struct("=IHHII")
@@ -66,20 +69,29 @@ def _attribute(kind: int, payload: bytes) -> bytes:
 
 
 def _message(kind: int, flags: int, body: bytes) -> bytes:
-    return HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 0, 0) + body
+    return (
+        HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 0, 0)
+        + body
+    )
 
 
 def ticks(rate_bytes: int, size_bytes: int) -> int:
-    """The time a bucket lasts at a rate, in the scheduler's ticks, rounded up as by iproute2 6.15.
+    """The time a bucket lasts at a rate, in the scheduler's ticks, rounded up
+    as by iproute2 6.15.
 
-    An older tc rounds down, to whole microseconds first: its buckets are up to 17 ticks smaller.
+    An older tc rounds down, to whole microseconds first: its buckets are up to
+    17 ticks smaller.
     """
     return math.ceil(1e6 * (size_bytes / rate_bytes) * (TICKS_PER_S / 1e6))
 
 
 @lru_cache(maxsize=4096)
-def packed(verb: lines.Verb, item: lines.TcItem | lines.IpItem, ifindex: int) -> bytes:
-    """A line of a batch as one request. A tenant's VMs get the same lines: packed but once."""
+def packed(
+    verb: lines.Verb, item: lines.TcItem | lines.IpItem, ifindex: int
+) -> bytes:
+    """A line of a batch as one request. A tenant's VMs get the same lines:
+    packed but once.
+    """
     removing = verb == "del"
     if isinstance(item, lines.TcItem):
         kind, named, settings = _tc(item, ifindex, removing=removing)
@@ -89,7 +101,9 @@ def packed(verb: lines.Verb, item: lines.TcItem | lines.IpItem, ifindex: int) ->
     return _message(kind + removing, _FLAGS[verb], body)
 
 
-def _tc(item: lines.TcItem, ifindex: int, *, removing: bool) -> tuple[int, bytes, bytes]:
+def _tc(
+    item: lines.TcItem, ifindex: int, *, removing: bool
+) -> tuple[int, bytes, bytes]:
     """Kind of message, the name of what it is about, and its settings.
 
     What is removed is named by its parent alone, a class by its handle.
@@ -100,19 +114,38 @@ def _tc(item: lines.TcItem, ifindex: int, *, removing: bool) -> tuple[int, bytes
 
     match item:
         case lines.HtbRoot():
-            glob = struct.pack("=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0)
+            glob = struct.pack(
+                "=IIIII",
+                HTB_VERSION,
+                HTB_RATE2QUANTUM,
+                item.default_minor,
+                0,
+                0,
+            )
             settings = _options(b"htb", _attribute(TCA_HTB_INIT, glob))
-            return RTM_NEWQDISC, named(0 if removing else ROOT_HANDLE, TC_H_ROOT), settings
+            return (
+                RTM_NEWQDISC,
+                named(0 if removing else ROOT_HANDLE, TC_H_ROOT),
+                settings,
+            )
         case lines.HtbClass():
             parent = 0 if removing else ROOT_HANDLE | item.parent_minor
             settings = _options(b"htb", _htb_class_options(item))
-            return RTM_NEWTCLASS, named(ROOT_HANDLE | item.minor, parent), settings
+            return (
+                RTM_NEWTCLASS,
+                named(ROOT_HANDLE | item.minor, parent),
+                settings,
+            )
         case lines.ByteFifo():
             settings = _options(b"bfifo", struct.pack("=I", item.limit_bytes))
             return RTM_NEWQDISC, named(0, ROOT_HANDLE | item.minor), settings
         case lines.PrefixFilter():
             info = item.preference << 16 | socket.htons(ETH_P_IP)
-            return RTM_NEWTFILTER, named(0, ROOT_HANDLE, info), _options(b"u32", _u32_options(item))
+            return (
+                RTM_NEWTFILTER,
+                named(0, ROOT_HANDLE, info),
+                _options(b"u32", _u32_options(item)),
+            )
 
 
 def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
@@ -121,18 +154,30 @@ def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
         case lines.LinkUp():
             return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP), b""
         case lines.LargestPacket():
-            size = _attribute(IFLA_GSO_MAX_SIZE, struct.pack("=I", item.size_bytes))
+            size = _attribute(
+                IFLA_GSO_MAX_SIZE, struct.pack("=I", item.size_bytes)
+            )
             return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, 0, 0), size
         case lines.Address(address=address):
-            body = _IFADDR.pack(socket.AF_INET, address.network.prefixlen, 0, 0, ifindex)
+            body = _IFADDR.pack(
+                socket.AF_INET, address.network.prefixlen, 0, 0, ifindex
+            )
             ip = address.packed
-            return RTM_NEWADDR, body + _attribute(2, ip) + _attribute(1, ip), b""
+            return (
+                RTM_NEWADDR,
+                body + _attribute(2, ip) + _attribute(1, ip),
+                b"",
+            )
         case lines.PrefixRoute():
             return RTM_NEWROUTE, _prefix_route(item, ifindex), b""
         case lines.Neighbour():
             body = _NDMSG.pack(socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0)
             mac = bytes.fromhex(item.mac.replace(":", ""))
-            return RTM_NEWNEIGH, body + _attribute(1, item.ip.packed), _attribute(2, mac)
+            return (
+                RTM_NEWNEIGH,
+                body + _attribute(1, item.ip.packed),
+                _attribute(2, mac),
+            )
 
 
 def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
@@ -159,7 +204,9 @@ def _options(kind: bytes, options: bytes) -> bytes:
 
 def _u32_options(item: lines.PrefixFilter) -> bytes:
     """One comparison of the IPv4 source address; a match ends the search."""
-    target = _attribute(TCA_U32_CLASSID, struct.pack("=I", ROOT_HANDLE | item.minor))
+    target = _attribute(
+        TCA_U32_CLASSID, struct.pack("=I", ROOT_HANDLE | item.minor)
+    )
     selector = struct.pack("=BBBxHHhhI", TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
     mask, value = item.source.netmask.packed, item.source.network_address.packed
     key = struct.pack("=4s4sii", mask, value, IPV4_SOURCE_OFFSET, 0)
@@ -167,13 +214,16 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
 
 
 def _htb_class_options(item: lines.HtbClass) -> bytes:
-    # With the link layer named, the kernel computes times itself and wants no rate table. No
-    # overhead: a frame counts with its 14-byte header, as in jobs.wire.
+    # With the link layer named, the kernel computes times itself and wants no
+    # rate table. No overhead: a frame counts with its 14-byte header, as in
+    # jobs.wire.
     rate, ceil = item.rate_bps // 8, item.ceil_bps // 8
     out = parameters = b""
     for kind, value in ((TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceil)):
         low = min(value, 0xFFFFFFFF)
-        parameters += _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, item.mpu_bytes, low)
+        parameters += _RATESPEC.pack(
+            0, LINKLAYER_ETHERNET, 0, 0, item.mpu_bytes, low
+        )
         if value != low:
             out += _attribute(kind, struct.pack("=Q", value))
     buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
@@ -186,7 +236,12 @@ def _htb_class_options(item: lines.HtbClass) -> bytes:
 
 NLMSG_ERROR = 2
 NLM_F_ACK_TLVS = 0x200
-SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = 270, 10, 11, 1
+SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = (
+    270,
+    10,
+    11,
+    1,
+)
 TCA_STATS2 = 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 
@@ -201,7 +256,9 @@ _RECEIVE_BYTES = 1 << 16  # the kernel's own datagrams have 32 KiB at most
 
 @dataclass(frozen=True)
 class Refusal:
-    """One request that the kernel refused: its place in what was sent, from 0, and why."""
+    """One request that the kernel refused: its place in what was sent, from 0,
+    and why.
+    """
 
     position: int
     number: int
@@ -212,17 +269,23 @@ QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 
 
 def root_qdisc_request(ifindex: int) -> bytes:
-    """A request for the counters of all that leaves a device; older kernels want the echo."""
-    return _message(RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, TC_H_ROOT, 0))
+    """A request for the counters of all that leaves a device; older kernels
+    want the echo.
+    """
+    return _message(
+        RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, TC_H_ROOT, 0)
+    )
 
 
 class DeviceEvents:
-    """Changes of devices in the namespace this thread is in when it is made, as the kernel tells
-    them: up, down, with and without a carrier, gone.
+    """Changes of devices in the namespace this thread is in when it is made, as
+    the kernel tells them: up, down, with and without a carrier, gone.
     """
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE
+        )
         self._socket.bind((0, RTMGRP_LINK))
         self._socket.settimeout(0)
 
@@ -245,12 +308,19 @@ class DeviceEvents:
 
 
 class RouteSocket:
-    """A routing socket in the namespace this thread is in when it is made; closed on exec."""
+    """A routing socket in the namespace this thread is in when it is made;
+    closed on exec.
+    """
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        # Refusals with the kernel's message, without the request they are about.
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE
+        )
+        self._socket.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES
+        )
+        # Refusals with the kernel's message, without the request they are
+        # about.
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.settimeout(0)
@@ -266,15 +336,24 @@ class RouteSocket:
         refused: list[Refusal] = []
         for first in range(0, len(messages), _AT_ONCE):
             data = bytearray()
-            for position, message in enumerate(messages[first : first + _AT_ONCE], first):
+            for position, message in enumerate(
+                messages[first : first + _AT_ONCE], first
+            ):
                 data += message
-                struct.pack_into("=I", data, len(data) - len(message) + _SEQUENCE_AT, position)
+                struct.pack_into(
+                    "=I",
+                    data,
+                    len(data) - len(message) + _SEQUENCE_AT,
+                    position,
+                )
             for *_, datagram in self.ask(data):
                 refused += refusals(datagram)
         return refused
 
     def unshaped(self) -> dict[int, int]:
-        """Interface -> packets that HTB sent at once, as they found no class. Raises OSError."""
+        """Interface -> packets that HTB sent at once, as they found no class.
+        Raises OSError.
+        """
         found = {}
         for *_, datagram in self.ask(QDISC_DUMP):
             raise_unless_gone(datagram)
@@ -283,13 +362,16 @@ class RouteSocket:
                     found[TCMSG.unpack_from(qdisc)[1]] = packets
         return found
 
-    def ask(self, request: bytes | bytearray) -> list[tuple[float, float, bytes]]:
-        """All datagrams with which the kernel answers requests, each after the two instants, in s,
-        between which it was made. Raises OSError.
+    def ask(
+        self, request: bytes | bytearray
+    ) -> list[tuple[float, float, bytes]]:
+        """All datagrams with which the kernel answers requests, each after the
+        two instants, in s, between which it was made. Raises OSError.
 
-        The kernel answers while it is called: the first is made in the sending, each other one
-        while the one before is received. So the time of its counters is known, although this
-        process may lose its processor between any two calls.
+        The kernel answers while it is called: the first is made in the sending,
+        each other one while the one before is received. So the time of its
+        counters is known, although this process may lose its processor between
+        any two calls.
         """
         number = self._socket.fileno()
         found = []
@@ -309,33 +391,50 @@ def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
     at = 0
     while at < len(data):
         size, kind, flags, sequence, _ = HEADER.unpack_from(data, at)
-        yield kind, flags, sequence, memoryview(data)[at + HEADER.size : at + size]
+        yield (
+            kind,
+            flags,
+            sequence,
+            memoryview(data)[at + HEADER.size : at + size],
+        )
         at += (size + 3) & ~3
 
 
 def refusals(data: bytes) -> Iterator[Refusal]:
-    """Requests that were refused; the kernel tells of others only where NLM_F_ACK is set."""
+    """Requests that were refused; the kernel tells of others only where
+    NLM_F_ACK is set.
+    """
     for kind, flags, sequence, payload in _read(data):
         if kind == NLMSG_ERROR:
             number = -struct.unpack_from("=i", payload)[0]
-            extended = flags & NLM_F_ACK_TLVS and _attributes(payload[4 + HEADER.size :])
+            extended = flags & NLM_F_ACK_TLVS and _attributes(
+                payload[4 + HEADER.size :]
+            )
             message = extended.get(NLMSGERR_ATTR_MSG) if extended else None
-            text = message and bytes(message).rstrip(b"\0").decode(errors="replace")
+            text = message and bytes(message).rstrip(b"\0").decode(
+                errors="replace"
+            )
             yield Refusal(sequence, number, text or os.strerror(number))
 
 
 def raise_unless_gone(data: bytes) -> None:
-    """Raise OSError for the first refusal in a datagram, unless what was asked for is gone."""
+    """Raise OSError for the first refusal in a datagram, unless what was asked
+    for is gone.
+    """
     for refusal in refusals(data):
         if refusal.number not in GONE:
             raise OSError(refusal.number, refusal.reason)
 
 
 def _attributes(data: memoryview) -> dict[int, memoryview]:
-    return {kind: data[begin:end] for kind, begin, end in places(data, 0, len(data))}
+    return {
+        kind: data[begin:end] for kind, begin, end in places(data, 0, len(data))
+    }
 
 
-def places(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def places(
+    data: memoryview, at: int, end: int
+) -> Iterator[tuple[int, int, int]]:
     """Each attribute's kind, and where its value begins and ends."""
     while at + ATTRIBUTE.size <= end:
         size, kind = ATTRIBUTE.unpack_from(data, at)

@@ -1,7 +1,8 @@
-"""Open vSwitch: bridges, ports and controllers in one transaction; its daemons and their settings.
+"""Open vSwitch: bridges, ports and controllers in one transaction; its daemons
+and their settings.
 
-On the userspace datapath three things are decided when ``ovs-vswitchd`` starts or sends its first
-packet:
+On the userspace datapath three things are decided when ``ovs-vswitchd`` starts
+or sends its first packet:
 
 - ``other_config:userspace-tso-enable``: without it every packet of a VM with an offloaded
   checksum is dropped, and switching that offload off costs five sixths of the throughput.
@@ -32,7 +33,11 @@ import psutil
 
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.cgroups import lives, release
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, setting
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+    setting,
+)
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.switch_preload import preload
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -42,9 +47,10 @@ from testbed.plan.network_plan import Bridge, NetworkPlan, Port
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
 CONTROLLER_MAX_BACKOFF_MS = 1000
-# After this long without a message a switch asks for an echo, and all do at once, as all were made
-# at once. By default it is 5 s, and agents on a slow machine waited 30 ms each time. A controller
-# that ends is seen without it, by its connections.
+# After this long without a message a switch asks for an echo, and all do at
+# once, as all were made at once. By default it is 5 s, and agents on a slow
+# machine waited 30 ms each time. A controller that ends is seen without it, by
+# its connections.
 CONTROLLER_PROBE_MS = 60_000
 OVS_TIMEOUT_S = 120
 NUMBERS_TIMEOUT_S = 60
@@ -63,44 +69,66 @@ def up_arguments(
     datapath: Datapath,
     controller_port: int,
 ) -> list[str]:
-    """One transaction that makes bridges with their ports, numbers and controller.
+    """One transaction that makes bridges with their ports, numbers and
+    controller.
 
-    Ports get the ``linux-noop`` discipline: with any other, or none, ovs-vswitchd deletes the
-    root qdisc, and so the limits that tc has set on the port. Everything carries the run's tag.
+    Ports get the ``linux-noop`` discipline: with any other, or none,
+    ovs-vswitchd deletes the root qdisc, and so the limits that tc has set on
+    the port. Everything carries the run's tag.
     """
     tag = f"external_ids:{RUN_KEY}={run_tag}"
-    # Rows, not add-br and add-port: those look the whole database through every time.
+    # Rows, not add-br and add-port: those look the whole database through every
+    # time.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
     for bridge in bridges:
-        commands += _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
+        commands += _port_rows(
+            f"{bridge.node}.local", bridge.name, "type=internal"
+        )
         ids = [f"@p{bridge.node}.local"]
         for port in network.ports_of_bridge[bridge.name]:
             ids.append(f"@p{bridge.node}.{port.number}")
             request = f"ofport_request={port.number}"
-            commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", tag)
+            commands += _port_rows(
+                ids[-1][2:], port.name, request, "qos=@noop", tag
+            )
         commands += _bridge_rows(bridge, ids, datapath, controller_port, tag)
     made = [f"@b{bridge.node}" for bridge in bridges]
     commands.append(["add", "Open_vSwitch", ".", "bridges", *made])
     return _joined(commands)
 
 
-def _port_rows(row: str, name: str, interface: str, *port: str) -> list[list[str]]:
+def _port_rows(
+    row: str, name: str, interface: str, *port: str
+) -> list[list[str]]:
     return [
         [f"--id=@i{row}", "create", "Interface", f"name={name}", interface],
-        [f"--id=@p{row}", "create", "Port", f"name={name}", f"interfaces=@i{row}", *port],
+        [
+            f"--id=@p{row}",
+            "create",
+            "Port",
+            f"name={name}",
+            f"interfaces=@i{row}",
+            *port,
+        ],
     ]
 
 
 def _bridge_rows(
-    bridge: Bridge, ports: Sequence[str], datapath: Datapath, controller_port: int, tag: str
+    bridge: Bridge,
+    ports: Sequence[str],
+    datapath: Datapath,
+    controller_port: int,
+    tag: str,
 ) -> list[list[str]]:
-    # The controller is on loopback: in-band control would only add hidden flows to every bridge.
+    # The controller is on loopback: in-band control would only add hidden flows
+    # to every bridge.
     controller = [
         f"--id=@c{bridge.node}", "create", "Controller",
         f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
         f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}", f"inactivity_probe={CONTROLLER_PROBE_MS}",
     ]  # fmt: skip
-    # fail_mode=secure: rules stay, and traffic flows, while the controller is away.
+    # fail_mode=secure: rules stay, and traffic flows, while the controller is
+    # away.
     row = [
         f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
         f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",
@@ -110,8 +138,12 @@ def _bridge_rows(
     return [controller, row]
 
 
-def deletion_arguments(command: Sequence[str], names: Iterable[str]) -> list[str]:
-    """One transaction that deletes all of ``names``; what is gone already is no failure."""
+def deletion_arguments(
+    command: Sequence[str], names: Iterable[str]
+) -> list[str]:
+    """One transaction that deletes all of ``names``; what is gone already is no
+    failure.
+    """
     return _joined([["--if-exists", *command, name] for name in names])
 
 
@@ -126,8 +158,9 @@ def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
 class SwitchSockets:
     """Packet sockets of the userspace datapath.
 
-    ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
-    None while it has no port to tell by. ``send_buffer_bytes`` is 0 until a first packet is sent.
+    ``offload``: frames carry their checksum and segmentation state (userspace
+    TSO in effect); None while it has no port to tell by. ``send_buffer_bytes``
+    is 0 until a first packet is sent.
     """
 
     offload: bool | None
@@ -135,10 +168,11 @@ class SwitchSockets:
 
 
 def read_sockets(text: str, pid: int | None) -> SwitchSockets:
-    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by.
+    """The switch's sockets from ``ss -0anpme``: the one bound to no device is
+    what it sends by.
 
-    ``pid``: its own only, as there may be another switch on the machine, in a place of its own;
-    None where it is alone.
+    ``pid``: its own only, as there may be another switch on the machine, in a
+    place of its own; None where it is alone.
     """
     offload: bool | None = None
     buffer_bytes = 0
@@ -153,9 +187,11 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
 
 
 class Switch:
-    """One Open vSwitch: the machine's own, or a part of a network with daemons of its own.
+    """One Open vSwitch: the machine's own, or a part of a network with daemons
+    of its own.
 
-    ``netns``: the name of the network namespace that it is in, None for the host's.
+    ``netns``: the name of the network namespace that it is in, None for the
+    host's.
     """
 
     def __init__(self, run_dir: Path, netns: str | None = None) -> None:
@@ -164,18 +200,39 @@ class Switch:
 
     def inside(self) -> AbstractContextManager[None]:
         """This thread in the switch's network namespace, for the block."""
-        return inside_network_namespace(NETNS_DIR / self.netns) if self.netns else nullcontext()
+        return (
+            inside_network_namespace(NETNS_DIR / self.netns)
+            if self.netns
+            else nullcontext()
+        )
 
     def vsctl(self, arguments: Sequence[str], *, wait: bool = True) -> str:
-        """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not only written it."""
-        flags = [f"--db=unix:{self.run_dir}/db.sock", f"--timeout={OVS_TIMEOUT_S}"]
+        """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not
+        only written it.
+        """
+        flags = [
+            f"--db=unix:{self.run_dir}/db.sock",
+            f"--timeout={OVS_TIMEOUT_S}",
+        ]
         flags += [] if wait else ["--no-wait"]
-        return run(["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5).stdout
+        return run(
+            ["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5
+        ).stdout
 
-    def rows(self, table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]]:
-        """Rows of a table of its database; sets and maps come as OVSDB's JSON has them."""
+    def rows(
+        self, table: str, columns: Sequence[str], *conditions: str
+    ) -> list[list[Any]]:
+        """Rows of a table of its database; sets and maps come as OVSDB's JSON
+        has them.
+        """
         verb = "find" if conditions else "list"
-        shown = ["--format=json", f"--columns={','.join(columns)}", verb, table, *conditions]
+        shown = [
+            "--format=json",
+            f"--columns={','.join(columns)}",
+            verb,
+            table,
+            *conditions,
+        ]
         out = self.vsctl(shown, wait=False)
         return list(json.loads(out)["data"]) if out.strip() else []
 
@@ -184,11 +241,15 @@ class Switch:
         rows = self.rows("Controller", ["_uuid", "is_connected"])
         connected = [row for row, is_connected in rows if is_connected]
         bridges = self.rows("Bridge", ["name", "controller"])
-        return {str(name) for name, controller in bridges if controller in connected}
+        return {
+            str(name) for name, controller in bridges if controller in connected
+        }
 
     @property
     def database_pid(self) -> int | None:
-        """The process of its database, by its pid file: it may be slow, but it is there."""
+        """The process of its database, by its pid file: it may be slow, but it
+        is there.
+        """
         return self._pid_of("ovsdb-server")
 
     @property
@@ -203,8 +264,12 @@ class Switch:
 
     def _pid_of(self, name: str) -> int | None:
         try:
-            pid = int((self.run_dir / f"{name}.pid").read_text(encoding="ascii"))
-            command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+            pid = int(
+                (self.run_dir / f"{name}.pid").read_text(encoding="ascii")
+            )
+            command = (
+                Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+            )
         except (OSError, ValueError):
             return None
         return pid if command == name and lives(pid) else None
@@ -213,42 +278,74 @@ class Switch:
         """Its packet sockets, as the kernel has them."""
         flags = ["--packet", "--all", "--numeric", "--memory", "--extended"]
         if self.netns is None:
-            # Whose each one is takes a look at every process; a part is alone in its namespace.
+            # Whose each one is takes a look at every process; a part is alone
+            # in its namespace.
             flags.append("--processes")
         with self.inside():
-            return read_sockets(run(["ss", *flags]).stdout, None if self.netns else self.pid or 0)
+            return read_sockets(
+                run(["ss", *flags]).stdout,
+                None if self.netns else self.pid or 0,
+            )
 
     def prime_send_socket(self, port: Port) -> SwitchSockets:
-        """Have the switch make its send socket, by sending one frame, with the default buffer.
+        """Have the switch make its send socket, by sending one frame, with the
+        default buffer.
 
-        Does nothing if it sent before: then the socket is as it is until the switch restarts.
+        Does nothing if it sent before: then the socket is as it is until the
+        switch restarts.
         """
         sockets = self.sockets()
         if sockets.send_buffer_bytes:
             return sockets
         bridge = f"unix:{self.run_dir}/{port.bridge}.mgmt"
-        action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
-        run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
+        action = (
+            f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
+        )
+        run(
+            [
+                "ovs-ofctl",
+                "--timeout=60",
+                "-O",
+                "OpenFlow13",
+                "packet-out",
+                bridge,
+                action,
+            ]
+        )
         return self.sockets()
 
     def check_ports(self, ports: Sequence[Port]) -> None:
-        """Every port is there under its number. Raises RunFailed naming the first that is not.
+        """Every port is there under its number. Raises RunFailed naming the
+        first that is not.
 
-        ``ovs-vsctl`` succeeds even if the switch could not open a device. A switch that has only
-        just started may record its numbers a moment after it has reported success.
+        ``ovs-vsctl`` succeeds even if the switch could not open a device. A
+        switch that has only just started may record its numbers a moment after
+        it has reported success.
         """
         give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
         missing = (NO_VALUE, "it is not in the switch's database")
         while True:
             rows = self.rows("Interface", ["name", "ofport", "error"])
             found = {name: rest for name, *rest in rows}
-            wrong = [port for port in ports if found.get(port.name, missing)[0] != port.number]
+            wrong = [
+                port
+                for port in ports
+                if found.get(port.name, missing)[0] != port.number
+            ]
             if not wrong:
                 return
             port = wrong[0]
             number, error = found.get(port.name, missing)
-            if isinstance(error, str) or number != NO_VALUE or time.monotonic() > give_up_s:
-                reason = error if isinstance(error, str) else f"it has number {number}"
+            if (
+                isinstance(error, str)
+                or number != NO_VALUE
+                or time.monotonic() > give_up_s
+            ):
+                reason = (
+                    error
+                    if isinstance(error, str)
+                    else f"it has number {number}"
+                )
                 raise RunFailed(
                     f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
                 )
@@ -261,20 +358,30 @@ MACHINE = Switch(Path("/run/openvswitch"))
 
 def switch_version() -> str:
     """Open vSwitch's version as installed, such as ``3.1.0``."""
-    return run(["ovs-vswitchd", "--version"]).stdout.split("\n")[0].rpartition(" ")[2]
+    return (
+        run(["ovs-vswitchd", "--version"])
+        .stdout.split("\n")[0]
+        .rpartition(" ")[2]
+    )
 
 
 def foreign_bridges(network: NetworkPlan) -> list[str]:
     """The machine's bridges that are not a network's."""
     own = {bridge.name for bridge in network.bridges}
-    return sorted({str(row[0]) for row in MACHINE.rows("Bridge", ["name"])} - own)
+    return sorted(
+        {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])} - own
+    )
 
 
 def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
     """A run's bridges, by name, and its rows of the QoS table, by number."""
     condition = f"external_ids:{RUN_KEY}={run_tag}"
-    bridges = [str(row[0]) for row in MACHINE.rows("Bridge", ["name"], condition)]
-    qos_rows = [str(row[0][1]) for row in MACHINE.rows("QoS", ["_uuid"], condition)]
+    bridges = [
+        str(row[0]) for row in MACHINE.rows("Bridge", ["name"], condition)
+    ]
+    qos_rows = [
+        str(row[0][1]) for row in MACHINE.rows("QoS", ["_uuid"], condition)
+    ]
     return sorted(bridges), sorted(qos_rows)
 
 
@@ -283,7 +390,8 @@ def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
 DATABASE = Path("/etc/openvswitch/conf.db")
-# The userspace datapath's own device: one name in a network namespace, so one switch with bridges.
+# The userspace datapath's own device: one name in a network namespace, so one
+# switch with bridges.
 USERSPACE_DEVICE = "ovs-netdev"
 DEVICE_TIMEOUT_S = 5
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
@@ -292,23 +400,26 @@ SEND_BUFFER_BYTES = 32 << 20
 MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
 RECEIVE_BUFFER_BYTES = 4 << 20
-# The exact-match cache names flows until others take their places: jobs long over stay in memory.
+# The exact-match cache names flows until others take their places: jobs long
+# over stay in memory.
 SETTINGS = {"userspace-tso-enable": "true", "emc-insert-inv-prob": "0"}
 # An Ethernet frame of a type that nobody listens to.
 PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
 
 def ensure_running(journal: CleanupJournal) -> None:
-    """Start the daemons if they do not run. Raises MachineCannot with the command that helps.
+    """Start the daemons if they do not run. Raises MachineCannot with the
+    command that helps.
 
-    A run stops what it has started (``Daemon`` in its journal); daemons that run are left alone.
+    A run stops what it has started (``Daemon`` in its journal); daemons that
+    run are left alone.
     """
     if MACHINE.running:
         return
     if has_service():
         hint = "sudo systemctl start openvswitch-switch"
         raise MachineCannot("Open vSwitch is not running", hint)
-    journal.add([Entry("daemon", "openvswitch")])
+    journal.add([JournalEntry("daemon", "openvswitch")])
     start()
 
 
@@ -325,7 +436,9 @@ def start() -> None:
     else:
         _wait_for_datapath()
         detached([*ctl, "--no-ovs-vswitchd", "start"])
-        settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
+        settings = [
+            f"other_config:{key}={value}" for key, value in SETTINGS.items()
+        ]
         MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
         _start_userspace()
     _released()
@@ -337,14 +450,17 @@ def has_service() -> bool:
 
 
 def start_again() -> None:
-    """Start the machine's switch after its end, as it was started: by its service, or by us.
+    """Start the machine's switch after its end, as it was started: by its
+    service, or by us.
 
     Raises MachineCannot.
     """
     if has_service():
         detached(["systemctl", "restart", "ovs-vswitchd"])
     elif datapath_type() == "system":
-        detached([str(OVS_CTL), "--no-ovsdb-server", "--no-mlockall", "restart"])
+        detached(
+            [str(OVS_CTL), "--no-ovsdb-server", "--no-mlockall", "restart"]
+        )
     else:
         _wait_for_datapath()
         _start_userspace()
@@ -360,15 +476,19 @@ def _start_userspace() -> None:
 def _released() -> None:
     """The daemons run, and are no part of the run. Raises MachineCannot."""
     if not MACHINE.running:
-        raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
+        raise MachineCannot(
+            "Open vSwitch does not start", f"sudo {OVS_CTL} start"
+        )
     for pid in (MACHINE.database_pid, MACHINE.pid):
         _release(pid)
 
 
 def _wait_for_datapath() -> None:
-    """Wait until no other switch has the datapath's device: beside it none can make a bridge.
+    """Wait until no other switch has the datapath's device: beside it none can
+    make a bridge.
 
-    A killed switch leaves the device behind, held by nobody a moment later. Raises MachineCannot.
+    A killed switch leaves the device behind, held by nobody a moment later.
+    Raises MachineCannot.
     """
     give_up_s = time.monotonic() + DEVICE_TIMEOUT_S
     while _is_held(USERSPACE_DEVICE):
@@ -394,13 +514,16 @@ def _is_held(tap: str) -> bool:
 
 
 def switch_command(run_dir: Path, environment: Mapping[str, str]) -> list[str]:
-    """ovs-vswitchd itself, with what it is to have in its environment: ovs-ctl insists on the
-    kernel's module.
+    """ovs-vswitchd itself, with what it is to have in its environment: ovs-ctl
+    insists on the kernel's module.
 
-    Three files a bridge and one or more a port; in a container root may not pass the hard limit.
+    Three files a bridge and one or more a port; in a container root may not
+    pass the hard limit.
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    files = (
+        MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    )
     return [
         "prlimit", f"--nofile={files}:",
         "env", *(f"{key}={value}" for key, value in environment.items()),
@@ -411,18 +534,26 @@ def switch_command(run_dir: Path, environment: Mapping[str, str]) -> list[str]:
 
 
 def _release(pid: int | None) -> None:
-    """A service is not part of the run that happens to start it: neither daemon nor its monitor."""
+    """A service is not part of the run that happens to start it: neither daemon
+    nor its monitor.
+    """
     if pid is None:
         return
     release(pid)
     daemon = psutil.Process(pid)
     monitor = daemon.parent()
-    if monitor is not None and monitor.pid > 1 and monitor.name() == daemon.name():
+    if (
+        monitor is not None
+        and monitor.pid > 1
+        and monitor.name() == daemon.name()
+    ):
         release(monitor.pid)
 
 
 def stop_if_idle() -> bool:
-    """Stop both daemons unless a bridge exists; returns True if they are stopped."""
+    """Stop both daemons unless a bridge exists; returns True if they are
+    stopped.
+    """
     if MACHINE.database_pid and MACHINE.rows("Bridge", ["name"]):
         return False
     if OVS_CTL.exists():
@@ -432,16 +563,20 @@ def stop_if_idle() -> bool:
 
 @contextmanager
 def ovsdb_for_a_while() -> Iterator[bool]:
-    """The switch's database, started for the block if it does not run. False: there is none.
+    """The switch's database, started for the block if it does not run. False:
+    there is none.
 
-    After a reboot the database may hold a dead run's bridges while no daemon has been started.
+    After a reboot the database may hold a dead run's bridges while no daemon
+    has been started.
     """
     if MACHINE.database_pid:
         yield True
     elif not OVS_CTL.exists() or not DATABASE.exists():
         yield False
     else:
-        detached([str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"])
+        detached(
+            [str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"]
+        )
         try:
             yield True
         finally:
@@ -449,9 +584,12 @@ def ovsdb_for_a_while() -> Iterator[bool]:
 
 
 def detached(
-    command: list[str], environment: Mapping[str, str] | None = None, files: Sequence[int] = ()
+    command: list[str],
+    environment: Mapping[str, str] | None = None,
+    files: Sequence[int] = (),
 ) -> None:
-    """Run a command that leaves a daemon behind, which keeps what it is given: nothing, or files.
+    """Run a command that leaves a daemon behind, which keeps what it is given:
+    nothing, or files.
 
     Raises MachineCannot where it fails.
     """
@@ -473,7 +611,9 @@ def detached(
         )
 
 
-def at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractContextManager[None]:
+def at_least(
+    path: Path, size_bytes: int, journal: CleanupJournal
+) -> AbstractContextManager[None]:
     """A kernel setting of at least this size, for the block."""
     present = int(path.read_text(encoding="ascii"))
     return setting(path, str(max(size_bytes, present)), journal)
@@ -481,10 +621,12 @@ def at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractCo
 
 @contextmanager
 def large_buffers(journal: CleanupJournal) -> Iterator[None]:
-    """Packet sockets made in the block have large buffers: the ports', and the one to send by.
+    """Packet sockets made in the block have large buffers: the ports', and the
+    one to send by.
 
-    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
-    thread waits for a processor is lost, and only the socket's own counter shows it.
+    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes
+    while the switch's thread waits for a processor is lost, and only the
+    socket's own counter shows it.
     """
     with (
         at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, journal),

@@ -1,7 +1,7 @@
-"""A person's OpenFlow application in the place of our controller: all flows are its own.
+"""A person's OpenFlow application in the place of the testbed's controller.
 
-There is no API then. The testbed makes the network, limits and jobs as always, and asks the
-switches, not the application, whether they are connected to it.
+There is no API then. The testbed makes the network, limits and jobs as always,
+and asks the switches, not the application, whether they are connected to it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,28 @@ from testbed.plan.fidelity import Finding
 if TYPE_CHECKING:
     from controller.process import ControllerProcess
     from controller.values import Switch, Tenant
-    from testbed.backends.emu.emulated_network import Network
+    from testbed.backends.emu.emulated_network import EmulatedNetwork
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 1 << 20
 # The indented lines of a traceback, and the error that ends it.
-TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE)
+TRACEBACK = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
 class OwnController:
-    """Takes the calls of :class:`~controller.api_client.ControllerClient`; installs nothing."""
+    """Stand-in for :class:`~controller.api_client.ControllerClient`.
+
+    It takes the same calls and installs nothing: all flows are the
+    application's.
+    """
 
     app: Path
     log: Path
     process: ControllerProcess
-    network: Network
+    network: EmulatedNetwork
 
     def put_network(self, switches: Sequence[Switch]) -> None:
         """The application learns of the switches as they connect."""
@@ -51,15 +57,26 @@ class OwnController:
     def close(self) -> None:
         """Nothing is open."""
 
-    def wait_connected(self, _: Sequence[int] | None = None, timeout_s: float = 10.0) -> None:
-        """Wait until every bridge is connected to it. Raises RunFailed naming one that is not."""
+    def wait_connected(
+        self, _: Sequence[int] | None = None, timeout_s: float = 10.0
+    ) -> None:
+        """Wait until every bridge is connected to it.
+
+        Raises RunFailed naming one that is not.
+        """
         until_s = time.monotonic() + timeout_s
         while missing := self.network.unconnected_bridges():
+            # An application that has ended will never connect.
             self.check()
             if time.monotonic() > until_s:
-                others = f" and {len(missing) - 1} more" if missing[1:] else ""
-                what = f"bridge {missing[0]}{others} not connected after {timeout_s:g} s"
-                raise RunFailed(f"the controller {self.app}: {what}", f"see {self.log}")
+                others = ""
+                if len(missing) > 1:
+                    others = f" and {len(missing) - 1} more"
+                message = (
+                    f"the controller {self.app}: bridge {missing[0]}{others}"
+                    f" not connected after {timeout_s:g} s"
+                )
+                raise RunFailed(message, f"see {self.log}")
             time.sleep(POLL_S)
 
     def check(self) -> None:
@@ -67,10 +84,11 @@ class OwnController:
         code = self.process.process.poll()
         if code is not None:
             ended = f"the controller {self.app} has ended with {code}"
-            raise RunFailed(": ".join([ended, *self.errors()[-1:]]), f"see {self.log}")
+            message = ": ".join([ended, *self.errors()[-1:]])
+            raise RunFailed(message, f"see {self.log}")
 
     def errors(self) -> list[str]:
-        """The last line of each traceback in its log, as far as that is read: the last MiB."""
+        """The last line of each traceback in the last MiB of its log."""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
             return TRACEBACK.findall(file.read().decode(errors="replace"))
@@ -79,16 +97,21 @@ class OwnController:
     def trouble(self) -> str:
         """Errors in its log, in a sentence; empty without any."""
         errors = self.errors()
-        return f"{len(errors)} errors in {self.log}, the last {errors[-1]}" if errors else ""
+        if not errors:
+            return ""
+        return f"{len(errors)} errors in {self.log}, the last {errors[-1]}"
 
     def findings(self, n_trees: int) -> list[Finding]:
-        """Fidelity of a run whose flows are the application's, in a data centre of so many trees.
+        """Fidelity of a run whose flows are the application's.
 
-        With several, a tenant's flows may take other links than those of its reserved tree.
+        In a data centre of several trees, a tenant's flows may take other links
+        than those of its reserved tree.
         """
         why = f"all flows are those of {self.app}: which VMs reach which, over which links"
-        found = [Finding("ok", "flows", why)]
+        findings = [Finding("ok", "flows", why)]
         if n_trees > 1:
             why += f"; what is reserved is on one of {n_trees} trees, flows may not be"
-            found = [Finding("suspect", "flows", why)]
-        return found + [Finding("suspect", "flows", self.trouble)] * bool(self.trouble)
+            findings = [Finding("suspect", "flows", why)]
+        if trouble := self.trouble:
+            findings.append(Finding("suspect", "flows", trouble))
+        return findings

@@ -1,8 +1,8 @@
 """Packets between tenants' VMs that must arrive, and packets that must not.
 
-Each is an ICMP echo request with a mark and a number. It is crafted, since a VM's own kernel sends
-nothing forged, passes by the VM's cap, and is looked for at the devices of all VMs; the kernel of
-its receiver answers.
+Each is an ICMP echo request with a mark and a number. It is crafted, since a
+VM's own kernel sends nothing forged, passes by the VM's cap, and is looked for
+at the devices of all VMs; the kernel of its receiver answers.
 """
 
 from __future__ import annotations
@@ -16,26 +16,35 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.plan.batch_lines import VM_DEVICE
 
-ETH_P_ALL, ETH_P_IP, ETH_P_VLAN = 0x0003, 0x0800, 0x8100
-SOL_PACKET, PACKET_QDISC_BYPASS, PACKET_IGNORE_OUTGOING = 263, 20, 23
+# From <linux/if_ether.h>, <linux/if_packet.h> and <asm/socket.h>.
+ETH_P_ALL = 0x0003
+ETH_P_IP = 0x0800
+ETH_P_VLAN = 0x8100
+SOL_PACKET = 263
+PACKET_QDISC_BYPASS = 20
+PACKET_IGNORE_OUTGOING = 23
 SO_ATTACH_FILTER = 26
 ECHO_REQUEST = 8
 FRAME_BYTES = 334
-"""Of every probe: a length that the kernel can tell it by before anything is copied."""
-_ETHERNET, _ICMP = struct.Struct("!6s6sH"), struct.Struct("!BBHHH")
+"""Length of every probe, by which the kernel's filter knows it uncopied."""
+_ETHERNET = struct.Struct("!6s6sH")
+_ICMP = struct.Struct("!BBHHH")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 FORGED_MAC = "02:48:4e:ff:ff:fe"
 # All pairs of few things; of more, each with its neighbours in a ring.
 MOST_IN_PAIRS = 8
-ROUNDS, ROUND_S, AT_ONCE = 5, 0.3, 64
-# A packet that must not arrive is sent in as many rounds: one may be lost for another reason.
+ROUNDS = 5
+ROUND_S = 0.3
+AT_ONCE = 64
+# A packet that must not arrive is sent in as many rounds: one may be lost for
+# another reason.
 FORBIDDEN_ROUNDS = 2
 
 Kind = Literal["reachability", "isolation", "anti-spoofing"]
@@ -54,8 +63,10 @@ class Vm:
 
 @dataclass(frozen=True)
 class Probe:
-    """A packet from one VM to another. ``forged``: which of its own it does not have; then its
-    source address, MAC and VLAN tag (0: none) say what in their place.
+    """A packet from one VM to another.
+
+    ``forged`` names what differs from the sender's own, empty if nothing does;
+    ``source_ip``, ``source_mac`` and ``vlan`` (0: no tag) are what is sent.
     """
 
     kind: Kind
@@ -71,18 +82,38 @@ class Probe:
 
     def frame(self, mark: bytes) -> bytes:
         """The whole frame; a VLAN tag comes on top of its length."""
-        body = mark.ljust(FRAME_BYTES - _ETHERNET.size - _IP.size - _ICMP.size, b"\0")
-        icmp = _checked(_ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1) + body, at=2)
-        ends = socket.inet_aton(self.source_ip), socket.inet_aton(self.receiver.ip)
-        fixed = 0x45, 0, _IP.size + len(icmp), 0, 0, 64, socket.IPPROTO_ICMP, 0
-        macs = [bytes.fromhex(x.replace(":", "")) for x in (self.receiver.mac, self.source_mac)]
-        tag = struct.pack("!HH", ETH_P_VLAN, self.vlan) if self.vlan else b""
-        kind = ETH_P_IP.to_bytes(2, "big")
-        return b"".join((*macs, tag, kind, _checked(_IP.pack(*fixed, *ends), at=10), icmp))
+        body = mark.ljust(
+            FRAME_BYTES - _ETHERNET.size - _IP.size - _ICMP.size, b"\0"
+        )
+        icmp = _with_checksum(_ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1) + body, at=2)
+        ip = _IP.pack(
+            0x45,  # version 4, five words of header
+            0,
+            _IP.size + len(icmp),
+            0,
+            0,
+            64,  # hops
+            socket.IPPROTO_ICMP,
+            0,
+            socket.inet_aton(self.source_ip),
+            socket.inet_aton(self.receiver.ip),
+        )
+        frame = _mac_bytes(self.receiver.mac) + _mac_bytes(self.source_mac)
+        if self.vlan:
+            frame += struct.pack("!HH", ETH_P_VLAN, self.vlan)
+        frame += ETH_P_IP.to_bytes(2, "big")
+        return frame + _with_checksum(ip, at=10) + icmp
 
 
-def _checked(data: bytes, at: int) -> bytes:
-    """Data of an even number of bytes with its Internet checksum (RFC 1071) in the place of 0."""
+def _mac_bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def _with_checksum(data: bytes, at: int) -> bytes:
+    """Inserts the Internet checksum (RFC 1071) of data of even length.
+
+    The two bytes at ``at`` are 0 in ``data``.
+    """
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -90,59 +121,91 @@ def _checked(data: bytes, at: int) -> bytes:
 
 
 def pairs(things: Sequence[Thing]) -> Iterator[tuple[Thing, Thing]]:
-    """Ordered pairs: all of a few; of more, each with both neighbours in a ring."""
+    """Ordered pairs: all of a few; of many, neighbours in a ring."""
     n = len(things)
-    steps = range(1, n) if n <= MOST_IN_PAIRS else (1, n - 1)
-    return ((things[i], things[(i + step) % n]) for i in range(n) for step in steps)
+    steps: Sequence[int] = range(1, n)
+    if n > MOST_IN_PAIRS:
+        steps = (1, n - 1)
+    for i, thing in enumerate(things):
+        for step in steps:
+            yield thing, things[(i + step) % n]
 
 
 def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
     """Packets that have to be tried between the VMs of tenants."""
     for vms in tenants:
-        for a, b in pairs(vms):
-            yield Probe("reachability", a, b, a.ip, a.mac)
-        for a, b in zip(vms, (*vms[1:], vms[0]), strict=True):
-            if a is not b:
-                yield Probe("anti-spoofing", a, b, b.ip, a.mac, 0, " with the receiver's address")
-                yield Probe("anti-spoofing", a, b, a.ip, FORGED_MAC, 0, " with another MAC")
-                yield Probe("anti-spoofing", a, b, a.ip, a.mac, 1, " with a VLAN tag")
-    for number, (ours, others) in enumerate(pairs(tenants)):
-        a, b = ours[number % len(ours)], others[number % len(others)]
-        yield Probe("isolation", a, b, a.ip, a.mac)
-        yield Probe("anti-spoofing", a, b, b.ip, a.mac, 0, " with the receiver's address")
+        for sender, receiver in pairs(vms):
+            yield _probe("reachability", sender, receiver)
+        for sender, receiver in zip(vms, (*vms[1:], vms[0]), strict=True):
+            if sender is not receiver:
+                yield from _forged_probes(sender, receiver)
+    # Another pair of VMs for each pair of tenants: all pairs would be many.
+    for number, (senders, receivers) in enumerate(pairs(tenants)):
+        sender = senders[number % len(senders)]
+        receiver = receivers[number % len(receivers)]
+        yield _probe("isolation", sender, receiver)
+        yield _with_receivers_address(sender, receiver)
+
+
+def _probe(kind: Kind, sender: Vm, receiver: Vm) -> Probe:
+    return Probe(kind, sender, receiver, sender.ip, sender.mac)
+
+
+def _with_receivers_address(sender: Vm, receiver: Vm) -> Probe:
+    probe = _probe("anti-spoofing", sender, receiver)
+    forged = " with the receiver's address"
+    return replace(probe, source_ip=receiver.ip, forged=forged)
+
+
+def _forged_probes(sender: Vm, receiver: Vm) -> Iterator[Probe]:
+    probe = _probe("anti-spoofing", sender, receiver)
+    yield _with_receivers_address(sender, receiver)
+    yield replace(probe, source_mac=FORGED_MAC, forged=" with another MAC")
+    yield replace(probe, vlan=1, forged=" with a VLAN tag")
 
 
 def faults(tried: Sequence[Probe]) -> list[str]:
-    """Send the packets; returns for each what is wrong with its arrival, empty if nothing.
+    """Sends the packets; returns the fault of each one's arrival, or empty.
 
     Raises OSError where a VM's namespace is gone.
     """
-    vms = {vm.name: vm for probe in tried for vm in (probe.sender, probe.receiver)}
+    arrivals = ProbeArrivals(os.urandom(8))
+    sockets: dict[str, socket.socket] = {}
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
-        sockets = {name: stack.enter_context(_listening(vm)) for name, vm in vms.items()}
-        for name, each in sockets.items():
-            selector.register(each, selectors.EVENT_READ, name)
-        seen = Arrivals(os.urandom(8))
+        for probe in tried:
+            for vm in (probe.sender, probe.receiver):
+                if vm.name not in sockets:
+                    opened = stack.enter_context(_listening(vm))
+                    selector.register(opened, selectors.EVENT_READ, vm.name)
+                    sockets[vm.name] = opened
         for attempt in range(ROUNDS):
-            wanted = [n for n, probe in enumerate(tried) if seen.wants(n, probe, attempt)]
-            for i, n in enumerate(wanted):
+            n_sent = 0
+            for number, probe in enumerate(tried):
+                if not arrivals.wants(number, probe, attempt):
+                    continue
                 with suppress(OSError):  # no room: the next round comes
-                    sockets[tried[n].sender.name].send(tried[n].frame(seen.mark(n)))
-                if i % AT_ONCE == AT_ONCE - 1:
-                    _take(selector, seen, 0.0)
-            _take(selector, seen, ROUND_S if wanted else 0.0)
-    return [seen.fault(n, probe) for n, probe in enumerate(tried)]
+                    frame = probe.frame(arrivals.mark(number))
+                    sockets[probe.sender.name].send(frame)
+                n_sent += 1
+                # Sockets' buffers are small: arrivals are read in between.
+                if n_sent % AT_ONCE == 0:
+                    _receive(selector, arrivals, timeout_s=0.0)
+            timeout_s = ROUND_S if n_sent else 0.0
+            _receive(selector, arrivals, timeout_s)
+    return [arrivals.fault(n, probe) for n, probe in enumerate(tried)]
 
 
-def _take(selector: selectors.BaseSelector, seen: Arrivals, timeout_s: float) -> None:
-    until = time.monotonic() + timeout_s
-    while ready := selector.select(max(0.0, until - time.monotonic())):
+def _receive(
+    selector: selectors.BaseSelector, arrivals: ProbeArrivals, timeout_s: float
+) -> None:
+    until_s = time.monotonic() + timeout_s
+    while ready := selector.select(max(0.0, until_s - time.monotonic())):
         for key, _ in ready:
-            seen.note(key.data, os.read(key.fd, 2 * FRAME_BYTES))
+            arrivals.note(key.data, os.read(key.fd, 2 * FRAME_BYTES))
 
 
-class Arrivals:
+class ProbeArrivals:
     """Which probes have arrived at which VMs, as requests and as answers."""
 
     def __init__(self, token: bytes) -> None:
@@ -156,9 +219,12 @@ class Arrivals:
     def note(self, vm: str, frame: bytes) -> None:
         """Take in a frame, if it is a probe of ours."""
         at = frame.find(self._token)
-        if at >= _ICMP.size:
-            number = int.from_bytes(frame[at + 8 : at + 12], "big")
-            self._at[number, frame[at - _ICMP.size] == ECHO_REQUEST].add(vm)
+        if at < _ICMP.size:
+            return
+        number = int.from_bytes(frame[at + 8 : at + 12], "big")
+        # The ICMP type tells: the answer returns the request's body unchanged.
+        is_request = frame[at - _ICMP.size] == ECHO_REQUEST
+        self._at[number, is_request].add(vm)
 
     def wants(self, number: int, probe: Probe, attempt: int) -> bool:
         """True if a probe is to be sent in this round, the first being 0."""
@@ -168,26 +234,38 @@ class Arrivals:
 
     def fault(self, number: int, probe: Probe) -> str:
         """The fault of a probe's arrival so far; empty if there is none."""
-        asked, answered = self._at[number, True], self._at[number, False]
+        asked = self._at[number, True]
+        answered = self._at[number, False]
         if probe.kind != "reachability":
-            where = " ".join(sorted(asked | answered))
-            return f"{probe}: arrives at {where}" if where else ""
+            places = " ".join(sorted(asked | answered))
+            return f"{probe}: arrives at {places}" if places else ""
         if probe.receiver.name not in asked:
             return f"{probe}: nothing arrives"
-        return "" if probe.sender.name in answered else f"{probe}: no answer arrives"
+        if probe.sender.name not in answered:
+            return f"{probe}: no answer arrives"
+        return ""
 
 
 def _listening(vm: Vm) -> socket.socket:
-    """A packet socket at a VM's device, for what comes in and is as long as a probe."""
-    # Load the length; if it is neither of the two go to the last line, which drops.
-    lengths = (0x15, 1, 0, FRAME_BYTES), (0x15, 0, 1, FRAME_BYTES + 4)
-    program = (0x80, 0, 0, 0), *lengths, (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0)
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+    """A packet socket at a VM's device, for frames as long as a probe."""
+    # Classic BPF: load the length; if it is neither of the two, go to the last
+    # line, which drops.
+    program = (
+        (0x80, 0, 0, 0),
+        (0x15, 1, 0, FRAME_BYTES),
+        (0x15, 0, 1, FRAME_BYTES + 4),
+        (0x06, 0, 0, 0xFFFF),
+        (0x06, 0, 0, 0),
+    )
+    lines = [struct.pack("HBBI", *line) for line in program]
+    # The buffer has to live until setsockopt has copied it.
+    code = ctypes.create_string_buffer(b"".join(lines))
+    fprog = struct.pack("HL", len(program), ctypes.addressof(code))
+    # Protocol 0: it receives nothing before its filter is there and it is bound.
     with inside_network_namespace(NETNS_DIR / vm.netns):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    fprog = struct.pack("HL", len(program), ctypes.addressof(code))
     opened.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)
-    for option in (PACKET_QDISC_BYPASS, PACKET_IGNORE_OUTGOING):
-        opened.setsockopt(SOL_PACKET, option, 1)
+    opened.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+    opened.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     opened.bind((VM_DEVICE, ETH_P_ALL))
     return opened

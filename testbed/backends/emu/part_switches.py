@@ -1,8 +1,9 @@
-"""Parts of a network's switch: daemons of their own, each in a network namespace of its own.
+"""Parts of a network's switch: daemons of their own, each in a network
+namespace of its own.
 
-Two userspace datapaths cannot share a namespace: both would make the device ``ovs-netdev``. The
-controller stays on the host: in every part it is given a socket that listens on the part's own
-loopback.
+Two userspace datapaths cannot share a namespace: both would make the device
+``ovs-netdev``. The controller stays on the host: in every part it is given a
+socket that listens on the part's own loopback.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
+from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
 from testbed.backends.emu.commands import ip_batch, run
 from testbed.backends.emu.open_vswitch import (
     SETTINGS,
@@ -41,7 +42,9 @@ STARTED_AT_ONCE = os.cpu_count() or 1
 
 @dataclass(frozen=True)
 class Part:
-    """A part: its switch, its bridges, and where the controller is to listen for them."""
+    """A part: its switch, its bridges, and where the controller is to listen
+    for them.
+    """
 
     switch: Switch
     bridges: tuple[Bridge, ...]
@@ -53,7 +56,9 @@ class Part:
         return str(self.switch.netns)
 
     def begin_pace(self) -> None:
-        """From now on its passes are paced: its bridges and their ports are there."""
+        """From now on its passes are paced: its bridges and their ports are
+        there.
+        """
         (self.switch.run_dir / BEGUN).touch()
 
     def end_pace(self) -> None:
@@ -61,10 +66,16 @@ class Part:
         (self.switch.run_dir / BEGUN).unlink(missing_ok=True)
 
     def keep_logs(self, log_dir: Path) -> None:
-        """Copy its daemons' logs, which go with it, once: as ``PREFIX-part0-ovs-vswitchd.log``."""
+        """Copy its daemons' logs, which go with it, once: as
+        ``PREFIX-part0-ovs-vswitchd.log``.
+        """
         for log in self.switch.run_dir.glob("*.log"):
-            # A new file, whatever others have put there; a full disk is no second failure.
-            with suppress(OSError), (log_dir / f"{self.netns}-{log.name}").open("xb") as copy:
+            # A new file, whatever others have put there; a full disk is no
+            # second failure.
+            with (
+                suppress(OSError),
+                (log_dir / f"{self.netns}-{log.name}").open("xb") as copy,
+            ):
                 copy.write(log.read_bytes())
 
 
@@ -78,11 +89,15 @@ def taken(what: str, name: str, removal: str) -> MachineCannot:
 
 @contextmanager
 def switch_in_parts(
-    network: NetworkPlan, journal: CleanupJournal, most_weight: int = MOST_WEIGHT
+    network: NetworkPlan,
+    journal: CleanupJournal,
+    most_weight: int = MOST_WEIGHT,
 ) -> Iterator[tuple[Part, ...]]:
-    """The parts' namespaces, without their daemons; none where one switch does for all.
+    """The parts' namespaces, without their daemons; none where one switch does
+    for all.
 
-    Removal is the journal's; the sockets are closed here. Raises MachineCannot if a name is taken.
+    Removal is the journal's; the sockets are closed here. Raises MachineCannot
+    if a name is taken.
     """
     planned = switch_parts(network, most_weight)
     if datapath_type() == "system" or len(planned) == 1:
@@ -92,27 +107,40 @@ def switch_in_parts(
     for part in planned:
         if (NETNS_DIR / part.netns).exists():
             raise taken("network namespace", part.netns, "ip netns delete")
-    journal.add([Entry("part", str(folder / part.netns)) for part in planned])
-    journal.add([Entry("netns", part.netns) for part in planned])
+    journal.add(
+        [JournalEntry("part", str(folder / part.netns)) for part in planned]
+    )
+    journal.add([JournalEntry("netns", part.netns) for part in planned])
     ip_batch([f"netns add {part.netns}" for part in planned])
-    inodes = {part.netns: (NETNS_DIR / part.netns).stat().st_ino for part in planned}
-    journal.add([Entry("netns", name, inode) for name, inode in inodes.items()])
+    inodes = {
+        part.netns: (NETNS_DIR / part.netns).stat().st_ino for part in planned
+    }
+    journal.add(
+        [JournalEntry("netns", name, inode) for name, inode in inodes.items()]
+    )
     with ExitStack() as stack:
         parts = []
         for part in planned:
             bridges = tuple(network.bridge_of_node[node] for node in part.nodes)
             with inside_network_namespace(NETNS_DIR / part.netns):
-                # No neighbour discovery on switch ports: it would be traffic that no tenant sends.
+                # No neighbour discovery on switch ports: it would be traffic
+                # that no tenant sends.
                 set_sysctls()
                 run(["ip", "link", "set", "lo", "up"])
-                listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+                listener = socket.create_server(
+                    ("127.0.0.1", 0), backlog=BACKLOG
+                )
             stack.callback(listener.close)
-            parts.append(Part(Switch(folder / part.netns, part.netns), bridges, listener))
+            parts.append(
+                Part(Switch(folder / part.netns, part.netns), bridges, listener)
+            )
         yield tuple(parts)
 
 
 def listeners(parts: Sequence[Part]) -> list[int]:
-    """Descriptors of the sockets on which the controller is to listen, beside its own."""
+    """Descriptors of the sockets on which the controller is to listen, beside
+    its own.
+    """
     return [part.listener.fileno() for part in parts]
 
 
@@ -123,10 +151,22 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     folder = parts[0].switch.run_dir.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     database = folder / "empty.db"
-    row = {"other_config": ["map", [[key, value] for key, value in SETTINGS.items()]]}
+    row = {
+        "other_config": [
+            "map",
+            [[key, value] for key, value in SETTINGS.items()],
+        ]
+    }
     insert = {"op": "insert", "table": "Open_vSwitch", "row": row}
     run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
-    run(["ovsdb-tool", "transact", str(database), json.dumps(["Open_vSwitch", insert])])
+    run(
+        [
+            "ovsdb-tool",
+            "transact",
+            str(database),
+            json.dumps(["Open_vSwitch", insert]),
+        ]
+    )
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
     for part in parts:
         part.switch.run_dir.mkdir(mode=0o700)
@@ -136,7 +176,9 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
 
 
 def start_again(network: NetworkPlan, part: Part) -> None:
-    """Start whichever daemon of a part has died: its bridges are in its database. MachineCannot."""
+    """Start whichever daemon of a part has died: its bridges are in its
+    database. MachineCannot.
+    """
     with preload() as library:
         _start(part, library, pass_interval_s(network, os.cpu_count() or 1))
 
@@ -144,7 +186,11 @@ def start_again(network: NetworkPlan, part: Part) -> None:
 def _start(part: Part, library: Preload, interval_s: float) -> None:
     """Whichever daemon does not run."""
     folder = part.switch.run_dir
-    environment = {**os.environ, "OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder)}
+    environment = {
+        **os.environ,
+        "OVS_RUNDIR": str(folder),
+        "OVS_LOGDIR": str(folder),
+    }
     with part.switch.inside():
         if part.switch.database_pid is None:
             detached(
@@ -159,4 +205,6 @@ def _start(part: Part, library: Preload, interval_s: float) -> None:
             command = switch_command(folder, library.paced(interval_s, folder))
             detached(command, environment, library.files)
     if not part.switch.running:
-        raise MachineCannot(f"switch part {part.netns} does not start", "sudo testbed doctor")
+        raise MachineCannot(
+            f"switch part {part.netns} does not start", "sudo testbed doctor"
+        )

@@ -1,7 +1,8 @@
-"""The network of a plan, built by Mininet itself: addHost, addSwitch, addLink, build, start.
+"""The network of a plan, built by Mininet's own addHost, addLink and start.
 
-Names, numbers and settings are those of the batched builder, and so are journal, limits, tenants
-and removal. Each node costs a shell and each cable two processes: for small networks.
+Names, numbers and settings are those of the batched builder, and so are
+journal, limits, tenants and removal. Each node costs a shell and each cable two
+processes: for small networks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mininet.node import Node
 
 from testbed.backends.emu.cleanup_journal import OwnershipTag
 from testbed.backends.emu.commands import run
-from testbed.backends.emu.emulated_network import Network, up_lines
+from testbed.backends.emu.emulated_network import EmulatedNetwork, up_lines
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.mininet_network import (
     Attached,
@@ -25,16 +26,22 @@ from testbed.backends.emu.mininet_network import (
     AttachedMininet,
     AttachedSwitch,
 )
-from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, Switch, datapath_type
+from testbed.backends.emu.open_vswitch import (
+    MACHINE,
+    RUN_KEY,
+    Switch,
+    datapath_type,
+)
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
 from testbed.plan.switch_parts import switch_parts
 
 
 class BuiltHost(AttachedHost):
-    """A VM slot whose namespace Mininet makes, with the host's shell, and which then gets its name.
+    """A VM slot whose namespace Mininet makes, with the host's shell.
 
-    Processes enter it by that name, as with the batched builder.
+    The namespace then gets its name. Processes enter it by that, as with the
+    batched builder.
     """
 
     def __init__(self, name: str, slot: Slot, **_params: Any) -> None:
@@ -42,28 +49,39 @@ class BuiltHost(AttachedHost):
         super().__init__(name, slot)
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Start it at once, in a new namespace."""
-        inside, self.inside = self.inside, nullcontext
+        """Starts the shell at once, in a new namespace."""
+        # The slot's own namespace has no name to be entered by before there is
+        # a shell in it.
+        inside = self.inside
+        self.inside = nullcontext
         super(Attached, self).startShell(mnopts)
         run(["ip", "netns", "attach", self.slot.netns, str(self.pid)])
         self.inside = inside
 
 
 class BuiltSwitch(AttachedSwitch):
-    """A bridge that Mininet makes, in the machine's Open vSwitch. ``tag``: its owner's mark."""
+    """A bridge that Mininet makes, in the machine's Open vSwitch.
 
-    def __init__(self, name: str, bridge: Bridge, tag: str, **_params: Any) -> None:
+    ``tag`` is its owner's mark.
+    """
+
+    def __init__(
+        self, name: str, bridge: Bridge, tag: str, **_params: Any
+    ) -> None:
         del name  # the bridge has it
         super().__init__(bridge, MACHINE)
         self.tag = tag
-        self.datapath = "user" if datapath_type() == "netdev" else "kernel"
+        self.datapath = "kernel"
+        if datapath_type() == "netdev":
+            self.datapath = "user"
 
     def start(self, controllers: Sequence[Node]) -> None:
-        """Make it, with its ports and controller. Raises RunFailed."""
+        """Makes it, with its ports and controller. Raises RunFailed."""
         super(AttachedSwitch, self).start(controllers)
 
     def vsctl(self, *arguments: Any, **_options: Any) -> str:
-        """``ovs-vsctl`` without the shell, which takes no line of over 4,095 characters."""
+        """Runs ``ovs-vsctl`` without the node's shell."""
+        # The shell's terminal takes no line of over 4,095 characters.
         return MACHINE.vsctl(shlex.split(" ".join(map(str, arguments))))
 
     @classmethod
@@ -72,14 +90,15 @@ class BuiltSwitch(AttachedSwitch):
         return False
 
     def bridgeOpts(self) -> str:
-        """As Mininet's, with the tag, and the datapath by name where it is the kernel's too."""
+        """Mininet's options, with the tag and the datapath's name."""
         noop = f"--id=@noop create QoS type=linux-noop {self.tag}"
         datapath = f"datapath_type={datapath_type()}"
         return f"{super().bridgeOpts()} {datapath} {self.tag} -- {noop}"
 
     def intfOpts(self, intf: Any) -> str:
-        """As Mininet's, and Open vSwitch leaves the port's limits alone."""
-        return f"{super().intfOpts(intf)} -- set Port {intf} qos=@noop {self.tag}"
+        """Mininet's options, and a QoS that leaves the port's limits alone."""
+        options = f"set Port {intf} qos=@noop {self.tag}"
+        return f"{super().intfOpts(intf)} -- {options}"
 
 
 class BuiltLink(AttachedLink):
@@ -88,10 +107,17 @@ class BuiltLink(AttachedLink):
     set_up = True
 
     def __init__(
-        self, node1: Node, node2: Node, line: str, end1: tuple[str, int], port2: Port, **params: Any
+        self,
+        node1: Node,
+        node2: Node,
+        line: str,
+        end1: tuple[str, int],
+        port2: Port,
+        **params: Any,
     ) -> None:
         if complaint := node2.cmd("ip", line):
-            raise RunFailed(f"Mininet's ip refused {line!r}: {complaint.strip()}")
+            message = f"Mininet's ip refused {line!r}: {complaint.strip()}"
+            raise RunFailed(message)
         super().__init__(node1, node2, end1, port2, params.get("mac"))
 
 
@@ -101,17 +127,22 @@ class PlainMininet(AttachedMininet):
     _started = False
 
     def add(self, plan: NetworkPlan, tag: OwnershipTag) -> None:
-        """Hosts with their namespaces, switches without bridges yet, and all cables.
+        """Adds hosts with their namespaces, switches and cables.
 
-        Ctrl-C waits for the host or the cable that is being made: its shell would not be known,
-        or its ``ip`` still run, when what was made is removed.
+        The switches have no bridges yet.
         """
+        # Ctrl-C waits for the host or the cable that is being made: its shell
+        # would not be known, or its ip still run, when what was made is
+        # removed.
         for number, slot in enumerate(plan.slots, 1):
             with uninterrupted():
-                self.alias(slot.netns, self.addHost(f"h{number}", BuiltHost, slot=slot))
+                host = self.addHost(f"h{number}", BuiltHost, slot=slot)
+                self.alias(slot.netns, host)
+        mark = f"external_ids:{RUN_KEY}={tag.run}"
         for number, bridge in enumerate(plan.bridges, 1):
-            mark = f"external_ids:{RUN_KEY}={tag.run}"
-            switch = self.addSwitch(bridge.name, BuiltSwitch, bridge=bridge, tag=mark)
+            switch = self.addSwitch(
+                bridge.name, BuiltSwitch, bridge=bridge, tag=mark
+            )
             self.alias(f"s{number}", switch)
         _, lines = up_lines(plan, tag.group, {})
         for line, ends in zip(lines, self.cables(plan), strict=True):
@@ -119,18 +150,18 @@ class PlainMininet(AttachedMininet):
                 self.addLink(**ends, cls=BuiltLink, line=line)
 
     def build(self) -> None:
-        """Configure the hosts, as Mininet does."""
+        """Configures the hosts, as Mininet does."""
         super(AttachedMininet, self).build()
 
     def start(self) -> None:
-        """Make the bridges; later calls do nothing, as it is up."""
+        """Makes the bridges; later calls do nothing, as it is up."""
         if not self._started:
             self._started = True
             super().start()
 
 
-class PlainNetwork(Network):
-    """The live network of a plan, in which :attr:`mininet` is the object that has built it."""
+class PlainNetwork(EmulatedNetwork):
+    """The live network of a plan, built by its :attr:`mininet`."""
 
     builder = "plain"
 
@@ -143,14 +174,18 @@ class PlainNetwork(Network):
         self.mininet.add(self.plan, self._journal.tag)
         self.mininet.build()
 
-    def _start_bridges(self, switch: Switch, bridges: Sequence[Bridge], port: int) -> None:
+    def _start_bridges(
+        self, switch: Switch, bridges: Sequence[Bridge], port: int
+    ) -> None:
         del switch, bridges, port  # all of them, in the machine's switch
         self.mininet.start()
 
 
-# Seconds that Mininet takes, on two processors: a node's shell, and a cable, which takes longer the
-# more ports the switch has.
-NODE_S, CABLE_S, PORT_S = 0.03, 0.04, 0.0004
+# Seconds that Mininet takes, on two processors: a node's shell, and a cable,
+# which takes longer the more ports the switch has.
+NODE_S = 0.03
+CABLE_S = 0.04
+PORT_S = 0.0004
 
 
 def built_in_s(plan: NetworkPlan) -> float:
@@ -161,7 +196,7 @@ def built_in_s(plan: NetworkPlan) -> float:
 
 
 def refuse_parts(plan: NetworkPlan) -> None:
-    """Raises BadInput where the network needs more than the one switch that Mininet builds."""
+    """Raises BadInput where the network needs more than Mininet's one switch."""
     n_parts = len(switch_parts(plan))
     if n_parts > 1 and datapath_type() != "system":
         cables = len(plan.slots) + len(plan.links)

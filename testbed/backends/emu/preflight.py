@@ -1,4 +1,6 @@
-"""Preflight of a live run: load tests of the plans' busiest instants, and the rate that fits."""
+"""Preflight of a live run: load tests of the plans' busiest instants, and the
+rate that fits.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.sampling import Processors
+from testbed.backends.emu.sampling import ProcessorSampler
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import StartFailed
 from testbed.errors import MachineCannot
@@ -34,12 +36,18 @@ from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S = 1.5
 LONG_LOAD_TEST_WALL_S = 5.0
-"""A load test's length, and that of one more where a first is in doubt, or where a VM sends less
-than enough of its largest packets in a short one: packets' time on their way counts for less."""
+"""A load test's length, and that of one more where a first is in doubt, or
+where a VM sends less than enough of its largest packets in a short one:
+packets' time on their way counts for less.
+"""
 NEARLY = 1.0
-"""The load up to which one that is over the limit is in doubt: another program only adds load."""
+"""The load up to which one that is over the limit is in doubt: another program
+only adds load.
+"""
 FAR = 2.0
-"""The load beyond which a first test is not repeated: the search begins far below its rate."""
+"""The load beyond which a first test is not repeated: the search begins far
+below its rate.
+"""
 TAKEN_SHARE = 0.1
 """Of the processors, taken from a network whose first load test is in doubt."""
 TAKE_S = 0.001
@@ -48,9 +56,13 @@ GIVE_UP_AFTER = 2.0
 PROGRESS_EVERY_S = 1.0
 """At least so often test transfers say how much has arrived."""
 LIKELY_BPS = 3e9
-"""Summed port load that two processors can do, about: where ``auto`` begins to search."""
+"""Summed port load that two processors can do, about: where ``auto`` begins to
+search.
+"""
 LEAST_VM_BPS = 1_000_000
-"""Of the fastest VM: below, its few large packets are no stream at a rate (docs/decisions/16)."""
+"""Of the fastest VM: below, its few large packets are no stream at a rate
+(docs/decisions/16).
+"""
 
 Peak = Sequence[events.JobReserved]
 LoadTest = Callable[[Peak, Scale, bool], Finding]
@@ -60,7 +72,9 @@ Narrate = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Preflight:
-    """Each plan's finding at a rate, and why a run at it does not start (None: it does)."""
+    """Each plan's finding at a rate, and why a run at it does not start (None:
+    it does).
+    """
 
     rate: float
     findings: Sequence[Finding]
@@ -68,8 +82,13 @@ class Preflight:
 
     @property
     def loads(self) -> list[float]:
-        """Shares of what the machine can do; infinite where that could not be tested."""
-        return [f.metrics.get("load", 0.0 if f.level == "ok" else inf) for f in self.findings]
+        """Shares of what the machine can do; infinite where that could not be
+        tested.
+        """
+        return [
+            f.metrics.get("load", 0.0 if f.level == "ok" else inf)
+            for f in self.findings
+        ]
 
     @property
     def worst(self) -> Finding:
@@ -84,24 +103,36 @@ class Preflight:
 
 
 def checked(
-    test: LoadTest, peaks: Sequence[Peak], scale: Scale, narrate: Narrate, *, force: bool
+    test: LoadTest,
+    peaks: Sequence[Peak],
+    scale: Scale,
+    narrate: Narrate,
+    *,
+    force: bool,
 ) -> Preflight:
-    """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
+    """Tests the scale's rate; searches for one that fits if it does not, or is
+    ``auto``.
 
-    The search tests the first rate once more, unless its load is beyond :data:`FAR`, and the better
-    of both tests counts: a switch that has just been started, or another program, only adds load.
-    ``force``: nothing is refused, and a given rate is tested twice at most. A load test that could
-    not be made is one more finding of a run at a given rate; without any, ``auto`` has no rate.
+    The search tests the first rate once more, unless its load is beyond
+    :data:`FAR`, and the better of both tests counts: a switch that has just
+    been started, or another program, only adds load. ``force``: nothing is
+    refused, and a given rate is tested twice at most. A load test that could
+    not be made is one more finding of a run at a given rate; without any,
+    ``auto`` has no rate.
     """
     suspect, invalid = THRESHOLDS["preflight"]
-    fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
+    fastest_bps = max(
+        (one.rate_bps for peak in peaks for one in peak), default=1
+    )
     asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
     likely = min(1.0, two_figures(LIKELY_BPS / max(1, asked_bps)))
     start = likely if scale.auto else scale.rate
     tested: list[Preflight] = []
 
     def load(rate: float) -> float:
-        findings = _findings(test, peaks, replace(scale, rate=rate), again=bool(tested))
+        findings = _findings(
+            test, peaks, replace(scale, rate=rate), again=bool(tested)
+        )
         tested.append(Preflight(rate, findings))
         narrate(f"preflight: {tested[-1]}")
         return max(tested[-1].loads)
@@ -112,7 +143,9 @@ def checked(
 
     first = load(start)
     if first == inf and scale.auto and not force:
-        refusal = MachineCannot(str(tested[0]), "give scale.rate a number in place of auto")
+        refusal = MachineCannot(
+            str(tested[0]), "give scale.rate a number in place of auto"
+        )
         return replace(tested[0], refusal=refusal)
     if first == inf or (not scale.auto and first <= suspect):
         return tested[0]
@@ -120,14 +153,23 @@ def checked(
         load(start)
         return min(tested, key=lambda one: max(one.loads))
     least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
-    begin = start if first <= FAR else max(least, min(likely, two_figures(start / first)))
+    begin = (
+        start
+        if first <= FAR
+        else max(least, min(likely, two_figures(start / first)))
+    )
     fitting = fitting_rate(searched, begin, scale.rate, least)
     lowest = min(one.rate for one in tested)
     rate = (fitting or lowest) if scale.auto else start
-    found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))
+    found = min(
+        (one for one in tested if one.rate == rate),
+        key=lambda one: max(one.loads),
+    )
     if (worst := max(found.loads)) <= suspect:
         if scale.auto:
-            narrate(f"scale.rate: auto -> {rate_text(rate)}, tested: {worst:.0%} load")
+            narrate(
+                f"scale.rate: auto -> {rate_text(rate)}, tested: {worst:.0%} load"
+            )
         return found
     if fitting is None:
         advice = f"no scale.rate down to {rate_text(lowest)} fits"
@@ -135,18 +177,27 @@ def checked(
     else:
         advice = f"scale.rate: {rate_text(fitting)} was tested and fits"
         hint = f"--set scale.rate={rate_text(fitting)} was tested and fits"
-    found = replace(found, findings=[_advised(one, advice) for one in found.findings])
+    found = replace(
+        found, findings=[_advised(one, advice) for one in found.findings]
+    )
     if force or (worst <= invalid and not scale.auto):
         return found
-    return replace(found, refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"))
+    return replace(
+        found,
+        refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"),
+    )
 
 
-def _findings(test: LoadTest, peaks: Sequence[Peak], scale: Scale, *, again: bool) -> list[Finding]:
+def _findings(
+    test: LoadTest, peaks: Sequence[Peak], scale: Scale, *, again: bool
+) -> list[Finding]:
     """Of each plan. Plans with the same busiest instant are tested once."""
     found: list[Finding] = []
     for number, peak in enumerate(peaks):
         first = peaks.index(peak)
-        found.append(test(peak, scale, again) if first == number else found[first])
+        found.append(
+            test(peak, scale, again) if first == number else found[first]
+        )
     return found
 
 
@@ -164,37 +215,61 @@ def load_test(
     scale: Scale,
     again: bool = False,
 ) -> Finding:
-    """Run transfers in the places and at the rates of ``together``; judge what it took.
+    """Run transfers in the places and at the rates of ``together``; judge what
+    it took.
 
-    ``rings``: ids of jobs that play a ring, most of whose transfers stay within a server. All
-    others are tested by a permutation: all that their hoses allow may cross the network.
+    ``rings``: ids of jobs that play a ring, most of whose transfers stay within
+    a server. All others are tested by a permutation: all that their hoses allow
+    may cross the network.
 
-    ``again``: for longer, without :data:`TAKEN_SHARE` of the processors. A switch that polls leaves
-    nothing of them idle; what tells that they suffice is that fewer would.
+    ``again``: for longer, without :data:`TAKEN_SHARE` of the processors. A
+    switch that polls leaves nothing of them idle; what tells that they suffice
+    is that fewer would.
 
-    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
-    that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
+    Jobs of one VM and jobs without bandwidth ask nothing of the switches and
+    are left out; those that send without a reservation come with their share
+    (:func:`testbed.plan.peak_load.peak`).
     """
-    together = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
+    together = [
+        r
+        for r in together
+        if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0
+    ]
     if not together:
-        return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    ideal_s = _length_s(min(r.rate_bps for r in together) * scale.rate, long=again) * scale.time
-    lasts_s = min((r.estimate_s for r in together if r.estimate_s), default=0.0) / scale.time
-    backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
+        return Finding(
+            "ok", "preflight", "the plan asks nothing of the switches", {}
+        )
+    ideal_s = (
+        _length_s(min(r.rate_bps for r in together) * scale.rate, long=again)
+        * scale.time
+    )
+    lasts_s = (
+        min((r.estimate_s for r in together if r.estimate_s), default=0.0)
+        / scale.time
+    )
+    backend = LiveBackend(
+        emulation, scale, seed, lambda _: None, played_for_s=lasts_s
+    )
     backend.progress_every_s = min(PROGRESS_EVERY_S, backend.progress_every_s)
     started: list[str] = []
     for reserved in together:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
-        demand = Transfer(pattern="ring" if reserved.job_id in rings else "permutation")
+        demand = Transfer(
+            pattern="ring" if reserved.job_id in rings else "permutation"
+        )
         n_vms = sum(count for _, count in vms_on)
         job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s, demand=demand)
         try:
-            backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
+            backend.start(
+                job, Placement(reserved.root, vms_on), rate_bps, "foreground"
+            )
         except StartFailed as error:
             for job_id in started:
                 backend.kill(job_id)
-            reason = f"the plan's busiest instant could not be load-tested: {error}"
+            reason = (
+                f"the plan's busiest instant could not be load-tested: {error}"
+            )
             return Finding("invalid", "preflight", reason, {})
         started.append(name)
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
@@ -204,7 +279,9 @@ def load_test(
     if again and isfinite(backend.watch.received):
         delivered = backend.watch.received
     lacking = backend.watch.lacking() if again else []
-    return preflight(asked_bps, delivered, busy_share, scale.rate, taken, lacking)
+    return preflight(
+        asked_bps, delivered, busy_share, scale.rate, taken, lacking
+    )
 
 
 _TAKE = """
@@ -226,37 +303,62 @@ while os.getppid() == parent:
 
 @contextmanager
 def processors_taken(share: float) -> Iterator[None]:
-    """Takes a share of each processor from everything else, :data:`TAKE_S` at a time."""
+    """Takes a share of each processor from everything else, :data:`TAKE_S` at a
+    time.
+    """
     with ExitStack() as stack:
         for processor in sorted(os.sched_getaffinity(0)) if share else ():
-            command = [sys.executable, "-S", "-E", "-c", _TAKE, str(processor), str(share)]
-            process = stack.enter_context(subprocess.Popen([*command, str(TAKE_S)]))
+            command = [
+                sys.executable,
+                "-S",
+                "-E",
+                "-c",
+                _TAKE,
+                str(processor),
+                str(share),
+            ]
+            process = stack.enter_context(
+                subprocess.Popen([*command, str(TAKE_S)])
+            )
             stack.callback(process.kill)
         yield
 
 
 def _length_s(slowest_bps: float, *, long: bool) -> float:
-    """Length of a load test in which VMs send at this rate at least, s of wall time."""
+    """Length of a load test in which VMs send at this rate at least, s of wall
+    time.
+    """
     packets_s = ENOUGH_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
     if long:  # until packets arrive at their rate, then as long again
-        return min(2 * LONG_LOAD_TEST_WALL_S, max(LONG_LOAD_TEST_WALL_S, 2 * packets_s + 1.0))
+        return min(
+            2 * LONG_LOAD_TEST_WALL_S,
+            max(LONG_LOAD_TEST_WALL_S, 2 * packets_s + 1.0),
+        )
     return min(LONG_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
 
 
-def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:
-    """The share of its volume that the slowest job had in its time, and the processors' busy share.
+def _played(
+    backend: LiveBackend, started: list[str], ideal_s: float
+) -> tuple[float, float]:
+    """The share of its volume that the slowest job had in its time, and the
+    processors' busy share.
 
-    All begin together, and have ended. Sampling, as beside jobs, is part of the load.
+    All begin together, and have ended. Sampling, as beside jobs, is part of the
+    load.
     """
-    processors = Processors()
+    processors = ProcessorSampler()
     backend.begin()
     # The processors are read before jobs end and are cleaned up after.
     backend.listen_until(0.95 * ideal_s)
     busy_share = processors.sample().busy
     backend.listen_until(GIVE_UP_AFTER * ideal_s)
     done = backend.wait(0.0)
-    shares = [ideal_s / one.measured_s if one.measured_s else 0.0 for one in done]
+    shares = [
+        ideal_s / one.measured_s if one.measured_s else 0.0 for one in done
+    ]
     for job_id in set(started).difference(one.job_id for one in done):
-        shares.append(backend.delivered_share(job_id) * ideal_s / backend.now_s())
+        shares.append(
+            backend.delivered_share(job_id) * ideal_s / backend.now_s()
+        )
         backend.kill(job_id)
     return min(shares), busy_share

@@ -1,7 +1,7 @@
-"""A userspace switch's allocator, and ``switch_preload.c``, compiled: what it is started with.
+"""Libraries of a userspace switch: allocator and compiled switch_preload.c.
 
-The library is loaded from a file in memory: folders of root's that do not outlive the machine are
-often mounted without the right to execute.
+The library is loaded from a file in memory: folders of root's that do not
+outlive the machine are often mounted without the right to execute.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ FILE_NAME = "switch_preload"
 BEGUN = "paced"
 PACE_BEGINS = "HOSENET_PASS_FILE"
 
-# A port receives into 32 buffers of 64 KiB; a large packet is sent on in the one it came in, and
-# that is replaced. Out of the C library's heap each is sooner or later another one's page, resident
-# for good; this allocator gives what is freed back within a second (at once costs half again as
-# much processor time a byte). In every pass each port takes 32 buffers and gives them back: as many
-# have to fit into the thread's own cache. Where it is not installed, the loader goes on without it.
+# A port receives into 32 buffers of 64 KiB; a large packet is sent on in the
+# one it came in, and that is replaced. Out of the C library's heap each is
+# sooner or later another one's page, resident for good; this allocator gives
+# what is freed back within a second (at once costs half again as much processor
+# time a byte). In every pass each port takes 32 buffers and gives them back: as
+# many have to fit into the thread's own cache. Where it is not installed, the
+# loader goes on without it.
 ALLOCATOR = {
     "LD_PRELOAD": "libjemalloc.so.2",
     "MALLOC_CONF": "dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:1,tcache_nslots_small_min:128",
@@ -41,13 +43,21 @@ class Preload:
     files: tuple[int, ...] = ()
 
     def paced(self, interval_s: float, folder: Path) -> dict[str, str]:
-        """The environment of a daemon with at most one pass in ``interval_s`` on average.
+        """Environment of a daemon with a pass in ``interval_s`` on average.
 
-        It keeps to it once there is a file :data:`BEGUN` in ``folder``.
+        That is the most it makes once there is a file :data:`BEGUN` in
+        ``folder``.
         """
+        # Without the library nobody would read the variables, and
+        # :func:`is_paced` goes by them.
+        if not self.files:
+            return self.environment
         interval_us = max(1, round(interval_s * 1e6))
-        pace = {"HOSENET_PASS_US": str(interval_us), PACE_BEGINS: str(folder / BEGUN)}
-        return {**self.environment, **(pace if self.files else {})}
+        return {
+            **self.environment,
+            "HOSENET_PASS_US": str(interval_us),
+            PACE_BEGINS: str(folder / BEGUN),
+        }
 
 
 @contextmanager
@@ -61,16 +71,20 @@ def preload() -> Iterator[Preload]:
     file = os.memfd_create(FILE_NAME)
     with os.fdopen(file, "wb", buffering=0) as memory:
         memory.write(compiled)
-        libraries = filter(None, (f"/proc/self/fd/{file}", ALLOCATOR.get("LD_PRELOAD")))
-        yield Preload({**ALLOCATOR, "LD_PRELOAD": ":".join(libraries)}, (file,))
+        libraries = [f"/proc/self/fd/{file}"]
+        if "LD_PRELOAD" in ALLOCATOR:
+            libraries.append(ALLOCATOR["LD_PRELOAD"])
+        environment = {**ALLOCATOR, "LD_PRELOAD": ":".join(libraries)}
+        yield Preload(environment, (file,))
 
 
 def _compiled(library: Path) -> bytes | None:
     compiler = next(filter(shutil.which, COMPILERS), None)
     if compiler is None:
         return None
+    options = ["-nostdlib", "-shared", "-fPIC", "-o"]
     try:
-        run([compiler, "-nostdlib", "-shared", "-fPIC", "-o", str(library), str(SOURCE)])
+        run([compiler, *options, str(library), str(SOURCE)])
     except CommandFailed:
         return None
     return library.read_bytes()
@@ -78,16 +92,18 @@ def _compiled(library: Path) -> bytes | None:
 
 def is_preloaded(pid: int) -> bool:
     """True if the library is in a process."""
-    return FILE_NAME in _of(pid, "maps")
+    return FILE_NAME in _process_file(pid, "maps")
 
 
 def is_paced(pid: int) -> bool:
     """True if a process, with the library, may be paced."""
-    return is_preloaded(pid) and PACE_BEGINS in _of(pid, "environ")
+    return is_preloaded(pid) and PACE_BEGINS in _process_file(pid, "environ")
 
 
-def _of(pid: int, file: str) -> str:
+def _process_file(pid: int, name: str) -> str:
+    """A file of a process below /proc; empty where it may not be read."""
+    path = Path(f"/proc/{pid}/{name}")
     try:
-        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

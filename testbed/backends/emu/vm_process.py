@@ -1,8 +1,10 @@
-"""Processes in the VMs of a network that stays up, started by whoever asks for them.
+"""Processes in the VMs of a network that stays up, started by whoever asks for
+them.
 
-A process joins its VM's control group and network namespace, finds the VMs' names in its own
-``/etc/hosts``, and gives up root for good, as agents do. The network's keeper knows nothing of it:
-removing the tenant ends whatever is in its control groups.
+A process joins its VM's control group and network namespace, finds the VMs'
+names in its own ``/etc/hosts``, and gives up root for good, as agents do. The
+network's keeper knows nothing of it: removing the tenant ends whatever is in
+its control groups.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ SIGNAL_EXIT = 128
 
 @dataclass(frozen=True)
 class VmPlace:
-    """A tenant's VM by name (``a.0``), and all that a process needs to get into it.
+    """A tenant's VM by name (``a.0``), and all that a process needs to get into
+    it.
 
-    ``netns`` is a path, ``cgroups`` are the files to join its control group by, ``hosts`` is the
-    file that it finds at ``/etc/hosts``.
+    ``netns`` is a path, ``cgroups`` are the files to join its control group by,
+    ``hosts`` is the file that it finds at ``/etc/hosts``.
     """
 
     name: str
@@ -51,7 +54,9 @@ Command = tuple[VmPlace, Sequence[str]]
 
 
 def enter(place: VmPlace, user: User, *, tied: bool = False) -> None:
-    """Turn this process into one of a VM's. ``tied``: it ends with its parent. Raises OSError."""
+    """Turn this process into one of a VM's. ``tied``: it ends with its parent.
+    Raises OSError.
+    """
     for group in place.cgroups:
         Path(group).write_text("0", encoding="ascii")
     linux.enter_network_namespace(place.netns)
@@ -67,16 +72,24 @@ def enter(place: VmPlace, user: User, *, tied: bool = False) -> None:
 
 
 def _environment(place: VmPlace, user: User) -> dict[str, str]:
-    """The caller's environment, with the user's home and the VM's name and address."""
+    """The caller's environment, with the user's home and the VM's name and
+    address.
+    """
     home = "/"
     with suppress(KeyError):
         home = pwd.getpwuid(user.uid).pw_dir
     own = {"HOME": home, "USER": user.name, "LOGNAME": user.name}
     vm = {"HOSENET_VM": place.name, "HOSENET_IP": place.ip}
-    return {k: v for k, v in os.environ.items() if not k.startswith("SUDO_")} | own | vm
+    return (
+        {k: v for k, v in os.environ.items() if not k.startswith("SUDO_")}
+        | own
+        | vm
+    )
 
 
-def become_process(place: VmPlace, argv: Sequence[str], **variables: str) -> NoReturn:
+def become_process(
+    place: VmPlace, argv: Sequence[str], **variables: str
+) -> NoReturn:
     """This process continues as ``argv`` in the VM. Raises RunFailed, BadInput."""
     user = unprivileged_user(os.environ)
     environment = _environment(place, user) | variables
@@ -92,11 +105,17 @@ def become_process(place: VmPlace, argv: Sequence[str], **variables: str) -> NoR
         raise BadInput(f"cannot run {argv[0]!r}: {error.strerror}") from error
 
 
-def start_process(place: VmPlace, argv: Sequence[str], stderr: int) -> subprocess.Popen[bytes]:
-    """A process in a VM, without input, which ends with this one. Raises RunFailed, BadInput."""
+def start_process(
+    place: VmPlace, argv: Sequence[str], stderr: int
+) -> subprocess.Popen[bytes]:
+    """A process in a VM, without input, which ends with this one. Raises
+    RunFailed, BadInput.
+    """
     user = unprivileged_user(os.environ)
     try:
-        with uninterrupted():  # with a preexec_fn Python would lose a Ctrl-C while it forks
+        with (
+            uninterrupted()
+        ):  # with a preexec_fn Python would lose a Ctrl-C while it forks
             return subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -113,11 +132,16 @@ def start_process(place: VmPlace, argv: Sequence[str], stderr: int) -> subproces
 
 
 def _cannot_enter(place: VmPlace, error: Exception) -> RunFailed:
-    return RunFailed(f"VM {place.name} cannot be entered: {error}", "sudo testbed tenant list")
+    return RunFailed(
+        f"VM {place.name} cannot be entered: {error}",
+        "sudo testbed tenant list",
+    )
 
 
 @contextmanager
-def started(commands: Iterable[Command], stderr: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def started(
+    commands: Iterable[Command], stderr: int
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Programs in VMs, their output to be read, which end with the block."""
     children: list[subprocess.Popen[bytes]] = []
     try:
@@ -132,12 +156,15 @@ def started(commands: Iterable[Command], stderr: int) -> Iterator[list[subproces
 
 
 def run_in_each(
-    places: Sequence[VmPlace], argv: Sequence[str], say: Callable[[str, bytes], object]
+    places: Sequence[VmPlace],
+    argv: Sequence[str],
+    say: Callable[[str, bytes], object],
 ) -> int:
     """Run a command in every VM at once; returns the worst exit code.
 
-    ``say`` is called with ``stdout`` or ``stderr`` and each line of output, which begins with the
-    VM's name. Raises as :func:`start_process` does, and ends those that have begun.
+    ``say`` is called with ``stdout`` or ``stderr`` and each line of output,
+    which begins with the VM's name. Raises as :func:`start_process` does, and
+    ends those that have begun.
     """
     commands = [(place, argv) for place in places]
     with (
@@ -145,7 +172,10 @@ def run_in_each(
         selectors.DefaultSelector() as selector,
     ):
         for place, child in zip(places, children, strict=True):
-            for name, stream in (("stdout", child.stdout), ("stderr", child.stderr)):
+            for name, stream in (
+                ("stdout", child.stdout),
+                ("stderr", child.stderr),
+            ):
                 assert stream is not None  # noqa: S101 - both are pipes
                 about = name, f"{place.name}: ".encode(), bytearray()
                 selector.register(stream, selectors.EVENT_READ, about)
@@ -157,7 +187,9 @@ def run_in_each(
         return max(SIGNAL_EXIT - code if code < 0 else code for code in codes)
 
 
-def _pass_on(key: selectors.SelectorKey, say: Callable[[str, bytes], object]) -> bool:
+def _pass_on(
+    key: selectors.SelectorKey, say: Callable[[str, bytes], object]
+) -> bool:
     """Whole lines of one stream; at its end the rest, and False."""
     name, label, rest = key.data
     data = os.read(key.fd, 65_536)

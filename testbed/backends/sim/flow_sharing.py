@@ -1,8 +1,10 @@
-"""Best-effort jobs in the simulated network: their flows share what the reserved jobs leave.
+"""Best-effort jobs in the simulated network: their flows share what the
+reserved jobs leave.
 
-TCP is modelled as max-min fairness. A best-effort job's rate depends on how its flows hang
-together, which the DCloud paper does not say (docs/decisions/26), and on the flows' weights on a
-link: both are the :class:`~testbed.schedulers.policy.SharingModel` of the simulator.
+TCP is modelled as max-min fairness. A best-effort job's rate depends on how its
+flows hang together, which the DCloud paper does not say (docs/decisions/26),
+and on the flows' weights on a link: both are the
+:class:`~testbed.schedulers.policy.SharingModel` of the simulator.
 
 - ``slowest``: the job advances with its slowest flow; its other flows hold their fair share all
   the same, and what they do not need is wasted. DCloud, Section IV.C: "the competition based
@@ -12,8 +14,8 @@ link: both are the :class:`~testbed.schedulers.policy.SharingModel` of the simul
   last flow. What a finished flow frees is given away at the next change, and at least every
   ``recompute_s``.
 
-A *bundle* is all flows of a job between two servers, or one flow where they are counted singly.
-Flows between VMs of one server load no link.
+A *bundle* is all flows of a job between two servers, or one flow where they are
+counted singly. Flows between VMs of one server load no link.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ from topologies.datacentre import DataCentre, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A job's bundles. ``count`` flows in each, of which every VM sends ``per_vm`` at once.
+    """A job's bundles. ``count`` flows in each, of which every VM sends
+    ``per_vm`` at once.
 
-    Bundle k loads the directed links ``links[start[k] : start[k + 1]]``. At rate b per VM a flow
-    carries b / ``per_vm``.
+    Bundle k loads the directed links ``links[start[k] : start[k + 1]]``. At
+    rate b per VM a flow carries b / ``per_vm``.
     """
 
     per_vm: int
@@ -52,8 +55,11 @@ class Traffic:
         return len(self.count)
 
 
-def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed: int) -> Traffic:
-    """The job's traffic in its own pattern; a permutation is drawn from ``seed`` and the job's id.
+def traffic(
+    datacentre: DataCentre, job: JobRequest, placement: Placement, seed: int
+) -> Traffic:
+    """The job's traffic in its own pattern; a permutation is drawn from
+    ``seed`` and the job's id.
 
     A single VM and a compute job send nothing.
     """
@@ -69,39 +75,55 @@ def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed:
         return _all_to_all(datacentre, placement)
     # The same draw as on the live network (testbed.plan.agent_plans).
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 - no secret
-    receiver = np.array(receivers(job.demand.pattern, n, stream), dtype=np.int64)
+    receiver = np.array(
+        receivers(job.demand.pattern, n, stream), dtype=np.int64
+    )
     start, links = paths(datacentre, placement.root, servers, servers[receiver])
     return Traffic(1, np.ones(n, dtype=np.int64), start, links)
 
 
 def proximate_priority(
-    datacentre: DataCentre, job: JobRequest, placement: Placement, flows: Traffic
+    datacentre: DataCentre,
+    job: JobRequest,
+    placement: Placement,
+    flows: Traffic,
 ) -> FloatArray:
-    """Weight of a flow on each of its bundle's links under PS-P, shape ``flows.links``.
+    """Weight of a flow on each of its bundle's links under PS-P, shape
+    ``flows.links``.
 
-    W_X/N_X on the links of X's side, W_Y/N_Y on those of Y's: N is how many others that VM talks to
-    through the link, W is 1 for every VM (FairCloud; JSA, Section V.A). A VM sends to one other, or
-    to all: then to all that are not below the link.
+    W_X/N_X on the links of X's side, W_Y/N_Y on those of Y's: N is how many
+    others that VM talks to through the link, W is 1 for every VM (FairCloud;
+    JSA, Section V.A). A VM sends to one other, or to all: then to all that are
+    not below the link.
     """
     if job.demand.pattern != "all-to-all" or not len(flows.links):
         return np.ones(len(flows.links))
     tree = tree_of(datacentre, placement.root)
-    inside = {int(tree.uplink[v]): n for v, n in vms_below(tree, placement).items()}
+    inside = {
+        int(tree.uplink[v]): n for v, n in vms_below(tree, placement).items()
+    }
     n_vms = placement.n_vms
-    return np.array([1.0 / (n_vms - inside[link // 2]) for link in flows.links.tolist()])
+    return np.array(
+        [1.0 / (n_vms - inside[link // 2]) for link in flows.links.tolist()]
+    )
 
 
 def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:
-    """Every VM to every other: one bundle for every ordered pair of servers, and one for the rest.
+    """Every VM to every other: one bundle for every ordered pair of servers,
+    and one for the rest.
 
     The last bundle is the flows inside servers.
     """
     servers = np.array([s for s, _ in placement.vms_on], dtype=np.int64)
     counts = np.array([count for _, count in placement.vms_on], dtype=np.int64)
     source, target = np.nonzero(~np.eye(len(servers), dtype=np.bool_))
-    start, links = paths(datacentre, placement.root, servers[source], servers[target])
+    start, links = paths(
+        datacentre, placement.root, servers[source], servers[target]
+    )
     inside = int(np.sum(counts * (counts - 1)))
-    count = np.append(counts[source] * counts[target], [inside] if inside else [])
+    count = np.append(
+        counts[source] * counts[target], [inside] if inside else []
+    )
     if inside:
         start = np.append(start, start[-1])
     return Traffic(placement.n_vms - 1, count.astype(np.int64), start, links)
@@ -112,7 +134,8 @@ def paths(
 ) -> tuple[IntArray, IntArray]:
     """Directed links from each source to its target in the tree below ``root``.
 
-    ``links[start[k] : start[k + 1]]`` are those of pair k, in no particular order.
+    ``links[start[k] : start[k + 1]]`` are those of pair k, in no particular
+    order.
     """
     tree = tree_of(datacentre, root)
     pair = np.arange(len(source))
@@ -122,7 +145,8 @@ def paths(
     unconnected = here != there
     while np.any(unconnected):
         low, high = tree.level[here], tree.level[there]
-        # Bottom-up pass: the lower end moves to its parent, both where they are equally high.
+        # Bottom-up pass: the lower end moves to its parent, both where they are
+        # equally high.
         for nodes, rising, downward in (
             (here, unconnected & (low <= high), 0),
             (there, unconnected & (high <= low), 1),
@@ -136,7 +160,9 @@ def paths(
     owner = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
     used = np.concatenate(links) if links else np.empty(0, dtype=np.int64)
     order = np.argsort(owner, kind="stable")
-    start = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(source)))))
+    start = np.concatenate(
+        ([0], np.cumsum(np.bincount(owner, minlength=len(source))))
+    )
     return start.astype(np.int64), used[order]
 
 
@@ -144,17 +170,19 @@ def paths(
 
 
 Units = tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]
-"""Units of :func:`max_min_rates`: number of links of each, these links, weights on them, caps of
-the units, and priorities on the links."""
+"""Units of :func:`max_min_rates`: number of links of each, these links, weights
+on them, caps of the units, and priorities on the links.
+"""
 
 
 @dataclass(eq=False)
 class _BestEffortJob:
     """A best-effort job and its flows.
 
-    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone);
-    ``flow_bps`` each flow's rate, by bundle (not ``lockstep``, where ``vm_bps`` says all);
-    ``priority`` of a flow on each of its bundles' links. ``cut``: it sends nothing.
+    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent``
+    alone); ``flow_bps`` each flow's rate, by bundle (not ``lockstep``, where
+    ``vm_bps`` says all); ``priority`` of a flow on each of its bundles' links.
+    ``cut``: it sends nothing.
     """
 
     request: JobRequest
@@ -180,20 +208,26 @@ class _BestEffortJob:
     def load(self) -> tuple[IntArray, FloatArray]:
         """Links and their load in units of the job's rate per VM."""
         links, place = np.unique(self.flows.links, return_inverse=True)
-        return links, np.bincount(place, self.weight, minlength=len(links)) / self.flows.per_vm
+        return links, np.bincount(
+            place, self.weight, minlength=len(links)
+        ) / self.flows.per_vm
 
     @cached_property
     def job_priority(self) -> FloatArray:
         """Weight of the job's rate per VM on the links of ``load``."""
         links, load = self.load
         place = np.searchsorted(links, self.flows.links)
-        total = np.bincount(place, self.weight * self.priority, minlength=len(links))
+        total = np.bincount(
+            place, self.weight * self.priority, minlength=len(links)
+        )
         shares: FloatArray = total / load
         return shares
 
     @cached_property
     def sending(self) -> IntArray:
-        """Flows that leave their server, by bundle: each goes up the server's own link once."""
+        """Flows that leave their server, by bundle: each goes up the server's
+        own link once.
+        """
         return np.where(self.width > 0, self.flows.count, 0)
 
     def as_unit(self) -> Units:
@@ -210,7 +244,9 @@ class _BestEffortJob:
             np.where(active, self.width, 0),
             self.flows.links[keep],
             self.weight[keep],
-            np.where(active, self.request.bandwidth_bps / self.flows.per_vm, 0.0),
+            np.where(
+                active, self.request.bandwidth_bps / self.flows.per_vm, 0.0
+            ),
             self.priority[keep],
         )
 
@@ -218,11 +254,15 @@ class _BestEffortJob:
 class SharedNetwork:
     """The best-effort jobs of one data centre and their present rates."""
 
-    def __init__(self, datacentre: DataCentre, model: SharingModel, seed: int) -> None:
+    def __init__(
+        self, datacentre: DataCentre, model: SharingModel, seed: int
+    ) -> None:
         self._datacentre = datacentre
         self.model = model
         self._seed = seed
-        self._left: FloatArray = datacentre.directed_capacity_bps.astype(np.float64)
+        self._left: FloatArray = datacentre.directed_capacity_bps.astype(
+            np.float64
+        )
         self._held: dict[str, Mapping[int, int]] = {}
         self._jobs: dict[str, _BestEffortJob] = {}
         self._stale = False
@@ -235,19 +275,30 @@ class SharedNetwork:
     # -- jobs -----------------------------------------------------------------------
 
     def join(self, job: JobRequest, placement: Placement) -> None:
-        """Adds a best-effort job that starts; one that is there gets the paths of another root."""
+        """Adds a best-effort job that starts; one that is there gets the paths
+        of another root.
+        """
         flows = traffic(self._datacentre, job, placement, self._seed)
-        bits = math.inf if job.demand.timed else job.demand.volume_bits(job) / flows.per_vm
+        bits = (
+            math.inf
+            if job.demand.timed
+            else job.demand.volume_bits(job) / flows.per_vm
+        )
         priority = (
             proximate_priority(self._datacentre, job, placement, flows)
             if self.model.weights == "proximate"
             else np.ones(len(flows.links))
         )
         known = self._jobs.get(job.id)
-        # Bundles are pairs of servers, whatever the root: each keeps what it has left.
-        left = np.full(flows.n_bundles, bits) if known is None else known.left_bits
+        # Bundles are pairs of servers, whatever the root: each keeps what it
+        # has left.
+        left = (
+            np.full(flows.n_bundles, bits) if known is None else known.left_bits
+        )
         bps = np.zeros(flows.n_bundles)
-        self._jobs[job.id] = _BestEffortJob(job, flows, bits, left, bps, priority)
+        self._jobs[job.id] = _BestEffortJob(
+            job, flows, bits, left, bps, priority
+        )
         self._stale = True
 
     def cut(self, job_id: str, *, cut: bool) -> None:
@@ -256,14 +307,18 @@ class SharedNetwork:
         self._stale = True
 
     def leave(self, job_id: str) -> None:
-        """Removes a best-effort job, or a reserved job's hose; no error where it has none."""
+        """Removes a best-effort job, or a reserved job's hose; no error where
+        it has none.
+        """
         self._jobs.pop(job_id, None)
         for link, bps in self._held.pop(job_id, {}).items():
             self._left[link] += bps
         self._stale = True
 
     def hold(self, job_id: str, placement: Placement, rate_bps: int) -> None:
-        """Takes a reserved job's hose out of what is shared (again: at another rate)."""
+        """Takes a reserved job's hose out of what is shared (again: at another
+        rate).
+        """
         self.leave(job_id)
         tree = tree_of(self._datacentre, placement.root)
         self._held[job_id] = hose_bps(tree, placement, rate_bps)
@@ -274,23 +329,31 @@ class SharedNetwork:
     # -- rates ------------------------------------------------------------------------------
 
     def recompute(self) -> dict[str, float]:
-        """Rates in bit/s per VM of every best-effort job, new ones where anything has changed."""
+        """Rates in bit/s per VM of every best-effort job, new ones where
+        anything has changed.
+        """
         if self._stale and self._jobs:
             self._recompute()
             self._stale = False
         return {job_id: job.vm_bps for job_id, job in self._jobs.items()}
 
     def _recompute(self) -> None:
-        """One unit a bundle: the rate of each of its flows; ``lockstep``: a job's rate per VM."""
+        """One unit a bundle: the rate of each of its flows; ``lockstep``: a
+        job's rate per VM.
+        """
         coupled = self.model.flow_dependency == "lockstep"
         jobs = self._jobs.values()
         units = [job.as_unit() if coupled else job.bundles() for job in jobs]
-        width, link, weight, cap, priority = map(np.concatenate, zip(*units, strict=True))
+        width, link, weight, cap, priority = map(
+            np.concatenate, zip(*units, strict=True)
+        )
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
         given = priority if self.model.weights == "proximate" else None
         rates = max_min_rates(self._left, start, link, weight, cap, given)
         sizes = [len(each[0]) for each in units]
-        for job, own in zip(jobs, np.split(rates, np.cumsum(sizes)[:-1]), strict=True):
+        for job, own in zip(
+            jobs, np.split(rates, np.cumsum(sizes)[:-1]), strict=True
+        ):
             if coupled:
                 job.vm_bps = float(own[0])
             else:
@@ -309,19 +372,30 @@ class SharedNetwork:
         for job in self._jobs.values():
             if len(job.left_bits):
                 was_active = job.left_bits > 0
-                job.left_bits = np.maximum(job.left_bits - job.flow_bps * elapsed_s, 0.0)
-                # What is left by rounding alone would ask for a share of its own.
+                job.left_bits = np.maximum(
+                    job.left_bits - job.flow_bps * elapsed_s, 0.0
+                )
+                # What is left by rounding alone would ask for a share of its
+                # own.
                 job.left_bits[job.left_bits < 1e-9 * job.flow_bits] = 0.0
-                self._stale = self._stale or bool(np.any(was_active & (job.left_bits <= 0)))
+                self._stale = self._stale or bool(
+                    np.any(was_active & (job.left_bits <= 0))
+                )
 
     def longest_left_s(self, job_id: str) -> float:
-        """Time until the job's last flow ends at its present rate (``independent``)."""
+        """Time until the job's last flow ends at its present rate
+        (``independent``).
+        """
         job = self._jobs[job_id]
         active = job.left_bits > 0
         if not np.any(active):
             return 0.0
         rate = job.flow_bps[active]
-        return math.inf if np.any(rate <= 0) else float(np.max(job.left_bits[active] / rate))
+        return (
+            math.inf
+            if np.any(rate <= 0)
+            else float(np.max(job.left_bits[active] / rate))
+        )
 
     # -- load -----------------------------------------------------------
 
@@ -331,7 +405,9 @@ class SharedNetwork:
         for job in self._jobs.values():
             carried = job.flow_bps
             if self.model.flow_dependency == "lockstep":
-                carried = np.full(job.flows.n_bundles, job.vm_bps / job.flows.per_vm)
+                carried = np.full(
+                    job.flows.n_bundles, job.vm_bps / job.flows.per_vm
+                )
             elif self.model.flow_dependency == "slowest":
                 carried = np.minimum(carried, job.vm_bps / job.flows.per_vm)
             total += float(np.dot(job.sending, carried))

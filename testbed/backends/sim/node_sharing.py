@@ -1,7 +1,8 @@
-"""Two VMs on a node: what a foreground process loses to a background one, and what that one gets.
+"""Two VMs on a node: what a foreground process loses to a background one, and
+what that one gets.
 
-The interference model of CMBF (Sections 3 and 5.1), with rates that stay the same from one event
-to the next in place of time slices (docs/decisions/29):
+The interference model of CMBF (Sections 3 and 5.1), with rates that stay the
+same from one event to the next in place of time slices (docs/decisions/29):
 
 - a foreground process beside a background VM advances at ``1 - loss``, with a ``loss`` uniform in
   0..3.7 %;
@@ -10,8 +11,8 @@ to the next in place of time slices (docs/decisions/29):
   speed where the foreground VM is empty;
 - a job advances with its slowest process.
 
-``loss`` and ``eff`` are drawn once per process, from streams named after the job: they are the
-same under every policy.
+``loss`` and ``eff`` are drawn once per process, from streams named after the
+job: they are the same under every policy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from testbed.schedulers.actions import Tier
 
 @dataclass
 class _Resident:
-    """A job on the nodes: ``at[p]`` and ``use[p]`` are process p's server and CPU use."""
+    """A job on the nodes: ``at[p]`` and ``use[p]`` are process p's server and
+    CPU use.
+    """
 
     job: JobRequest
     tier: Tier
@@ -40,9 +43,11 @@ class _Resident:
 
 @dataclass(slots=True)
 class _Node:
-    """The jobs on a server in each tier, and the sum of the CPU that each uses there when alone.
+    """The jobs on a server in each tier, and the sum of the CPU that each uses
+    there when alone.
 
-    ``share``: what background processes get of the CPU that they need, at most 1.
+    ``share``: what background processes get of the CPU that they need, at most
+    1.
     """
 
     cpus: int
@@ -53,23 +58,31 @@ class _Node:
     def share_out(self, idle_min: float) -> None:
         """Recomputes ``share`` after a job came or went."""
         if self.background:
-            idle = max(self.cpus * idle_min, self.cpus - sum(self.foreground.values()))
+            idle = max(
+                self.cpus * idle_min, self.cpus - sum(self.foreground.values())
+            )
             self.share = min(1.0, idle / sum(self.background.values()))
 
 
 class TwoTiers:
     """All jobs on their nodes, and the speed at which each of them advances."""
 
-    def __init__(self, cpus: Iterable[int], interference: Interference, seed: int) -> None:
+    def __init__(
+        self, cpus: Iterable[int], interference: Interference, seed: int
+    ) -> None:
         self._interference = interference
         self._seed = seed
         self._residents: dict[str, _Resident] = {}
         self._nodes = [_Node(n) for n in cpus]
 
-    def enter(self, job: JobRequest, placement: Placement, tier: Tier) -> set[str]:
+    def enter(
+        self, job: JobRequest, placement: Placement, tier: Tier
+    ) -> set[str]:
         """Adds a job; the others whose speed that may change."""
         use = job.cpu_uses
-        resident = _Resident(job, tier, servers_of_processes(placement), use, sum(use))
+        resident = _Resident(
+            job, tier, servers_of_processes(placement), use, sum(use)
+        )
         self._residents[job.id] = resident
         return self._change(resident, comes=True)
 
@@ -97,21 +110,31 @@ class TwoTiers:
         return touched
 
     def pace(self, job_id: str) -> tuple[float, float]:
-        """The share of its own speed at which a job advances, and the CPUs it keeps busy."""
+        """The share of its own speed at which a job advances, and the CPUs it
+        keeps busy.
+        """
         resident = self._residents[job_id]
         nodes = self._nodes
         if resident.tier == "foreground":
-            crowded = [p for p, server in enumerate(resident.at) if nodes[server].background]
+            crowded = [
+                p
+                for p, server in enumerate(resident.at)
+                if nodes[server].background
+            ]
             if not crowded:
                 return 1.0, resident.cpus
             if resident.losses is None:
-                resident.losses = self._interference.losses(resident.job, self._seed)
+                resident.losses = self._interference.losses(
+                    resident.job, self._seed
+                )
             losses = resident.losses
             return 1.0 - max([losses[p] for p in crowded]), resident.cpus
         if resident.effs is None:
             resident.effs = self._interference.effs(resident.job, self._seed)
         slowest, cpus = 1.0, 0.0
-        for server, use, eff in zip(resident.at, resident.use, resident.effs, strict=True):
+        for server, use, eff in zip(
+            resident.at, resident.use, resident.effs, strict=True
+        ):
             node = nodes[server]
             speed = eff * node.share if node.foreground else node.share
             slowest = min(slowest, speed)
@@ -120,8 +143,12 @@ class TwoTiers:
 
 
 def servers_of_processes(placement: Placement) -> list[int]:
-    """The server of each process: in the order of the servers, or of the placement."""
-    servers = [server for server, count in placement.vms_on for _ in range(count)]
+    """The server of each process: in the order of the servers, or of the
+    placement.
+    """
+    servers = [
+        server for server, count in placement.vms_on for _ in range(count)
+    ]
     if not placement.processes:
         return servers
     at = [0] * len(servers)

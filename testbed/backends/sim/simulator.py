@@ -1,7 +1,7 @@
 """The simulator: time jumps from one completion to the next.
 
-A job with a reserved rate runs exactly at it. A best-effort job gets its max-min fair share of what
-the reserved jobs leave
+A job with a reserved rate runs exactly at it. A best-effort job gets its
+max-min fair share of what the reserved jobs leave
 (:mod:`testbed.backends.sim.flow_sharing`). Progress follows DCloud's Eq. 1
 (:mod:`jobs.demand`), slowed down where two VMs share a node
 (:mod:`testbed.backends.sim.node_sharing`). Everything is deterministic.
@@ -34,10 +34,11 @@ Meter = Callable[[float, float, float], None]
 class _SimJob:
     """A job in the simulator.
 
-    ``speed`` is what sharing its nodes leaves of its speed, ``cpus`` how many CPUs it keeps busy.
-    ``done`` is its progress at ``since_s``, ``ran_s`` the time it had been on nodes by then; until
-    ``idle_until_s`` it makes none (it is being restored); at its present rate it ends at
-    ``end_s``. One that is ``cut`` makes none either. ``epoch`` tells valid entries of the heap from
+    ``speed`` is what sharing its nodes leaves of its speed, ``cpus`` how many
+    CPUs it keeps busy. ``done`` is its progress at ``since_s``, ``ran_s`` the
+    time it had been on nodes by then; until ``idle_until_s`` it makes none (it
+    is being restored); at its present rate it ends at ``end_s``. One that is
+    ``cut`` makes none either. ``epoch`` tells valid entries of the heap from
     stale ones.
     """
 
@@ -59,17 +60,20 @@ class _SimJob:
     epoch: int = 0
 
     def __lt__(self, _: _SimJob) -> bool:
-        """A killed job that starts anew may tie with its own stale entry in the heap."""
+        """A killed job that starts anew may tie with its own stale entry in the
+        heap.
+        """
         return False
 
 
 class SimulatedBackend:
     """See :class:`testbed.engine.backend.Backend`.
 
-    ``datacentre``, ``sharing`` and ``seed`` concern best-effort jobs: the links that they compete
-    for, how, and the random permutations they send in. ``meter`` is called with the begin and end
-    of every stretch of time in which their rates stay the same, and with the bit/s that they send
-    up the servers' own links. ``interference`` and ``seed`` count where a background VM runs.
+    ``datacentre``, ``sharing`` and ``seed`` concern best-effort jobs: the links
+    that they compete for, how, and the random permutations they send in.
+    ``meter`` is called with the begin and end of every stretch of time in which
+    their rates stay the same, and with the bit/s that they send up the servers'
+    own links. ``interference`` and ``seed`` count where a background VM runs.
     """
 
     name = "sim"
@@ -96,17 +100,23 @@ class SimulatedBackend:
             if datacentre is None
             else SharedNetwork(datacentre, sharing or SharingModel(), seed)
         )
-        self._sharers: Collection[str] = () if self._shared is None else self._shared.jobs
+        self._sharers: Collection[str] = (
+            () if self._shared is None else self._shared.jobs
+        )
         self._recomputed_s = 0.0
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds used so far; divided by CPUs times span they are the utilisation.
+        """CPU seconds used so far; divided by CPUs times span they are the
+        utilisation.
 
-        In the foreground a process uses what it uses when alone; in the background, its share.
+        In the foreground a process uses what it uses when alone; in the
+        background, its share.
         """
         running = (job for job in self._jobs.values() if not job.paused)
-        return self._cpu_s + sum((self._now_s - job.since_s) * job.cpus for job in running)
+        return self._cpu_s + sum(
+            (self._now_s - job.since_s) * job.cpus for job in running
+        )
 
     def now_s(self) -> float:
         return self._now_s
@@ -134,7 +144,9 @@ class SimulatedBackend:
         return self._finish_all(with_tolerance_s(end_s))
 
     def _wait_sharing(self, until_s: float | None) -> list[Completion]:
-        """As :meth:`wait`, with best-effort jobs, whose rates change as they come and go."""
+        """As :meth:`wait`, with best-effort jobs, whose rates change as they
+        come and go.
+        """
         limit_s = math.inf if until_s is None else until_s
         late_s = math.inf if until_s is None else with_tolerance_s(until_s)
         while True:
@@ -142,7 +154,9 @@ class SimulatedBackend:
             end_s = self._next_end_s()
             recompute_s = math.inf
             if self._shared is not None and self._shared.independent:
-                recompute_s = self._recomputed_s + self._shared.model.recompute_s
+                recompute_s = (
+                    self._recomputed_s + self._shared.model.recompute_s
+                )
             if recompute_s < min(end_s, limit_s):
                 self._let_pass(recompute_s)
             elif end_s <= late_s and end_s < math.inf:
@@ -155,18 +169,26 @@ class SimulatedBackend:
 
     # -- jobs -------------------------------------------------------------------------------
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+    def start(
+        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+    ) -> None:
         best_effort = job.is_best_effort(rate_bps)
         if best_effort:
             if self._shared is None or tier == "background":
-                missing = "a simulated network" if self._shared is None else "the foreground"
+                missing = (
+                    "a simulated network"
+                    if self._shared is None
+                    else "the foreground"
+                )
                 raise StartFailed(f"best-effort jobs need {missing} to share")
             if job.n_vms == 1:
                 # It has nobody to send to: nothing can hold it up.
                 best_effort, rate_bps = False, job.bandwidth_bps
         use = job.demand.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
-        entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier, 1.0, cpus)
+        entry = _SimJob(
+            job, placement, rate_bps, best_effort, self._now_s, tier, 1.0, cpus
+        )
         self._jobs[job.id] = entry
         if best_effort or rate_bps:
             self._connect(entry)
@@ -187,7 +209,9 @@ class SimulatedBackend:
     def preempt(self, job_id: str) -> None:
         job = self._jobs[job_id]
         if job.best_effort:
-            raise ActionRefused(f"job {job_id} has no reservation that preempting it would free")
+            raise ActionRefused(
+                f"job {job_id} has no reservation that preempting it would free"
+            )
         self._bring_up_to_date(job)
         self._disconnect(job)
         self._vacate(job)
@@ -203,7 +227,9 @@ class SimulatedBackend:
         self._occupy(job)
         self._plan(job)
 
-    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
+    def migrate(
+        self, job_id: str, placement: Placement, cost_s: float, tier: Tier
+    ) -> None:
         job = self._jobs[job_id]
         if not job.paused:
             self.preempt(job_id)
@@ -230,7 +256,9 @@ class SimulatedBackend:
     # -- failures ---------------------------------------------------------------------------
 
     def fail(self, failure: Failure) -> None:
-        """Nothing: the engine says which jobs a failure stops. Others do not notice it."""
+        """Nothing: the engine says which jobs a failure stops. Others do not
+        notice it.
+        """
 
     def reroot(self, job_id: str, placement: Placement) -> None:
         job = self._jobs[job_id]
@@ -257,7 +285,9 @@ class SimulatedBackend:
     # -- shared nodes -------------------------------------------------------------
 
     def _occupy(self, job: _SimJob) -> None:
-        """Puts a job on its nodes, and gives it and those it shares them with their speed."""
+        """Puts a job on its nodes, and gives it and those it shares them with
+        their speed.
+        """
         if self._tiers is None:
             if job.tier == "foreground":
                 return
@@ -271,10 +301,16 @@ class SimulatedBackend:
             self._repace(self._tiers, self._tiers.leave(job.request.id))
 
     def _begin_tiers(self, first: _SimJob) -> TwoTiers:
-        """Begins to track which job is on which node, when the first one runs in the background."""
+        """Begins to track which job is on which node, when the first one runs
+        in the background.
+        """
         if self._datacentre is None:
-            raise StartFailed("a background VM needs to know the nodes it is on")
-        tiers = TwoTiers(self._datacentre.slots.tolist(), self._interference, self._seed)
+            raise StartFailed(
+                "a background VM needs to know the nodes it is on"
+            )
+        tiers = TwoTiers(
+            self._datacentre.slots.tolist(), self._interference, self._seed
+        )
         for job in self._jobs.values():
             if job is not first and not job.paused:
                 tiers.enter(job.request, job.placement, job.tier)
@@ -297,7 +333,9 @@ class SimulatedBackend:
     # -- progress -----------------------------------------------------------------------------
 
     def _connect(self, job: _SimJob) -> None:
-        if self._shared is None or not (job.best_effort or job.rate_bps or job.connected):
+        if self._shared is None or not (
+            job.best_effort or job.rate_bps or job.connected
+        ):
             return
         job.connected = True
         if job.best_effort:
@@ -316,21 +354,27 @@ class SimulatedBackend:
         worked_s = self._now_s - max(job.since_s, job.idle_until_s)
         if worked_s > 0 and not job.cut:
             request, worked_s = job.request, worked_s * job.speed
-            job.done = request.demand.advanced(request, job.done, job.rate_bps, worked_s)
+            job.done = request.demand.advanced(
+                request, job.done, job.rate_bps, worked_s
+            )
         elapsed_s = self._now_s - job.since_s
         job.ran_s += elapsed_s
         self._cpu_s += elapsed_s * job.cpus
         job.since_s = self._now_s
 
     def _plan(self, job: _SimJob) -> None:
-        """Plans a job's end at its present rate; independent flows have theirs recomputed."""
+        """Plans a job's end at its present rate; independent flows have theirs
+        recomputed.
+        """
         job.epoch += 1
         if job.cut:
             job.end_s = math.inf
             return
         if job.best_effort and self._flow_by_flow(job):
             return
-        begin_s = job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
+        begin_s = (
+            job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
+        )
         request = job.request
         left_s = request.demand.remaining_s(request, job.done, job.rate_bps)
         job.end_s = end_s = begin_s + left_s / job.speed
@@ -338,8 +382,14 @@ class SimulatedBackend:
             heapq.heappush(self._ends, (end_s, request.id, job.epoch, job))
 
     def _flow_by_flow(self, job: _SimJob) -> bool:
-        """True of a job that ends with the last of its flows, each of which has a volume."""
-        flows = job.best_effort and self._shared is not None and self._shared.independent
+        """True of a job that ends with the last of its flows, each of which has
+        a volume.
+        """
+        flows = (
+            job.best_effort
+            and self._shared is not None
+            and self._shared.independent
+        )
         return flows and not job.request.demand.timed
 
     def _recompute_rates(self) -> None:
@@ -376,7 +426,9 @@ class SimulatedBackend:
     def _let_pass(self, until_s: float) -> None:
         if self._shared is not None and self._sharers and until_s > self._now_s:
             if self._meter is not None:
-                self._meter(self._now_s, until_s, self._shared.server_uplink_bps())
+                self._meter(
+                    self._now_s, until_s, self._shared.server_uplink_bps()
+                )
             if self._shared.independent:
                 self._shared.advance(until_s - self._now_s)
         self._now_s = until_s
@@ -389,9 +441,17 @@ class SimulatedBackend:
             _, _, epoch, job = heapq.heappop(ends)
             if job.epoch == epoch:
                 over.append(job)
-        if self._sharers and self._shared is not None and self._shared.independent:
+        if (
+            self._sharers
+            and self._shared is not None
+            and self._shared.independent
+        ):
             here = [self._jobs[job_id] for job_id in self._sharers]
-            over += [job for job in here if job.end_s <= end_s and self._flow_by_flow(job)]
+            over += [
+                job
+                for job in here
+                if job.end_s <= end_s and self._flow_by_flow(job)
+            ]
         if len(over) == 1:
             return [self._finish(over[0])]
         over.sort(key=lambda job: job.request.id)
@@ -407,4 +467,6 @@ class SimulatedBackend:
         job_id = job.request.id
         job.epoch += 1
         del self._jobs[job_id]
-        return Completion(job_id, self._now_s, "finished", "", job.ran_s + elapsed_s)
+        return Completion(
+            job_id, self._now_s, "finished", "", job.ran_s + elapsed_s
+        )

@@ -30,7 +30,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def entered(root: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def entered(
+    root: Path, *command: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
     mounted = 'mount --bind /usr "$1/usr" && exec "$0" "$@"'
     return subprocess.run(
         ("unshare", "--mount", "sh", "-c", mounted, VM / "enter", root, *command),
@@ -42,7 +44,9 @@ def entered(root: Path, *command: str, **variables: str) -> subprocess.Completed
 @pytest.fixture
 def chroot(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(VM))
-    loader = importlib.machinery.SourceFileLoader("vm_chroot", str(VM / "chroot"))
+    loader = importlib.machinery.SourceFileLoader(
+        "vm_chroot", str(VM / "chroot")
+    )
     spec = importlib.util.spec_from_loader("vm_chroot", loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -58,7 +62,11 @@ def test_the_commands_exit_code_is_handed_on(root: Path) -> None:
     done = entered(root, "sh", "-c", "ls /; hostname; ip -brief link; exit 7")
     assert done.returncode == 7
     *folders, name, link = done.stdout.splitlines()
-    assert set(FOLDERS) <= set(folders) <= {*FOLDERS, "bin", "sbin", "lib", "lib64"}
+    assert (
+        set(FOLDERS)
+        <= set(folders)
+        <= {*FOLDERS, "bin", "sbin", "lib", "lib64"}
+    )
     assert name == "debian-root"
     assert link.split()[0] == "lo"
 
@@ -71,7 +79,10 @@ def test_without_its_network_the_command_is_not_run(root: Path) -> None:
 
 
 def test_folders_of_data_are_at_the_same_place(
-    root: Path, tmp_path: Path, chroot: ModuleType, monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    tmp_path: Path,
+    chroot: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = [tmp_path / "data" / name for name in ("one", "two")]
     for folder in data:
@@ -84,4 +95,6 @@ def test_folders_of_data_are_at_the_same_place(
     done = entered(root, "cat", *(str(folder / "trace") for folder in data))
     assert (done.returncode, done.stdout) == (0, "onetwo"), done.stderr
     assert f"TESTBED_DATA={':'.join(listed)}" in chroot.by_sudo()
-    assert [entry.name for entry in (root / str(data[0]).lstrip("/")).iterdir()] == []
+    assert [
+        entry.name for entry in (root / str(data[0]).lstrip("/")).iterdir()
+    ] == []

@@ -11,7 +11,9 @@ import pytest
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=60, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        ["ip", *arguments], check=True, timeout=60, stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.fixture
@@ -25,9 +27,20 @@ def guard(request: pytest.FixtureRequest) -> Any:
     )
 
 
-def test_a_namespace_and_a_link_are_found_and_removed(guard: Any, prefix: str) -> None:
+def test_a_namespace_and_a_link_are_found_and_removed(
+    guard: Any, prefix: str
+) -> None:
     ip("netns", "add", f"{prefix}-s0v1")
-    ip("link", "add", f"{prefix}-r0-d1", "type", "veth", "peer", "name", f"{prefix}-s0-u0")
+    ip(
+        "link",
+        "add",
+        f"{prefix}-r0-d1",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        f"{prefix}-s0-u0",
+    )
     found = guard.left_behind(prefix)
     guard._remove(found)
     assert found == [

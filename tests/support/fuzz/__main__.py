@@ -52,7 +52,9 @@ def _reporting(kind: str, total: int) -> Progress:
     return report
 
 
-def _try(kind: str, options: argparse.Namespace, inputs: int) -> Outcome | Tried | FuzzResult:
+def _try(
+    kind: str, options: argparse.Namespace, inputs: int
+) -> Outcome | Tried | FuzzResult:
     """Try a kind's inputs, or the one that is asked for; prints and returns the outcome."""
     one: int | None = options.only
     numbers = range(inputs) if one is None else range(one, one + 1)
@@ -65,9 +67,13 @@ def _try(kind: str, options: argparse.Namespace, inputs: int) -> Outcome | Tried
         return sent
     if one is not None:
         tried = try_alone(kind, READ[kind], options.seed, one)
-        print(f"{tried.outcome} after {tried.took_s:.2f} s: {tried.why or 'sound'}")
+        print(
+            f"{tried.outcome} after {tried.took_s:.2f} s: {tried.why or 'sound'}"
+        )
         return tried
-    outcome = try_all(kind, READ[kind], numbers, options.seed, report, workers=options.workers)
+    outcome = try_all(
+        kind, READ[kind], numbers, options.seed, report, workers=options.workers
+    )
     print(outcome.text(), flush=True)
     return outcome
 
@@ -75,19 +81,30 @@ def _try(kind: str, options: argparse.Namespace, inputs: int) -> Outcome | Tried
 def main() -> int:
     """Fuzz all kinds, or one of them. 1 if something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.fuzz")
-    parser.add_argument("--inputs", type=int, default=1000, metavar="N", help="of all kinds")
+    parser.add_argument(
+        "--inputs", type=int, default=1000, metavar="N", help="of all kinds"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", choices=tuple(SHARES), help="of this kind alone")
-    parser.add_argument("--only", type=int, metavar="I", help="try input I of the kind alone")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="side by side")
-    parser.add_argument("--library", choices=("auto", "ryu", "os-ken"), default="auto")
+    parser.add_argument(
+        "--kind", choices=tuple(SHARES), help="of this kind alone"
+    )
+    parser.add_argument(
+        "--only", type=int, metavar="I", help="try input I of the kind alone"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="side by side"
+    )
+    parser.add_argument(
+        "--library", choices=("auto", "ryu", "os-ken"), default="auto"
+    )
     options = parser.parse_args()
     if options.only is not None and options.kind is None:
         parser.error("--only needs a --kind")
     shares = SHARES if options.kind is None else {options.kind: 100}
     begin_s = time.monotonic()
     outcomes = [
-        _try(kind, options, max(1, options.inputs * share // 100)) for kind, share in shares.items()
+        _try(kind, options, max(1, options.inputs * share // 100))
+        for kind, share in shares.items()
     ]
     tried = sum(getattr(outcome, "inputs", 1) for outcome in outcomes)
     print(f"{tried} inputs in {time.monotonic() - begin_s:.0f} s", flush=True)

@@ -74,7 +74,15 @@ BESIDE: dict[str, bytes] = {
 }
 """The files that an experiment may name, beside it."""
 NAMED = {
-    "path": ("log.swf", "leases.lwf", "leases.xml", "jobs.tsv", "lab.yaml", "topo.py", "none"),
+    "path": (
+        "log.swf",
+        "leases.lwf",
+        "leases.xml",
+        "jobs.tsv",
+        "lab.yaml",
+        "topo.py",
+        "none",
+    ),
     "profile": ("profile.yaml", "lab.yaml", "none"),
     "app": ("app.py", "app.py", "none"),
     "topo": ("Two", "None"),
@@ -99,7 +107,11 @@ TEXTS_OF_PATTERNS = {
 def _examples() -> tuple[str, ...]:
     """Examples and bad files, with traces that lie beside them."""
     folders = (ROOT / "examples", ROOT / "tests" / "unit" / "spec" / "bad")
-    texts = [path.read_text("utf-8") for folder in folders for path in folder.glob("*.yaml")]
+    texts = [
+        path.read_text("utf-8")
+        for folder in folders
+        for path in folder.glob("*.yaml")
+    ]
     names = {
         "KTH-SP2-1996-2.1-cln.swf.gz": "log.swf",
         "FB-2009_samples_24_times_1hr_0.tsv.gz": "jobs.tsv",
@@ -128,7 +140,9 @@ def _trees() -> tuple[Any, ...]:
 # -------------------------------------------------------------------------- made from the schema
 
 
-def _made(rng: random.Random, schema: dict[str, Any], key: str, wild: float) -> Any:
+def _made(
+    rng: random.Random, schema: dict[str, Any], key: str, wild: float
+) -> Any:
     """A value of a schema, mostly; each part is hostile with the probability ``wild``."""
     if rng.random() < wild:
         return deepcopy(rng.choice(VALUES))
@@ -145,7 +159,10 @@ def _made(rng: random.Random, schema: dict[str, Any], key: str, wild: float) -> 
         case "array":
             least = schema.get("minItems", 0)
             count = rng.randint(least, max(least, rng.choice((1, 2, 3, 3, 6))))
-            made = [_made(rng, schema.get("items", {}), key, wild) for _ in range(count)]
+            made = [
+                _made(rng, schema.get("items", {}), key, wild)
+                for _ in range(count)
+            ]
         case "integer" | "number" as kind:
             made = _number(rng, schema, whole=kind == "integer")
         case "boolean":
@@ -162,7 +179,9 @@ def _schema() -> dict[str, Any]:
     return experiment_schema()
 
 
-def _mapping(rng: random.Random, schema: dict[str, Any], wild: float) -> dict[str, Any]:
+def _mapping(
+    rng: random.Random, schema: dict[str, Any], wild: float
+) -> dict[str, Any]:
     required = schema.get("required", ())
     out = {
         key: _made(rng, below, key, wild)
@@ -171,12 +190,18 @@ def _mapping(rng: random.Random, schema: dict[str, Any], wild: float) -> dict[st
     }
     others = schema.get("additionalProperties")
     if isinstance(others, dict):
-        out |= {name: _made(rng, others, name, wild) for name in ("sort", "index")}
+        out |= {
+            name: _made(rng, others, name, wild) for name in ("sort", "index")
+        }
     return out
 
 
-def _number(rng: random.Random, schema: dict[str, Any], *, whole: bool) -> int | float:
-    least = schema.get("minimum", schema.get("exclusiveMinimum", -10 if not whole else 0))
+def _number(
+    rng: random.Random, schema: dict[str, Any], *, whole: bool
+) -> int | float:
+    least = schema.get(
+        "minimum", schema.get("exclusiveMinimum", -10 if not whole else 0)
+    )
     most = schema.get("maximum", 10**9)
     act = rng.random()
     if act < 0.6:
@@ -239,11 +264,21 @@ def _combined(rng: random.Random) -> dict[str, Any]:
     likely = rng.choice((0.0, 0.05, 0.2))
     for section, made in tree.items():
         for either in _schema()["properties"][section]["oneOf"]:
-            below = _schema()["$defs"][either["$ref"].rpartition("/")[2]]["properties"]
-            if below["kind"]["const"] == made["kind"] and set(below) >= set(made):
+            below = _schema()["$defs"][either["$ref"].rpartition("/")[2]][
+                "properties"
+            ]
+            if below["kind"]["const"] == made["kind"] and set(below) >= set(
+                made
+            ):
                 made.update(_some(rng, below, likely))
-    for job in tree["workload"].get("jobs", []) if tree["workload"]["kind"] == "jobs" else []:
-        job.update(_some(rng, _schema()["$defs"]["JobEntry"]["properties"], likely))
+    for job in (
+        tree["workload"].get("jobs", [])
+        if tree["workload"]["kind"] == "jobs"
+        else []
+    ):
+        job.update(
+            _some(rng, _schema()["$defs"]["JobEntry"]["properties"], likely)
+        )
     return tree | {
         key: _made(rng, below, key, 0.0)
         for key, below in _schema()["properties"].items()
@@ -251,11 +286,14 @@ def _combined(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _some(rng: random.Random, properties: dict[str, Any], likely: float) -> dict[str, Any]:
+def _some(
+    rng: random.Random, properties: dict[str, Any], likely: float
+) -> dict[str, Any]:
     return {
         key: _made(rng, below, key, 0.0)
         for key, below in properties.items()
-        if key not in ("kind", "path", "id", "jobs", "servers") and rng.random() < likely
+        if key not in ("kind", "path", "id", "jobs", "servers")
+        and rng.random() < likely
     }
 
 
@@ -266,7 +304,13 @@ def _content(rng: random.Random) -> bytes:
     """The text of an experiment file."""
     act = rng.random()
     if act < 0.03:
-        return rng.choice((rng.randbytes(rng.choice((1, 30, 3000))), b"[" * 9000, b"{a: " * 900))
+        return rng.choice(
+            (
+                rng.randbytes(rng.choice((1, 30, 3000))),
+                b"[" * 9000,
+                b"{a: " * 900,
+            )
+        )
     if act < 0.2:
         text = rearranged(rng, rng.choice(_examples()))
     elif act < 0.3:
@@ -281,17 +325,44 @@ def _content(rng: random.Random) -> bytes:
     else:
         tree = _made(rng, _schema(), "", rng.choice((0.0, 0.0, 0.02, 0.1)))
         # JSON is YAML, but for its numbers with exponents.
-        text = yaml.safe_dump(tree, sort_keys=False) if act < 0.96 else json.dumps(tree)
+        text = (
+            yaml.safe_dump(tree, sort_keys=False)
+            if act < 0.96
+            else json.dumps(tree)
+        )
     data = text.encode("utf-8", "surrogatepass")
     return flipped(rng, data) if rng.random() < 0.05 else data
 
 
 def _settings(rng: random.Random) -> Iterator[str]:
     """Values in place of the file's, on the command line."""
-    keys = ("seed", "scale.rate", "policies", "workload.jobs", "topology", "workload.jobs[0].vms")
+    keys = (
+        "seed",
+        "scale.rate",
+        "policies",
+        "workload.jobs",
+        "topology",
+        "workload.jobs[0].vms",
+    )
     for _ in range(rng.choice((0, 0, 0, 0, 0, 0, 1, 2))):
-        key = rng.choice((*keys, "a" * 300, "a.b.c", "workload.kind", "topology.k", "x[", "[0]"))
-        values = (*NUMBERS.values(), *SIZES, *PIECES, *map(str, VALUES), *map(repr, HOSTILE[:12]))
+        key = rng.choice(
+            (
+                *keys,
+                "a" * 300,
+                "a.b.c",
+                "workload.kind",
+                "topology.k",
+                "x[",
+                "[0]",
+            )
+        )
+        values = (
+            *NUMBERS.values(),
+            *SIZES,
+            *PIECES,
+            *map(str, VALUES),
+            *map(repr, HOSTILE[:12]),
+        )
         yield from ("--set", f"{key}={rng.choice(values)}")
 
 
@@ -308,9 +379,15 @@ def attempt(rng: random.Random, folder: Path) -> str:
     settings = list(_settings(rng))
     path = folder / NAME
     options = ["--json"] if rng.random() < 0.5 else []
-    code, value = sound_answer(folder, (0,), "validate", str(path), *settings, *options)
+    code, value = sound_answer(
+        folder, (0,), "validate", str(path), *settings, *options
+    )
     if options:
-        for problem in value[0]["problems"] if isinstance(value, list) else value["problems"]:
+        for problem in (
+            value[0]["problems"]
+            if isinstance(value, list)
+            else value["problems"]
+        ):
             assert problem["message"]
             assert problem["file"].startswith((str(folder), "--set")), problem
     if code:
@@ -326,7 +403,11 @@ def _followed(experiment: Experiment) -> str:
     for policy in experiment.policies:
         policy.kind.make(embedder(experiment.embedder), dict(policy.parameters))
     centre = experiment.datacentre
-    if not centre.n_links or centre.n_servers > PLANNED_SERVERS or len(experiment.jobs) > 1000:
+    if (
+        not centre.n_links
+        or centre.n_servers > PLANNED_SERVERS
+        or len(experiment.jobs) > 1000
+    ):
         return "valid"
     try:
         check_reachable(centre, experiment.jobs)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from testbed.events import Event
-from testbed.results.folder import RunFolder
+from testbed.record.folder import RunFolder
 from tests.support.fuzz.mutations import (
     HOSTILE,
     NUMBERS,
@@ -25,8 +25,8 @@ from tests.support.fuzz.mutations import (
     replaced_word,
 )
 from tests.support.fuzz.workers import sound_answer
-from tests.unit.results import sample
-from tests.unit.results.written import FIG10, write_run
+from tests.unit.record import sample
+from tests.unit.record.written import FIG10, write_run
 
 STREAMS: dict[str, Callable[[], list[Event]]] = {
     "preempting": sample.preempting,
@@ -56,7 +56,10 @@ def _originals() -> dict[str, Path]:
         folder, _ = write_run(base, stream(), FIG10, name=name)
         folder.write_text("spec.yaml", f"name: {name}\n")
         machine = {"load_average": [0.1, 0.2, 0.3], "memory_bytes": 1 << 30}
-        folder.write_json("provenance.json", {"machine": machine, "code": {"commit": "0" * 40}})
+        folder.write_json(
+            "provenance.json",
+            {"machine": machine, "code": {"commit": "0" * 40}},
+        )
         found[name] = folder.path
     two = RunFolder(base / TWO)
     two.path.mkdir()
@@ -103,7 +106,9 @@ def _changed_value(rng: random.Random, text: str) -> str:
         value = json.loads(text)
     except (ValueError, RecursionError):
         cells = text.split(",")
-        cells[rng.randrange(len(cells))] = rng.choice((*NUMBERS.values(), *SIZES, *PIECES))
+        cells[rng.randrange(len(cells))] = rng.choice(
+            (*NUMBERS.values(), *SIZES, *PIECES)
+        )
         return ",".join(cells)
     for _ in range(rng.choice((1, 1, 2, 4))):
         value = mutated(rng, value, (*HOSTILE, *map(_number, SIZES)))
@@ -125,14 +130,30 @@ def _change(rng: random.Random, path: Path) -> None:
         data = flipped(rng, data)
     elif act < 0.2:
         deep = rng.choice((10, 1000, 100_000))
-        odd = (b"", b"\n", b"null", b"[]", b"{}", b"[" * deep, b'{"a":' * deep, b"9" * deep)
+        odd = (
+            b"",
+            b"\n",
+            b"null",
+            b"[]",
+            b"{}",
+            b"[" * deep,
+            b'{"a":' * deep,
+            b"9" * deep,
+        )
         data = rng.choice(
-            (*odd, b"\x00" * deep, b",\n" * deep, data[: rng.randrange(len(data) + 1)])
+            (
+                *odd,
+                b"\x00" * deep,
+                b",\n" * deep,
+                data[: rng.randrange(len(data) + 1)],
+            )
         )
     else:
         change = _changed_value if path.suffix == ".json" else _changed_lines
         # Bytes that an earlier change left come back as they were.
-        data = change(rng, data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogatepass")
+        data = change(rng, data.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogatepass"
+        )
     path.write_bytes(data)
 
 
@@ -146,7 +167,9 @@ def _replace_file(rng: random.Random, path: Path) -> None:
         case 1:
             os.mkfifo(path)
         case 2:
-            path.symlink_to(rng.choice(("/dev/zero", "/dev/null", path.name, "/nowhere")))
+            path.symlink_to(
+                rng.choice(("/dev/zero", "/dev/null", path.name, "/nowhere"))
+            )
         case 3:
             path.write_bytes(b"")
         case _:
@@ -162,11 +185,24 @@ def attempt(rng: random.Random, folder: Path) -> str:
         parts = [run, *(path for path in run.iterdir() if path.is_dir())]
         _change(rng, rng.choice(parts) / rng.choice(FILES))
     options = ["--json"] if rng.random() < 0.3 else []
-    job = rng.choice(("a", "b", "best", "wanted", "sort-750", "", "x" * 300, "\x1b[31m"))
+    job = rng.choice(
+        ("a", "b", "best", "wanted", "sort-750", "", "x" * 300, "\x1b[31m")
+    )
     audited, _ = sound_answer(folder, (0, 1), "audit", str(run), *options)
-    sound_answer(folder, (0,), "explain", str(run), *options, "--", job, names=("no job",))
+    sound_answer(
+        folder,
+        (0,),
+        "explain",
+        str(run),
+        *options,
+        "--",
+        job,
+        names=("no job",),
+    )
     other = _originals()[stream]
-    pair = [str(run), str(other)] if rng.random() < 0.5 else [str(other), str(run)]
+    pair = (
+        [str(run), str(other)] if rng.random() < 0.5 else [str(other), str(run)]
+    )
     sound_answer(folder, (0,), "compare", *pair, *options)
     sound_answer(folder, (0,), "report", str(run), *options)
     return ("sound", "false", "damaged")[audited]

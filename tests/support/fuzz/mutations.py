@@ -25,17 +25,85 @@ NUMBERS = {
 """Numbers that some reader takes and another does not; all of ours refuse them."""
 
 SIZES = (
-    *("0", "-0", "-1", "1", "2", "7", "64", "1000", "65535", "65536", "2147483647", "2147483648"),
-    *("9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551616"),
-    *("0.5", "-0.5", "1e15", "1e16", "1e-300", "1e308", "99999999999999999999999999999999"),
+    *(
+        "0",
+        "-0",
+        "-1",
+        "1",
+        "2",
+        "7",
+        "64",
+        "1000",
+        "65535",
+        "65536",
+        "2147483647",
+        "2147483648",
+    ),
+    *(
+        "9007199254740993",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551616",
+    ),
+    *(
+        "0.5",
+        "-0.5",
+        "1e15",
+        "1e16",
+        "1e-300",
+        "1e308",
+        "99999999999999999999999999999999",
+    ),
 )
 """Numbers at the ends of what some type holds."""
 
 HOSTILE: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 0.5, -0.0, 1e308, float("inf"), float("nan"), 2**31, 2**64),
-    *(2**64 - 1, 10**4000, -(10**4000), "", "a", "x" * 5000, "\x00", "\ud800", "٣", "../../etc"),
-    *([], {}, [[]], [{}], {"": {}}, [0] * 500, {"dpid": 1}, "10.0.0.0/8", "10.0.4.0/22"),
-    *("02:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "hn-s0", "server", "256.0.0.1", "10.0.4.1"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        0.5,
+        -0.0,
+        1e308,
+        float("inf"),
+        float("nan"),
+        2**31,
+        2**64,
+    ),
+    *(
+        2**64 - 1,
+        10**4000,
+        -(10**4000),
+        "",
+        "a",
+        "x" * 5000,
+        "\x00",
+        "\ud800",
+        "٣",
+        "../../etc",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        {"": {}},
+        [0] * 500,
+        {"dpid": 1},
+        "10.0.0.0/8",
+        "10.0.4.0/22",
+    ),
+    *(
+        "02:00:00:00:00:01",
+        "ff:ff:ff:ff:ff:ff",
+        "hn-s0",
+        "server",
+        "256.0.0.1",
+        "10.0.4.1",
+    ),
 )
 """JSON values, and some that Python takes for JSON."""
 
@@ -61,7 +129,9 @@ VALUES = [
 def mutated(rng: random.Random, value: Any, hostile: Any = HOSTILE) -> Any:
     """The value with one thing in it replaced, repeated, dropped or added."""
     if isinstance(value, (list, dict)) and value and rng.random() < 0.8:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        keys = (
+            list(value) if isinstance(value, dict) else list(range(len(value)))
+        )
         key = rng.choice(keys)
         copy: Any = dict(value) if isinstance(value, dict) else list(value)
         act = rng.random()
@@ -70,7 +140,9 @@ def mutated(rng: random.Random, value: Any, hostile: Any = HOSTILE) -> Any:
         elif act < 0.3 and isinstance(copy, list):
             copy += [copy[key]] * rng.choice((1, 3, 300))
         elif act < 0.3:
-            copy[rng.choice(("dpid", "name", "vms", "x" * 300, "\n"))] = rng.choice(hostile)
+            copy[rng.choice(("dpid", "name", "vms", "x" * 300, "\n"))] = (
+                rng.choice(hostile)
+            )
         else:
             copy[key] = mutated(rng, copy[key], hostile)
         return copy
@@ -95,7 +167,9 @@ def flipped(rng: random.Random, data: bytes) -> bytes:
 def rearranged(rng: random.Random, text: str) -> str:
     """The text with cuts, doublings, moved and foreign pieces at random places."""
     for _ in range(rng.randint(1, 4)):
-        a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
+        a, b = sorted(
+            (rng.randrange(len(text) + 1), rng.randrange(len(text) + 1))
+        )
         b = min(b, a + 40)
         piece = rng.choice(PIECES)
         text = rng.choice(
@@ -107,13 +181,19 @@ def rearranged(rng: random.Random, text: str) -> str:
 
 def replaced_word(rng: random.Random, text: str) -> str:
     """The text with one of its numbers or words another."""
-    words = [at for at, sign in enumerate(text) if sign.isalnum() and not text[at - 1].isalnum()]
+    words = [
+        at
+        for at, sign in enumerate(text)
+        if sign.isalnum() and not text[at - 1].isalnum()
+    ]
     if not words:
         return text
     start = end = rng.choice(words)
     while end < len(text) and (text[end].isalnum() or text[end] in "._"):
         end += 1
-    new = rng.choice((*NUMBERS.values(), *SIZES, *SIZES, *PIECES, f"-{text[start:end]}"))
+    new = rng.choice(
+        (*NUMBERS.values(), *SIZES, *SIZES, *PIECES, f"-{text[start:end]}")
+    )
     return text[:start] + new + text[end:]
 
 

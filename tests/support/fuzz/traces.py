@@ -14,7 +14,13 @@ from jobs.workload.swim import read_swim
 from jobs.workload.traces import TraceErrors
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import load_experiment
-from tests.support.fuzz.mutations import NUMBERS, PIECES, SIZES, flipped, rearranged
+from tests.support.fuzz.mutations import (
+    NUMBERS,
+    PIECES,
+    SIZES,
+    flipped,
+    rearranged,
+)
 from tests.support.fuzz.workers import Unsound, sound_answer
 
 LOOKED_AT_JOBS = 300
@@ -23,13 +29,37 @@ LINES = 40
 
 def _swf() -> bytes:
     noise = random.Random("swf")
-    lines = ["; Version: 2.2", "; MaxNodes: 100", "; Note: made", ";       further"]
+    lines = [
+        "; Version: 2.2",
+        "; MaxNodes: 100",
+        "; Note: made",
+        ";       further",
+    ]
     submit_s = 0
     for number in range(1, LINES + 1):
         submit_s += noise.randrange(300)
-        run_s, size = noise.choice((0, 40, 900, 20_000)), noise.choice((1, 2, 8, 100))
-        words = [number, submit_s, -1, run_s, size, -1, -1, size, noise.choice((-1, run_s + 60))]
-        lines.append(" ".join(map(str, [*words, -1, noise.randrange(6), 3, 1, 1, 1, 1, -1, -1])))
+        run_s, size = (
+            noise.choice((0, 40, 900, 20_000)),
+            noise.choice((1, 2, 8, 100)),
+        )
+        words = [
+            number,
+            submit_s,
+            -1,
+            run_s,
+            size,
+            -1,
+            -1,
+            size,
+            noise.choice((-1, run_s + 60)),
+        ]
+        lines.append(
+            " ".join(
+                map(
+                    str, [*words, -1, noise.randrange(6), 3, 1, 1, 1, 1, -1, -1]
+                )
+            )
+        )
     return "\n".join([*lines, ""]).encode()
 
 
@@ -40,7 +70,16 @@ def _lwf() -> bytes:
         arrival_s += noise.randrange(300)
         start = noise.choice((-1, arrival_s, arrival_s + 600))
         took = noise.choice((60, 3600))
-        words = [arrival_s, start, took, noise.choice((took, 30)), noise.choice((1, 4)), 1, 512, 0]
+        words = [
+            arrival_s,
+            start,
+            took,
+            noise.choice((took, 30)),
+            noise.choice((1, 4)),
+            1,
+            512,
+            0,
+        ]
         lines.append(" ".join(map(str, [*words, "image", 0])))
     return "\n".join([*lines, ""]).encode()
 
@@ -49,7 +88,9 @@ def _xml() -> bytes:
     noise = random.Random("xml")
     leases = []
     for number in range(1, LINES // 2 + 1):
-        start = noise.choice(("<start/>", "<start><now/></start>", '<exact time="05:00:00.00"/>'))
+        start = noise.choice(
+            ("<start/>", "<start><now/></start>", '<exact time="05:00:00.00"/>')
+        )
         real = noise.choice(("", '<realduration time="00:30:00.00"/>'))
         leases.append(
             f'<lease-request arrival="0{number // 6}:{number % 6}0:00.00">'
@@ -57,8 +98,12 @@ def _xml() -> bytes:
             '<res type="CPU" amount="100"/><res type="Memory" amount="1024"/></node-set></nodes>'
             f'{start}<duration time="01:00:00.00"/>{real}</lease></lease-request>'
         )
-    head = '<?xml version="1.0"?>\n<lease-workload name="made">\n<lease-requests>'
-    return "\n".join([head, *leases, "</lease-requests></lease-workload>", ""]).encode()
+    head = (
+        '<?xml version="1.0"?>\n<lease-workload name="made">\n<lease-requests>'
+    )
+    return "\n".join(
+        [head, *leases, "</lease-requests></lease-workload>", ""]
+    ).encode()
 
 
 def _swim() -> bytes:
@@ -68,7 +113,9 @@ def _swim() -> bytes:
         gap = noise.randrange(60)
         submit_s += gap
         sizes = [noise.choice((0, 1000, 10**8, 10**11)) for _ in range(3)]
-        lines.append("\t".join(map(str, [f"job{number}", submit_s, gap, *sizes])))
+        lines.append(
+            "\t".join(map(str, [f"job{number}", submit_s, gap, *sizes]))
+        )
     return "\n".join([*lines, ""]).encode()
 
 
@@ -79,11 +126,22 @@ FLAT = "topology: {kind: flat, nodes: 10, slots_per_server: 4, memory_per_server
 TREE = "topology: {kind: tree, fanout: [5], links: 1 Gbit/s, slots_per_server: 2}\n"
 OPTIONS = {
     "swf": (
-        *("", ", load: 0.6", ", first: 5", ", zero_run_time: skip", ", shortest: 1 min"),
+        *(
+            "",
+            ", load: 0.6",
+            ", first: 5",
+            ", zero_run_time: skip",
+            ", shortest: 1 min",
+        ),
         *(", longest: 1 h", ", load: 1000, first: 1", ", processes_per_vm: 2"),
     ),
     "lwf": ("", ", first: 3", ", memory: false", ", margin: 5 s"),
-    "swim": (", jobs: 20", ", jobs: 5, vms: as-is", ", jobs: 100, vms: 2", ", largest: 3"),
+    "swim": (
+        ", jobs: 20",
+        ", jobs: 5, vms: as-is",
+        ", jobs: 100, vms: 2",
+        ", largest: 3",
+    ),
 }
 
 
@@ -102,9 +160,13 @@ def _changed(rng: random.Random, text: str) -> str:
             case 2:
                 lines[at] = rearranged(rng, lines[at])
             case 3:
-                lines[at] = lines[at].replace("\n", rng.choice(("\r\n", "", "\r", "\x00", "\x85")))
+                lines[at] = lines[at].replace(
+                    "\n", rng.choice(("\r\n", "", "\r", "\x00", "\x85"))
+                )
             case 4:
-                lines[at] = lines[at].replace(" ", rng.choice(("\t", "", "  ", "\xa0", '"')))
+                lines[at] = lines[at].replace(
+                    " ", rng.choice(("\t", "", "  ", "\xa0", '"'))
+                )
             case _:
                 lines[at] = _field_replaced(rng, lines[at])
     return "".join(lines)
@@ -114,7 +176,9 @@ def _field_replaced(rng: random.Random, line: str) -> str:
     for sign in ("\t", '"', " "):
         if sign in line:
             words = line.split(sign)
-            words[rng.randrange(len(words))] = rng.choice((*NUMBERS.values(), *SIZES, *PIECES))
+            words[rng.randrange(len(words))] = rng.choice(
+                (*NUMBERS.values(), *SIZES, *PIECES)
+            )
             return sign.join(words)
     return line
 
@@ -124,11 +188,34 @@ def _odd(rng: random.Random) -> bytes:
     count = rng.choice((1, 100, 100_000))
     return rng.choice(
         (
-            *(b"", b"\n" * count * 30, b"x" * count * 30, b"\x00" * count, b"\xff\xfe" * count),
-            *(b" " * count + b"\n", b"<" * count, b"<a>" * count, b"<lease-workload/>"),
-            *(b";\n" * count, b"; a:\n" * count, b"#\n" * count, b"1 " * count, b"1\t" * count),
-            *(b"-1 " * 18 + b"\n", b'<a b="' + b"x" * count + b'"/>', rng.randbytes(count)),
-            b"<?xml version='1.0' encoding='" + rng.choice((b"utf-16", b"x", b"")) + b"'?><a/>",
+            *(
+                b"",
+                b"\n" * count * 30,
+                b"x" * count * 30,
+                b"\x00" * count,
+                b"\xff\xfe" * count,
+            ),
+            *(
+                b" " * count + b"\n",
+                b"<" * count,
+                b"<a>" * count,
+                b"<lease-workload/>",
+            ),
+            *(
+                b";\n" * count,
+                b"; a:\n" * count,
+                b"#\n" * count,
+                b"1 " * count,
+                b"1\t" * count,
+            ),
+            *(
+                b"-1 " * 18 + b"\n",
+                b'<a b="' + b"x" * count + b'"/>',
+                rng.randbytes(count),
+            ),
+            b"<?xml version='1.0' encoding='"
+            + rng.choice((b"utf-16", b"x", b""))
+            + b"'?><a/>",
         )
     )
 
@@ -144,11 +231,20 @@ def _content(rng: random.Random, kind: str) -> bytes:
         if rng.random() < 0.05:
             data = data[: rng.randrange(len(data) + 1)]
         if rng.random() < 0.05:
-            data = rng.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\n", b"\x1f\x8b")) + data
+            data = (
+                rng.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\n", b"\x1f\x8b"))
+                + data
+            )
     if rng.random() < 0.2:
         data = gzip.compress(data, 1, mtime=0)
         if rng.random() < 0.5:
-            data = rng.choice((flipped(rng, data), data[: rng.randrange(len(data))], data + data))
+            data = rng.choice(
+                (
+                    flipped(rng, data),
+                    data[: rng.randrange(len(data))],
+                    data + data,
+                )
+            )
     return data
 
 
@@ -164,7 +260,9 @@ def attempt(rng: random.Random, folder: Path) -> str:
     file = folder / "x.yaml"
     keys = rng.choice(OPTIONS[kind])
     topology = rng.choice((FLAT, TREE)) if kind != "lwf" else FLAT
-    file.write_text(f"{topology}workload: {{kind: {kind}, path: {path.name}{keys}}}\n")
+    file.write_text(
+        f"{topology}workload: {{kind: {kind}, path: {path.name}{keys}}}\n"
+    )
     if rng.random() < 0.3:
         options = ["--lenient"] if lenient else []
         sound_answer(folder, (0,), "validate", str(file), *options, "--json")
@@ -172,7 +270,9 @@ def attempt(rng: random.Random, folder: Path) -> str:
         given = {"workload.lenient": "true"} if lenient else {}
         experiment = load_experiment(file, given)
     except SpecErrors as errors:
-        if not all(p.message and str(folder) in p.place.source for p in errors.problems):
+        if not all(
+            p.message and str(folder) in p.place.source for p in errors.problems
+        ):
             raise Unsound(f"a problem without a file: {errors}") from errors
         return f"{outcome}, refused"
     if outcome != "read" and "first" not in keys:
@@ -195,7 +295,9 @@ def _read(kind: str, path: Path, *, lenient: bool) -> str:
                 assert job.tasks >= 1
                 assert job.bytes_per_vm >= 0
     except TraceErrors as errors:
-        if not errors.problems or any(p.line < 0 or not p.message for p in errors.problems):
+        if not errors.problems or any(
+            p.line < 0 or not p.message for p in errors.problems
+        ):
             raise Unsound(f"errors without a place: {errors}") from errors
         return "damaged"
     return "read"

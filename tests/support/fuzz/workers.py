@@ -96,7 +96,9 @@ class Outcome:
 
     def text(self) -> str:
         """The outcome in a few lines, with the command that repeats each failure."""
-        replies = ", ".join(f"{name}: {count}" for name, count in sorted(self.replies.items()))
+        replies = ", ".join(
+            f"{name}: {count}" for name, count in sorted(self.replies.items())
+        )
         lines = [
             f"{self.kind}, seed {self.seed}: {self.inputs} inputs in {self.duration_s:.1f} s",
             f"  {self.inputs / max(self.duration_s, 1e-9):.0f} inputs/s",
@@ -132,7 +134,9 @@ def answered(*arguments: str) -> tuple[int, str, str]:
     kept = sys.stdout, sys.stderr
     # As in a terminal: what cannot be written as UTF-8 is an error on standard output.
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", "strict", newline="")
-    err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="")
+    err = io.TextIOWrapper(
+        io.BytesIO(), "utf-8", "backslashreplace", newline=""
+    )
     sys.stdout, sys.stderr = out, err
     code: object = None
     try:
@@ -152,7 +156,10 @@ def answered(*arguments: str) -> tuple[int, str, str]:
 
 
 def sound_answer(
-    folder: Path, good: Sequence[int], *arguments: str, names: Sequence[str] = ("--set",)
+    folder: Path,
+    good: Sequence[int],
+    *arguments: str,
+    names: Sequence[str] = ("--set",),
 ) -> tuple[int, Any]:
     """The exit code, and the JSON value where ``--json`` asks for one.
 
@@ -166,8 +173,12 @@ def sound_answer(
     as_json = "--json" in arguments
     value = json.loads(out) if as_json else None
     complaint = out if as_json else err
-    if code == 2 and not any(name in complaint for name in (str(folder), *names)):
-        raise Unsound(f"{command}: the error names no file: {complaint[:200]!r}")
+    if code == 2 and not any(
+        name in complaint for name in (str(folder), *names)
+    ):
+        raise Unsound(
+            f"{command}: the error names no file: {complaint[:200]!r}"
+        )
     return code, value
 
 
@@ -211,7 +222,9 @@ def try_all(
     return outcome
 
 
-def _each(pool: list[_Worker], limit_s: float) -> Iterator[tuple[Tried, _Worker]]:
+def _each(
+    pool: list[_Worker], limit_s: float
+) -> Iterator[tuple[Tried, _Worker]]:
     """Outcomes as they come, until no worker has an input."""
     while busy := [worker for worker in pool if worker.number is not None]:
         wait([worker.connection for worker in busy], timeout=0.5)
@@ -224,7 +237,9 @@ def _each(pool: list[_Worker], limit_s: float) -> Iterator[tuple[Tried, _Worker]
 class _Worker:
     """A process that tries one input after another; ``number`` is the one it is busy with."""
 
-    def __init__(self, kind: str, attempt: Try, seed: int, folder: Path, memory: int) -> None:
+    def __init__(
+        self, kind: str, attempt: Try, seed: int, folder: Path, memory: int
+    ) -> None:
         self._start = (kind, attempt, seed, folder, memory)
         self.number: int | None = None
         self._since_s = 0.0
@@ -233,7 +248,9 @@ class _Worker:
     def _begin(self) -> None:
         ours, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=_work, args=(theirs, *self._start), daemon=True)
+        self.process = context.Process(
+            target=_work, args=(theirs, *self._start), daemon=True
+        )
         self.process.start()
         theirs.close()
         self.connection: Connection = ours
@@ -257,7 +274,9 @@ class _Worker:
         if tried is None and took_s < limit_s:
             return None
         if tried is None:
-            tried = Tried(number, took_s, 0, "hang", f"no end within {limit_s:g} s")
+            tried = Tried(
+                number, took_s, 0, "hang", f"no end within {limit_s:g} s"
+            )
         if tried.outcome in ("died", "hang"):
             self.end()
             self._begin()
@@ -271,7 +290,12 @@ class _Worker:
 
 
 def _work(
-    connection: Connection, kind: str, attempt: Try, seed: int, folder: Path, memory: int
+    connection: Connection,
+    kind: str,
+    attempt: Try,
+    seed: int,
+    folder: Path,
+    memory: int,
 ) -> None:
     """The worker's own process."""
     limit_memory(memory)
@@ -287,10 +311,14 @@ def limit_memory(more: int) -> None:
     """Limits this process's address space to what it has now, and so much more."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = pages * resource.getpagesize() + more
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1])
+    )
 
 
-def try_one(kind: str, attempt: Try, seed: int, number: int, folder: Path) -> Tried:
+def try_one(
+    kind: str, attempt: Try, seed: int, number: int, folder: Path
+) -> Tried:
     """The outcome of one input in this process."""
     begin_s = time.monotonic()
     outcome, why, place, details = "failed", None, "", ""
@@ -303,10 +331,18 @@ def try_one(kind: str, attempt: Try, seed: int, number: int, folder: Path) -> Tr
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - that is the finding
-        outcome, why = "traceback", f"{type(error).__name__}: {str(error)[:200]}"
-        place, details = _place(error), "".join(traceback.format_exception(error)[-40:])
+        outcome, why = (
+            "traceback",
+            f"{type(error).__name__}: {str(error)[:200]}",
+        )
+        place, details = (
+            _place(error),
+            "".join(traceback.format_exception(error)[-40:]),
+        )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    return Tried(number, time.monotonic() - begin_s, peak, outcome, why, place, details)
+    return Tried(
+        number, time.monotonic() - begin_s, peak, outcome, why, place, details
+    )
 
 
 def _place(error: BaseException) -> str:
@@ -314,7 +350,11 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [at for at in frames if "/site-packages/" not in at.filename]
     at = own[-1] if own else None
-    return "" if at is None else f"({Path(at.filename).name}:{at.lineno} {at.name})"
+    return (
+        ""
+        if at is None
+        else f"({Path(at.filename).name}:{at.lineno} {at.name})"
+    )
 
 
 def try_alone(kind: str, attempt: Try, seed: int, number: int) -> Tried:

@@ -23,13 +23,17 @@ from topologies.fat_tree import fat_tree
 
 @pytest.mark.parametrize("k", [4, 6])
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 4])
-def test_a_network_is_shared_out_into_as_many_parts_as_asked_for(k: int, n_parts: int) -> None:
+def test_a_network_is_shared_out_into_as_many_parts_as_asked_for(
+    k: int, n_parts: int
+) -> None:
     plan = network_plan(fat_tree(k, 1_000_000_000, 2))
     assert len(switch_parts(plan, weight_for(plan, n_parts))) == n_parts
 
 
 @given(st.floats(0.1, 1000.0), st.floats(0.25, 4.0))
-def test_the_highest_load_lies_between_a_good_and_a_bad_one(limit: float, first: float) -> None:
+def test_the_highest_load_lies_between_a_good_and_a_bad_one(
+    limit: float, first: float
+) -> None:
     asked: list[float] = []
 
     def passes(rate: float) -> bool:
@@ -80,12 +84,17 @@ def test_cost_that_nobody_sampled_is_a_missed_target() -> None:
 
 def test_cost_beyond_its_targets_is_missed() -> None:
     cores = {"testbed": [0.04, 0.06, 0.07], "switches": [1.0, 1.0, 1.0]}
-    rows = live_scale._costs("x", SIZES[8], Cost(cores, {"agents": 2}, [3_900_000, 4_100_000]))
+    rows = live_scale._costs(
+        "x", SIZES[8], Cost(cores, {"agents": 2}, [3_900_000, 4_100_000])
+    )
     assert {row.name: row.meets for row in rows} == {
         "testbed, x": False, "switches, x": None, "an agent's memory (PSS), x": False,
     }  # fmt: skip
     good = Cost({"testbed": [0.04, 0.05, 0.07]}, {}, [3_900_000])
-    assert [row.meets for row in live_scale._costs("x", SIZES[8], good)] == [True, True]
+    assert [row.meets for row in live_scale._costs("x", SIZES[8], good)] == [
+        True,
+        True,
+    ]
 
 
 def test_only_processes_of_both_samples_count() -> None:
@@ -99,7 +108,8 @@ def test_nothing_is_sampled_before_all_jobs_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["--only round", "--k 5", "--parts half", "--only exact,", "--k 4;6"]
+    "given",
+    ["--only round", "--k 5", "--parts half", "--only exact,", "--k 4;6"],
 )
 def test_a_wrong_choice_is_a_usage_error(given: str) -> None:
     parser = argparse.ArgumentParser()
@@ -111,27 +121,48 @@ def test_a_wrong_choice_is_a_usage_error(given: str) -> None:
 def test_choices_are_lists() -> None:
     parser = argparse.ArgumentParser()
     live_scale.add_options(parser)
-    chosen = parser.parse_args(["--only", "exact,cost", "--k", "8", "--parts", "planned,2"])
-    assert (chosen.only, chosen.k, chosen.parts) == (("exact", "cost"), (8,), (None, 2))
+    chosen = parser.parse_args(
+        ["--only", "exact,cost", "--k", "8", "--parts", "planned,2"]
+    )
+    assert (chosen.only, chosen.k, chosen.parts) == (
+        ("exact", "cost"),
+        (8,),
+        (None, 2),
+    )
 
 
+@pytest.mark.slow
 @given(st.floats(1.0, 50.0), st.floats(1.0, 200.0), st.floats(100.0, 900.0))
 def test_the_fit_finds_what_a_port_and_a_bridge_add(
     port: float, bridge: float, alone: float
 ) -> None:
     taken = [
-        Pass(b, p, (1.0,), (alone + b * p * port + b * bridge) / 1e3, 0.0, 5 + b, nan, nan, nan)
+        Pass(
+            b,
+            p,
+            (1.0,),
+            (alone + b * p * port + b * bridge) / 1e3,
+            0.0,
+            5 + b,
+            nan,
+            nan,
+            nan,
+        )
         for b, p in switch_pass.CASES
     ]
     rows = {row.name: row.samples[0] for row in fit(taken)}
-    assert rows["a ping, without idle bridges"] == pytest.approx(alone, abs=1e-3)
+    assert rows["a ping, without idle bridges"] == pytest.approx(
+        alone, abs=1e-3
+    )
     assert rows["a port adds to a ping"] == pytest.approx(port, abs=1e-3)
     assert rows["a bridge adds to a ping"] == pytest.approx(bridge, abs=1e-3)
     assert rows["a bridge adds to the memory"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("bridges", "ports"), switch_pass.CASES)
-def test_idle_bridges_have_as_many_ports_as_asked_for(bridges: int, ports: int) -> None:
+def test_idle_bridges_have_as_many_ports_as_asked_for(
+    bridges: int, ports: int
+) -> None:
     plan = idle_plan(bridges, ports)
     counts = [len(plan.ports_of_bridge[bridge.name]) for bridge in plan.bridges]
     assert counts == [2, 2, *([ports] * bridges), 1]

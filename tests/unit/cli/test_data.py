@@ -29,7 +29,9 @@ def test_list_says_origin_checksum_and_where_it_looked(
     assert run(["data", "list", "--json"]) == 0
     message = json.loads(capsys.readouterr().out)
     assert str(nowhere) in message["folders"]
-    assert [one["name"] for one in message["traces"]] == [one.name for one in published_traces()]
+    assert [one["name"] for one in message["traces"]] == [
+        one.name for one in published_traces()
+    ]
     assert {one["path"] for one in message["traces"]} == {None}
     assert run(["data"]) == 0
     text = capsys.readouterr().out
@@ -50,7 +52,9 @@ def test_a_trace_that_is_not_here_is_the_machines_lack_and_says_its_origin(
 def test_another_file_of_that_name_is_found_out(
     nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (nowhere / KTH.removesuffix(".gz")).write_text("1 0 -1 60 4" + " -1" * 13 + "\n")
+    (nowhere / KTH.removesuffix(".gz")).write_text(
+        "1 0 -1 60 4" + " -1" * 13 + "\n"
+    )
     assert run(["data", "check", "--json"]) == 1
     (first, *others) = json.loads(capsys.readouterr().out)
     assert first["found_jobs"] == 1

@@ -20,7 +20,9 @@ def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_they_are_copied_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["examples"]) == 0
     printed = capsys.readouterr()
-    copied = {path.relative_to("examples") for path in Path("examples").rglob("*")}
+    copied = {
+        path.relative_to("examples") for path in Path("examples").rglob("*")
+    }
     wanted = {
         path.relative_to(EXAMPLES)
         for path in EXAMPLES.rglob("*")
@@ -29,7 +31,12 @@ def test_they_are_copied_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert copied == wanted
     assert not any(path.is_symlink() for path in Path("examples").rglob("*"))
     assert "examples/quickstart.yaml" in printed.out.splitlines()
-    assert main.run(["validate", "examples/quickstart.yaml", "examples/cmbf-fig1.yaml"]) == 0
+    assert (
+        main.run(
+            ["validate", "examples/quickstart.yaml", "examples/cmbf-fig1.yaml"]
+        )
+        == 0
+    )
 
 
 def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +46,9 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine: is there already" in capsys.readouterr().err
 
 
-def test_a_program_is_given_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_is_given_the_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main.run(["examples", "there", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["folder"] == "there"

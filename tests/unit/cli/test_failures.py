@@ -38,9 +38,18 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def simulated(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[Path]:
-    assert command(["simulate", str(path), "--out", str(path.parent), "--json", *more]) == 0
-    return [Path(each["folder"]) for each in json.loads(capsys.readouterr().out)]
+def simulated(
+    path: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> list[Path]:
+    assert (
+        command(
+            ["simulate", str(path), "--out", str(path.parent), "--json", *more]
+        )
+        == 0
+    )
+    return [
+        Path(each["folder"]) for each in json.loads(capsys.readouterr().out)
+    ]
 
 
 def test_a_job_that_the_files_failure_kills_is_no_fault(
@@ -52,7 +61,10 @@ def test_a_job_that_the_files_failure_kills_is_no_fault(
     path.write_text(f"{FILE}expect: {{estimate_ratio: {{max: 1.1}}}}\n")
     assert command(["simulate", str(path), "--out", str(path.parent)]) == 1
     shown = " ".join(capsys.readouterr().out.split())
-    assert "lone: no measured time: killed: stopped by a failure: server 12 is lost" in shown
+    assert (
+        "lone: no measured time: killed: stopped by a failure: server 12 is lost"
+        in shown
+    )
 
 
 def test_explain_names_the_failures_that_concern_a_job(
@@ -76,21 +88,32 @@ def test_explain_names_the_failures_that_concern_a_job(
             "9 s is stopped, and waits to start anew: server 12 is lost 9 s is placed on",
         ),
     ):
-        for folder, sentence in zip(folders, (waiting, requeueing), strict=True):
+        for folder, sentence in zip(
+            folders, (waiting, requeueing), strict=True
+        ):
             assert command(["explain", str(folder), job]) == 0
             assert sentence in " ".join(capsys.readouterr().out.split())
 
 
-def test_compare_finds_where_the_ways_part(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_finds_where_the_ways_part(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     waiting, _ = simulated(path, capsys)
-    (again,) = simulated(path, capsys, "--set", "policies=[{name: vc, on_failure: wait}]")
+    (again,) = simulated(
+        path, capsys, "--set", "policies=[{name: vc, on_failure: wait}]"
+    )
     assert command(["compare", str(waiting), str(again), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["same_decisions"] is True
-    (other,) = simulated(path, capsys, "--set", "policies=[{name: vc, on_failure: requeue}]")
+    (other,) = simulated(
+        path, capsys, "--set", "policies=[{name: vc, on_failure: requeue}]"
+    )
     assert command(["compare", str(waiting), str(other)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "is the first that differs: vc-on_failure=wait, sim: 5.00 s: pair cut" in shown
+    assert (
+        "is the first that differs: vc-on_failure=wait, sim: 5.00 s: pair cut"
+        in shown
+    )
     assert "vc-on_failure=requeue, sim: 5.00 s: pair requeued" in shown
 
 

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from testbed.cli import main, top, verify
-from testbed.runs import verification
-from testbed.runs.keeper_protocol import (
-    Request,
+from testbed.standing import verification
+from testbed.standing.keeper_protocol import (
+    KeeperRequest,
     RestartSwitch,
     SetLink,
     ShowLinks,
     ShowSwitches,
 )
-from testbed.runs.network_state import LinkState, SwitchState
-from testbed.runs.traffic_rates import Sample, Traffic
-from testbed.runs.verification import Check
-from tests.unit.runs.test_keeper_protocol import served
+from testbed.standing.network_state import LinkState, SwitchState
+from testbed.standing.traffic_rates import TrafficRates, TrafficSample
+from testbed.standing.verification import NetworkCheck
+from tests.unit.standing.test_keeper_protocol import served
 
 CUT = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs"
 
@@ -32,12 +32,19 @@ def state(
     name: str, *, up: bool, bps: tuple[int, int], tenants: str, broken: str = ""
 ) -> LinkState:
     low, _, high = name.partition(" - ")
-    ports, cuts = ("hn-x-u0", "hn-y-d0") if bps[0] else ("hn-x",), (broken,) if broken else ()
-    return LinkState(name, (low, high), ports, up, *bps, tuple(tenants.split()), cuts)
+    ports, cuts = (
+        ("hn-x-u0", "hn-y-d0") if bps[0] else ("hn-x",),
+        (broken,) if broken else (),
+    )
+    return LinkState(
+        name, (low, high), ports, up, *bps, tuple(tenants.split()), cuts
+    )
 
 
 CORE = state("rack 0 - core 0", up=True, bps=(10**9, 10**8), tenants="a")
-DOWN = state("rack 1 - core 0", up=False, bps=(10**9, 0), tenants="a b", broken=CUT)
+DOWN = state(
+    "rack 1 - core 0", up=False, bps=(10**9, 0), tenants="a b", broken=CUT
+)
 VM = state("a.0 - server 0", up=True, bps=(0, 0), tenants="a")
 LOST_VM = state("a.1 - server 0", up=False, bps=(0, 0), tenants="a")
 
@@ -46,7 +53,9 @@ PARTS = (
     SwitchState("hn-part0", ("server 0", "edge 0"), 4711, 1_800_000_000.0),
     SwitchState("hn-part1", ("core 0",), None, 0.0),
 )
-DONE = replace(PARTS[0], done="started again in 0.30 s; 0 of its limits were missing")
+DONE = replace(
+    PARTS[0], done="started again in 0.30 s; 0 of its limits were missing"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +66,11 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Iterator[list[Request]]:
+def asked(tmp_path: Path) -> Iterator[list[KeeperRequest]]:
     """A keeper that answers what is asked of links; what was asked."""
-    requests: list[Request] = []
+    requests: list[KeeperRequest] = []
 
-    def handle(request: Request) -> object:
+    def handle(request: KeeperRequest) -> object:
         requests.append(request)
         if isinstance(request, ShowLinks):
             return (CORE, DOWN, VM, LOST_VM)
@@ -77,18 +86,25 @@ def asked(tmp_path: Path) -> Iterator[list[Request]]:
 
 
 def test_parts_of_the_switch_are_listed_and_restarted(
-    asked: list[Request], capsys: pytest.CaptureFixture[str]
+    asked: list[KeeperRequest], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["switch", "show"]) == 0
     shown = capsys.readouterr().out
-    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
-    assert [[cell.strip() for cell in row[1:-1] if ":" not in cell] for row in rows] == [
+    rows = [
+        line.split("│") for line in shown.splitlines() if line.startswith("│")
+    ]
+    assert [
+        [cell.strip() for cell in row[1:-1] if ":" not in cell] for row in rows
+    ] == [
         ["hn-part0", "4711", "server 0, edge 0"],
         ["hn-part1", "ENDED", "core 0"],
     ]
     assert main.run(["switch", "restart", "core 0"]) == 0
     assert asked[-1] == RestartSwitch("core 0")
-    assert capsys.readouterr().out == f"hn-part0: {DONE.done}, its 2 bridges are back\n"
+    assert (
+        capsys.readouterr().out
+        == f"hn-part0: {DONE.done}, its 2 bridges are back\n"
+    )
     for verb in (["show"], ["restart"]):
         assert main.run(["switch", *verb, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)[0]["name"] == "hn-part0"
@@ -98,7 +114,9 @@ def test_parts_of_the_switch_are_listed_and_restarted(
 def test_a_link_that_goes_down_says_who_has_moved(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    moved = replace(DOWN, broken=(), moved=("tenant a has moved from core 0 to core 1",))
+    moved = replace(
+        DOWN, broken=(), moved=("tenant a has moved from core 0 to core 1",)
+    )
     (tmp_path / "up").mkdir()
     with served(tmp_path / "up", lambda _: moved):
         assert main.run(["link", "down", "rack 1", "core 0"]) == 0
@@ -108,12 +126,14 @@ def test_a_link_that_goes_down_says_who_has_moved(
 
 
 def test_links_are_listed_and_of_vms_those_that_are_down(
-    asked: list[Request], capsys: pytest.CaptureFixture[str]
+    asked: list[KeeperRequest], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["link", "show"]) == 0
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines())
-    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    rows = [
+        line.split("│") for line in shown.splitlines() if line.startswith("│")
+    ]
     assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
         ["rack 0 - core 0", "up", "1 Gbit/s", "100 Mbit/s", "10 %", "a"],
         ["rack 1 - core 0", "DOWN", "1 Gbit/s", "0 bit/s", "0 %", "a b"],
@@ -122,12 +142,14 @@ def test_links_are_listed_and_of_vms_those_that_are_down(
     assert shown.endswith(f"{CUT}\n")
     assert main.run(["link", "show", "--json"]) == 0
     records = json.loads(capsys.readouterr().out)
-    assert [record["name"] for record in records] == [s.name for s in (CORE, DOWN, VM, LOST_VM)]
+    assert [record["name"] for record in records] == [
+        s.name for s in (CORE, DOWN, VM, LOST_VM)
+    ]
     assert len(asked) == 2
 
 
 def test_what_a_lost_link_cuts_is_said(
-    asked: list[Request], capsys: pytest.CaptureFixture[str]
+    asked: list[KeeperRequest], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["link", "down", "rack 1", "core 0"]) == 0
     said = capsys.readouterr()
@@ -141,10 +163,12 @@ def test_what_a_lost_link_cuts_is_said(
     ]
 
 
-GOOD = [Check(name, 4, ()) for name in verification.CHECKS]
+GOOD = [NetworkCheck(name, 4, ()) for name in verification.CHECKS]
 BAD = [
-    Check("limits", 9, tuple(f"hn-r{i} root: missing" for i in range(30))),
-    Check("flows", 0, ()),
+    NetworkCheck(
+        "limits", 9, tuple(f"hn-r{i} root: missing" for i in range(30))
+    ),
+    NetworkCheck("flows", 0, ()),
 ]
 
 
@@ -152,7 +176,7 @@ BAD = [
 def test_verify_ends_with_1_where_something_differs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    checks: list[Check],
+    checks: list[NetworkCheck],
     code: int,
 ) -> None:
     monkeypatch.setattr(verify, "ask", lambda *_: None)
@@ -160,21 +184,25 @@ def test_verify_ends_with_1_where_something_differs(
     assert main.run(["verify"]) == code
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert shown.count("│ ok ") == sum(check.good and check.compared > 0 for check in checks)
+    assert shown.count("│ ok ") == sum(
+        check.good and check.compared > 0 for check in checks
+    )
     if code:
         assert "30 WRONG" in shown
         assert "limits: hn-r0 root: missing\n" in shown
         assert f"limits: {30 - verify.MOST_LISTED} more\n" in shown
     assert main.run(["verify", "--json"]) == code
     records = json.loads(capsys.readouterr().out)
-    assert [record["good"] for record in records] == [check.good for check in checks]
+    assert [record["good"] for record in records] == [
+        check.good for check in checks
+    ]
 
 
 def test_flows_of_a_persons_controller_have_no_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verify, "ask", lambda *_: None)
-    own = Check("flows", 7, (), "those of mine.py are not compared")
+    own = NetworkCheck("flows", 7, (), "those of mine.py are not compared")
     monkeypatch.setattr(verification, "checks", lambda *_: iter([own]))
     assert main.run(["verify"]) == 0
     shown = capsys.readouterr().out
@@ -182,11 +210,13 @@ def test_flows_of_a_persons_controller_have_no_verdict(
     assert "flows: those of mine.py are not compared\n" in shown
 
 
-def traffic(name: str, reserved: float, sent: float, capacity: float = 0.0) -> Traffic:
-    return Traffic(name, reserved, sent, 12_345, 3, capacity)
+def traffic(
+    name: str, reserved: float, sent: float, capacity: float = 0.0
+) -> TrafficRates:
+    return TrafficRates(name, reserved, sent, 12_345, 3, capacity)
 
 
-SAMPLE = Sample(
+SAMPLE = TrafficSample(
     1.0,
     (
         traffic("rack 0 -> core 0", 2e8, 1e8, 1e9),
@@ -201,20 +231,30 @@ def test_top_shows_the_fullest_links_first_within_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class State:
-        name, trouble, scale_rate = "standing", f"link rack 1 - core 0 is down; {CUT}", 0.05
+        name, trouble, scale_rate = (
+            "standing",
+            f"link rack 1 - core 0 is down; {CUT}",
+            0.05,
+        )
 
-    monkeypatch.setattr(top, "samples", lambda: (each for each in [(State, SAMPLE)]))
+    monkeypatch.setattr(
+        top, "samples", lambda: (each for each in [(State, SAMPLE)])
+    )
     assert main.run(["top"]) == 0
     shown = capsys.readouterr().out
     lines = shown.splitlines()
     assert all(len(line) <= 80 for line in lines if "trouble" not in line)
     words = [line.split() for line in lines]
     assert ["a", "600", "Mbit/s", "123", "Mbit/s", "12", "kB", "3"] in words
-    assert shown.index("aggregation 10 -> core 12") < shown.index("rack 0 -> core 0")
+    assert shown.index("aggregation 10 -> core 12") < shown.index(
+        "rack 0 -> core 0"
+    )
     assert "core 0 -> rack 0" not in shown
     assert "and 1 directions of links" in shown
     assert CUT in shown.replace("\n", "")
     assert main.run(["top", "--json"]) == 0
     record: Any = json.loads(capsys.readouterr().out)
     assert record["scale_rate"] == 0.05
-    assert [each["name"] for each in record["links"]] == [each.name for each in SAMPLE.links]
+    assert [each["name"] for each in record["links"]] == [
+        each.name for each in SAMPLE.links
+    ]

@@ -27,7 +27,9 @@ from testbed.version import installed_version
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def verb_that(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+def verb_that(
+    monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]
+) -> None:
     """Make ``testbed probe`` do something."""
 
     def probe(as_json: Json = False) -> None:
@@ -39,7 +41,11 @@ def verb_that(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> No
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(BadInput("b", "do x"), 2), (MachineCannot("m", "do x"), 3), (RunFailed("r", "do x"), 4)],
+    [
+        (BadInput("b", "do x"), 2),
+        (MachineCannot("m", "do x"), 3),
+        (RunFailed("r", "do x"), 4),
+    ],
 )
 def test_an_error_is_one_sentence_and_its_hint(
     monkeypatch: pytest.MonkeyPatch,
@@ -57,7 +63,11 @@ def test_an_error_is_one_sentence_and_its_hint(
     assert streams.err == f"error: {error.message}\nhint: do x\n"
     assert main.run(["probe", "--json"]) == code
     streams = capsys.readouterr()
-    assert json.loads(streams.out) == {"error": error.message, "exit_code": code, "hint": "do x"}
+    assert json.loads(streams.out) == {
+        "error": error.message,
+        "exit_code": code,
+        "hint": "do x",
+    }
     assert streams.err == ""
 
 
@@ -65,20 +75,30 @@ def test_problems_of_a_file_are_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
-        raise SpecErrors([Problem(Place("f.yaml", 2, 3), "a[1]", "[bold]is[/] wrong")])
+        raise SpecErrors(
+            [Problem(Place("f.yaml", 2, 3), "a[1]", "[bold]is[/] wrong")]
+        )
 
     verb_that(monkeypatch, fail)
     assert main.run(["probe"]) == 2
     assert capsys.readouterr().err == "f.yaml:2:3: a[1]: [bold]is[/] wrong\n"
     assert main.run(["probe", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["problems"] == [
-        {"file": "f.yaml", "line": 2, "column": 3, "path": "a[1]", "message": "[bold]is[/] wrong"}
+        {
+            "file": "f.yaml",
+            "line": 2,
+            "column": 3,
+            "path": "a[1]",
+            "message": "[bold]is[/] wrong",
+        }
     ]
 
 
 @pytest.mark.parametrize("place", [":100:", ":x:", ":1234:", "[red]:o:[/]"])
 def test_what_a_file_says_is_shown_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
 ) -> None:
     """rich has emoji named 100, 1234, o and x; a place in a file is none of them."""
 
@@ -87,14 +107,19 @@ def test_what_a_file_says_is_shown_as_it_is(
 
     verb_that(monkeypatch, fail)
     assert main.run(["probe"]) == 2
-    assert capsys.readouterr().err == f"error: f.yaml{place}7 is wrong\nhint: see {place}\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: f.yaml{place}7 is wrong\nhint: see {place}\n"
+    )
     console.out().print(place, markup=False)
     assert capsys.readouterr().out == f"{place}\n"
 
 
 @pytest.mark.parametrize("name", ["a:x:b", "[red]a", "a[/]"])
 def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=120, emoji=False)
+    terminal = Console(
+        file=io.StringIO(), force_terminal=True, width=120, emoji=False
+    )
     with RunProgress(terminal, {name: 5.0}, label=name) as bar:
         bar(events.JobReserved(0.0, name, 0.0, None, 5, 5.0, 0, [[0, 1]], []))
         terminal.print(bar._bars.get_renderable())
@@ -113,7 +138,9 @@ def test_an_interrupt_is_130(
     assert capsys.readouterr().out == ""
 
 
-def test_a_defect_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_ours_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail() -> None:
         raise ZeroDivisionError("ours")
 
@@ -125,10 +152,19 @@ def test_a_defect_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["validat"], "error: No such command 'validat'. Did you mean 'validate'?"),
-        (["validate"], "error: Missing argument 'FILE...'\nhint: see testbed validate --help"),
+        (
+            ["validat"],
+            "error: No such command 'validat'. Did you mean 'validate'?",
+        ),
+        (
+            ["validate"],
+            "error: Missing argument 'FILE...'\nhint: see testbed validate --help",
+        ),
         (["validate", "--jsn", "x"], "error: No such option: --jsn"),
-        (["validate", "x", "--set", "seed"], "error: --set seed: write it as KEY=VALUE"),
+        (
+            ["validate", "x", "--set", "seed"],
+            "error: --set seed: write it as KEY=VALUE",
+        ),
         (["--frob"], "error: No such option: --frob"),
     ],
 )
@@ -168,7 +204,9 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     monkeypatch.setattr(main, "_function", lambda _: fail)
     assert main.run([verb]) == 2
     message = f"error: /there/jobs.csv: {os.strerror(code)}\n"
-    assert capsys.readouterr().err == message + ("" if hint is None else f"hint: {hint}\n")
+    assert capsys.readouterr().err == message + (
+        "" if hint is None else f"hint: {hint}\n"
+    )
     assert main.run([verb, "--json"]) == 2
     assert json.loads(capsys.readouterr().out).get("hint") == hint
 
@@ -189,7 +227,9 @@ def test_a_closed_output_pipe_is_not_reported_as_an_error(
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_that_no_file_has_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_no_file_has_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail() -> None:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
@@ -198,8 +238,13 @@ def test_an_error_that_no_file_has_is_not_hidden(monkeypatch: pytest.MonkeyPatch
         main.run(["probe"])
 
 
-@pytest.mark.parametrize("arguments", [["schema"], ["schema", "--json"], ["--version"], ["data"]])
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [["schema"], ["schema", "--json"], ["--version"], ["data"]]
+)
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="there is no /dev/full"
+)
 def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -213,7 +258,10 @@ def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
     assert done.stderr == message
 
 
-def test_a_file_whose_name_is_no_text_is_shown_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_file_whose_name_is_no_text_is_shown_all_the_same(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / os.fsdecode(b"\xff.yaml")
     path.write_text((EXAMPLES / "quickstart.yaml").read_text("utf-8"))
     for option in ([], ["--json"]):
@@ -247,11 +295,15 @@ def test_every_verb_that_is_there_has_its_function() -> None:
 
 
 def test_a_missing_library_breaks_only_its_verb(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "lacking.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(main, "VERBS", {"lacking": "Needs a library.", "schema": "Schema."})
+    monkeypatch.setattr(
+        main, "VERBS", {"lacking": "Needs a library.", "schema": "Schema."}
+    )
     monkeypatch.setitem(main.MODULES, "lacking", "lacking")
     assert main.run(["lacking"]) == 3
     assert "'no_such_library'" in capsys.readouterr().err
@@ -259,6 +311,7 @@ def test_a_missing_library_breaks_only_its_verb(
     assert main.run(["--help"]) == 0
 
 
+@pytest.mark.slow
 def test_no_colour_codes_reach_a_pipe() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "testbed.cli.main", "validate", "no-such-file.yaml"],
@@ -269,7 +322,9 @@ def test_no_colour_codes_reach_a_pipe() -> None:
     assert done.stderr == "no-such-file.yaml: there is no such file\n"
 
 
-def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with console.progress("counting", total=2) as bars:
         bars.advance(bars.task_ids[0])
     streams = capsys.readouterr()

@@ -56,7 +56,9 @@ def test_one_job_alone(file: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert one["tenants"][0]["text"] in text
 
 
-def test_a_rejected_job_alone(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rejected_job_alone(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.run(["plan", file, "--job", "big", "--json"]) == 0
     for one in json.loads(capsys.readouterr().out):
         assert one["tenants"] == []
@@ -75,10 +77,15 @@ def test_the_networks_own_text_can_be_left_out(
 
 
 def test_much_text_is_announced(
-    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert main.run(["plan", file]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(verb, "ANNOUNCED_MB", 0.001)
     assert main.run(["plan", file]) == 0
-    assert "MB of text for 4 tenants; --job NAME shows one" in capsys.readouterr().err
+    assert (
+        "MB of text for 4 tenants; --job NAME shows one"
+        in capsys.readouterr().err
+    )

@@ -34,13 +34,19 @@ ALL = "dcloud, dcloud-ts, dcloud-bs, {name: dcloud, gamma: 0 %}, vc, bl"
 
 def experiment(tmp_path: Path, policies: str = ALL, expect: str = "") -> Path:
     path = tmp_path / "small-day.yaml"
-    path.write_text(EXPERIMENT.replace("POLICIES", policies).replace("EXPECT", expect))
+    path.write_text(
+        EXPERIMENT.replace("POLICIES", policies).replace("EXPECT", expect)
+    )
     return path
 
 
-def simulated(tmp_path: Path, *arguments: str, policies: str = ALL, expect: str = "") -> int:
+def simulated(
+    tmp_path: Path, *arguments: str, policies: str = ALL, expect: str = ""
+) -> int:
     path = experiment(tmp_path, policies, expect)
-    return main.run(["simulate", str(path), "--out", str(tmp_path / "runs"), *arguments])
+    return main.run(
+        ["simulate", str(path), "--out", str(tmp_path / "runs"), *arguments]
+    )
 
 
 def only_folder(tmp_path: Path) -> Path:
@@ -48,6 +54,7 @@ def only_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_policy_over_the_same_jobs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -70,11 +77,15 @@ def test_every_policy_over_the_same_jobs(
         if folder.is_dir():
             with (folder / "jobs.csv").open() as file:
                 rows = list(csv.DictReader(file))
-            asked.add(tuple((r["job_id"], r["submit_s"], r["n_vms"]) for r in rows))
+            asked.add(
+                tuple((r["job_id"], r["submit_s"], r["n_vms"]) for r in rows)
+            )
             assert (folder / "report.html").stat().st_size > 1000
     assert len(asked) == 1
     written = json.loads((only_folder(tmp_path) / "summary.json").read_text())
-    assert [one["revenue"] for one in written] == [one["revenue"] for one in shown]
+    assert [one["revenue"] for one in written] == [
+        one["revenue"] for one in shown
+    ]
 
 
 def written(tmp_path: Path, *arguments: str) -> dict[str, bytes]:
@@ -100,7 +111,11 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert one == two
     other = written(tmp_path / "three", "--seed", "4")
     assert other.keys() == one.keys()
-    assert all(other[name] != one[name] for name in one if name.endswith(("events.jsonl", ".json")))
+    assert all(
+        other[name] != one[name]
+        for name in one
+        if name.endswith(("events.jsonl", ".json"))
+    )
 
 
 @pytest.mark.slow
@@ -110,10 +125,13 @@ def test_compiled_or_not_the_events_are_the_same(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         with loops(machine_code=there):
             assert simulated(tmp_path / name, policies="dcloud") == 0
-        events.append((only_folder(tmp_path / name) / "events.jsonl").read_bytes())
+        events.append(
+            (only_folder(tmp_path / name) / "events.jsonl").read_bytes()
+        )
     assert events[0] == events[1]
 
 
+@pytest.mark.slow
 def test_the_table_has_a_line_for_each_policy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +142,10 @@ def test_the_table_has_a_line_for_each_policy(
     assert "bl: report:" in out
 
 
-def test_an_expectation_that_fails_makes_the_exit_code_1(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_expectation_that_fails_makes_the_exit_code_1(
+    tmp_path: Path,
+) -> None:
     # Drawn jobs run exactly as estimated or end early: nothing is above 1.3, all is below 0.5.
     good = "expect: {estimate_ratio: {max: 1.3}}"
     bad = "expect: {estimate_ratio: {max: 0.5}}"
@@ -137,19 +158,30 @@ workload: {kind: jobs, jobs: [{id: a, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s
     for name, expect, code in (("good", good, 0), ("bad", bad, 1)):
         path = tmp_path / name / "one.yaml"
         path.write_text(f"{jobs}{expect}\n")
-        assert main.run(["simulate", str(path), "--out", str(tmp_path / name / "runs")]) == code
+        assert (
+            main.run(
+                ["simulate", str(path), "--out", str(tmp_path / name / "runs")]
+            )
+            == code
+        )
 
 
+@pytest.mark.slow
 def test_many_jobs_outside_are_counted_not_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "many.yaml"
-    jobs = ", ".join(f"{{id: j{n}, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s}}" for n in range(25))
+    jobs = ", ".join(
+        f"{{id: j{n}, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s}}"
+        for n in range(25)
+    )
     path.write_text(
         "topology: {kind: flat, nodes: 30}\nexpect: {estimate_ratio: {max: 0.5}}\n"
         f"workload: {{kind: jobs, jobs: [{jobs}]}}\n"
     )
-    assert main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 1
+    assert (
+        main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 1
+    )
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("outside what was expected: j") == 10
     assert "15 more" in shown.out + shown.err
@@ -164,15 +196,17 @@ def test_a_bad_file_is_refused_and_nothing_made(
 
 
 def test_a_disk_that_is_full_is_a_run_that_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Something has been made by then: it is no bad file any more."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("testbed.runs.playing.play", full)
-    monkeypatch.setattr("testbed.runs.playing.conclude_run", full)
+    monkeypatch.setattr("testbed.play.playing.play", full)
+    monkeypatch.setattr("testbed.play.playing.conclude_run", full)
     assert simulated(tmp_path, policies="bl") == 4
     shown = capsys.readouterr().err
     assert "error: the run stopped: [Errno 28] No space left on device" in shown

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from testbed.cli import in_vm, main
-from testbed.runs.keeper_protocol import Request, ShowTenant
-from testbed.runs.network_state import TenantState
-from tests.unit.runs.test_keeper_protocol import served
+from testbed.standing.keeper_protocol import KeeperRequest, ShowTenant
+from testbed.standing.network_state import TenantState
+from tests.unit.standing.test_keeper_protocol import served
 
 ADD = ["tenant", "add", "a", "--bandwidth", "100 Mbit/s"]
 
@@ -26,12 +26,18 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*ADD[:-1], "100", "--vms", "2"], "100 is a bare number: write 100 Mbit/s"),
+        (
+            [*ADD[:-1], "100", "--vms", "2"],
+            "100 is a bare number: write 100 Mbit/s",
+        ),
         ([*ADD, "--at", "server 0"], "--at server 0: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:x"], "--at 0:x: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:1", "--embedder", "exact"], "choose one"),
         ([*ADD, "--at", "0:1", "--policy", "vc"], "choose one"),
-        ([*ADD, "--vms", "2", "--embedder", "exact", "--policy", "vc"], "choose one"),
+        (
+            [*ADD, "--vms", "2", "--embedder", "exact", "--policy", "vc"],
+            "choose one",
+        ),
         (ADD, "how many VMs?"),
         (["tenant", "rerate", "a", "fast"], "'fast' is not a bandwidth"),
         (["tenant", "frobnicate"], "No such command"),
@@ -42,7 +48,10 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["measure", "a"], "no network is up"),
         (["down"], "no network is up"),
         (["shell", "h1"], "no network is up"),
-        (["up", "x.yaml", "--jobs", "--open"], "--jobs makes tenants, --open has all slots in one"),
+        (
+            ["up", "x.yaml", "--jobs", "--open"],
+            "--jobs makes tenants, --open has all slots in one",
+        ),
         (["link", "down"], "Missing argument"),
         (["link", "down", "rack 0", "core 0"], "no network is up"),
         (["link", "show"], "no network is up"),
@@ -57,9 +66,14 @@ def test_bad_usage_is_a_sentence_and_exit_code_2(
     assert sentence in capsys.readouterr().err
 
 
-def test_status_says_that_nothing_is_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_that_nothing_is_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main.run(["status"]) == 1
-    assert capsys.readouterr().out == "no network is up: sudo testbed up FILE makes one\n"
+    assert (
+        capsys.readouterr().out
+        == "no network is up: sudo testbed up FILE makes one\n"
+    )
     assert main.run(["status", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {"up": False}
 
@@ -67,12 +81,26 @@ def test_status_says_that_nothing_is_up(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     "verb",
     [
-        *(["status"], ["down"], ["measure", "a"], ["tenant", "list"], ["mininet"]),
-        *(["exec", "h1", "id"], ["link", "show"], ["link", "up", "a.0"], ["verify"], ["top"]),
+        *(
+            ["status"],
+            ["down"],
+            ["measure", "a"],
+            ["tenant", "list"],
+            ["mininet"],
+        ),
+        *(
+            ["exec", "h1", "id"],
+            ["link", "show"],
+            ["link", "up", "a.0"],
+            ["verify"],
+            ["top"],
+        ),
     ],
 )
 def test_without_root_the_hint_has_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: list[str],
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main.run(verb) == 3
@@ -91,11 +119,22 @@ def a_tenant(name: str, *vms: str) -> dict[str, object]:
     }
 
 
-def a_network(*tenants: dict[str, object], is_open: bool = False, pid: int = 7) -> dict[str, Any]:
-    words = dict.fromkeys(("file", "name", "user", "topology", "busiest_link", "trouble"), "x")
+def a_network(
+    *tenants: dict[str, object], is_open: bool = False, pid: int = 7
+) -> dict[str, Any]:
+    words = dict.fromkeys(
+        ("file", "name", "user", "topology", "busiest_link", "trouble"), "x"
+    )
     numbers = dict.fromkeys(("bridges", "cables", "slots", "slots_taken"), 2)
     scales = {"since_unix_s": 0.0, "scale_rate": 0.1, "busiest_share": 0.0}
-    return {**words, **numbers, **scales, "pid": pid, "tenants": tenants, "open": is_open}
+    return {
+        **words,
+        **numbers,
+        **scales,
+        "pid": pid,
+        "tenants": tenants,
+        "open": is_open,
+    }
 
 
 @pytest.fixture
@@ -113,16 +152,25 @@ def up_folder(tmp_path: Path) -> Path:
     ],
 )
 def test_hosts_of_an_open_network_are_vms(
-    up_folder: Path, capsys: pytest.CaptureFixture[str], target: str, sentence: str
+    up_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    sentence: str,
 ) -> None:
-    with served(up_folder, lambda _: a_network(a_tenant("open", "h1", "h2"), is_open=True)):
+    with served(
+        up_folder,
+        lambda _: a_network(a_tenant("open", "h1", "h2"), is_open=True),
+    ):
         assert main.run(["shell", target]) == 2
         assert sentence in capsys.readouterr().err
         place = in_vm._vm("h2", "shell")
         assert place is not None
         assert place.name == "h2"
         assert main.run(["status"]) == 0
-        assert "open: no reservations, VM slots are hosts h1 to h2\n" in capsys.readouterr().out
+        assert (
+            "open: no reservations, VM slots are hosts h1 to h2\n"
+            in capsys.readouterr().out
+        )
     (up_folder / "socket").unlink()
     with served(up_folder, lambda _: a_network()):
         assert in_vm._vm("h2", "exec") is None  # it can be a tenant's name
@@ -132,13 +180,16 @@ def test_hosts_of_an_open_network_are_vms(
 @pytest.mark.filterwarnings("ignore:.*distutils:DeprecationWarning")
 def test_the_prompt_needs_a_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["mininet"]) == 2
-    assert "no network is up\nhint: sudo testbed up FILE" in capsys.readouterr().err
+    assert (
+        "no network is up\nhint: sudo testbed up FILE"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_tenant_is_shown_with_its_vms(
     up_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def handle(request: Request) -> object:
+    def handle(request: KeeperRequest) -> object:
         assert isinstance(request, ShowTenant)
         return a_tenant("a", "a.0")
 
@@ -148,7 +199,10 @@ def test_a_tenant_is_shown_with_its_vms(
         assert main.run(["tenant", "show", "a", "--json"]) == 0
         record = json.loads(capsys.readouterr().out)
         assert main.run(["exec", "a.7", "--", "true"]) == 2
-    assert "tenant a: 1 × 100 Mbit/s (10 Mbit/s on the wire): a.0 on server 3" in shown
+    assert (
+        "tenant a: 1 × 100 Mbit/s (10 Mbit/s on the wire): a.0 on server 3"
+        in shown
+    )
     assert "hn-s3v0" in shown
     assert record["vms"][0]["name"] == "a.0"
     assert "unknown VM 'a.7': known are a.0 to a.0" in capsys.readouterr().err

@@ -25,7 +25,9 @@ sweep:
     workload.load: [0.4, 0.8]
     seed: 1..3
 """
-WITHOUT_SEEDS = "sweep:\n  over: {workload.load: [0.5]}\n  stop: {interval: 2 %}\n"
+WITHOUT_SEEDS = (
+    "sweep:\n  over: {workload.load: [0.5]}\n  stop: {interval: 2 %}\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,7 @@ def swept(folder: Path, *arguments: str, text: str = FILE + SWEEP) -> int:
     return main.run(["sweep", str(folder / "queue.yaml"), *out, *arguments])
 
 
+@pytest.mark.slow
 def test_the_table_and_what_was_computed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,18 +51,27 @@ def test_the_table_and_what_was_computed(
     assert [line.split()[:3] for line in lines] == [
         ["0.4", "fcfs", "3"], ["0.4", "easy", "3"], ["0.8", "fcfs", "3"], ["0.8", "easy", "3"],
     ]  # fmt: skip
-    assert last.startswith("12 cells: 12 computed, 0 there already. Tables and picture: ")
+    assert last.startswith(
+        "12 cells: 12 computed, 0 there already. Tables and picture: "
+    )
     assert swept(tmp_path, "--metric", "revenue", "--json") == 0
     told = capsys.readouterr()
     assert "queue: 1 of 12 cells are there already" not in told.err
     record = json.loads(told.out)
-    assert record["cells"] == {"asked": 12, "computed": 0, "kept": 12, "failed": 0}
+    assert record["cells"] == {
+        "asked": 12,
+        "computed": 0,
+        "kept": 12,
+        "failed": 0,
+    }
     assert record["rows"][0]["policy"] == "fcfs"
     assert record["rows"][0]["revenue_ci95"] == 0.0
 
 
 def test_a_failed_cell_ends_in_exit_code_4(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
@@ -71,6 +83,7 @@ def test_a_failed_cell_ends_in_exit_code_4(
     assert "0 computed, 0 there already, 12 failed" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -131,7 +144,10 @@ def test_a_wrong_section_is_one_sentence(
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
 ) -> None:
     assert swept(tmp_path, *arguments) == 2
     told = capsys.readouterr().err
@@ -140,6 +156,7 @@ def test_a_wrong_option_is_one_sentence(
     assert not list((tmp_path / "out").glob("*-sweep"))
 
 
+@pytest.mark.slow
 def test_validate_looks_at_the_sweep_and_the_other_verbs_pass_over_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,12 +165,19 @@ def test_validate_looks_at_the_sweep_and_the_other_verbs_pass_over_it(
     assert main.run(["validate", str(path)]) == 0
     path.write_text(FILE + SWEEP.replace("0.8", "much"))
     assert main.run(["validate", str(path)]) == 2
-    assert f"{path}:7:26: workload.load: must be a number" in capsys.readouterr().err
-    assert main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 0
+    assert (
+        f"{path}:7:26: workload.load: must be a number"
+        in capsys.readouterr().err
+    )
+    assert (
+        main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 0
+    )
 
 
 def test_live_cells_need_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert swept(tmp_path, "--live") == 3

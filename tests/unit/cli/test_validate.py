@@ -25,11 +25,15 @@ def test_a_good_file(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_good_and_bad_files_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_good_and_bad_files_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["validate", str(BAD), str(GOOD)]) == 2
     streams = capsys.readouterr()
     assert streams.out.startswith(f"{GOOD}: ok: ")
-    expected = BAD.with_suffix(".txt").read_text().replace("jobs.yaml:", f"{BAD}:")
+    expected = (
+        BAD.with_suffix(".txt").read_text().replace("jobs.yaml:", f"{BAD}:")
+    )
     assert streams.err == expected
 
 
@@ -39,9 +43,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = json.loads(streams.out)
     assert (good["valid"], good["problems"], bad["valid"]) == (True, [], False)
     assert good["experiment"]["jobs"][0]["id"] == "sort-750"
-    assert {"line": 5, "column": 23, "path": "workload.jobs[0].vms"}.items() <= bad["problems"][
-        0
-    ].items()
+    assert {
+        "line": 5,
+        "column": 23,
+        "path": "workload.jobs[0].vms",
+    }.items() <= bad["problems"][0].items()
     assert streams.err == ""
 
 
@@ -49,7 +55,9 @@ def test_overrides(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", str(GOOD), "--set", "policies=[vc, scripted]"]) == 0
     assert "policies vc, scripted" in capsys.readouterr().out
     assert run(["validate", str(GOOD), "--set", "topology.fanout=[4, 2]"]) == 2
-    assert "topology.links: 3 capacities for 2 levels" in capsys.readouterr().err
+    assert (
+        "topology.links: 3 capacities for 2 levels" in capsys.readouterr().err
+    )
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "controller", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60
+    "controller",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=60,
 )
 settings.load_profile("controller")

@@ -23,7 +23,7 @@ from controller.api_client import (
 from controller.control_plane import ControlPlane
 from controller.flow_rules import Change, desired_flows
 from controller.rate_limit import TokenBucket
-from controller.values import Network, Tenant, to_json
+from controller.values import NetworkSwitches, Tenant, to_json
 from tests.support.fake_datacentre import tree_datacentre
 from tests.support.fake_switch import FakeSwitch
 from tests.support.watching_client import WatchingClient
@@ -52,7 +52,7 @@ class PromptChannel:
         return self.switch.dpid
 
     def request_flows(self, ticket: int) -> None:
-        self.plane.reported(self, ticket, self.switch.report(), more=False)
+        self.plane.reported(self, ticket, self.switch.report(), partial=False)
 
     def send_batch(self, changes: Any, ticket: int) -> None:
         todo: tuple[Change, ...] = tuple(changes)
@@ -78,11 +78,15 @@ class Service:
     def connect_all(self) -> None:
         for switch in DATACENTRE.switches:
             self.switches[switch.dpid] = FakeSwitch(switch.dpid, switch.ports)
-            self.plane.connected(PromptChannel(self.switches[switch.dpid], self.plane))
+            self.plane.connected(
+                PromptChannel(self.switches[switch.dpid], self.plane)
+            )
 
     def raw(self, text: bytes) -> bytes:
         """Send bytes as they are; everything that comes back before the end."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+        with socket.create_connection(
+            ("127.0.0.1", self.port), timeout=10
+        ) as connection:
             connection.sendall(text)
             connection.shutdown(socket.SHUT_WR)
             answer = b""
@@ -91,9 +95,15 @@ class Service:
             return answer
 
     def ask(
-        self, method: str, target: str, body: bytes = b"", token: str | None = TOKEN
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        token: str | None = TOKEN,
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=10
+        )
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         connection.request(method, target, body, headers)
         response = connection.getresponse()
@@ -152,7 +162,9 @@ def test_the_whole_way(service: Service) -> None:
             (3, "tenant-3", "10.0.12.0/22", 4)
         ]
         assert state.missing == []
-        assert all(switch.connected and switch.confirmed for switch in state.switches)
+        assert all(
+            switch.connected and switch.confirmed for switch in state.switches
+        )
         wanted = desired_flows(service.plane.state)
         assert state.flows == sum(map(len, wanted.values()))
         assert client.flows() == {
@@ -198,7 +210,10 @@ def test_a_refusing_switch_is_named(service: Service) -> None:
     with service.client() as client:
         client.put_network(DATACENTRE.switches)
         service.switches[1].capacity = 3
-        with pytest.raises(SwitchesRefused, match=f"{DATACENTRE.switches[0].name}: .* room for 3"):
+        with pytest.raises(
+            SwitchesRefused,
+            match=f"{DATACENTRE.switches[0].name}: .* room for 3",
+        ):
             client.add_tenant(a_tenant())
         assert client.state().tenants == []
 
@@ -211,9 +226,13 @@ def test_refusals_say_all_that_is_wrong(service: Service) -> None:
         with pytest.raises(ControllerRefused) as caught:
             client.add_tenant(a_tenant(3, 1))
         assert caught.value.status == 409
-        assert caught.value.problems[0] == "id 3 is taken by tenant 3 (tenant-3)"
+        assert (
+            caught.value.problems[0] == "id 3 is taken by tenant 3 (tenant-3)"
+        )
         assert len(caught.value.problems) > 2
-        with pytest.raises(ControllerRefused, match="there is no tenant 9") as caught:
+        with pytest.raises(
+            ControllerRefused, match="there is no tenant 9"
+        ) as caught:
             client.remove_tenant(9)
         assert caught.value.status == 404
         with pytest.raises(ControllerRefused, match="there is no tenant 9"):
@@ -223,7 +242,11 @@ def test_refusals_say_all_that_is_wrong(service: Service) -> None:
 def test_a_wrong_token(service: Service) -> None:
     with service.client("b" * 20) as client:
         assert client.health()
-        for call in (client.state, client.flows, lambda: client.put_network(DATACENTRE.switches)):
+        for call in (
+            client.state,
+            client.flows,
+            lambda: client.put_network(DATACENTRE.switches),
+        ):
             with pytest.raises(ControllerRefused, match="token") as caught:
                 call()
             assert caught.value.status == 401
@@ -258,9 +281,14 @@ def _answer_once(listener: socket.socket, answer: bytes) -> None:
 def test_somebody_else_there(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        thread = threading.Thread(target=_answer_once, args=(listener, answer), daemon=True)
+        thread = threading.Thread(
+            target=_answer_once, args=(listener, answer), daemon=True
+        )
         thread.start()
-        with WatchingClient(port, TOKEN) as client, pytest.raises(ControllerUnreachable):
+        with (
+            WatchingClient(port, TOKEN) as client,
+            pytest.raises(ControllerUnreachable),
+        ):
             client.state()
         thread.join(10)
 
@@ -269,13 +297,23 @@ def test_somebody_else_there(answer: bytes) -> None:
 
 
 def test_health_needs_no_token_and_tells_nothing(service: Service) -> None:
-    assert service.ask("GET", "/v1/health", token=None) == (200, {"status": "ok"})
+    assert service.ask("GET", "/v1/health", token=None) == (
+        200,
+        {"status": "ok"},
+    )
 
 
-@pytest.mark.parametrize("token", [None, "", "a-token-for-tests-onl", TOKEN + "x", "ä"])
+@pytest.mark.parametrize(
+    "token", [None, "", "a-token-for-tests-onl", TOKEN + "x", "ä"]
+)
 @pytest.mark.parametrize(
     ("method", "target"),
-    [("GET", "/v1/state"), ("PUT", "/v1/network"), ("POST", "/v1/tenants"), ("GET", "/nowhere")],
+    [
+        ("GET", "/v1/state"),
+        ("PUT", "/v1/network"),
+        ("POST", "/v1/tenants"),
+        ("GET", "/nowhere"),
+    ],
 )
 def test_all_else_needs_the_token(
     service: Service, token: str | None, method: str, target: str
@@ -305,7 +343,9 @@ def test_all_else_needs_the_token(
         ("POST", "/v1/reconcile?timeout_s=1&timeout_s=2", 400),
     ],
 )
-def test_what_is_not_there(service: Service, method: str, target: str, status: int) -> None:
+def test_what_is_not_there(
+    service: Service, method: str, target: str, status: int
+) -> None:
     answered, body = service.ask(method, target, to_json(a_tenant()))
     assert answered == status
     assert body["error"]
@@ -313,7 +353,14 @@ def test_what_is_not_there(service: Service, method: str, target: str, status: i
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b'{"timeout_s": "1"}', b'{"dpids": 1}', b'{"dpid": []}', b'{"timeout_s": 1000}'],
+    [
+        b"",
+        b"{",
+        b'{"timeout_s": "1"}',
+        b'{"dpids": 1}',
+        b'{"dpid": []}',
+        b'{"timeout_s": 1000}',
+    ],
 )
 def test_a_bad_body_is_explained(service: Service, body: bytes) -> None:
     if body:
@@ -333,16 +380,25 @@ def _request(head: str, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (f"PUT /v1/network HTTP/1.1\r\nContent-Length: {BODY_SIZE_MAX_BYTES + 1}", 413),
+        (
+            f"PUT /v1/network HTTP/1.1\r\nContent-Length: {BODY_SIZE_MAX_BYTES + 1}",
+            413,
+        ),
         ("PUT /v1/network HTTP/1.1\r\nContent-Length: -1", 400),
         ("PUT /v1/network HTTP/1.1\r\nContent-Length: 1e3", 400),
         ("PUT /v1/network HTTP/1.1\r\nTransfer-Encoding: chunked", 501),
         ("BREW /v1/network HTTP/1.1", 501),
         ("GET /v1/" + "x" * 70_000 + " HTTP/1.1", 414),
-        ("GET /v1/state HTTP/1.1\r\n" + "\r\n".join(f"X-{n}: y" for n in range(200)), 431),
+        (
+            "GET /v1/state HTTP/1.1\r\n"
+            + "\r\n".join(f"X-{n}: y" for n in range(200)),
+            431,
+        ),
     ],
 )
-def test_what_no_client_of_ours_would_send(service: Service, head: str, status: int) -> None:
+def test_what_no_client_of_ours_would_send(
+    service: Service, head: str, status: int
+) -> None:
     answer = service.raw(_request(head))
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     _, _, body = answer.partition(b"\r\n\r\n")
@@ -355,7 +411,7 @@ def test_two_requests_in_one_packet_get_two_answers(service: Service) -> None:
 
 
 def test_a_body_that_ends_early_is_not_acted_on(service: Service) -> None:
-    body = to_json(Network(DATACENTRE.switches))
+    body = to_json(NetworkSwitches(DATACENTRE.switches))
     head = f"PUT /v1/network HTTP/1.1\r\nContent-Length: {len(body) + 1}"
     assert service.raw(_request(head, body)) == b""
     assert service.plane.state.switches == ()
@@ -373,8 +429,13 @@ def test_a_failure_inside_is_a_500_and_not_the_end(
     monkeypatch.setattr(ControlPlane, "view", fail)
     monkeypatch.setattr(ControlPlane, "put_network", full)
     status, body = service.ask("GET", "/v1/state")
-    assert (status, body) == (500, {"error": "the controller failed, see its log"})
-    status, body = service.ask("PUT", "/v1/network", to_json(Network(DATACENTRE.switches)))
+    assert (status, body) == (
+        500,
+        {"error": "the controller failed, see its log"},
+    )
+    status, body = service.ask(
+        "PUT", "/v1/network", to_json(NetworkSwitches(DATACENTRE.switches))
+    )
     assert status == 500
     assert "No space left on device" in body["error"]
     assert service.ask("GET", "/v1/health")[0] == 200

@@ -14,7 +14,13 @@ from controller import api as api_module
 from controller.api import CONNECTIONS_MAX, HEAD_SIZE_MAX_BYTES, STRANGERS_MAX
 from controller.control_plane import ControlPlane
 from controller.rate_limit import Places, TokenBucket
-from tests.unit.controller.test_api import DATACENTRE, TOKEN, Service, a_tenant, serving
+from tests.unit.controller.test_api import (
+    DATACENTRE,
+    TOKEN,
+    Service,
+    a_tenant,
+    serving,
+)
 
 HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nX: "
 OWNER = f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
@@ -28,7 +34,9 @@ def service() -> Iterator[Service]:
 
 def unfinished(service: Service, text: bytes = HALF_A_HEAD) -> socket.socket:
     """A connection with a request that has begun."""
-    connection = socket.create_connection(("127.0.0.1", service.port), timeout=10)
+    connection = socket.create_connection(
+        ("127.0.0.1", service.port), timeout=10
+    )
     connection.sendall(text)
     return connection
 
@@ -77,7 +85,10 @@ def test_the_one_that_has_been_there_longest_makes_room() -> None:
 # ------------------------------------------------------------------------------------ strangers
 
 
-def test_the_owner_gets_in_whoever_else_holds_connections(service: Service) -> None:
+@pytest.mark.slow
+def test_the_owner_gets_in_whoever_else_holds_connections(
+    service: Service,
+) -> None:
     with ExitStack() as stack:
         for _ in range(STRANGERS_MAX + 10):
             stack.enter_context(unfinished(service))
@@ -88,7 +99,9 @@ def test_the_owner_gets_in_whoever_else_holds_connections(service: Service) -> N
 
 
 @pytest.mark.slow
-def test_the_owner_gets_in_among_a_thousand_who_come_and_drip(service: Service) -> None:
+def test_the_owner_gets_in_among_a_thousand_who_come_and_drip(
+    service: Service,
+) -> None:
     over = threading.Event()
     tried = [0] * 4
 
@@ -107,7 +120,9 @@ def test_the_owner_gets_in_among_a_thousand_who_come_and_drip(service: Service) 
         for each in held:
             each.close()
 
-    threads = [threading.Thread(target=come, args=(number,)) for number in range(4)]
+    threads = [
+        threading.Thread(target=come, args=(number,)) for number in range(4)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -121,7 +136,9 @@ def test_the_owner_gets_in_among_a_thousand_who_come_and_drip(service: Service) 
             thread.join(30)
 
 
-def test_one_unfinished_request_makes_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_unfinished_request_makes_room_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(api_module, "STRANGERS_MAX", 3)
     with serving() as small, ExitStack() as stack:
         held = [stack.enter_context(unfinished(small)) for _ in range(4)]
@@ -139,7 +156,9 @@ def test_who_says_nothing_is_not_kept_as_an_owner_is(
         assert ended(half)
 
 
-def test_without_the_token_a_connection_is_for_one_request(service: Service) -> None:
+def test_without_the_token_a_connection_is_for_one_request(
+    service: Service,
+) -> None:
     for path in ("/v1/health", "/openapi.json", "/v1/state"):
         request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         answer = service.raw(request * 2)
@@ -176,7 +195,9 @@ def test_half_a_head_is_not_taken_for_a_whole_one(service: Service) -> None:
 # ------------------------------------------------------------------------------------ the owner
 
 
-def test_of_the_owners_connections_the_longest_idle_makes_room(service: Service) -> None:
+def test_of_the_owners_connections_the_longest_idle_makes_room(
+    service: Service,
+) -> None:
     clients = [service.client() for _ in range(CONNECTIONS_MAX + 5)]
     for client in clients:
         assert client.health()
@@ -192,9 +213,15 @@ def test_of_the_owners_connections_the_longest_idle_makes_room(service: Service)
         client.close()
 
 
-def test_a_body_that_drips_ends(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_drips_ends(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(api_module, "REQUEST_TIMEOUT_S", 0.3)
-    head = b"PUT /v1/network HTTP/1.1\r\n" + OWNER + b"Content-Length: 100000\r\n\r\n"
+    head = (
+        b"PUT /v1/network HTTP/1.1\r\n"
+        + OWNER
+        + b"Content-Length: 100000\r\n\r\n"
+    )
     with unfinished(service, head) as dripping:
         dripping.settimeout(0.02)
         for _ in range(1000):
@@ -213,10 +240,14 @@ def test_an_answer_that_is_read_byte_by_byte_is_given_up(
 ) -> None:
     """Its thread ends, though each byte comes in time."""
     monkeypatch.setattr(api_module, "REQUEST_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(ControlPlane, "view", lambda _plane: {"x": "y" * (32 << 20)})
+    monkeypatch.setattr(
+        ControlPlane, "view", lambda _plane: {"x": "y" * (32 << 20)}
+    )
     with serving() as small:
         before = threading.active_count()
-        slow = unfinished(small, b"GET /v1/state HTTP/1.1\r\n" + OWNER + b"\r\n")
+        slow = unfinished(
+            small, b"GET /v1/state HTTP/1.1\r\n" + OWNER + b"\r\n"
+        )
         for _ in range(2000):
             if threading.active_count() == before:
                 break
@@ -254,7 +285,11 @@ def test_a_body_whose_head_came_with_the_request_before_has_its_time(
 ) -> None:
     monkeypatch.setattr(api_module, "REQUEST_TIMEOUT_S", 0.3)
     whole = b"GET /v1/health HTTP/1.1\r\n" + OWNER + b"\r\n"
-    head = b"PUT /v1/network HTTP/1.1\r\n" + OWNER + b"Content-Length: 100000\r\n\r\n"
+    head = (
+        b"PUT /v1/network HTTP/1.1\r\n"
+        + OWNER
+        + b"Content-Length: 100000\r\n\r\n"
+    )
     with unfinished(service, whole + head) as both:
         heard = b""
         while b"HTTP/1.1 408 " not in heard:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller import control_plane
-from controller.control_plane import ControlPlane, Outcome
+from controller.control_plane import ChangeOutcome, ControlPlane
 from controller.flow_rules import (
     BASE_FLOWS,
     COOKIE_TAG,
@@ -26,8 +26,18 @@ from controller.flow_rules import (
     Match,
     desired_flows,
 )
-from controller.values import Conflict, InvalidValues, Switch, Tenant, UnknownTenant
-from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
+from controller.values import (
+    Conflict,
+    InvalidValues,
+    Switch,
+    Tenant,
+    UnknownTenant,
+)
+from tests.support.fake_datacentre import (
+    FakeDataCentre,
+    fat_tree_datacentre,
+    tree_datacentre,
+)
 from tests.support.fake_switch import FakeSwitch, TableFull
 from tests.support.watching_client import namespaces
 
@@ -76,8 +86,12 @@ class Wire:
     def _report(self, ticket: int) -> None:
         flows = self.switch.report().flows
         middle = len(flows) // 2
-        self.plane.reported(self, ticket, FlowReport(flows[:middle]), more=True)
-        self.plane.reported(self, ticket, FlowReport(flows[middle:]), more=False)
+        self.plane.reported(
+            self, ticket, FlowReport(flows[:middle]), partial=True
+        )
+        self.plane.reported(
+            self, ticket, FlowReport(flows[middle:]), partial=False
+        )
 
     def _carry_out(self, changes: Sequence[Change], ticket: int) -> None:
         try:
@@ -112,7 +126,9 @@ class Fabric:
         return wire.switch
 
     def flows(self) -> dict[int, frozenset[Flow]]:
-        return {dpid: wire.switch.flows for dpid, wire in sorted(self.wires.items())}
+        return {
+            dpid: wire.switch.flows for dpid, wire in sorted(self.wires.items())
+        }
 
     def wanted(self) -> dict[int, frozenset[Flow]]:
         wanted = desired_flows(self.plane.state)
@@ -129,16 +145,16 @@ class Fabric:
 class Call(threading.Thread):
     """A call that blocks, and what came of it."""
 
-    def __init__(self, function: Callable[[], Outcome]) -> None:
+    def __init__(self, function: Callable[[], ChangeOutcome]) -> None:
         super().__init__(daemon=True)
         self.function = function
-        self.outcome: Outcome | None = None
+        self.outcome: ChangeOutcome | None = None
         self.start()
 
     def run(self) -> None:
         self.outcome = self.function()
 
-    def result(self) -> Outcome:
+    def result(self) -> ChangeOutcome:
         self.join(LONG_S)
         assert self.outcome is not None
         return self.outcome
@@ -157,7 +173,7 @@ def test_switches_get_the_base_rules_when_they_connect() -> None:
     fabric = Fabric()
     assert fabric.synced()
     assert fabric.flows()[1] == set(BASE_FLOWS)
-    assert fabric.plane.wait_connected(None, 0) == Outcome()
+    assert fabric.plane.wait_connected(None, 0) == ChangeOutcome()
 
 
 def test_the_order_of_network_and_connection_does_not_matter() -> None:
@@ -178,10 +194,10 @@ def test_a_tenant_comes_and_goes() -> None:
     fabric = Fabric()
     before = fabric.flows()
     tenant = fabric.tenant(3)
-    assert fabric.plane.add_tenant(tenant, LONG_S) == Outcome()
+    assert fabric.plane.add_tenant(tenant, LONG_S) == ChangeOutcome()
     assert fabric.synced()
     assert fabric.flows() != before
-    assert fabric.plane.remove_tenant(3, LONG_S) == Outcome()
+    assert fabric.plane.remove_tenant(3, LONG_S) == ChangeOutcome()
     assert fabric.flows() == before
     with pytest.raises(UnknownTenant):
         fabric.plane.remove_tenant(3, LONG_S)
@@ -189,11 +205,15 @@ def test_a_tenant_comes_and_goes() -> None:
 
 def test_only_the_switches_of_the_tenant_hear_of_it() -> None:
     fabric = Fabric()
-    tenant = fabric.datacentre.tenant(3, DATACENTRE.slots[:2], lambda count: count - 1)
+    tenant = fabric.datacentre.tenant(
+        3, DATACENTRE.slots[:2], lambda count: count - 1
+    )
     for wire in fabric.wires.values():
         wire.batches.clear()
     fabric.plane.add_tenant(tenant, LONG_S)
-    heard = [dpid for dpid, wire in sorted(fabric.wires.items()) if wire.batches]
+    heard = [
+        dpid for dpid, wire in sorted(fabric.wires.items()) if wire.batches
+    ]
     assert heard == list(tenant.dpids) == [DATACENTRE.slots[0][0]]
 
 
@@ -210,27 +230,33 @@ def test_adding_returns_when_the_last_switch_has_confirmed() -> None:
         wire.carry()
         assert call.is_alive()
     slow[-1].carry()
-    assert call.result() == Outcome()
+    assert call.result() == ChangeOutcome()
 
 
-def test_a_confirmation_counts_for_what_was_sent_before_it_and_no_more() -> None:
+def test_a_confirmation_counts_for_what_was_sent_before_it_and_no_more() -> (
+    None
+):
     fabric = Fabric()
     first, second = fabric.tenant(3, 0, 4), fabric.tenant(4, 4, 4)
-    shared = fabric.wires[next(dpid for dpid in first.dpids if dpid in second.dpids)]
+    shared = fabric.wires[
+        next(dpid for dpid in first.dpids if dpid in second.dpids)
+    ]
     shared.immediate = False
     calls = []
     for length, tenant in enumerate((first, second), 1):
         calls.append(Call(partial(fabric.plane.add_tenant, tenant, LONG_S)))
         wait_until_sent(shared, length)
     shared.carry(1)
-    assert calls[0].result() == Outcome()
+    assert calls[0].result() == ChangeOutcome()
     assert calls[1].is_alive()
     assert fabric.plane.add_tenant(second, 0).missing
     shared.carry(1)
-    assert calls[1].result() == Outcome()
+    assert calls[1].result() == ChangeOutcome()
 
 
-def test_who_does_not_confirm_in_time_is_named_and_gets_the_rules_later() -> None:
+def test_who_does_not_confirm_in_time_is_named_and_gets_the_rules_later() -> (
+    None
+):
     fabric = Fabric()
     tenant = fabric.tenant(3)
     silent, gone = tenant.dpids[0], tenant.dpids[1]
@@ -243,8 +269,10 @@ def test_who_does_not_confirm_in_time_is_named_and_gets_the_rules_later() -> Non
     fabric.wires[silent].carry()
     fabric.connect(switch)
     assert fabric.synced()
-    assert fabric.plane.add_tenant(tenant, 0) == Outcome(), "the same tenant again only waits"
-    assert fabric.plane.wait_connected(None, 0) == Outcome()
+    assert fabric.plane.add_tenant(tenant, 0) == ChangeOutcome(), (
+        "the same tenant again only waits"
+    )
+    assert fabric.plane.wait_connected(None, 0) == ChangeOutcome()
 
 
 def test_the_same_tenant_again_is_fine_long_after_others_came() -> None:
@@ -252,7 +280,7 @@ def test_the_same_tenant_again_is_fine_long_after_others_came() -> None:
     first = fabric.tenant(3, 0, 2)
     fabric.plane.add_tenant(first, LONG_S)
     fabric.plane.add_tenant(fabric.tenant(4, 4, 4), LONG_S)
-    assert fabric.plane.add_tenant(first, 0) == Outcome()
+    assert fabric.plane.add_tenant(first, 0) == ChangeOutcome()
 
 
 def test_conflicts_change_nothing() -> None:
@@ -265,7 +293,9 @@ def test_conflicts_change_nothing() -> None:
         fabric.plane.put_network(DATACENTRE.switches[:1])
     elsewhere = tree_datacentre([1], slots_per_server=9)
     with pytest.raises(InvalidValues, match="has no port 9"):
-        fabric.plane.add_tenant(elsewhere.tenant(5, elsewhere.slots[8:], lambda _c: 0), LONG_S)
+        fabric.plane.add_tenant(
+            elsewhere.tenant(5, elsewhere.slots[8:], lambda _c: 0), LONG_S
+        )
     with pytest.raises(Conflict, match="switch 999 is not in the network"):
         fabric.plane.wait_connected([999], 0)
     assert fabric.flows() == before
@@ -279,11 +309,13 @@ def test_a_refusal_takes_the_tenant_out_everywhere() -> None:
     full = fabric.wires[tenant.dpids[0]].switch
     full.capacity = 3
     outcome = fabric.plane.add_tenant(tenant, LONG_S)
-    assert outcome.refused == ((fabric.plane.state.switch_by_dpid[full.dpid].name, "table full"),)
+    assert outcome.refused == (
+        (fabric.plane.state.switch_by_dpid[full.dpid].name, "table full"),
+    )
     assert fabric.plane.state.tenants == ()
     assert fabric.flows() == before
     full.capacity = 1000
-    assert fabric.plane.add_tenant(tenant, LONG_S) == Outcome()
+    assert fabric.plane.add_tenant(tenant, LONG_S) == ChangeOutcome()
     assert fabric.synced()
 
 
@@ -301,42 +333,58 @@ def fabric(monkeypatch: pytest.MonkeyPatch) -> Fabric:
     """A fat-tree with a tenant below its first core. Nothing is under way for long."""
     monkeypatch.setattr(control_plane, "DRAIN_S", 0.0)
     found = Fabric(FAT_TREE)
-    assert found.plane.add_tenant(on_root(0), LONG_S) == Outcome()
+    assert found.plane.add_tenant(on_root(0), LONG_S) == ChangeOutcome()
     return found
 
 
 def test_a_tenant_moves_to_another_tree(fabric: Fabric) -> None:
-    assert fabric.plane.move_tenant(on_root(3), LONG_S) == Outcome()
+    assert fabric.plane.move_tenant(on_root(3), LONG_S) == ChangeOutcome()
     assert fabric.plane.state.tenants == (on_root(3),)
     assert fabric.synced()
     sent = {dpid: len(wire.batches) for dpid, wire in fabric.wires.items()}
     # Given again it only waits; and it goes as any other.
-    assert fabric.plane.move_tenant(on_root(3), LONG_S) == Outcome()
-    assert fabric.plane.add_tenant(on_root(3), LONG_S) == Outcome()
-    changed = [dpid for dpid, wire in fabric.wires.items() if any(wire.batches[sent[dpid] :])]
+    assert fabric.plane.move_tenant(on_root(3), LONG_S) == ChangeOutcome()
+    assert fabric.plane.add_tenant(on_root(3), LONG_S) == ChangeOutcome()
+    changed = [
+        dpid
+        for dpid, wire in fabric.wires.items()
+        if any(wire.batches[sent[dpid] :])
+    ]
     assert changed == []
-    assert fabric.plane.remove_tenant(1, LONG_S) == Outcome()
+    assert fabric.plane.remove_tenant(1, LONG_S) == ChangeOutcome()
     assert fabric.synced()
 
 
-def test_no_switch_turns_traffic_before_the_new_tree_has_its_rules(fabric: Fabric) -> None:
-    core = next(e.parent_dpid for e in on_root(3).tree if e.parent_dpid not in on_root(0).dpids)
+def test_no_switch_turns_traffic_before_the_new_tree_has_its_rules(
+    fabric: Fabric,
+) -> None:
+    core = next(
+        e.parent_dpid
+        for e in on_root(3).tree
+        if e.parent_dpid not in on_root(0).dpids
+    )
     before, late = fabric.flows(), fabric.wires[core]
     late.immediate = False
     moving = Call(lambda: fabric.plane.move_tenant(on_root(3), LONG_S))
     wait_until_sent(late)
     fabric.plane.view()  # not under way any more: the step has been sent to all
     flows = fabric.flows()
-    assert all(flows[dpid] >= before[dpid] for dpid in flows), "nothing replaced, nothing removed"
+    assert all(flows[dpid] >= before[dpid] for dpid in flows), (
+        "nothing replaced, nothing removed"
+    )
     late.carry()
     late.immediate = True
-    assert moving.result() == Outcome()
+    assert moving.result() == ChangeOutcome()
     assert fabric.synced()
 
 
 def test_a_move_that_a_switch_refuses_is_taken_back(fabric: Fabric) -> None:
     before = fabric.flows()
-    core = next(e.parent_dpid for e in on_root(3).tree if e.parent_dpid not in on_root(0).dpids)
+    core = next(
+        e.parent_dpid
+        for e in on_root(3).tree
+        if e.parent_dpid not in on_root(0).dpids
+    )
     fabric.wires[core].switch.capacity = 3
     outcome = fabric.plane.move_tenant(on_root(3), LONG_S)
     assert [why for _, why in outcome.refused] == ["table full"]
@@ -345,7 +393,11 @@ def test_a_move_that_a_switch_refuses_is_taken_back(fabric: Fabric) -> None:
 
 
 def test_who_is_away_during_a_move_gets_its_rules_later(fabric: Fabric) -> None:
-    core = next(e.parent_dpid for e in on_root(3).tree if e.parent_dpid not in on_root(0).dpids)
+    core = next(
+        e.parent_dpid
+        for e in on_root(3).tree
+        if e.parent_dpid not in on_root(0).dpids
+    )
     away = fabric.disconnect(core)
     outcome = fabric.plane.move_tenant(on_root(3), 0.01)
     assert outcome.missing == (FAT_TREE.switches[core - 1].name,)
@@ -353,20 +405,33 @@ def test_who_is_away_during_a_move_gets_its_rules_later(fabric: Fabric) -> None:
     assert fabric.synced()
 
 
-def test_the_old_root_is_not_waited_for_where_it_is_gone(fabric: Fabric) -> None:
-    core = next(e.parent_dpid for e in on_root(0).tree if e.parent_dpid not in on_root(3).dpids)
+def test_the_old_root_is_not_waited_for_where_it_is_gone(
+    fabric: Fabric,
+) -> None:
+    core = next(
+        e.parent_dpid
+        for e in on_root(0).tree
+        if e.parent_dpid not in on_root(3).dpids
+    )
     away = fabric.disconnect(core)
-    assert Call(lambda: fabric.plane.move_tenant(on_root(3), 10 * LONG_S)).result() == Outcome()
+    assert (
+        Call(lambda: fabric.plane.move_tenant(on_root(3), 10 * LONG_S)).result()
+        == ChangeOutcome()
+    )
     fabric.connect(away)
     assert fabric.synced()
 
 
 def test_only_the_tree_of_a_tenant_moves(fabric: Fabric) -> None:
     other = FAT_TREE.tenant(1, FAT_TREE.slots[:2], lambda _: 0)
-    with pytest.raises(Conflict, match="tenant 1 is another: only its tree may differ"):
+    with pytest.raises(
+        Conflict, match="tenant 1 is another: only its tree may differ"
+    ):
         fabric.plane.move_tenant(other, LONG_S)
     with pytest.raises(UnknownTenant):
-        fabric.plane.move_tenant(FAT_TREE.tenant(2, ACROSS, lambda _: 0), LONG_S)
+        fabric.plane.move_tenant(
+            FAT_TREE.tenant(2, ACROSS, lambda _: 0), LONG_S
+        )
     assert fabric.plane.state.tenants == (on_root(0),)
 
 
@@ -374,9 +439,11 @@ def test_a_tenant_taken_out_during_its_move_is_out(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        control_plane.time, "sleep", lambda _: fabric.plane.remove_tenant(1, LONG_S)
+        control_plane.time,
+        "sleep",
+        lambda _: fabric.plane.remove_tenant(1, LONG_S),
     )
-    assert fabric.plane.move_tenant(on_root(3), LONG_S) == Outcome()
+    assert fabric.plane.move_tenant(on_root(3), LONG_S) == ChangeOutcome()
     assert fabric.plane.state.tenants == ()
     assert fabric.synced()
 
@@ -388,14 +455,22 @@ def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> None:
     dpid = tenant.dpids[0]
     fabric.disconnect(dpid)
     fabric.connect(FakeSwitch(dpid, DATACENTRE.switches[0].ports, capacity=2))
-    shown = next(s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid)
-    assert (shown.connected, shown.confirmed, shown.error) == (True, False, "table full")
-    assert fabric.plane.wait_connected(None, 0).refused == ((shown.name, "table full"),)
+    shown = next(
+        s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid
+    )
+    assert (shown.connected, shown.confirmed, shown.error) == (
+        True,
+        False,
+        "table full",
+    )
+    assert fabric.plane.wait_connected(None, 0).refused == (
+        (shown.name, "table full"),
+    )
     fabric.wires[dpid].switch.capacity = 1000
     outcome, repaired = fabric.plane.reconcile(LONG_S)
-    assert outcome == Outcome()
+    assert outcome == ChangeOutcome()
     assert [m["dpid"] for m in repaired] == [dpid]
-    assert fabric.plane.wait_connected(None, 0) == Outcome()
+    assert fabric.plane.wait_connected(None, 0) == ChangeOutcome()
     assert fabric.synced()
     assert all(s.confirmed for s in namespaces(fabric.plane.view()).switches)
 
@@ -406,7 +481,7 @@ def test_a_switch_that_kept_its_rules_is_left_alone() -> None:
     fabric.plane.add_tenant(tenant, LONG_S)
     wire = fabric.connect(fabric.disconnect(tenant.dpids[0]))
     assert wire.batches == []
-    assert fabric.plane.wait_connected(None, 0) == Outcome()
+    assert fabric.plane.wait_connected(None, 0) == ChangeOutcome()
 
 
 def test_a_switch_that_lost_its_rules_gets_them_again() -> None:
@@ -415,7 +490,9 @@ def test_a_switch_that_lost_its_rules_gets_them_again() -> None:
     fabric.plane.add_tenant(tenant, LONG_S)
     dpid = tenant.dpids[0]
     fabric.disconnect(dpid)
-    fabric.connect(FakeSwitch(dpid, fabric.plane.state.switch_by_dpid[dpid].ports))
+    fabric.connect(
+        FakeSwitch(dpid, fabric.plane.state.switch_by_dpid[dpid].ports)
+    )
     assert fabric.synced()
 
 
@@ -436,7 +513,11 @@ def test_reconnecting_gives_the_difference_and_leaves_foreign_rules() -> None:
     assert fresh.flows == {*wanted, foreign}
     assert [len(batch) for batch in wire.batches] == [2]
     assert (
-        next(s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid).foreign_flows
+        next(
+            s
+            for s in namespaces(fabric.plane.view()).switches
+            if s.dpid == dpid
+        ).foreign_flows
         == 1
     )
 
@@ -455,8 +536,8 @@ def test_what_changes_while_a_switch_is_asked_is_in_the_difference() -> None:
         threading.Event().wait(0.001)
     assert wire.batches == []
     wire.carry()
-    assert added.result() == Outcome()
-    assert removed.result() == Outcome()
+    assert added.result() == ChangeOutcome()
+    assert removed.result() == ChangeOutcome()
     assert len(wire.batches) == 1
     assert fabric.synced()
 
@@ -471,7 +552,7 @@ def test_a_second_connection_replaces_the_first() -> None:
     assert old.hung_up
     old.carry()
     fabric.plane.disconnected(old)
-    assert fabric.plane.wait_connected(None, 0) == Outcome()
+    assert fabric.plane.wait_connected(None, 0) == ChangeOutcome()
     assert new.switch.flows == fabric.wanted()[dpid]
 
 
@@ -483,9 +564,11 @@ def test_late_answers_of_an_old_question_are_ignored() -> None:
     call = Call(lambda: fabric.plane.reconcile(LONG_S)[0])
     wait_until_sent(wire)
     first_question()
-    assert not next(s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid).confirmed
+    assert not next(
+        s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid
+    ).confirmed
     wire.carry()
-    assert call.result() == Outcome()
+    assert call.result() == ChangeOutcome()
 
 
 def test_reconciling_repairs_and_reports_the_changes() -> None:
@@ -497,13 +580,17 @@ def test_reconciling_repairs_and_reports_the_changes() -> None:
     switch._flows.clear()
     switch.apply([AddFlow(Flow(0, 1, Match(), Drop(), COOKIE_TAG | 9))])
     outcome, repaired = fabric.plane.reconcile(LONG_S)
-    assert outcome == Outcome()
-    assert [(m["dpid"], m["added"], m["removed"]) for m in repaired] == [(switch.dpid, lost, 1)]
+    assert outcome == ChangeOutcome()
+    assert [(m["dpid"], m["added"], m["removed"]) for m in repaired] == [
+        (switch.dpid, lost, 1)
+    ]
     assert fabric.synced()
-    assert fabric.plane.reconcile(LONG_S) == (Outcome(), [])
+    assert fabric.plane.reconcile(LONG_S) == (ChangeOutcome(), [])
 
 
-def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> None:
+def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> (
+    None
+):
     fabric = Fabric()
     leaver = DATACENTRE.switches[0]
     foreign = Flow(0, 9, Match(in_port=2), Drop(), 5)
@@ -515,7 +602,9 @@ def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> None
     assert fabric.wires[leaver.dpid].switch.flows == {foreign, *BASE_FLOWS}
 
 
-def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() -> None:
+def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() -> (
+    None
+):
     fabric = Fabric()
     leaver = DATACENTRE.switches[0]
     wire = fabric.wires[leaver.dpid]
@@ -523,9 +612,11 @@ def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() ->
     fabric.plane.put_network(DATACENTRE.switches[1:])
     fabric.plane.put_network(DATACENTRE.switches)
     wire.carry(1)
-    assert fabric.plane.wait_connected([leaver.dpid], 0).missing == (leaver.name,)
+    assert fabric.plane.wait_connected([leaver.dpid], 0).missing == (
+        leaver.name,
+    )
     wire.carry()
-    assert fabric.plane.wait_connected([leaver.dpid], 0) == Outcome()
+    assert fabric.plane.wait_connected([leaver.dpid], 0) == ChangeOutcome()
     assert wire.switch.flows == set(BASE_FLOWS)
 
 
@@ -553,7 +644,9 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fabric = Fabric()
-        self.switches = {dpid: wire.switch for dpid, wire in self.fabric.wires.items()}
+        self.switches = {
+            dpid: wire.switch for dpid, wire in self.fabric.wires.items()
+        }
         self.dead: list[Wire] = []
         for wire in self.fabric.wires.values():
             wire.immediate = False
@@ -563,12 +656,19 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(tenant_id=st.integers(1, 4))
     def add(self, tenant_id: int) -> None:
         # Each of the four has two slots of its own, in different racks.
-        slots = [DATACENTRE.slots[tenant_id - 1], DATACENTRE.slots[tenant_id + 3]]
-        self.fabric.plane.add_tenant(DATACENTRE.tenant(tenant_id, slots, lambda _count: 0), 0)
+        slots = [
+            DATACENTRE.slots[tenant_id - 1],
+            DATACENTRE.slots[tenant_id + 3],
+        ]
+        self.fabric.plane.add_tenant(
+            DATACENTRE.tenant(tenant_id, slots, lambda _count: 0), 0
+        )
 
     @rule(tenant_id=st.integers(1, 4))
     def remove(self, tenant_id: int) -> None:
-        if any(tenant.id == tenant_id for tenant in self.fabric.plane.state.tenants):
+        if any(
+            tenant.id == tenant_id for tenant in self.fabric.plane.state.tenants
+        ):
             self.fabric.plane.remove_tenant(tenant_id, 0)
 
     @rule(dpid=dpids, steps=st.integers(1, 3))
@@ -612,7 +712,10 @@ class AnyOrder(RuleBasedStateMachine):
         wanted = self.fabric.wanted()
         for shown in namespaces(self.fabric.plane.view()).switches:
             if shown.confirmed:
-                assert self.fabric.wires[shown.dpid].switch.flows == wanted[shown.dpid]
+                assert (
+                    self.fabric.wires[shown.dpid].switch.flows
+                    == wanted[shown.dpid]
+                )
 
     def teardown(self) -> None:
         for dpid, switch in self.switches.items():
@@ -622,7 +725,7 @@ class AnyOrder(RuleBasedStateMachine):
             for wire in self.fabric.wires.values():
                 wire.carry()
         assert self.fabric.synced()
-        assert self.fabric.plane.wait_connected(None, 0) == Outcome()
+        assert self.fabric.plane.wait_connected(None, 0) == ChangeOutcome()
         assert self.fabric.plane._waits == []
 
 
@@ -632,14 +735,21 @@ TestAnyOrder.settings = settings(stateful_step_count=30)
 
 def test_a_switch_may_be_any_of_four_roles() -> None:
     plane = ControlPlane()
-    plane.put_network([Switch(1, "a", "server", ()), Switch(2, "b", "core", (1,))])
-    assert [s.role for s in namespaces(plane.view()).switches] == ["server", "core"]
+    plane.put_network(
+        [Switch(1, "a", "server", ()), Switch(2, "b", "core", (1,))]
+    )
+    assert [s.role for s in namespaces(plane.view()).switches] == [
+        "server",
+        "core",
+    ]
 
 
 # ---------------------------------------------------------------------------- hostile switches
 
 
-def test_a_report_without_end_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_without_end_comes_to_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(control_plane, "REPORT_PARTS_MAX", 10)
     plane = ControlPlane()
     plane.put_network(DATACENTRE.switches)
@@ -649,12 +759,14 @@ def test_a_report_without_end_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert ticket is not None
     part = FlowReport(other_cookies=(COOKIE_TAG | 1,) * 4)
     for _ in range(10):
-        plane.reported(wire, ticket, part, more=True)
+        plane.reported(wire, ticket, part, partial=True)
     with pytest.raises(ValueError, match="more than 10 parts"):
-        plane.reported(wire, ticket, part, more=True)
-    plane.reported(wire, ticket, part, more=False)
+        plane.reported(wire, ticket, part, partial=True)
+    plane.reported(wire, ticket, part, partial=False)
     assert wire.batches == []
-    assert plane.wait_connected([1], timeout_s=0).missing == (DATACENTRE.switches[0].name,)
+    assert plane.wait_connected([1], timeout_s=0).missing == (
+        DATACENTRE.switches[0].name,
+    )
 
 
 def test_switches_that_nobody_planned_are_not_kept_without_end(
@@ -662,9 +774,16 @@ def test_switches_that_nobody_planned_are_not_kept_without_end(
 ) -> None:
     monkeypatch.setattr(control_plane, "UNKNOWN_SWITCHES_MAX", 3)
     fabric = Fabric()
-    strangers = [fabric.connect(FakeSwitch(dpid, [1])) for dpid in range(100, 106)]
+    strangers = [
+        fabric.connect(FakeSwitch(dpid, [1])) for dpid in range(100, 106)
+    ]
     assert [wire.hung_up for wire in strangers] == [True] * 3 + [False] * 3
     assert fabric.plane.view()["unknown_dpids"] == [103, 104, 105]
     again = fabric.connect(FakeSwitch(104, [1]))
-    assert [wire.hung_up for wire in (*strangers[3:], again)] == [False, True, False, False]
+    assert [wire.hung_up for wire in (*strangers[3:], again)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
     assert not any(fabric.wires[s.dpid].hung_up for s in DATACENTRE.switches)

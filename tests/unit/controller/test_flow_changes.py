@@ -21,7 +21,9 @@ from controller.flow_rules import (
 )
 
 FIRST = Flow(0, 100, Match(in_port=1), Goto(1), COOKIE_TAG | 1)
-SECOND = Flow(1, 200, Match(ipv4=True, nw_dst="10.0.4.1"), Output(1), COOKIE_TAG | 1)
+SECOND = Flow(
+    1, 200, Match(ipv4=True, nw_dst="10.0.4.1"), Output(1), COOKIE_TAG | 1
+)
 OTHER = Flow(0, 100, Match(in_port=2), Goto(1), COOKIE_TAG | 2)
 FOREIGN = Flow(0, 7, Match(in_port=3), Drop(), 99)
 WANTED = (FIRST, SECOND, OTHER)
@@ -32,26 +34,40 @@ def test_nothing_to_do() -> None:
 
 
 def test_what_is_missing_is_added_in_the_wanted_order() -> None:
-    assert difference(WANTED, FlowReport((SECOND,))) == (AddFlow(FIRST), AddFlow(OTHER))
+    assert difference(WANTED, FlowReport((SECOND,))) == (
+        AddFlow(FIRST),
+        AddFlow(OTHER),
+    )
 
 
 def test_what_is_ours_and_not_wanted_is_removed() -> None:
     stale = replace(FIRST, match=Match(in_port=9))
-    assert difference(WANTED, FlowReport((*WANTED, stale, FOREIGN))) == (RemoveFlow(stale),)
+    assert difference(WANTED, FlowReport((*WANTED, stale, FOREIGN))) == (
+        RemoveFlow(stale),
+    )
 
 
 def test_what_does_something_else_is_replaced_and_not_removed() -> None:
     """Between a removal and an addition there would be a rule too few."""
-    for wrong in (replace(FIRST, action=Drop()), replace(FIRST, cookie=COOKIE_TAG | 7)):
-        assert difference(WANTED, FlowReport((wrong, SECOND, OTHER))) == (AddFlow(FIRST),)
+    for wrong in (
+        replace(FIRST, action=Drop()),
+        replace(FIRST, cookie=COOKIE_TAG | 7),
+    ):
+        assert difference(WANTED, FlowReport((wrong, SECOND, OTHER))) == (
+            AddFlow(FIRST),
+        )
 
 
 def test_a_foreign_rule_in_the_place_of_ours_is_replaced() -> None:
     born_with = replace(FIRST, cookie=0, action=Output(0xFFFFFFFA))
-    assert difference(WANTED, FlowReport((born_with, SECOND, OTHER))) == (AddFlow(FIRST),)
+    assert difference(WANTED, FlowReport((born_with, SECOND, OTHER))) == (
+        AddFlow(FIRST),
+    )
 
 
-def test_an_unreadable_rule_of_ours_takes_its_cookies_rules_with_it_and_they_come_back() -> None:
+def test_an_unreadable_rule_of_ours_takes_its_cookies_rules_with_it_and_they_come_back() -> (
+    None
+):
     report = FlowReport((*WANTED, FOREIGN), other_cookies=(COOKIE_TAG | 1, 5))
     assert difference(WANTED, report) == (
         RemoveByCookie(COOKIE_TAG | 1),
@@ -62,7 +78,9 @@ def test_an_unreadable_rule_of_ours_takes_its_cookies_rules_with_it_and_they_com
 
 def test_an_unreadable_rule_of_a_tenant_that_is_gone() -> None:
     stale = replace(FIRST, match=Match(in_port=9), cookie=COOKIE_TAG | 3)
-    report = FlowReport((*WANTED, stale), other_cookies=(COOKIE_TAG | 3, COOKIE_TAG | 3))
+    report = FlowReport(
+        (*WANTED, stale), other_cookies=(COOKIE_TAG | 3, COOKIE_TAG | 3)
+    )
     assert difference(WANTED, report) == (RemoveByCookie(COOKIE_TAG | 3),)
 
 
@@ -77,4 +95,6 @@ def test_whose_rules_are_whose() -> None:
     assert not is_ours(0)
     assert not is_ours(16383)
     assert not is_ours(COOKIE_TAG ^ 1 << 63)
-    assert FlowReport((FIRST, FOREIGN), (COOKIE_TAG | 1, 5, 5)).foreign_count == 3
+    assert (
+        FlowReport((FIRST, FOREIGN), (COOKIE_TAG | 1, 5, 5)).foreign_count == 3
+    )

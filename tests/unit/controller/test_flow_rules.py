@@ -10,7 +10,7 @@ from controller.flow_rules import (
     tenant_cookie,
     tenant_flows,
 )
-from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
+from controller.values import AttachedVm, DesiredState, Switch, Tenant, TreeEdge
 from tests.support.fake_switch import text_of_dumped_flow
 
 TENANT = Tenant(
@@ -18,9 +18,9 @@ TENANT = Tenant(
     "example",
     "10.0.12.0/22",
     (
-        TenantVm(0, "10.0.12.1", "02:00:00:00:00:01", dpid=1, port=1),
-        TenantVm(1, "10.0.12.2", "02:00:00:00:00:02", dpid=1, port=2),
-        TenantVm(2, "10.0.12.3", "02:00:00:00:00:03", dpid=2, port=1),
+        AttachedVm(0, "10.0.12.1", "02:00:00:00:00:01", dpid=1, port=1),
+        AttachedVm(1, "10.0.12.2", "02:00:00:00:00:02", dpid=1, port=2),
+        AttachedVm(2, "10.0.12.3", "02:00:00:00:00:03", dpid=2, port=1),
     ),
     (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 3, 2)),
 )
@@ -63,7 +63,9 @@ def test_a_switch_without_tenants_drops_everything() -> None:
 
 
 def test_every_rule_bears_the_tag_and_its_tenants_number() -> None:
-    cookies = {flow.cookie for flows in tenant_flows(TENANT).values() for flow in flows}
+    cookies = {
+        flow.cookie for flows in tenant_flows(TENANT).values() for flow in flows
+    }
     assert cookies == {tenant_cookie(3)} == {COOKIE_TAG + 3}
     assert tenant_cookie(16383) == COOKIE_TAG + 16383
     assert tenant_cookie(16383) & COOKIE_TAG_MASK == COOKIE_TAG

@@ -20,8 +20,12 @@ from controller.flow_rules import (
     tenant_cookie,
     tenant_flows,
 )
-from controller.values import DesiredState, Tenant, TenantVm
-from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
+from controller.values import AttachedVm, DesiredState, Tenant
+from tests.support.fake_datacentre import (
+    FakeDataCentre,
+    fat_tree_datacentre,
+    tree_datacentre,
+)
 from tests.support.fake_switch import Packet, tagged
 
 FAT_TREE = fat_tree_datacentre(4, slots_per_server=2)
@@ -36,7 +40,10 @@ def datacentres(draw: st.DrawFn) -> FakeDataCentre:
 
 
 def _tenant(
-    draw: st.DrawFn, datacentre: FakeDataCentre, tenant_id: int, slots: list[tuple[int, int]]
+    draw: st.DrawFn,
+    datacentre: FakeDataCentre,
+    tenant_id: int,
+    slots: list[tuple[int, int]],
 ) -> Tenant:
     def choose(count: int) -> int:
         return draw(st.integers(0, count - 1))
@@ -53,7 +60,12 @@ def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
     bounds = zip([0, *cuts], [*cuts, len(slots)], strict=True)
     groups = [slots[low:high] for low, high in bounds if slots[low:high]]
     ids = draw(
-        st.lists(st.integers(1, 16383), min_size=len(groups), max_size=len(groups), unique=True)
+        st.lists(
+            st.integers(1, 16383),
+            min_size=len(groups),
+            max_size=len(groups),
+            unique=True,
+        )
     )
     state = DesiredState().with_network(datacentre.switches)
     for tenant_id, group in zip(ids, groups, strict=True):
@@ -61,7 +73,9 @@ def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
     return datacentre, state
 
 
-def path_along_tree(tenant: Tenant, source: TenantVm, target: TenantVm) -> tuple[int, ...]:
+def path_along_tree(
+    tenant: Tenant, source: AttachedVm, target: AttachedVm
+) -> tuple[int, ...]:
     """The switches between two VMs: upward from both until the ways meet."""
     parent = {edge.child_dpid: edge.parent_dpid for edge in tenant.tree}
 
@@ -73,10 +87,13 @@ def path_along_tree(tenant: Tenant, source: TenantVm, target: TenantVm) -> tuple
 
     up, down = upward(source.dpid), upward(target.dpid)
     meeting = next(dpid for dpid in up if dpid in down)
-    return (*up[: up.index(meeting)], *reversed(down[: down.index(meeting) + 1]))
+    return (
+        *up[: up.index(meeting)],
+        *reversed(down[: down.index(meeting) + 1]),
+    )
 
 
-def packet(source: TenantVm, target: TenantVm) -> Packet:
+def packet(source: AttachedVm, target: AttachedVm) -> Packet:
     return Packet(source.mac, source.ip, target.ip)
 
 
@@ -91,13 +108,19 @@ def test_every_vm_reaches_every_other_once_along_the_pinned_tree(
             for target in tenant.vms:
                 if source is target:
                     continue
-                came = network.send(packet(source, target), source.dpid, source.port)
-                assert [(d.dpid, d.port) for d in came] == [(target.dpid, target.port)]
+                came = network.send(
+                    packet(source, target), source.dpid, source.port
+                )
+                assert [(d.dpid, d.port) for d in came] == [
+                    (target.dpid, target.port)
+                ]
                 assert came[0].path == path_along_tree(tenant, source, target)
 
 
 @given(populated())
-def test_nothing_of_one_tenant_reaches_another(case: tuple[FakeDataCentre, DesiredState]) -> None:
+def test_nothing_of_one_tenant_reaches_another(
+    case: tuple[FakeDataCentre, DesiredState],
+) -> None:
     datacentre, state = case
     network = datacentre.network(state)
     vms = [(tenant, vm) for tenant in state.tenants for vm in tenant.vms]
@@ -121,14 +144,21 @@ def test_a_vm_that_says_it_is_another_is_not_heard(
             for target in tenant.vms:
                 # Claims to be another VM, of its own tenant or of another; in address, in MAC,
                 # or in both.
-                for claimed in (vm for t in state.tenants for vm in t.vms if vm is not source):
+                for claimed in (
+                    vm
+                    for t in state.tenants
+                    for vm in t.vms
+                    if vm is not source
+                ):
                     honest = packet(source, target)
                     for sent in (
                         replace(honest, ip_src=claimed.ip),
                         replace(honest, eth_src=claimed.mac),
                         replace(honest, ip_src=claimed.ip, eth_src=claimed.mac),
                     ):
-                        assert network.send(sent, source.dpid, source.port) == ()
+                        assert (
+                            network.send(sent, source.dpid, source.port) == ()
+                        )
 
 
 @given(populated(), st.data())
@@ -142,7 +172,9 @@ def test_what_is_not_plain_ipv4_between_vms_of_a_tenant_goes_nowhere(
     honest = packet(source, target)
     used = {vm.ip for vm in tenant.vms}
     nobody = next(
-        str(address) for address in reversed(list(tenant.network)) if str(address) not in used
+        str(address)
+        for address in reversed(list(tenant.network))
+        if str(address) not in used
     )
     for sent in (
         tagged(honest, 5),
@@ -186,7 +218,8 @@ def test_removing_a_tenant_leaves_exactly_what_was_there_before(
 
 @given(populated(), populated())
 def test_any_state_turns_into_any_other_by_the_difference(
-    first: tuple[FakeDataCentre, DesiredState], second: tuple[FakeDataCentre, DesiredState]
+    first: tuple[FakeDataCentre, DesiredState],
+    second: tuple[FakeDataCentre, DesiredState],
 ) -> None:
     """Also between different datacentres: a bridge may have had another place in an earlier run."""
     network = first[0].network(first[1])
@@ -195,29 +228,45 @@ def test_any_state_turns_into_any_other_by_the_difference(
         switch = network.switches[dpid]
         unchanged = switch.flows & set(wanted[dpid])
         changes = difference(wanted[dpid], switch.report())
-        assert not set(changes) & set(map(AddFlow, unchanged)), "what is right is left alone"
+        assert not set(changes) & set(map(AddFlow, unchanged)), (
+            "what is right is left alone"
+        )
         switch.apply(changes)
         assert switch.flows == set(wanted[dpid])
         assert difference(wanted[dpid], switch.report()) == ()
 
 
+@pytest.mark.slow
 @given(st.data())
-def test_on_the_way_to_another_tree_every_packet_arrives_once(data: st.DataObject) -> None:
+def test_on_the_way_to_another_tree_every_packet_arrives_once(
+    data: st.DataObject,
+) -> None:
     """Whichever switches have done the step that is under way, of each step in its turn."""
-    slots = data.draw(st.permutations(FAT_TREE.slots))[: data.draw(st.integers(2, 8))]
+    slots = data.draw(st.permutations(FAT_TREE.slots))[
+        : data.draw(st.integers(2, 8))
+    ]
     roots = range(len(FAT_TREE.roots_for(dpid for dpid, _ in slots)))
     here, there = (data.draw(st.sampled_from(roots)) for _ in range(2))
-    old, new = (FAT_TREE.tenant(1, slots, lambda _, root=root: root) for root in (here, there))
+    old, new = (
+        FAT_TREE.tenant(1, slots, lambda _, root=root: root)
+        for root in (here, there)
+    )
     state = DesiredState().with_network(FAT_TREE.switches)
     network = FAT_TREE.network(state.with_tenant(old))
-    unaffected = {dpid: switch.flows for dpid, switch in network.switches.items()}
+    unaffected = {
+        dpid: switch.flows for dpid, switch in network.switches.items()
+    }
     for step in move_steps(tenant_flows(old), tenant_flows(new)):
         for dpid in data.draw(st.permutations(sorted(step))):
             network.switches[dpid].apply(step[dpid])
             for source in old.vms:
                 for target in (vm for vm in old.vms if vm is not source):
-                    came = network.send(packet(source, target), source.dpid, source.port)
-                    assert [(d.dpid, d.port) for d in came] == [(target.dpid, target.port)]
+                    came = network.send(
+                        packet(source, target), source.dpid, source.port
+                    )
+                    assert [(d.dpid, d.port) for d in came] == [
+                        (target.dpid, target.port)
+                    ]
     after = FAT_TREE.network(state.with_tenant(new))
     for dpid, switch in network.switches.items():
         assert switch.flows == after.switches[dpid].flows
@@ -240,9 +289,17 @@ def test_tables_stay_small_where_many_vms_are_elsewhere() -> None:
     tenant = datacentre.tenant(1, datacentre.slots, lambda _count: 0)
     state = DesiredState().with_network(datacentre.switches).with_tenant(tenant)
     for switch in datacentre.switches:
-        flows = [f for f in desired_flows(state)[switch.dpid] if f.cookie & 0xFFFFFFFF]
+        flows = [
+            f
+            for f in desired_flows(state)[switch.dpid]
+            if f.cookie & 0xFFFFFFFF
+        ]
         below = datacentre.servers_below(switch.dpid)
         vms = [vm for vm in tenant.vms if vm.dpid in below] if flows else []
-        ports = {p for d, p in tenant.tree_ports | tenant.vm_ports if d == switch.dpid}
+        ports = {
+            p
+            for d, p in tenant.tree_ports | tenant.vm_ports
+            if d == switch.dpid
+        }
         has_parent = any(edge.child_dpid == switch.dpid for edge in tenant.tree)
         assert len(flows) == len(ports) + len(vms) + has_parent

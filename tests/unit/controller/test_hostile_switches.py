@@ -57,11 +57,17 @@ class Running:
 
     def status(self, name: str) -> int:
         text = Path(f"/proc/{self.process.process.pid}/status").read_text()
-        return next(int(x.split()[1]) for x in text.splitlines() if x.startswith(f"{name}:"))
+        return next(
+            int(x.split()[1])
+            for x in text.splitlines()
+            if x.startswith(f"{name}:")
+        )
 
     def send(self, data: bytes) -> tuple[socket.socket, str]:
         """A new connection with these bytes on it, and its address as the log has it."""
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection = socket.create_connection(
+            ("127.0.0.1", self.port), timeout=30
+        )
         connection.sendall(data)
         host, port = connection.getsockname()
         return connection, f"{host}:{port}"
@@ -69,8 +75,18 @@ class Running:
 
 @pytest.fixture(params=LIBRARIES)
 def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    options = ("--openflow-port", "0", "--api-port", "0", "--library", request.param)
-    with tempfile.TemporaryFile() as log, start_controller(log, *options) as process:
+    options = (
+        "--openflow-port",
+        "0",
+        "--api-port",
+        "0",
+        "--library",
+        request.param,
+    )
+    with (
+        tempfile.TemporaryFile() as log,
+        start_controller(log, *options) as process,
+    ):
         yield Running(process, log)
 
 
@@ -92,16 +108,22 @@ def ended(connection: socket.socket) -> bool:
 
 def port_description(more: int = 0, ports: int = 0) -> bytes:
     head = openflow13.MULTIPART.pack(OFPMP_PORT_DESC, more)
-    return openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 3, head + bytes(64 * ports))
+    return openflow13.message(
+        openflow13.OFPT_MULTIPART_REPLY, 3, head + bytes(64 * ports)
+    )
 
 
 def statistics(entries: bytes, xid: int) -> bytes:
     head = openflow13.MULTIPART.pack(openflow13.OFPMP_FLOW, 0)
-    return openflow13.message(openflow13.OFPT_MULTIPART_REPLY, xid, head + entries)
+    return openflow13.message(
+        openflow13.OFPT_MULTIPART_REPLY, xid, head + entries
+    )
 
 
 ENDLESS_HELLO = openflow13.message(openflow13.OFPT_HELLO, 1, b"\0\1\0\0" * 4)
-LONG_HELLO = openflow13.message(openflow13.OFPT_HELLO, 1, b"\0\1\xfd\xe8" + b"\xff" * 64_996)
+LONG_HELLO = openflow13.message(
+    openflow13.OFPT_HELLO, 1, b"\0\1\xfd\xe8" + b"\xff" * 64_996
+)
 OLD_HELLO = b"\x01" + HELLO[1:]
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\n\r\n",
@@ -113,13 +135,19 @@ GARBAGE = {
     "half a features reply": HELLO + openflow13.message(6, 2, bytes(5)),
     "no datapath id": HELLO + features(0) + port_description(),
     "ports before features": HELLO + port_description(ports=3),
-    "rules before ports, of no length": HELLO + features(77) + statistics(bytes(560), 5) + bytes(8),
-    "an error without a code": HELLO + openflow13.message(openflow13.OFPT_ERROR, 1),
+    "rules before ports, of no length": HELLO
+    + features(77)
+    + statistics(bytes(560), 5)
+    + bytes(8),
+    "an error without a code": HELLO
+    + openflow13.message(openflow13.OFPT_ERROR, 1),
 }
 
 
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_is_one_line_with_its_address(running: Running, data: bytes) -> None:
+def test_garbage_is_one_line_with_its_address(
+    running: Running, data: bytes
+) -> None:
     with running.send(data)[0] as connection:
         assert ended(connection)
         host, port = connection.getsockname()
@@ -131,7 +159,9 @@ def test_garbage_is_one_line_with_its_address(running: Running, data: bytes) -> 
         echo(switch)
 
 
-@pytest.mark.parametrize("hello", [ENDLESS_HELLO, LONG_HELLO], ids=["endless", "long"])
+@pytest.mark.parametrize(
+    "hello", [ENDLESS_HELLO, LONG_HELLO], ids=["endless", "long"]
+)
 def test_what_a_hello_lists_is_not_read(running: Running, hello: bytes) -> None:
     """The libraries' readers continue for ever at an element of length 0."""
     connection, _ = running.send(hello + features(5) + port_description())
@@ -170,7 +200,11 @@ def test_who_does_not_come_to_an_end_is_cut_off(running: Running) -> None:
                 HELLO,
                 HELLO + features(5),
                 HELLO + b"\x04\x06\xff\xff" + bytes(4),
-                HELLO + features(6) + port_description() + b"\x04\x13\xff\xff" + bytes(40),
+                HELLO
+                + features(6)
+                + port_description()
+                + b"\x04\x13\xff\xff"
+                + bytes(40),
             )
         ]
         dripping = stack.enter_context(running.send(HELLO)[0])
@@ -186,10 +220,17 @@ def test_who_does_not_come_to_an_end_is_cut_off(running: Running) -> None:
         assert all(map(ended, hanging))
         echo(switch)
     # A connection is closed first, and the line written then.
-    until(lambda: running.log().count("more than 10 s for a handshake or a message") == 6)
+    until(
+        lambda: (
+            running.log().count("more than 10 s for a handshake or a message")
+            == 6
+        )
+    )
 
 
-def test_a_true_switch_gets_in_beside_two_thousand_silent_ones(running: Running) -> None:
+def test_a_true_switch_gets_in_beside_two_thousand_silent_ones(
+    running: Running,
+) -> None:
     with ExitStack() as stack, WatchingClient.of(running.process) as client:
         client.put_network(NETWORK)
         for _ in range(2000):
@@ -200,7 +241,9 @@ def test_a_true_switch_gets_in_beside_two_thousand_silent_ones(running: Running)
     assert running.status("Threads") < 2500
 
 
-def test_whoever_says_to_be_a_switch_takes_its_place_and_it_is_said(running: Running) -> None:
+def test_whoever_says_to_be_a_switch_takes_its_place_and_it_is_said(
+    running: Running,
+) -> None:
     with WatchingClient.of(running.process) as client:
         client.put_network(NETWORK)
         with connected(running.port, 1) as first:
@@ -211,17 +254,30 @@ def test_whoever_says_to_be_a_switch_takes_its_place_and_it_is_said(running: Run
                 assert ended(first)
                 assert client.state().switches[0].connected
     assert (
-        f"switch 0x1 at {host}:{port}: closed: another connection takes its place" in running.log()
+        f"switch 0x1 at {host}:{port}: closed: another connection takes its place"
+        in running.log()
     )
 
 
-def test_rules_that_could_not_be_written_again_harm_nobody(running: Running) -> None:
+def test_rules_that_could_not_be_written_again_harm_nobody(
+    running: Running,
+) -> None:
     """They bear our mark, and a port number of 255 bytes: removing them failed."""
     field = bytes([0x80, 0, 0, 255]) + b"\xff" * 255
     match = struct.pack("!HH", 1, 4 + len(field)) + field
     match += bytes(-len(match) % 8)
     entry = openflow13.FLOW_STATS.pack(
-        openflow13.FLOW_STATS.size + len(match), 0, 0, 0, 1, 0, 0, 0, COOKIE_TAG | 1, 0, 0
+        openflow13.FLOW_STATS.size + len(match),
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        COOKIE_TAG | 1,
+        0,
+        0,
     )
     with WatchingClient.of(running.process) as client:
         client.put_network(NETWORK)
@@ -244,7 +300,10 @@ def asked(switch: socket.socket) -> int:
         rest = heard
         while len(rest) >= openflow13.HEADER.size:
             _, kind, length, xid = openflow13.HEADER.unpack_from(rest)
-            if kind == openflow13.OFPT_MULTIPART_REQUEST and rest[8:10] == b"\0\1":
+            if (
+                kind == openflow13.OFPT_MULTIPART_REQUEST
+                and rest[8:10] == b"\0\1"
+            ):
                 return int(xid)
             rest = rest[length:]
 
@@ -255,8 +314,16 @@ def test_malformed_rules_and_errors_are_lines_too(running: Running) -> None:
         with connected(running.port, 1) as switch:
             xid = asked(switch)
             for _ in range(500):
-                switch.sendall(openflow13.message(openflow13.OFPT_ERROR, 7, b"\xff\xff\0\1abcd"))
-                switch.sendall(openflow13.message(openflow13.OFPT_ERROR, 7, b"\0\0\0\1\xff"))
+                switch.sendall(
+                    openflow13.message(
+                        openflow13.OFPT_ERROR, 7, b"\xff\xff\0\1abcd"
+                    )
+                )
+                switch.sendall(
+                    openflow13.message(
+                        openflow13.OFPT_ERROR, 7, b"\0\0\0\1\xff"
+                    )
+                )
             echo(switch)
             switch.sendall(statistics(bytes(560), xid))
             assert ended(switch)
@@ -265,7 +332,9 @@ def test_malformed_rules_and_errors_are_lines_too(running: Running) -> None:
     assert len(log.splitlines()) <= LINES_MAX + 20
 
 
-def test_echo_requests_whose_replies_nobody_reads_take_no_memory(running: Running) -> None:
+def test_echo_requests_whose_replies_nobody_reads_take_no_memory(
+    running: Running,
+) -> None:
     flood = openflow13.message(openflow13.OFPT_ECHO_REQUEST, 1, bytes(60_000))
     with connected(running.port, 1) as switch:
         echo(switch)

@@ -20,11 +20,22 @@ import pytest
 
 from controller import openflow13
 from controller.api_client import ControllerUnreachable, SwitchesMissing
-from controller.flow_rules import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
+from controller.flow_rules import (
+    COOKIE_TAG,
+    AddFlow,
+    Drop,
+    Flow,
+    Match,
+    desired_flows,
+)
 from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
 from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
-from controller.process import ControllerNotStarted, ControllerProcess, start_controller
-from controller.values import DesiredState, Network, to_json
+from controller.process import (
+    ControllerNotStarted,
+    ControllerProcess,
+    start_controller,
+)
+from controller.values import DesiredState, NetworkSwitches, to_json
 from tests.support.fake_datacentre import fat_tree_datacentre, tree_datacentre
 from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
@@ -75,9 +86,13 @@ def running_os_ken() -> Iterator[ControllerProcess]:
 
 
 @pytest.fixture
-def controller(library: str, request: pytest.FixtureRequest) -> Iterator[ControllerProcess]:
+def controller(
+    library: str, request: pytest.FixtureRequest
+) -> Iterator[ControllerProcess]:
     """A controller that several tests share, empty at the start of each."""
-    process: ControllerProcess = request.getfixturevalue(f"running_{library.replace('-', '_')}")
+    process: ControllerProcess = request.getfixturevalue(
+        f"running_{library.replace('-', '_')}"
+    )
     yield process
     with WatchingClient.of(process) as client:
         for tenant in client.state().tenants:
@@ -104,7 +119,9 @@ def any_library() -> str:
     for name in ("os-ken", "ryu"):
         with suppress(LibraryMissing):
             return choose_library(name)
-    pytest.skip("no OpenFlow library is installed (sudo ./provision.sh install)")
+    pytest.skip(
+        "no OpenFlow library is installed (sudo ./provision.sh install)"
+    )
 
 
 def started(
@@ -114,12 +131,19 @@ def started(
     token = folder / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
-    process = stack.enter_context(controlled(library, "--token-file", str(token), *more))
+    process = stack.enter_context(
+        controlled(library, "--token-file", str(token), *more)
+    )
     return process, stack.enter_context(WatchingClient(process.api_port, TOKEN))
 
 
-def connect(stack: ExitStack, port: int, switches: dict[int, FakeSwitch]) -> list[FakeConnection]:
-    return [stack.enter_context(FakeConnection(switch, port)) for switch in switches.values()]
+def connect(
+    stack: ExitStack, port: int, switches: dict[int, FakeSwitch]
+) -> list[FakeConnection]:
+    return [
+        stack.enter_context(FakeConnection(switch, port))
+        for switch in switches.values()
+    ]
 
 
 def fakes() -> dict[int, FakeSwitch]:
@@ -131,7 +155,9 @@ def flows_of(switches: dict[int, FakeSwitch]) -> dict[int, frozenset[Flow]]:
 
 
 def wanted(state: DesiredState) -> dict[int, frozenset[Flow]]:
-    return {dpid: frozenset(flows) for dpid, flows in desired_flows(state).items()}
+    return {
+        dpid: frozenset(flows) for dpid, flows in desired_flows(state).items()
+    }
 
 
 STATE = (
@@ -174,7 +200,11 @@ def test_our_transactions_are_not_taken_for_the_librarys(
     client.put_network(DATACENTRE.switches)
     connections = connect(stack, controller.openflow_port, fakes())
     client.wait_connected()
-    ours = (openflow13.OFPT_BARRIER_REQUEST, openflow13.OFPT_EXPERIMENTER, openflow13.OFPT_FLOW_MOD)
+    ours = (
+        openflow13.OFPT_BARRIER_REQUEST,
+        openflow13.OFPT_EXPERIMENTER,
+        openflow13.OFPT_FLOW_MOD,
+    )
     for connection in connections:
         kinds = {kind for kind, _ in connection.heard}
         assert openflow13.OFPT_BARRIER_REQUEST in kinds
@@ -189,7 +219,9 @@ def test_a_whole_fat_tree_connects_at_once(
 ) -> None:
     datacentre = fat_tree_datacentre(4, slots_per_server=2)
     client.put_network(datacentre.switches)
-    switches = {s.dpid: FakeSwitch(s.dpid, s.ports) for s in datacentre.switches}
+    switches = {
+        s.dpid: FakeSwitch(s.dpid, s.ports) for s in datacentre.switches
+    }
     connect(stack, controller.openflow_port, switches)
     client.wait_connected()
     tenant = datacentre.tenant(9, datacentre.slots, lambda _count: 2)
@@ -204,7 +236,10 @@ def test_a_tables_worth_of_rules_is_reconciled(
     """More rules than fit into one message, ours and others'."""
     client.put_network(DATACENTRE.switches)
     switches = fakes()
-    ours = [Flow(0, 9, Match(in_port=n), Drop(), COOKIE_TAG | 99) for n in range(1, 2001)]
+    ours = [
+        Flow(0, 9, Match(in_port=n), Drop(), COOKIE_TAG | 99)
+        for n in range(1, 2001)
+    ]
     foreign = [Flow(0, 8, Match(in_port=n), Drop(), 5) for n in range(1, 2001)]
     switches[1].apply([AddFlow(flow) for flow in ours + foreign])
     connect(stack, controller.openflow_port, switches)
@@ -224,8 +259,12 @@ def test_a_silent_switch_is_named_and_holds_up_nobody(
     silent = next(c for c in connections if c.switch.dpid == first.dpids[-1])
     silent.answering.clear()
     with pytest.raises(SwitchesMissing) as caught:
-        client.add_tenant(first, timeout_s=3.0)  # in which all others have answered
-    assert caught.value.missing == (DATACENTRE.switches[silent.switch.dpid - 1].name,)
+        client.add_tenant(
+            first, timeout_s=3.0
+        )  # in which all others have answered
+    assert caught.value.missing == (
+        DATACENTRE.switches[silent.switch.dpid - 1].name,
+    )
     aside = DATACENTRE.tenant(4, DATACENTRE.slots[6:], lambda count: count - 1)
     assert silent.switch.dpid not in aside.dpids
     client.add_tenant(aside)
@@ -293,7 +332,9 @@ def test_the_controller_restarts_under_its_switches(
 ) -> None:
     state_dir = tmp_path / "state"
     with ExitStack() as life:
-        process, client = started(life, library, tmp_path, "--state-dir", str(state_dir))
+        process, client = started(
+            life, library, tmp_path, "--state-dir", str(state_dir)
+        )
         client.put_network(DATACENTRE.switches)
         switches = fakes()
         connect(life, process.openflow_port, switches)
@@ -302,18 +343,26 @@ def test_the_controller_restarts_under_its_switches(
             client.add_tenant(tenant)
         os.kill(process.process.pid, signal.SIGKILL)
         process.process.wait(10)
-    assert flows_of(switches) == wanted(STATE), "without a controller the rules stay"
+    assert flows_of(switches) == wanted(STATE), (
+        "without a controller the rules stay"
+    )
     # As if it had been killed between telling the switches and forgetting.
     (state_dir / "tenant-3.json").unlink()
     state = STATE.without_tenant(3)
-    process, client = started(stack, library, tmp_path, "--state-dir", str(state_dir))
+    process, client = started(
+        stack, library, tmp_path, "--state-dir", str(state_dir)
+    )
     connections = connect(stack, process.openflow_port, switches)
     client.wait_connected()
     assert flows_of(switches) == wanted(state)
-    assert [t.id for t in client.state().tenants] == [t.id for t in state.tenants]
+    assert [t.id for t in client.state().tenants] == [
+        t.id for t in state.tenants
+    ]
     changed = {d for d in switches if wanted(state)[d] != wanted(STATE)[d]}
     assert {c.switch.dpid for c in connections if c.batches} == changed
-    assert {stat.S_IMODE(p.stat().st_mode) for p in state_dir.iterdir()} == {0o600}
+    assert {stat.S_IMODE(p.stat().st_mode) for p in state_dir.iterdir()} == {
+        0o600
+    }
     assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
 
 
@@ -335,8 +384,14 @@ def test_garbage_on_the_openflow_port_costs_only_its_connection(
     stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     client.put_network(DATACENTRE.switches)
-    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x04\x05\xff\xff" + b"x" * 5000, bytes(64)):
-        with socket.create_connection(("127.0.0.1", controller.openflow_port)) as connection:
+    for garbage in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x04\x05\xff\xff" + b"x" * 5000,
+        bytes(64),
+    ):
+        with socket.create_connection(
+            ("127.0.0.1", controller.openflow_port)
+        ) as connection:
             connection.sendall(garbage)
     switches = fakes()
     connect(stack, controller.openflow_port, switches)
@@ -374,8 +429,12 @@ def test_it_may_have_as_many_connections_as_the_machine_allows(
     stack: ExitStack, any_library: str, tmp_path: Path
 ) -> None:
     process, _ = started(stack, any_library, tmp_path)
-    limits = Path(f"/proc/{process.process.pid}/limits").read_text().splitlines()
-    soft, hard = next(line for line in limits if line.startswith("Max open files")).split()[3:5]
+    limits = (
+        Path(f"/proc/{process.process.pid}/limits").read_text().splitlines()
+    )
+    soft, hard = next(
+        line for line in limits if line.startswith("Max open files")
+    ).split()[3:5]
     assert soft == hard
 
 
@@ -388,20 +447,28 @@ def test_a_taken_port_is_exit_3_and_named(any_library: str, which: str) -> None:
             controlled(any_library, option, str(port))
     error = caught.value
     assert (error.exit_code, error.error, error.port) == (3, "port-taken", port)
-    assert f"port {port} on 127.0.0.1, wanted for {which}, is taken" in str(error)
+    assert f"port {port} on 127.0.0.1, wanted for {which}, is taken" in str(
+        error
+    )
     assert f"{option} chooses another" in str(error)
 
 
-def test_it_listens_on_loopback_only(stack: ExitStack, any_library: str, tmp_path: Path) -> None:
+def test_it_listens_on_loopback_only(
+    stack: ExitStack, any_library: str, tmp_path: Path
+) -> None:
     process, _ = started(stack, any_library, tmp_path)
     listening = {
         line.split()[1]
         for table in ("tcp", "tcp6")
-        for line in Path(f"/proc/{process.process.pid}/net/{table}").read_text().splitlines()[1:]
+        for line in Path(f"/proc/{process.process.pid}/net/{table}")
+        .read_text()
+        .splitlines()[1:]
         if line.split()[3] == "0A"
     }
     for port in (process.openflow_port, process.api_port):
-        holders = [place for place in listening if place.endswith(f":{port:04X}")]
+        holders = [
+            place for place in listening if place.endswith(f":{port:04X}")
+        ]
         assert holders == [f"0100007F:{port:04X}"]
 
 
@@ -410,7 +477,10 @@ def launch(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
-        env={**os.environ, **({TOKEN_VARIABLE: TOKEN} if environment is None else environment)},
+        env={
+            **os.environ,
+            **({TOKEN_VARIABLE: TOKEN} if environment is None else environment),
+        },
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -422,11 +492,21 @@ def launch(
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "message"),
     [
-        (["--openflow-port", "70000"], None, 2, "--openflow-port is not within 0..65535"),
+        (
+            ["--openflow-port", "70000"],
+            None,
+            2,
+            "--openflow-port is not within 0..65535",
+        ),
         (["--openflow-port", "x"], None, 2, "invalid int value"),
         (["--library", "pox"], None, 2, "invalid choice"),
         ([], {LIBRARY_VARIABLE: "pox"}, 3, "'pox' is no OpenFlow library"),
-        ([], {TOKEN_VARIABLE: ""}, 2, f"{TOKEN_VARIABLE} has no token of at least 16"),
+        (
+            [],
+            {TOKEN_VARIABLE: ""},
+            2,
+            f"{TOKEN_VARIABLE} has no token of at least 16",
+        ),
         ([], {TOKEN_VARIABLE: "short"}, 2, "has no token of at least 16"),
         ([], {TOKEN_VARIABLE: "with a\tcontrol character"}, 2, "printable"),
         (["--token-file", "/nonexistent/token"], None, 2, "token file: "),
@@ -434,7 +514,10 @@ def launch(
 )
 @pytest.mark.usefixtures("any_library")
 def test_bad_input(
-    arguments: list[str], environment: dict[str, str] | None, code: int, message: str
+    arguments: list[str],
+    environment: dict[str, str] | None,
+    code: int,
+    message: str,
 ) -> None:
     ended = launch(arguments, environment)
     assert ended.returncode == code
@@ -458,7 +541,16 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("any_library")
 def test_saved_state_that_makes_no_sense_is_exit_2(tmp_path: Path) -> None:
     (tmp_path / "network.json").write_text("{")
-    ended = launch(["--state-dir", str(tmp_path), "--openflow-port", "0", "--api-port", "0"])
+    ended = launch(
+        [
+            "--state-dir",
+            str(tmp_path),
+            "--openflow-port",
+            "0",
+            "--api-port",
+            "0",
+        ]
+    )
     assert ended.returncode == 2
     assert "network.json: not JSON" in ended.stderr
     assert "remove the file" in ended.stderr
@@ -472,8 +564,12 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
             choose_library(wanted_library)
 
 
-@pytest.mark.parametrize("complaint", ["ImportError('no eventlet')", "AttributeError('no name')"])
-def test_a_library_that_is_there_and_broken(tmp_path: Path, complaint: str) -> None:
+@pytest.mark.parametrize(
+    "complaint", ["ImportError('no eventlet')", "AttributeError('no name')"]
+)
+def test_a_library_that_is_there_and_broken(
+    tmp_path: Path, complaint: str
+) -> None:
     (tmp_path / "os_ken").mkdir()
     (tmp_path / "os_ken" / "__init__.py").write_text(f"raise {complaint}")
     environment = {TOKEN_VARIABLE: TOKEN, "PYTHONPATH": str(tmp_path)}
@@ -483,12 +579,16 @@ def test_a_library_that_is_there_and_broken(tmp_path: Path, complaint: str) -> N
     assert json.loads(ended.stdout)["error"] == "library-missing"
 
 
-def test_a_token_file_serves_as_well(stack: ExitStack, any_library: str, tmp_path: Path) -> None:
+def test_a_token_file_serves_as_well(
+    stack: ExitStack, any_library: str, tmp_path: Path
+) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     path.chmod(0o600)
     arguments = [*ports(), "--library", any_library, "--token-file", str(path)]
-    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE
+    )
     stack.callback(process.wait, 10)
     stack.callback(process.terminate)
     assert process.stdout is not None
@@ -519,7 +619,11 @@ def test_it_does_not_outlive_who_started_it(library: str) -> None:
     )
     assert parent.returncode == -signal.SIGKILL
     child = Path(f"/proc/{int(parent.stdout)}")
-    until(lambda: not child.exists() or "State:\tZ" in (child / "status").read_text())
+    until(
+        lambda: (
+            not child.exists() or "State:\tZ" in (child / "status").read_text()
+        )
+    )
 
 
 # ------------------------------------------------------------------------------------ privileges
@@ -534,12 +638,16 @@ def test_it_does_not_outlive_who_started_it(library: str) -> None:
         {"SUDO_UID": "x", "SUDO_GID": "1"},
     ],
 )
-def test_without_a_caller_that_is_no_root_it_is_nobody(environment: dict[str, str]) -> None:
+def test_without_a_caller_that_is_no_root_it_is_nobody(
+    environment: dict[str, str],
+) -> None:
     assert unprivileged_user(environment).name == "nobody"
 
 
 def test_the_caller_of_sudo_it_is_otherwise() -> None:
-    assert unprivileged_user({"SUDO_UID": "1", "SUDO_GID": "2"}) == User("daemon", 1, 2)
+    assert unprivileged_user({"SUDO_UID": "1", "SUDO_GID": "2"}) == User(
+        "daemon", 1, 2
+    )
 
 
 def without_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,7 +657,10 @@ def without_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def status_of(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return {
+        key: value.strip()
+        for key, _, value in (line.partition(":") for line in lines)
+    }
 
 
 @pytest.mark.needs("root")
@@ -576,9 +687,11 @@ def test_root_is_given_up(
     state_dir = tmp_path / "state"
     state_dir.mkdir(mode=0o755)
     network = state_dir / "network.json"
-    network.write_bytes(to_json(Network(DATACENTRE.switches)))
+    network.write_bytes(to_json(NetworkSwitches(DATACENTRE.switches)))
     network.chmod(0o600)
-    process = stack.enter_context(controlled(library, "--state-dir", str(state_dir)))
+    process = stack.enter_context(
+        controlled(library, "--state-dir", str(state_dir))
+    )
     status = status_of(process.process.pid)
     assert process.user == user
     assert status["Uid"].split() == [str(uid)] * 4
@@ -638,6 +751,8 @@ def test_a_state_directory_of_somebody_else_is_refused(
     without_sudo(monkeypatch)
     tmp_path.chmod(0o777)
     os.chown(tmp_path, 54321, 54321)
-    with pytest.raises(ControllerNotStarted, match="belongs to neither root nor nobody") as caught:
+    with pytest.raises(
+        ControllerNotStarted, match="belongs to neither root nor nobody"
+    ) as caught:
         controlled(any_library, "--state-dir", str(tmp_path))
     assert caught.value.exit_code == 2

@@ -34,7 +34,11 @@ PACKAGES = ["ryu", "os_ken"]
 macs = st.binary(min_size=6, max_size=6).map(lambda raw: raw.hex(":"))
 addresses = st.ip_addresses(v=4).map(str)
 prefixes = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 31)).map(
-    lambda pair: IPv4Network((pair[0] >> 32 - pair[1] << 32 - pair[1], pair[1])).with_prefixlen
+    lambda pair: (
+        IPv4Network(
+            (pair[0] >> 32 - pair[1] << 32 - pair[1], pair[1])
+        ).with_prefixlen
+    )
 )
 cookies = st.integers(0, COOKIE_ALL_BITS)
 ports = st.integers(1, 0xFEFF)
@@ -55,9 +59,18 @@ def matches(draw: st.DrawFn) -> Match:
 
 
 actions: st.SearchStrategy[Action] = st.one_of(
-    st.builds(Goto, st.integers(1, 253)), st.builds(Output, ports), st.just(Drop())
+    st.builds(Goto, st.integers(1, 253)),
+    st.builds(Output, ports),
+    st.just(Drop()),
 )
-flows = st.builds(Flow, st.integers(0, 253), st.integers(0, 65535), matches(), actions, cookies)
+flows = st.builds(
+    Flow,
+    st.integers(0, 253),
+    st.integers(0, 65535),
+    matches(),
+    actions,
+    cookies,
+)
 changes: st.SearchStrategy[Change] = st.one_of(
     st.builds(AddFlow, flows),
     st.builds(RemoveFlow, flows),
@@ -70,8 +83,12 @@ class Datapath:
 
     def __init__(self, package: str) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ryu's imports use what Python has deprecated.
-            self.ofproto: Any = importlib.import_module(f"{package}.ofproto.ofproto_v1_3")
+            warnings.simplefilter(
+                "ignore"
+            )  # Ryu's imports use what Python has deprecated.
+            self.ofproto: Any = importlib.import_module(
+                f"{package}.ofproto.ofproto_v1_3"
+            )
             self.ofproto_parser: Any = importlib.import_module(
                 f"{package}.ofproto.ofproto_v1_3_parser"
             )
@@ -120,8 +137,12 @@ def library_flow_mod(datapath: Datapath, change: Change) -> Any:
     if isinstance(flow.action, Goto):
         instructions = [parser.OFPInstructionGotoTable(flow.action.table)]
     elif isinstance(flow.action, Output):
-        output = parser.OFPActionOutput(flow.action.port, ofproto.OFPCML_NO_BUFFER)
-        instructions = [parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, [output])]
+        output = parser.OFPActionOutput(
+            flow.action.port, ofproto.OFPCML_NO_BUFFER
+        )
+        instructions = [
+            parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, [output])
+        ]
     strict = isinstance(change, RemoveFlow)
     return parser.OFPFlowMod(
         datapath,
@@ -138,7 +159,9 @@ def library_flow_mod(datapath: Datapath, change: Change) -> Any:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(package, marks=pytest.mark.needs(package.replace("_", "-")))
+        pytest.param(
+            package, marks=pytest.mark.needs(package.replace("_", "-"))
+        )
         for package in PACKAGES
     ],
 )
@@ -146,6 +169,7 @@ def datapath(request: pytest.FixtureRequest) -> Datapath:
     return Datapath(request.param)
 
 
+@pytest.mark.slow
 @given(change=changes, xid=st.integers(0, 2**32 - 1))
 def test_a_change_is_the_flow_mod_that_the_library_writes(
     datapath: Datapath, change: Change, xid: int
@@ -155,6 +179,7 @@ def test_a_change_is_the_flow_mod_that_the_library_writes(
     )
 
 
+@pytest.mark.slow
 @given(some=st.lists(changes, max_size=4), bundle=st.integers(0, 2**32 - 1))
 def test_a_bundle_is_what_the_library_writes(
     datapath: Datapath, some: list[Change], bundle: int
@@ -163,16 +188,23 @@ def test_a_bundle_is_what_the_library_writes(
     flags = ofproto.ONF_BF_ATOMIC | ofproto.ONF_BF_ORDERED
 
     def control(kind: int) -> bytes:
-        return serialized(parser.ONFBundleCtrlMsg(datapath, bundle, kind, flags, []), 9)
+        return serialized(
+            parser.ONFBundleCtrlMsg(datapath, bundle, kind, flags, []), 9
+        )
 
     parts = [control(ofproto.ONF_BCT_OPEN_REQUEST)]
     for change in some:
         inner = library_flow_mod(datapath, change)
-        parts.append(serialized(parser.ONFBundleAddMsg(datapath, bundle, flags, inner, []), 9))
+        parts.append(
+            serialized(
+                parser.ONFBundleAddMsg(datapath, bundle, flags, inner, []), 9
+            )
+        )
     parts.append(control(ofproto.ONF_BCT_COMMIT_REQUEST))
     assert openflow13.encode_bundle(some, bundle, 9) == b"".join(parts)
 
 
+@pytest.mark.slow
 @given(some=st.lists(changes, min_size=1, max_size=3))
 def test_a_batch_is_a_bundle_or_a_single_message_and_a_barrier(
     datapath: Datapath, some: list[Change]
@@ -188,13 +220,19 @@ def test_the_question_for_all_rules_is_the_librarys(datapath: Datapath) -> None:
     assert openflow13.encode_flow_stats_request(7) == serialized(question, 7)
 
 
+@pytest.mark.slow
 @given(st.lists(flows, max_size=5))
 def test_statistics_are_read_as_the_library_reads_them(
     datapath: Datapath, some: list[Flow]
 ) -> None:
     (reply,) = encode_flow_stats_reply(some, 3)
     parsed = datapath.ofproto_parser.msg_parser(
-        datapath, openflow13.OFP_VERSION, openflow13.OFPT_MULTIPART_REPLY, len(reply), 3, reply
+        datapath,
+        openflow13.OFP_VERSION,
+        openflow13.OFPT_MULTIPART_REPLY,
+        len(reply),
+        3,
+        reply,
     )
     assert [(s.table_id, s.priority, s.cookie) for s in parsed.body] == [
         (f.table, f.priority, f.cookie) for f in some
@@ -217,13 +255,18 @@ def test_a_change_survives_the_wire(change: Change) -> None:
 
 
 def test_many_rules_take_several_messages() -> None:
-    many = [Flow(0, 1, Match(in_port=port), Drop(), port) for port in range(1, 3001)]
+    many = [
+        Flow(0, 1, Match(in_port=port), Drop(), port) for port in range(1, 3001)
+    ]
     replies = list(encode_flow_stats_reply(many, 1))
     assert len(replies) > 1
     assert max(map(len, replies)) < 65536
     reports = [openflow13.decode_flow_stats_reply(reply) for reply in replies]
     assert [flow for report in reports for flow in report.flows] == many
-    more = [openflow13.MULTIPART.unpack_from(reply, openflow13.HEADER.size)[1] for reply in replies]
+    more = [
+        openflow13.MULTIPART.unpack_from(reply, openflow13.HEADER.size)[1]
+        for reply in replies
+    ]
     assert more == [openflow13.OFPMPF_REPLY_MORE] * (len(replies) - 1) + [0]
 
 
@@ -240,7 +283,9 @@ def test_many_rules_take_several_messages() -> None:
         {"tunnel_id": 5},
     ],
 )
-def test_a_match_that_is_not_of_our_making(datapath: Datapath, fields: dict[str, Any]) -> None:
+def test_a_match_that_is_not_of_our_making(
+    datapath: Datapath, fields: dict[str, Any]
+) -> None:
     buffer = bytearray()
     datapath.ofproto_parser.OFPMatch(**fields).serialize(buffer, 0)
     with pytest.raises(ValueError, match=r"match|mask"):
@@ -257,9 +302,23 @@ def test_a_match_that_is_not_of_our_making(datapath: Datapath, fields: dict[str,
 
 
 @pytest.mark.parametrize("position", [4, 5, 6], ids=["idle", "hard", "flags"])
-def test_a_rule_with_a_timeout_or_a_flag_is_not_of_our_making(position: int) -> None:
+def test_a_rule_with_a_timeout_or_a_flag_is_not_of_our_making(
+    position: int,
+) -> None:
     tail = openflow13.encode_match(Match(in_port=1))
-    numbers = [openflow13.FLOW_STATS.size + len(tail), 0, 0, 0, 5, 0, 0, 0, 77, 0, 0]
+    numbers = [
+        openflow13.FLOW_STATS.size + len(tail),
+        0,
+        0,
+        0,
+        5,
+        0,
+        0,
+        0,
+        77,
+        0,
+        0,
+    ]
     numbers[position + 1] = 1
     reply = openflow13.message(
         openflow13.OFPT_MULTIPART_REPLY,
@@ -271,6 +330,7 @@ def test_a_rule_with_a_timeout_or_a_flag_is_not_of_our_making(position: int) -> 
     assert openflow13.decode_flow_stats_reply(reply) == FlowReport((), (77,))
 
 
+@pytest.mark.slow
 @given(flow=flows, noise=st.binary(max_size=200), data=st.data())
 def test_mangled_statistics_are_refused_or_read_but_never_crash(
     flow: Flow, noise: bytes, data: st.DataObject
@@ -285,9 +345,13 @@ def test_mangled_statistics_are_refused_or_read_but_never_crash(
 
 
 @pytest.mark.parametrize(
-    ("number", "size"), [(0, 0), (0, 3), (0, 255), (4, 0), (4, 5), (4, 255)], ids=str
+    ("number", "size"),
+    [(0, 0), (0, 3), (0, 255), (4, 0), (4, 5), (4, 255)],
+    ids=str,
 )
-def test_a_match_field_of_another_size_is_not_of_our_making(number: int, size: int) -> None:
+def test_a_match_field_of_another_size_is_not_of_our_making(
+    number: int, size: int
+) -> None:
     """It could not be written again, as the removal of the rule."""
     field = bytes([0x80, 0, number << 1, size]) + bytes([255]) * size
     match = struct.pack("!HH", 1, 4 + len(field)) + field

@@ -16,7 +16,12 @@ from controller import openflow13
 from controller.flow_rules import Match
 from controller.library import PACKAGES, LibraryName
 from controller.own_app import MEMORY_MAX_BYTES, THREADS_MAX, OwnApp
-from controller.process import APP_ERROR, ControllerNotStarted, ControllerProcess, start_controller
+from controller.process import (
+    APP_ERROR,
+    ControllerNotStarted,
+    ControllerProcess,
+    start_controller,
+)
 from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
 
@@ -47,13 +52,21 @@ class Mine(app_manager.KIND):
 
 
 def written(
-    folder: Path, library: str, before: str = "", start: str = "pass", handle: str = "pass"
+    folder: Path,
+    library: str,
+    before: str = "",
+    start: str = "pass",
+    handle: str = "pass",
 ) -> Path:
     """An application in a file; its own lines are 4, 9 and 12."""
     package = "ryu" if library == "ryu" else "os_ken"
     kind = "RyuApp" if library == "ryu" else "OSKenApp"
     code = APP.replace("PACKAGE", package).replace("KIND", kind)
-    code = code.replace("BEFORE", before).replace("START", start).replace("HANDLE", handle)
+    code = (
+        code.replace("BEFORE", before)
+        .replace("START", start)
+        .replace("HANDLE", handle)
+    )
     path = folder / "mine.py"
     path.write_text(code, encoding="utf-8")
     return path
@@ -76,9 +89,15 @@ class Listening(FakeConnection):
         return self.came.get(timeout=60)
 
     def packet_in(self, in_port: int, source: int, target: int) -> None:
-        frame = bytes([2, 0, 0, 0, 0, target, 2, 0, 0, 0, 0, source]) + b"\x08\x00" + bytes(46)
+        frame = (
+            bytes([2, 0, 0, 0, 0, target, 2, 0, 0, 0, 0, source])
+            + b"\x08\x00"
+            + bytes(46)
+        )
         body = _PACKET_IN.pack(openflow13.OFP_NO_BUFFER, len(frame), 0, 0, 0)
-        body += openflow13.encode_match(Match(in_port=in_port)) + bytes(2) + frame
+        body += (
+            openflow13.encode_match(Match(in_port=in_port)) + bytes(2) + frame
+        )
         self._socket.sendall(openflow13.message(PACKET_IN, 5, body))
 
 
@@ -90,20 +109,32 @@ def output_of(data: bytes) -> int:
 
 def started(app: Path, library: str, log: Path) -> ControllerProcess:
     with log.open("a+b") as file:
-        options = ("--openflow-port", "0", "--library", library, "--app", str(app))
+        options = (
+            "--openflow-port",
+            "0",
+            "--library",
+            library,
+            "--app",
+            str(app),
+        )
         return start_controller(file, *options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_example_learns_and_floods_what_it_does_not_know(library: str, tmp_path: Path) -> None:
+def test_the_example_learns_and_floods_what_it_does_not_know(
+    library: str, tmp_path: Path
+) -> None:
     with (
         started(EXAMPLE, library, tmp_path / "log") as process,
         Listening(process.openflow_port) as switch,
     ):
         assert (process.library, process.api_port) == (library, 0)
         kind, data = switch.next()
-        assert (kind, output_of(data)) == (openflow13.OFPT_FLOW_MOD, TO_CONTROLLER)
+        assert (kind, output_of(data)) == (
+            openflow13.OFPT_FLOW_MOD,
+            TO_CONTROLLER,
+        )
         switch.packet_in(in_port=1, source=7, target=8)
         kind, data = switch.next()
         assert (kind, output_of(data)) == (PACKET_OUT, FLOOD)
@@ -118,10 +149,14 @@ def test_the_example_learns_and_floods_what_it_does_not_know(library: str, tmp_p
 @pytest.mark.slow
 @pytest.mark.needs("ryu", "os-ken")
 @pytest.mark.parametrize("library", ["ryu", "os-ken"])
-def test_the_library_is_the_one_that_it_imports(library: str, tmp_path: Path) -> None:
+def test_the_library_is_the_one_that_it_imports(
+    library: str, tmp_path: Path
+) -> None:
     other = "os-ken" if library == "ryu" else "ryu"
     log = tmp_path / "log"
-    with started(written(tmp_path, library, before="print('hello')"), other, log) as process:
+    with started(
+        written(tmp_path, library, before="print('hello')"), other, log
+    ) as process:
         assert process.library == library
         # What it prints is in its log at once.
         assert "hello\n" in log.read_text()
@@ -132,10 +167,19 @@ def test_the_library_is_the_one_that_it_imports(library: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"before": "import networkz"}, "line 4: ModuleNotFoundError: No module named 'networkz'"),
-        ({"start": "nowhere"}, "line 9: NameError: name 'nowhere' is not defined"),
+        (
+            {"before": "import networkz"},
+            "line 4: ModuleNotFoundError: No module named 'networkz'",
+        ),
+        (
+            {"start": "nowhere"},
+            "line 9: NameError: name 'nowhere' is not defined",
+        ),
         ({"before": "raise SystemExit(7)"}, "line 4: SystemExit: 7"),
-        ({"before": "del set_ev_cls"}, "line 10: NameError: name 'set_ev_cls' is not defined"),
+        (
+            {"before": "del set_ev_cls"},
+            "line 10: NameError: name 'set_ev_cls' is not defined",
+        ),
     ],
     ids=["import", "start", "exit", "class"],
 )
@@ -167,20 +211,29 @@ def test_one_that_is_no_application_for_these_bridges(
 ) -> None:
     app = tmp_path / "mine.py"
     kind = "RyuApp" if library == "ryu" else "OSKenApp"
-    app.write_text(code.replace("PACKAGE", PACKAGES[library]).replace("KIND", kind))
+    app.write_text(
+        code.replace("PACKAGE", PACKAGES[library]).replace("KIND", kind)
+    )
     with pytest.raises(ControllerNotStarted, match=message):
         started(app, library, tmp_path / "log")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(library: str, tmp_path: Path) -> None:
-    app = written(tmp_path, library, handle="print(event.msg.datapath.id); no_such_name")
+def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(
+    library: str, tmp_path: Path
+) -> None:
+    app = written(
+        tmp_path, library, handle="print(event.msg.datapath.id); no_such_name"
+    )
     log = tmp_path / "log"
     with started(app, library, log) as process:
         for _ in range(2):
             with Listening(process.openflow_port):
-                while "NameError: name 'no_such_name' is not defined" not in log.read_text():
+                while (
+                    "NameError: name 'no_such_name' is not defined"
+                    not in log.read_text()
+                ):
                     assert process.process.poll() is None
         assert process.process.poll() is None
 
@@ -188,7 +241,9 @@ def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(library: str, tmp_p
 @pytest.mark.slow
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_it_is_unprivileged_and_its_file_need_not_be_readable(library: str, tmp_path: Path) -> None:
+def test_it_is_unprivileged_and_its_file_need_not_be_readable(
+    library: str, tmp_path: Path
+) -> None:
     """Root reads the file; everything in it runs as the user who called sudo, or nobody."""
     tmp_path.chmod(0o700)
     said = "import os; print('ids', *os.getresuid(), *os.getresgid(), os.getgroups())"
@@ -199,7 +254,9 @@ def test_it_is_unprivileged_and_its_file_need_not_be_readable(library: str, tmp_
         status = Path(f"/proc/{process.process.pid}/status").read_text()
         assert "NoNewPrivs:\t1" in status
         assert "CapEff:\t0000000000000000" in status
-    (line,) = [each for each in log.read_text().splitlines() if each.startswith("ids ")]
+    (line,) = [
+        each for each in log.read_text().splitlines() if each.startswith("ids ")
+    ]
     assert "0" not in line.split()[1:7]
     assert line.endswith("[]")
 
@@ -230,28 +287,40 @@ def test_it_cannot_fork_without_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     # Without root it shares its limit with whatever else this user runs, and what ends meanwhile
     # makes room; as root it is nobody's.
-    others = 0 if os.geteuid() == 0 else sum(map(threads, psutil.process_iter()))
+    others = (
+        0 if os.geteuid() == 0 else sum(map(threads, psutil.process_iter()))
+    )
     with started(written(tmp_path, "ryu", before=FORKS), "ryu", log):
-        (refused,) = re.findall(r"^refused after (\d+)$", log.read_text(), re.MULTILINE)
+        (refused,) = re.findall(
+            r"^refused after (\d+)$", log.read_text(), re.MULTILINE
+        )
     assert 0 < int(refused) <= THREADS_MAX["ryu"] + others
 
 
 def threads(process: psutil.Process) -> int:
     """Those of a process of this user's, else none."""
     try:
-        return process.num_threads() if process.uids().real == os.getuid() else 0
+        return (
+            process.num_threads() if process.uids().real == os.getuid() else 0
+        )
     except psutil.Error:
         return 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_it_cannot_take_all_memory(library: LibraryName, tmp_path: Path) -> None:
+def test_it_cannot_take_all_memory(
+    library: LibraryName, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
-    app = written(tmp_path, library, before=LIMITS, start="self.most = b'x' * (1 << 30)")
+    app = written(
+        tmp_path, library, before=LIMITS, start="self.most = b'x' * (1 << 30)"
+    )
     with pytest.raises(ControllerNotStarted, match=r"^line 9: MemoryError$"):
         started(app, library, log)
-    ((data, threads),) = re.findall(r"^limits (\d+) (\d+)$", log.read_text(), re.MULTILINE)
+    ((data, threads),) = re.findall(
+        r"^limits (\d+) (\d+)$", log.read_text(), re.MULTILINE
+    )
     assert int(data) == MEMORY_MAX_BYTES
     assert THREADS_MAX[library] < int(threads) < THREADS_MAX[library] + 10_000
 
@@ -259,9 +328,16 @@ def test_it_cannot_take_all_memory(library: LibraryName, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_where_memory_runs_short_it_is_killed_first(library: str, tmp_path: Path) -> None:
-    with started(written(tmp_path, library), library, tmp_path / "log") as process:
-        assert Path(f"/proc/{process.process.pid}/oom_score_adj").read_text() == "1000\n"
+def test_where_memory_runs_short_it_is_killed_first(
+    library: str, tmp_path: Path
+) -> None:
+    with started(
+        written(tmp_path, library), library, tmp_path / "log"
+    ) as process:
+        assert (
+            Path(f"/proc/{process.process.pid}/oom_score_adj").read_text()
+            == "1000\n"
+        )
 
 
 def test_names_that_a_file_imports_wherever_it_does(tmp_path: Path) -> None:
@@ -277,12 +353,21 @@ def test_names_that_a_file_imports_wherever_it_does(tmp_path: Path) -> None:
     )
 
 
-def test_an_error_is_told_by_the_last_line_of_the_file_on_its_way(tmp_path: Path) -> None:
+def test_an_error_is_told_by_the_last_line_of_the_file_on_its_way(
+    tmp_path: Path,
+) -> None:
     app = OwnApp.read(written(tmp_path, "ryu"))
     try:
-        code = compile("def f():\n  g()\ndef g():\n  int('x')\nf()\n", str(app.path), "exec")
+        code = compile(
+            "def f():\n  g()\ndef g():\n  int('x')\nf()\n",
+            str(app.path),
+            "exec",
+        )
         exec(code, {})  # noqa: S102 - an error with lines of the file
     except ValueError as error:
         told = app.explained(error)
-    assert told == "line 4: ValueError: invalid literal for int() with base 10: 'x'"
+    assert (
+        told
+        == "line 4: ValueError: invalid literal for int() with base 10: 'x'"
+    )
     assert app.explained(KeyError("elsewhere")) == "KeyError: 'elsewhere'"

@@ -19,8 +19,14 @@ from controller import api as api_module
 from controller import api_client
 from controller.api import BODY_SIZE_MAX_BYTES, STRANGERS_BURST
 from controller.api_client import ControllerRefused
-from controller.rate_limit import LINE_LENGTH_MAX, LINES_MAX, PAUSE_S, SparseLog, TokenBucket
-from controller.values import Network, to_json
+from controller.rate_limit import (
+    LINE_LENGTH_MAX,
+    LINES_MAX,
+    PAUSE_S,
+    SparseLog,
+    TokenBucket,
+)
+from controller.values import NetworkSwitches, to_json
 from tests.unit.controller.test_api import DATACENTRE, TOKEN, Service, serving
 
 
@@ -54,7 +60,9 @@ def test_in_any_span_no_more_than_the_burst_and_the_rate(
 
 
 @given(st.floats(0.1, 100), st.integers(1, 20), st.integers(0, 40))
-def test_who_waits_as_long_as_told_is_admitted(rate_per_s: float, burst: int, before: int) -> None:
+def test_who_waits_as_long_as_told_is_admitted(
+    rate_per_s: float, burst: int, before: int
+) -> None:
     clock = [0.0]
     bucket = bucket_at(clock, rate_per_s, burst)
     for _ in range(before):
@@ -66,18 +74,28 @@ def test_who_waits_as_long_as_told_is_admitted(rate_per_s: float, burst: int, be
 def test_too_many_are_told_when_to_come_again() -> None:
     clock = [0.0]
     with serving(bucket_at(clock, 0.5, 2)) as service:
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", service.port, timeout=10
+        )
         replies = []
         for at_s in (0.0, 0.0, 0.0, 1.9, 2.1):
             clock[0] = at_s
-            body = to_json(Network(DATACENTRE.switches))
-            connection.request("PUT", "/v1/network", body, {"Authorization": f"Bearer {TOKEN}"})
+            body = to_json(NetworkSwitches(DATACENTRE.switches))
+            connection.request(
+                "PUT", "/v1/network", body, {"Authorization": f"Bearer {TOKEN}"}
+            )
             response = connection.getresponse()
             response.read()
             replies.append((response.status, response.headers["Retry-After"]))
         connection.close()
     # The connection is kept: each body was read.
-    assert replies == [(200, None), (200, None), (429, "2"), (429, "1"), (200, None)]
+    assert replies == [
+        (200, None),
+        (200, None),
+        (429, "2"),
+        (429, "1"),
+        (200, None),
+    ]
 
 
 def test_our_client_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,18 +104,27 @@ def test_our_client_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    monkeypatch.setattr(api_client, "time", type("Clock", (), {"sleep": staticmethod(sleep)}))
-    with serving(bucket_at(clock, 0.5, 1)) as service, service.client() as client:
+    monkeypatch.setattr(
+        api_client, "time", type("Clock", (), {"sleep": staticmethod(sleep)})
+    )
+    with (
+        serving(bucket_at(clock, 0.5, 1)) as service,
+        service.client() as client,
+    ):
         client.put_network(DATACENTRE.switches)
         client.put_network([])
         assert clock[0] == 2.0
         assert client.state().switches == []
 
 
-def test_our_client_does_not_ask_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_client_does_not_ask_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waits: list[float] = []
     monkeypatch.setattr(
-        api_client, "time", type("Clock", (), {"sleep": staticmethod(waits.append)})
+        api_client,
+        "time",
+        type("Clock", (), {"sleep": staticmethod(waits.append)}),
     )
     with (
         serving(bucket_at([0.0], 1.0, 0)) as service,
@@ -113,17 +140,24 @@ def test_strangers_use_up_nothing_of_ours() -> None:
     with serving(bucket_at([0.0], 1.0, 3)) as service:
         statuses = [
             service.ask("GET", path, token=None)[0]
-            for path in ("/v1/health", "/v1/state", "/openapi.json") * STRANGERS_BURST
+            for path in ("/v1/health", "/v1/state", "/openapi.json")
+            * STRANGERS_BURST
         ]
         assert 429 in statuses
         assert statuses[:2] == [200, 401]
         assert service.ask("GET", "/v1/state")[0] == 200
 
 
-def test_a_body_above_the_limit_is_refused_while_it_still_comes(service: Service) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+def test_a_body_above_the_limit_is_refused_while_it_still_comes(
+    service: Service,
+) -> None:
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", service.port, timeout=10
+    )
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    connection.request("PUT", "/v1/network", bytes(BODY_SIZE_MAX_BYTES + 1), headers)
+    connection.request(
+        "PUT", "/v1/network", bytes(BODY_SIZE_MAX_BYTES + 1), headers
+    )
     response = connection.getresponse()
     assert (response.status, response.headers["Connection"]) == (413, "close")
     connection.close()
@@ -131,15 +165,21 @@ def test_a_body_above_the_limit_is_refused_while_it_still_comes(service: Service
 
 def test_the_largest_tenant_is_far_below_the_limit() -> None:
     """1,021 VMs, each on a switch of its own."""
-    vm = len('{"index":1000,"ip":"10.255.255.255","mac":"02:00:00:00:00:01","dpid":,"port":65279},')
-    edge = len('{"child_dpid":,"child_port":65279,"parent_dpid":,"parent_port":65279},')
+    vm = len(
+        '{"index":1000,"ip":"10.255.255.255","mac":"02:00:00:00:00:01","dpid":,"port":65279},'
+    )
+    edge = len(
+        '{"child_dpid":,"child_port":65279,"parent_dpid":,"parent_port":65279},'
+    )
     assert 1021 * (vm + edge + 3 * 20) * 3 < BODY_SIZE_MAX_BYTES
 
 
 def drip(service: Service, text: bytes) -> bytes:
     """Send a byte at a time until the other side hangs up; what it has said."""
     said = b""
-    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", service.port), timeout=60
+    ) as connection:
         connection.settimeout(0.01)
         try:
             for at in range(len(text)):
@@ -163,11 +203,14 @@ def test_one_that_sends_byte_by_byte_is_cut_off(
     endless = b"GET /v1/health HTTP/1.1\r\nX: " + b"x" * 20_000
     assert drip(service, endless) == b""
     head = f"PUT /v1/network HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n"
-    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", service.port), timeout=60
+    ) as connection:
         connection.sendall(head.encode() + b"Content-Length: 20000\r\n\r\n{")
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 def test_requests_on_a_kept_connection_have_each_their_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +238,9 @@ def test_lines_that_repeat_are_counted_in_place_of_written(
     clock[0] += PAUSE_S
     log.warning("late")
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[:LINES_MAX] == [f"line {number}" for number in range(LINES_MAX)]
+    assert lines[:LINES_MAX] == [
+        f"line {number}" for number in range(LINES_MAX)
+    ]
     assert lines[LINES_MAX:-1] == [
         f"line {count - 1} ({count} such lines, most left out)"
         for count in (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)

@@ -15,13 +15,13 @@ from controller.values import (
     PROBLEM_LENGTH_MAX,
     PROBLEMS_MAX,
     RULES_MAX,
+    AttachedVm,
     Conflict,
     DesiredState,
     InvalidValues,
-    Network,
+    NetworkSwitches,
     Switch,
     Tenant,
-    TenantVm,
     TreeEdge,
     UnknownTenant,
     from_json,
@@ -37,8 +37,12 @@ from tests.support.fake_datacentre import (
 DATACENTRE = fat_tree_datacentre(4, slots_per_server=2)
 
 
-def a_tenant(datacentre: FakeDataCentre = DATACENTRE, tenant_id: int = 7, vms: int = 5) -> Tenant:
-    return datacentre.tenant(tenant_id, datacentre.slots[:vms], lambda _count: 0)
+def a_tenant(
+    datacentre: FakeDataCentre = DATACENTRE, tenant_id: int = 7, vms: int = 5
+) -> Tenant:
+    return datacentre.tenant(
+        tenant_id, datacentre.slots[:vms], lambda _count: 0
+    )
 
 
 def as_dict(value: object) -> dict[str, Any]:
@@ -62,16 +66,20 @@ def test_vms_count_from_the_first_host_address_to_the_last() -> None:
 
 
 @given(
-    st.sampled_from([DATACENTRE, tree_datacentre([2, 3], 2), tree_datacentre([1], 1)]),
+    st.sampled_from(
+        [DATACENTRE, tree_datacentre([2, 3], 2), tree_datacentre([1], 1)]
+    ),
     st.integers(1, 16383),
     st.data(),
 )
-def test_json_and_back(datacentre: FakeDataCentre, tenant_id: int, data: st.DataObject) -> None:
+def test_json_and_back(
+    datacentre: FakeDataCentre, tenant_id: int, data: st.DataObject
+) -> None:
     vms = data.draw(st.integers(1, len(datacentre.slots)))
     tenant = a_tenant(datacentre, tenant_id, vms)
     assert from_json(Tenant, to_json(tenant)) == tenant
-    network = Network(datacentre.switches)
-    assert from_json(Network, to_json(network)) == network
+    network = NetworkSwitches(datacentre.switches)
+    assert from_json(NetworkSwitches, to_json(network)) == network
     state = DesiredState(datacentre.switches, (tenant,))
     assert from_json(DesiredState, to_json(state)) == state
 
@@ -106,28 +114,52 @@ def test_all_problems_are_named_at_once_with_their_places() -> None:
         ("[" * 30_000, "not JSON"),
         ("[]", "input should be an object"),
         ('{"switches": [], "switches": []}', "key 'switches' is given twice"),
-        ('{"switches": [{"dpid": true, "name": "a", "role": "rack", "ports": []}]}', "dpid"),
-        ('{"switches": [{"dpid": 1.0, "name": "a", "role": "rack", "ports": []}]}', "dpid"),
-        ('{"switches": [{"dpid": 1, "name": "a", "role": "spine", "ports": []}]}', "'server'"),
-        ('{"switches": [{"dpid": 1, "name": "a", "role": "rack", "ports": [1, 1]}]}', "twice"),
-        ('{"switches": [{"dpid": 1, "name": "", "role": "rack", "ports": []}]}', "printable"),
+        (
+            '{"switches": [{"dpid": true, "name": "a", "role": "rack", "ports": []}]}',
+            "dpid",
+        ),
+        (
+            '{"switches": [{"dpid": 1.0, "name": "a", "role": "rack", "ports": []}]}',
+            "dpid",
+        ),
+        (
+            '{"switches": [{"dpid": 1, "name": "a", "role": "spine", "ports": []}]}',
+            "'server'",
+        ),
+        (
+            '{"switches": [{"dpid": 1, "name": "a", "role": "rack", "ports": [1, 1]}]}',
+            "twice",
+        ),
+        (
+            '{"switches": [{"dpid": 1, "name": "", "role": "rack", "ports": []}]}',
+            "printable",
+        ),
         (b"\xff\xfe", "not JSON"),
     ],
 )
 def test_what_is_no_network(text: str | bytes, problem: str) -> None:
     with pytest.raises(InvalidValues, match=problem):
-        from_json(Network, text)
+        from_json(NetworkSwitches, text)
 
 
-scalars = st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.integers()
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.integers()
+)
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         scalars,
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(["id", "vms", "tree", "x"]), inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["id", "vms", "tree", "x"]), inner, max_size=3
+            )
         ),
         max_leaves=6,
     )
@@ -145,32 +177,50 @@ def test_any_json_is_read_or_refused(value: object) -> None:
     ("change", "problem"),
     [
         ({"id": 0}, "id: 0 is not within 1..16383"),
-        ({"name": "a\nb"}, "name: 'a\\nb' is not 1 to 128 printable characters"),
-        ({"prefix": "10.0.28.0/23"}, "prefix: 10.0.28.0/23 is not a /22 inside 10.0.0.0/8"),
-        ({"prefix": "11.0.0.0/22"}, "prefix: 11.0.0.0/22 is not a /22 inside 10.0.0.0/8"),
+        (
+            {"name": "a\nb"},
+            "name: 'a\\nb' is not 1 to 128 printable characters",
+        ),
+        (
+            {"prefix": "10.0.28.0/23"},
+            "prefix: 10.0.28.0/23 is not a /22 inside 10.0.0.0/8",
+        ),
+        (
+            {"prefix": "11.0.0.0/22"},
+            "prefix: 11.0.0.0/22 is not a /22 inside 10.0.0.0/8",
+        ),
         ({"prefix": "10.0.29.0/22"}, "prefix: 10.0.29.0/22 has host bits set"),
         ({"vms": ()}, "vms: a tenant has at least one VM"),
-        ({"prefix": "10.0.32.0/22"}, "VM 0: 10.0.28.1 is not a host address of 10.0.32.0/22"),
+        (
+            {"prefix": "10.0.32.0/22"},
+            "VM 0: 10.0.28.1 is not a host address of 10.0.32.0/22",
+        ),
         ({"tree": ()}, "tree: it falls apart"),
     ],
 )
 def test_a_tenant_that_is_none(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidValues) as caught:
         replace(a_tenant(), **change)
-    assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
+    assert any(line.startswith(problem) for line in caught.value.problems), (
+        caught.value.problems
+    )
 
 
-@pytest.mark.parametrize("address", ["10.0.28.0", "10.0.31.255", "10.0.27.255", "10.0.32.0"])
+@pytest.mark.parametrize(
+    "address", ["10.0.28.0", "10.0.31.255", "10.0.27.255", "10.0.32.0"]
+)
 def test_network_broadcast_and_neighbours_are_no_hosts(address: str) -> None:
-    vm = TenantVm(0, address, "02:00:00:00:00:01", 1, 1)
+    vm = AttachedVm(0, address, "02:00:00:00:00:01", 1, 1)
     with pytest.raises(InvalidValues, match="not a host address"):
         Tenant(7, "t", "10.0.28.0/22", (vm,))
 
 
-@pytest.mark.parametrize("mac", ["02:00:00:00:00:0G", "02:AA:00:00:00:01", "01:00:5e:00:00:01", ""])
+@pytest.mark.parametrize(
+    "mac", ["02:00:00:00:00:0G", "02:AA:00:00:00:01", "01:00:5e:00:00:01", ""]
+)
 def test_a_mac_is_lower_case_and_ones_own(mac: str) -> None:
     with pytest.raises(InvalidValues, match="mac"):
-        TenantVm(0, "10.0.4.1", mac, 1, 1)
+        AttachedVm(0, "10.0.4.1", mac, 1, 1)
 
 
 def test_what_is_given_twice() -> None:
@@ -196,12 +246,20 @@ def test_a_vm_does_not_sit_on_a_port_of_the_tree() -> None:
 
 def test_trees_that_are_none() -> None:
     vms = (
-        TenantVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 1),
-        TenantVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 1),
+        AttachedVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 1),
+        AttachedVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 1),
     )
     edges = {
-        "two parents": (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 3, 2), TreeEdge(1, 8, 4, 1)),
-        "circle": (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 3, 2), TreeEdge(3, 9, 1, 8)),
+        "two parents": (
+            TreeEdge(1, 9, 3, 1),
+            TreeEdge(2, 9, 3, 2),
+            TreeEdge(1, 8, 4, 1),
+        ),
+        "circle": (
+            TreeEdge(1, 9, 3, 1),
+            TreeEdge(2, 9, 3, 2),
+            TreeEdge(3, 9, 1, 8),
+        ),
         "falls apart": (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 4, 1)),
     }
     for problem, tree in edges.items():
@@ -234,7 +292,9 @@ def test_tenants_come_and_go_and_stay_sorted() -> None:
 
 
 def test_everything_that_is_taken_is_named() -> None:
-    state = DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
+    state = (
+        DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
+    )
     with pytest.raises(Conflict) as caught:
         state.with_tenant(a_tenant())
     assert caught.value.problems[:2] == (
@@ -242,7 +302,10 @@ def test_everything_that_is_taken_is_named() -> None:
         "prefix 10.0.28.0/22 overlaps that of tenant 7 (tenant-7)",
     )
     dpid, port = DATACENTRE.slots[0]
-    assert f"port {port} of switch {dpid} is a port of tenant 7 (tenant-7)" in caught.value.problems
+    assert (
+        f"port {port} of switch {dpid} is a port of tenant 7 (tenant-7)"
+        in caught.value.problems
+    )
 
 
 def test_a_vm_on_another_tenants_uplink_is_a_conflict_both_ways() -> None:
@@ -252,11 +315,22 @@ def test_a_vm_on_another_tenants_uplink_is_a_conflict_both_ways() -> None:
         8,
         "intruder",
         "10.0.32.0/22",
-        (TenantVm(0, "10.0.32.1", "02:00:00:00:ff:01", edge.child_dpid, edge.child_port),),
+        (
+            AttachedVm(
+                0,
+                "10.0.32.1",
+                "02:00:00:00:ff:01",
+                edge.child_dpid,
+                edge.child_port,
+            ),
+        ),
     )
     empty = DesiredState().with_network(DATACENTRE.switches)
     for first, then in ((tenant, intruder), (intruder, tenant)):
-        with pytest.raises(Conflict, match=f"port {edge.child_port} of switch {edge.child_dpid}"):
+        with pytest.raises(
+            Conflict,
+            match=f"port {edge.child_port} of switch {edge.child_dpid}",
+        ):
             empty.with_tenant(first).with_tenant(then)
 
 
@@ -272,9 +346,9 @@ def test_a_place_that_does_not_exist() -> None:
         "t",
         "10.0.28.0/22",
         (
-            TenantVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 5),
-            TenantVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 2),
-            TenantVm(2, "10.0.28.3", "02:00:00:00:00:03", 4, 1),
+            AttachedVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 5),
+            AttachedVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 2),
+            AttachedVm(2, "10.0.28.3", "02:00:00:00:00:03", 4, 1),
         ),
         (TreeEdge(1, 9, 2, 1), TreeEdge(4, 9, 2, 3)),
     )
@@ -289,8 +363,13 @@ def test_a_place_that_does_not_exist() -> None:
 
 
 def test_a_network_cannot_be_pulled_from_under_a_tenant() -> None:
-    state = DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
-    with pytest.raises(Conflict, match=r"tenant 7 \(tenant-7\): switch .* is not in the network"):
+    state = (
+        DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
+    )
+    with pytest.raises(
+        Conflict,
+        match=r"tenant 7 \(tenant-7\): switch .* is not in the network",
+    ):
         state.with_network(DATACENTRE.switches[:3])
     assert state.with_network(DATACENTRE.switches) == state
     assert (
@@ -303,7 +382,10 @@ def test_switches_are_distinct() -> None:
     twin = Switch(1, "a", "rack", (1,))
     with pytest.raises(InvalidValues) as caught:
         DesiredState().with_network([twin, twin])
-    assert caught.value.problems == ("dpid 1 is given twice", "switch name 'a' is given twice")
+    assert caught.value.problems == (
+        "dpid 1 is given twice",
+        "switch name 'a' is given twice",
+    )
 
 
 def test_ports_are_sorted() -> None:
@@ -317,12 +399,20 @@ MEBIBYTE = 1 << 20
 
 
 def _list_of(item: bytes, most: int = MEBIBYTE) -> bytes:
-    return b'{"switches":[' + b",".join([item] * ((most - 15) // (len(item) + 1))) + b"]}"
+    return (
+        b'{"switches":['
+        + b",".join([item] * ((most - 15) // (len(item) + 1)))
+        + b"]}"
+    )
 
 
 def _ports_of(item: bytes, count: int) -> bytes:
     ports = b",".join([item] * count)
-    return b'{"switches":[{"dpid":1,"name":"a","role":"core","ports":[' + ports + b"]}]}"
+    return (
+        b'{"switches":[{"dpid":1,"name":"a","role":"core","ports":['
+        + ports
+        + b"]}]}"
+    )
 
 
 LONG = 10**4299
@@ -335,8 +425,12 @@ WORST = {
     "many texts for ports": _ports_of(b'""', ELEMENTS_MAX - 10),
     "many ports out of range": _ports_of(b"0", ELEMENTS_MAX - 10),
     "one port many times": _ports_of(b"1", ELEMENTS_MAX - 10),
-    "many unknown keys": b"{" + b",".join(b'"%d":0' % n for n in range(ELEMENTS_MAX - 2)) + b"}",
-    "many repeated keys": b"{" + b",".join([b'"a":0,"b":0'] * (ELEMENTS_MAX // 2 - 2)) + b"}",
+    "many unknown keys": b"{"
+    + b",".join(b'"%d":0' % n for n in range(ELEMENTS_MAX - 2))
+    + b"}",
+    "many repeated keys": b"{"
+    + b",".join([b'"a":0,"b":0'] * (ELEMENTS_MAX // 2 - 2))
+    + b"}",
     "deep lists": b"[" * MEBIBYTE,
     "deep as far as goes": b'{"switches":' + b"[" * (ELEMENTS_MAX - 2),
     "deep objects": b'{"switches":' * (MEBIBYTE // 12),
@@ -351,18 +445,23 @@ WORST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", WORST.values(), ids=WORST)
-def test_the_worst_mebibyte_is_refused_in_few_words_and_little_memory(text: bytes) -> None:
+def test_the_worst_mebibyte_is_refused_in_few_words_and_little_memory(
+    text: bytes,
+) -> None:
     assert len(text) <= MEBIBYTE
     tracemalloc.start()
     try:
         with pytest.raises(InvalidValues) as caught:
-            from_json(Network, text)
+            from_json(NetworkSwitches, text)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert 1 <= len(caught.value.problems) <= PROBLEMS_MAX + 1
-    assert len(str(caught.value)) <= (PROBLEMS_MAX + 1) * (PROBLEM_LENGTH_MAX + 10)
+    assert len(str(caught.value)) <= (PROBLEMS_MAX + 1) * (
+        PROBLEM_LENGTH_MAX + 10
+    )
     assert peak_bytes < 48 << 20
 
 
@@ -370,17 +469,22 @@ def test_the_rest_of_the_problems_is_counted() -> None:
     ports = ",".join(str(n) for n in range(70_000, 70_050))
     text = f'{{"switches":[{{"dpid":1,"name":"a","role":"core","ports":[{ports}]}}]}}'
     with pytest.raises(InvalidValues) as caught:
-        from_json(Network, text)
+        from_json(NetworkSwitches, text)
     assert len(caught.value.problems) == PROBLEMS_MAX + 1
     assert "ports: 70000 is not within" in caught.value.problems[0]
     assert caught.value.problems[-1].endswith("and 30 more")
 
 
+@pytest.mark.slow
 def test_the_largest_tenant_is_far_below_the_number_of_elements() -> None:
     """1,021 VMs, each on its own server in a rack of its own below pods of their own."""
     vms = tuple(
-        TenantVm(
-            n, vm_address("10.0.4.0/22", n), f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", n + 1, 1
+        AttachedVm(
+            n,
+            vm_address("10.0.4.0/22", n),
+            f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}",
+            n + 1,
+            1,
         )
         for n in range(1021)
     )
@@ -417,7 +521,12 @@ def _chain(length: int, vms: int) -> dict[str, Any]:
             for n in range(vms)
         ],
         "tree": [
-            {"child_dpid": n, "child_port": 1, "parent_dpid": n + 1, "parent_port": 2}
+            {
+                "child_dpid": n,
+                "child_port": 1,
+                "parent_dpid": n + 1,
+                "parent_port": 2,
+            }
             for n in range(1, length)
         ],
     }
@@ -427,7 +536,9 @@ def test_a_tree_may_be_deep_but_not_with_many_vms_at_its_end() -> None:
     """Every switch above a VM has a rule for it."""
     tenant = from_json(Tenant, json.dumps(_chain(1000, 60)))
     assert len(tenant.dpids) == 1000
-    with pytest.raises(InvalidValues, match=r"tree: 1000000 rules .* at most 65536 go"):
+    with pytest.raises(
+        InvalidValues, match=r"tree: 1000000 rules .* at most 65536 go"
+    ):
         from_json(Tenant, json.dumps(_chain(1000, 1000)))
 
 
@@ -441,8 +552,11 @@ def test_a_long_tree_is_looked_at_once() -> None:
             return super().__hash__()
 
     chain = _chain(2000, 1)
-    edges = tuple(TreeEdge(*(Counting(number) for number in e.values())) for e in chain["tree"])
-    vm = TenantVm(0, "10.0.4.1", "02:00:00:00:00:00", Counting(1), 10)
+    edges = tuple(
+        TreeEdge(*(Counting(number) for number in e.values()))
+        for e in chain["tree"]
+    )
+    vm = AttachedVm(0, "10.0.4.1", "02:00:00:00:00:00", Counting(1), 10)
     Tenant(1, "chain", "10.0.4.0/22", (vm,), edges)
     assert looks[0] < 100 * len(edges)
 
@@ -451,4 +565,4 @@ def test_a_long_tree_is_looked_at_once() -> None:
 def test_json_is_in_utf_8_alone(encoding: str) -> None:
     """Python's reader would guess, by modules that a controller without root may not reach."""
     with pytest.raises(InvalidValues, match="not JSON"):
-        from_json(Network, '{"switches": []}'.encode(encoding))
+        from_json(NetworkSwitches, '{"switches": []}'.encode(encoding))

@@ -55,7 +55,11 @@ def test_a_laid_checkout_is_the_clone_and_keeps_its_environment(
     monkeypatch.setattr(roots, "logged", lambda *_: None)
     clone, root = tmp_path / "clone", tmp_path / "root"
     target = root / roots.ROOT_CHECKOUT
-    for folder in (clone / "testbed", target / ".venv", target / "testbed/__pycache__"):
+    for folder in (
+        clone / "testbed",
+        target / ".venv",
+        target / "testbed/__pycache__",
+    ):
         folder.mkdir(parents=True)
     (clone / "testbed/same.py").write_text("same")
     (clone / "link.yaml").symlink_to("testbed/same.py")
@@ -68,5 +72,11 @@ def test_a_laid_checkout_is_the_clone_and_keeps_its_environment(
     roots.lay_checkout(clone, root, tmp_path / "log")
     assert (target / "testbed/same.py").stat().st_mtime_ns == kept
     found = {str(one.relative_to(target)) for one in target.rglob("*")}
-    assert found == {".venv", "link.yaml", "testbed", "testbed/__pycache__", "testbed/same.py"}
+    assert found == {
+        ".venv",
+        "link.yaml",
+        "testbed",
+        "testbed/__pycache__",
+        "testbed/same.py",
+    }
     assert (target / "link.yaml").is_symlink()

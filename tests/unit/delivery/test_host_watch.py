@@ -15,7 +15,9 @@ from tests.support.distributions import ROOT
 
 def script(name: str) -> ModuleType:
     """A program of tests/vm, whose folder is on its path alone."""
-    loader = importlib.machinery.SourceFileLoader(f"vm_{name}", str(ROOT / "tests/vm" / name))
+    loader = importlib.machinery.SourceFileLoader(
+        f"vm_{name}", str(ROOT / "tests/vm" / name)
+    )
     specification = importlib.util.spec_from_loader(loader.name, loader)
     assert specification is not None
     module = importlib.util.module_from_spec(specification)
@@ -35,7 +37,10 @@ def intervals(quiet: int, busy: int, share: int) -> list[object]:
     """Of 2 s each, in ticks of 1 % of all processors: qemu has 90, others `share` while busy."""
     start = counters(0, 0, 0, 0)
     idle = [watch.interval(start, counters(100, 92, 0, 90), 2.0)] * quiet
-    return idle + [watch.interval(start, counters(100, 60 + share, 0, 60), 2.0)] * busy
+    return (
+        idle
+        + [watch.interval(start, counters(100, 60 + share, 0, 60), 2.0)] * busy
+    )
 
 
 def test_the_machine_s_own_time_is_not_others() -> None:
@@ -50,8 +55,9 @@ def test_a_short_disturbance_is_forgiven_and_a_long_one_said_plainly() -> None:
     assert short.sentence().startswith("host was quiet: others ")
     long = watch.summary(intervals(100, 16, 40), load=2.0)
     assert not long.believable
-    assert "host was busy: others used 40% of its processors for 32 s (steal 0.0%)" in (
-        long.sentence()
+    assert (
+        "host was busy: others used 40% of its processors for 32 s (steal 0.0%)"
+        in (long.sentence())
     )
     assert "what was measured is not to be believed" in long.sentence()
     assert long.record()["believable"] is False
@@ -60,7 +66,9 @@ def test_a_short_disturbance_is_forgiven_and_a_long_one_said_plainly() -> None:
 def test_time_that_a_hypervisor_took_counts_as_busy() -> None:
     one = watch.interval(counters(0, 0, 0, 0), counters(100, 90, 5, 90), 2.0)
     assert one.busy
-    assert watch.summary([one] * 20, load=1.0).steal_share == pytest.approx(0.05)
+    assert watch.summary([one] * 20, load=1.0).steal_share == pytest.approx(
+        0.05
+    )
 
 
 def test_a_host_that_was_not_watched_is_not_believed() -> None:
@@ -69,11 +77,18 @@ def test_a_host_that_was_not_watched_is_not_believed() -> None:
 
 def test_the_counters_of_proc(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
-    (tmp_path / "stat").write_text("cpu  10 1 20 100 5 2 3 4 9 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    (tmp_path / "stat").write_text(
+        "cpu  10 1 20 100 5 2 3 4 9 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+    )
     after_name = "S " + " ".join(str(field) for field in range(4, 20))
     (tmp_path / "7/stat").write_text(f"7 (qemu (x) 1) {after_name}\n")
     found = watch.counters(7, tmp_path)
-    assert (found.total, found.busy, found.steal, found.own) == (145, 36, 4, 14 + 15)
+    assert (found.total, found.busy, found.steal, found.own) == (
+        145,
+        36,
+        4,
+        14 + 15,
+    )
 
 
 @pytest.fixture
@@ -82,9 +97,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return script("run")
 
 
-def test_figures_are_medians_and_marked_when_the_host_was_busy(run: ModuleType) -> None:
+def test_figures_are_medians_and_marked_when_the_host_was_busy(
+    run: ModuleType,
+) -> None:
     line = '{"step": "scaling", "figure": "sort", "unit": "", "value": %s}'
-    rows = run.medians([line % value for value in (1.3, 1.0, 1.1)], believable=False)
+    rows = run.medians(
+        [line % value for value in (1.3, 1.0, 1.1)], believable=False
+    )
     assert [(r["median"], r["values"], r["believable"]) for r in rows] == [
         (1.1, [1.3, 1.0, 1.1], False)
     ]

@@ -44,8 +44,12 @@ def citation() -> dict[str, Any]:
 
 def test_the_version_is_semantic_and_stated_once() -> None:
     version = PROJECT["version"]
-    assert re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}((a|b|rc)\d+)?", version)
-    stated = rf"(hosenet|testbed|__version__)\W{{1,6}}{re.escape(version)}(?![\d.])"
+    assert re.fullmatch(
+        r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}((a|b|rc)\d+)?", version
+    )
+    stated = (
+        rf"(hosenet|testbed|__version__)\W{{1,6}}{re.escape(version)}(?![\d.])"
+    )
     found = subprocess.run(
         ["git", "grep", "--untracked", "-liP", stated],
         cwd=ROOT,
@@ -53,14 +57,18 @@ def test_the_version_is_semantic_and_stated_once() -> None:
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert {name for name in found if not name.startswith(OLDER)} <= MAY_STATE_IT
+    assert {
+        name for name in found if not name.startswith(OLDER)
+    } <= MAY_STATE_IT
 
 
 def test_the_installed_package_has_it() -> None:
     assert importlib.metadata.version("hosenet") == PROJECT["version"]
 
 
-def test_the_citation_has_the_keys_of_its_format(citation: dict[str, Any]) -> None:
+def test_the_citation_has_the_keys_of_its_format(
+    citation: dict[str, Any],
+) -> None:
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     assert citation["cff-version"] == "1.2.0"
     assert citation["type"] == "software"
@@ -76,21 +84,38 @@ def test_it_names_the_papers(citation: dict[str, Any]) -> None:
     for paper in papers:
         assert {"type", "title", "authors"} <= paper.keys()
         assert paper["type"] in ("article", "generic")
-        assert paper.keys() <= {"type", "title", "authors", "journal", "year", "volume", "doi"}
+        assert paper.keys() <= {
+            "type",
+            "title",
+            "authors",
+            "journal",
+            "year",
+            "volume",
+            "doi",
+        }
         for author in paper["authors"]:
             assert author.keys() == {"given-names", "family-names"}
-    systems = ("DCloud", "Elastic Bandwidth", "Bandwidth-Guaranteed", "Consolidation", "Monitoring")
+    systems = (
+        "DCloud",
+        "Elastic Bandwidth",
+        "Bandwidth-Guaranteed",
+        "Consolidation",
+        "Monitoring",
+    )
     for system, paper in zip(systems, papers, strict=True):
         assert system in paper["title"]
 
 
 def test_notes_are_those_of_the_version() -> None:
-    assert notes(CHANGES, "9.2.0") == notes(CHANGES, "v9.2.0") == "### Added\n- B."
+    assert (
+        notes(CHANGES, "9.2.0") == notes(CHANGES, "v9.2.0") == "### Added\n- B."
+    )
     assert notes(CHANGES, "9.1.0") == "- A."
 
 
 @pytest.mark.parametrize(
-    ("version", "why"), [("9.3.0", "it has unreleased, 9.2.0, 9.1.0"), ("unreleased", "nothing")]
+    ("version", "why"),
+    [("9.3.0", "it has unreleased, 9.2.0, 9.1.0"), ("unreleased", "nothing")],
 )
 def test_a_version_without_notes_is_refused(version: str, why: str) -> None:
     with pytest.raises(NoSuchVersion, match=why):

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 LINES = re.findall(
-    r"^- (.*)$", (Path(__file__).parents[3] / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    r"^- (.*)$",
+    (Path(__file__).parents[3] / "CHANGELOG.md").read_text("utf-8"),
+    re.MULTILINE,
 )
 
 

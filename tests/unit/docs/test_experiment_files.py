@@ -17,7 +17,9 @@ from testbed.spec.json_schema import experiment_schema
 from testbed.spec.validation import kinds_of
 from tests.unit.workload.traces import skip_without_traces_of
 
-DOC = (Path(__file__).parents[3] / "docs" / "experiment-files.md").read_text("utf-8")
+DOC = (Path(__file__).parents[3] / "docs" / "experiment-files.md").read_text(
+    "utf-8"
+)
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
 
 
@@ -31,7 +33,11 @@ def test_its_examples_load(block: str) -> None:
 def test_the_sweep_example_stands_for_what_it_says() -> None:
     block = next(block for block in BLOCKS if "sweep" in block)
     experiment = parse_experiment(block, Path("doc.yaml"))
-    assert [job.id for job in experiment.jobs] == ["sort-750", "sort-600", "sort-300"]
+    assert [job.id for job in experiment.jobs] == [
+        "sort-750",
+        "sort-600",
+        "sort-300",
+    ]
 
 
 def test_every_key_and_name_is_explained() -> None:
@@ -39,7 +45,9 @@ def test_every_key_and_name_is_explained() -> None:
     keys = set(schema["properties"])
     for definition in schema["$defs"].values():
         keys |= set(definition["properties"])
-    workloads = [get_args(tagged)[0] for tagged in get_args(get_args(Workload)[0])]
+    workloads = [
+        get_args(tagged)[0] for tagged in get_args(get_args(Workload)[0])
+    ]
     keys |= {*known_policies(), *embedder_names(), *kinds_of(workloads)}
     words = set(re.findall(r"[\w-]+", DOC))
     assert keys - words == set()
@@ -58,10 +66,18 @@ def test_its_errors_are_real() -> None:
         "workload": {
             "kind": "jobs",
             "jobs": [
-                {"id": "a", "vms": 2, "bandwidth": "1 Mbit/s", "duration": "6 s", "pattern": "rnig"}
+                {
+                    "id": "a",
+                    "vms": 2,
+                    "bandwidth": "1 Mbit/s",
+                    "duration": "6 s",
+                    "pattern": "rnig",
+                }
             ],
         },
     }
     with pytest.raises(SpecErrors) as caught:
-        parse_experiment(yaml.safe_dump(wrong, sort_keys=False), Path("lab.yaml"))
+        parse_experiment(
+            yaml.safe_dump(wrong, sort_keys=False), Path("lab.yaml")
+        )
     assert [f"{p.path}: {p.message}" for p in caught.value.problems] == shown

@@ -25,7 +25,13 @@ def executed(path: Path, folder: Path) -> Any:
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.run_notebook", str(path), str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "tests.support.run_notebook",
+            str(path),
+            str(folder),
+        ],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -38,22 +44,32 @@ def executed(path: Path, folder: Path) -> Any:
 
 
 def outputs(notebook: Any) -> list[dict[str, Any]]:
-    return [each for cell in notebook["cells"] for each in cell.get("outputs", ())]
+    return [
+        each for cell in notebook["cells"] for each in cell.get("outputs", ())
+    ]
 
 
 def texts(notebook: Any) -> str:
     """All that cells have printed or shown as text; what libraries say on standard error is not."""
     every = [each for each in outputs(notebook) if each.get("name") != "stderr"]
-    found = [each.get("text") or each.get("data", {}).get("text/plain", "") for each in every]
+    found = [
+        each.get("text") or each.get("data", {}).get("text/plain", "")
+        for each in every
+    ]
     return "\n".join(map("".join, found))
 
 
 def pictures(notebook: Any) -> int:
-    return sum("image/png" in each.get("data", {}) for each in outputs(notebook))
+    return sum(
+        "image/png" in each.get("data", {}) for each in outputs(notebook)
+    )
 
 
 def test_they_are_kept_without_outputs() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["a-first-run", "policies-over-seeds"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "a-first-run",
+        "policies-over-seeds",
+    ]
     for path in NOTEBOOKS:
         for cell in json.loads(path.read_text("utf-8"))["cells"]:
             assert not cell.get("outputs")

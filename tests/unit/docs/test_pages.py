@@ -15,7 +15,9 @@ from tests.unit.workload.traces import skip_without_traces_of
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("papers/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("papers/*.md")]
+)
 RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 RUNS = re.compile(r"\.\./\.\./actions/workflows/([\w-]+\.yml)(?:/badge\.svg)?")
 SECTIONS = ["Question", "Decision", "Evidence", "Consequences"]
@@ -28,26 +30,46 @@ def sources() -> list[Path]:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
-    wanted = re.compile(r"(\.(py|sh|yaml|md|toml|html|j2)|Vagrantfile|Makefile|tests/vm/\w+)$")
-    return [ROOT / name for name in listed if wanted.search(name) and (ROOT / name).is_file()]
+    wanted = re.compile(
+        r"(\.(py|sh|yaml|md|toml|html|j2)|Vagrantfile|Makefile|tests/vm/\w+)$"
+    )
+    return [
+        ROOT / name
+        for name in listed
+        if wanted.search(name) and (ROOT / name).is_file()
+    ]
 
 
 def anchors(page: Path) -> set[str]:
     """Anchors of a page's headings, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```",
+        "",
+        page.read_text("utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *RECORDS, DOCS / "decisions" / "README.md"], ids=str)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *RECORDS, DOCS / "decisions" / "README.md"], ids=str
+)
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```",
+        "",
+        page.read_text("utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
             continue
         if run := RUNS.fullmatch(target):
-            assert page == ROOT / "README.md", "only from there it leads to the repository's runs"
+            assert page == ROOT / "README.md", (
+                "only from there it leads to the repository's runs"
+            )
             assert (ROOT / ".github" / "workflows" / run[1]).exists(), target
             continue
         name, _, anchor = target.partition("#")
@@ -60,7 +82,8 @@ def test_pages_that_are_named_exist() -> None:
     missing = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources()
-        if path.name not in ("CHANGELOG.md", "test_words.py") and path != Path(__file__)
+        if path.name not in ("CHANGELOG.md", "test_words.py")
+        and path != Path(__file__)
         for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text("utf-8"))
         if not (ROOT / name).exists()
     }
@@ -86,11 +109,15 @@ def test_records_have_one_form(record: Path) -> None:
     assert text.startswith(f"# {record.name[:2]}: ")
     assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE) == SECTIONS
     assert len(text.splitlines()) <= 50
-    assert f"({record.name})" in (DOCS / "decisions" / "README.md").read_text("utf-8")
+    assert f"({record.name})" in (DOCS / "decisions" / "README.md").read_text(
+        "utf-8"
+    )
 
 
 def test_records_are_numbered_from_one_and_few() -> None:
-    assert [record.name[:2] for record in RECORDS] == [f"{n + 1:02d}" for n in range(len(RECORDS))]
+    assert [record.name[:2] for record in RECORDS] == [
+        f"{n + 1:02d}" for n in range(len(RECORDS))
+    ]
     assert len(RECORDS) <= 46
 
 
@@ -98,9 +125,17 @@ EXAMPLES = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
     if page.stem
-    not in ("experiment-files", "plug-ins", "writing-a-policy")  # have tests of their own
+    not in (
+        "experiment-files",
+        "plug-ins",
+        "writing-a-policy",
+    )  # have tests of their own
     for number, block in enumerate(
-        re.findall(r"^```yaml\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        re.findall(
+            r"^```yaml\n(.*?)^```",
+            page.read_text("utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
     )
 ]
 
@@ -113,13 +148,21 @@ def test_experiment_files_load(block: str) -> None:
 
 def test_commands_that_are_named_exist() -> None:
     known = set(VERBS)
-    shown = re.compile(r"(?:^\$ (?:sudo )?|`(?:sudo )?)testbed ([a-z]+)", re.MULTILINE)
+    shown = re.compile(
+        r"(?:^\$ (?:sudo )?|`(?:sudo )?)testbed ([a-z]+)", re.MULTILINE
+    )
     for page in PAGES:
         named = set(shown.findall(page.read_text("utf-8")))
         assert named <= known, (page.name, named - known)
 
 
 def test_the_controllers_modules_are_described() -> None:
-    table = (DOCS / "controller.md").read_text("utf-8").split("## What it is made of", 1)[1]
+    table = (
+        (DOCS / "controller.md")
+        .read_text("utf-8")
+        .split("## What it is made of", 1)[1]
+    )
     named = set(re.findall(r"`(\w+\.py)`", table))
-    assert named == {path.name for path in (ROOT / "controller").glob("*.py")} - {"__init__.py"}
+    assert named == {
+        path.name for path in (ROOT / "controller").glob("*.py")
+    } - {"__init__.py"}

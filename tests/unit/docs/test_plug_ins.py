@@ -18,12 +18,22 @@ from testbed.spec.experiment_file import load_experiment
 from testbed.spec.json_schema import experiment_schema
 from tests.support.plugin_package import installed_package
 
-PAGE = (Path(__file__).parents[3] / "docs" / "plug-ins.md").read_text(encoding="utf-8")
-GROUPS: tuple[Group, ...] = ("policies", "embedders", "topologies", "workloads", "demands")
+PAGE = (Path(__file__).parents[3] / "docs" / "plug-ins.md").read_text(
+    encoding="utf-8"
+)
+GROUPS: tuple[Group, ...] = (
+    "policies",
+    "embedders",
+    "topologies",
+    "workloads",
+    "demands",
+)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +41,14 @@ def package(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "package").mkdir()
     project = tomllib.loads(blocks("toml")[0])["project"]
     entries = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in given.items())
+        f"[{group}]\n"
+        + "".join(f"{name} = {value}\n" for name, value in given.items())
         for group, given in project["entry-points"].items()
     )
     modules = {"hosenet_extra": "\n".join(blocks("python"))}
-    with installed_package(tmp_path / "package", modules, entries, project["name"]):
+    with installed_package(
+        tmp_path / "package", modules, entries, project["name"]
+    ):
         yield
 
 
@@ -57,15 +70,23 @@ def test_the_package_has_one_of_each_group() -> None:
     }
 
 
-def test_both_files_run_and_name_what_they_used(files: list[Path], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_both_files_run_and_name_what_they_used(
+    files: list[Path], tmp_path: Path
+) -> None:
     used: set[tuple[str, str]] = set()
     for path in files:
-        assert main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 0
+        assert (
+            main.run(["simulate", str(path), "--out", str(tmp_path / "runs")])
+            == 0
+        )
     for provenance in (tmp_path / "runs").rglob("provenance.json"):
         for plugin in json.loads(provenance.read_text())["plugins"]:
             assert plugin["distribution"] == "hosenet-extra"
             used.add((plugin["group"], plugin["name"]))
-    assert used == {(group, name) for group in GROUPS for name in installed(group)}
+    assert used == {
+        (group, name) for group in GROUPS for name in installed(group)
+    }
 
 
 def test_they_do_what_is_said(files: list[Path]) -> None:
@@ -73,10 +94,15 @@ def test_they_do_what_is_said(files: list[Path]) -> None:
     assert len(plugged.jobs) == 12
     assert plugged.datacentre.n_servers == 6
     (job,) = phases.jobs
-    assert job.demand.record() == {"demand": {"steps": ((0.6, 0), (1.0, 10**9))}}
+    assert job.demand.record() == {
+        "demand": {"steps": ((0.6, 0), (1.0, 10**9))}
+    }
 
 
 def test_the_schema_accepts_both_files(files: list[Path]) -> None:
     validator = Draft202012Validator(experiment_schema())
     for path in files:
-        assert [e.message for e in validator.iter_errors(yaml.safe_load(path.read_text()))] == []
+        assert [
+            e.message
+            for e in validator.iter_errors(yaml.safe_load(path.read_text()))
+        ] == []

@@ -32,13 +32,20 @@ def test_the_data_centres_are_built() -> None:
 def test_the_mininet_file_is_a_data_centre(tmp_path: Path) -> None:
     text = (DOCS / "experiment-files.md").read_text(encoding="utf-8")
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
-    (section,) = re.findall(r"^    (topology: {kind: mininet.*)$", text, re.MULTILINE)
+    (section,) = re.findall(
+        r"^    (topology: {kind: mininet.*)$", text, re.MULTILINE
+    )
     (tmp_path / "two_racks.py").write_text(code, encoding="utf-8")
     jobs = "{kind: jobs, jobs: [{id: a, vms: 9, bandwidth: 10 Mbit/s, duration: 2 s}]}"
-    centre = parse_experiment(f"{section}\nworkload: {jobs}\n", tmp_path / "one.yaml").datacentre
+    centre = parse_experiment(
+        f"{section}\nworkload: {jobs}\n", tmp_path / "one.yaml"
+    ).datacentre
     hosts = [f"{rack}{i}" for rack in ("left", "right") for i in range(4)]
     assert centre.names == (*hosts, "left", "right", "top")
-    assert (centre.total_slots, set(centre.nic_bps.tolist())) == (16, {100_000_000})
+    assert (centre.total_slots, set(centre.nic_bps.tolist())) == (
+        16,
+        {100_000_000},
+    )
 
 
 @pytest.mark.needs("mininet")

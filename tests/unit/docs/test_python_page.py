@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.results.columns import EVENT_TABLE, JOBS, LINKS, SUMMARY, Columns
+from testbed.record.columns import EVENT_TABLE, JOBS, LINKS, SUMMARY, Columns
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "python.md").read_text("utf-8")
@@ -19,13 +19,17 @@ WORDS = {"json": "string, of JSON"}
 
 
 def test_every_public_name_has_a_row() -> None:
-    rows = re.findall(r"^\| (`[^|]+) \|", PAGE.split("## Load", 1)[0], re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`[^|]+) \|", PAGE.split("## Load", 1)[0], re.MULTILINE
+    )
     named = {name for row in rows for name in re.findall(r"`(\w+)[^`]*`", row)}
     assert named == set(testbed.__all__)
 
 
 def test_the_table_of_types_is_the_frames() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \| (`.*`) \|$", PAGE, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\w, ]+) \| (`.*`) \|$", PAGE, re.MULTILINE
+    )
     shown = {
         (frame, kind): re.findall(r"`([\w.]+)`", columns)
         for frame, kind, columns in rows
@@ -38,10 +42,15 @@ def test_the_table_of_types_is_the_frames() -> None:
     assert shown == wanted
 
 
+@pytest.mark.slow
 def test_the_snippets_run_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = re.search(r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL)
+    found = re.search(
+        r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL
+    )
     assert found is not None
     (tmp_path / "two-jobs.yaml").write_text(found.group(1), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -12,10 +12,15 @@ from testbed.cli import main
 DOCS = Path(__file__).parents[3] / "docs"
 
 
+@pytest.mark.slow
 def test_the_snippets_run_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = re.search(r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL)
+    found = re.search(
+        r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL
+    )
     assert found is not None
     (tmp_path / "two-jobs.yaml").write_text(found.group(1), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

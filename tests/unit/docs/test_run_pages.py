@@ -6,13 +6,12 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from testbed.audit import CHECKS
 from testbed.events import EVENTS
-from testbed.results import bandwidth_sweep, folder, parquet_tables, tables
-from testbed.results.audit import CHECKS
-from testbed.results.metrics import tally
-from testbed.results.tables import JOB_COLUMNS
-from tests.unit.results import sample
-from tests.unit.results.written import write_run
+from testbed.record import bandwidth_sweep, folder, link_rates, parquet_tables
+from testbed.record.metrics import JOB_COLUMNS, tally
+from tests.unit.record import sample
+from tests.unit.record.written import write_run
 
 PAGE = Path(__file__).parents[3] / "docs" / "runs-and-fidelity.md"
 
@@ -25,7 +24,9 @@ def rows(heading: str | None) -> list[list[str]]:
     table = re.search(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
     assert table is not None
     lines = table.group(0).splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines
+    ]
 
 
 def named(cell: str) -> list[str]:
@@ -33,7 +34,9 @@ def named(cell: str) -> list[str]:
 
 
 def test_every_file_is_described(tmp_path: Path) -> None:
-    described = {name.rstrip("/") for row in rows(None) for name in named(row[0])}
+    described = {
+        name.rstrip("/") for row in rows(None) for name in named(row[0])
+    }
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
         folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS, folder.PLUGINS,
@@ -44,9 +47,12 @@ def test_every_file_is_described(tmp_path: Path) -> None:
 
 
 def test_every_event_and_its_fields_are_described() -> None:
-    described = {named(row[0])[0]: named(row[1]) for row in rows("events.jsonl")}
+    described = {
+        named(row[0])[0]: named(row[1]) for row in rows("events.jsonl")
+    }
     existing = {
-        name: [f.name for f in fields(kind) if f.name != "t"] for name, kind in EVENTS.items()
+        name: [f.name for f in fields(kind) if f.name != "t"]
+        for name, kind in EVENTS.items()
     }
     assert described == existing
 
@@ -54,7 +60,7 @@ def test_every_event_and_its_fields_are_described() -> None:
 def test_every_column_is_described_in_order() -> None:
     assert [named(row[0])[0] for row in rows("jobs.csv")] == list(JOB_COLUMNS)
     text = PAGE.read_text(encoding="utf-8")
-    assert f"`{', '.join(tables.LINK_COLUMNS)}`" in text
+    assert f"`{', '.join(link_rates.LINK_COLUMNS)}`" in text
 
 
 def test_every_key_of_the_summary_is_described(tmp_path: Path) -> None:

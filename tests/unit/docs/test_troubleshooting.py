@@ -22,8 +22,12 @@ MESSAGES = [
 def sources() -> str:
     """All strings of the program and of provision.sh, those over several lines joined."""
     folders = ("testbed", "controller", "jobs", "topologies")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    text = "\n".join(path.read_text("utf-8") for path in (*paths, ROOT / "provision.sh"))
+    paths = [
+        path for folder in folders for path in (ROOT / folder).rglob("*.py")
+    ]
+    text = "\n".join(
+        path.read_text("utf-8") for path in (*paths, ROOT / "provision.sh")
+    )
     return re.sub(r"\"\s*f?\"", "", text)
 
 

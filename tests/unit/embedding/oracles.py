@@ -31,7 +31,9 @@ class Case:
     rate_bps: int
 
 
-def reserved_bps(tree: Tree, counts: dict[int, int], n_vms: int, rate_bps: int) -> dict[int, int]:
+def reserved_bps(
+    tree: Tree, counts: dict[int, int], n_vms: int, rate_bps: int
+) -> dict[int, int]:
     """Link -> bit/s in each direction, for VMs per server."""
     below: dict[int, int] = {}
     for server, count in counts.items():
@@ -41,15 +43,21 @@ def reserved_bps(tree: Tree, counts: dict[int, int], n_vms: int, rate_bps: int) 
             below[link] = below.get(link, 0) + count
             node = int(tree.parent[node])
     return {
-        link: min(x, n_vms - x) * rate_bps for link, x in below.items() if link >= 0 and x < n_vms
+        link: min(x, n_vms - x) * rate_bps
+        for link, x in below.items()
+        if link >= 0 and x < n_vms
     }
 
 
 def cost_of(datacentre: DataCentre, placement: Placement, rate_bps: int) -> int:
     """Bandwidth that a placement reserves, both directions of all links."""
-    (pinned,) = (tree for tree in datacentre.trees if tree.root == placement.root)
+    (pinned,) = (
+        tree for tree in datacentre.trees if tree.root == placement.root
+    )
     n_vms = sum(count for _, count in placement.vms_on)
-    return 2 * sum(reserved_bps(pinned, dict(placement.vms_on), n_vms, rate_bps).values())
+    return 2 * sum(
+        reserved_bps(pinned, dict(placement.vms_on), n_vms, rate_bps).values()
+    )
 
 
 def brute_force(case: Case) -> int | None:
@@ -62,14 +70,20 @@ def _costs_in(case: Case, tree: Tree) -> list[int]:
     free = case.residual.free_bps
     held = frozenset(tree.members.tolist())
     servers = range(case.datacentre.n_servers)
-    choices = [range(int(case.residual.free_slots[s]) + 1 if s in held else 1) for s in servers]
+    choices = [
+        range(int(case.residual.free_slots[s]) + 1 if s in held else 1)
+        for s in servers
+    ]
     costs = []
     for counts in itertools.product(*choices):
         if sum(counts) != case.n_vms:
             continue
         placed = {s: count for s, count in enumerate(counts) if count}
         need = reserved_bps(tree, placed, case.n_vms, case.rate_bps)
-        if all(bps <= free[2 * k] and bps <= free[2 * k + 1] for k, bps in need.items()):
+        if all(
+            bps <= free[2 * k] and bps <= free[2 * k + 1]
+            for k, bps in need.items()
+        ):
             costs.append(2 * sum(need.values()))
     return costs
 
@@ -88,7 +102,9 @@ def _cp_sat_in(case: Case, tree: Tree) -> int | None:
     for server in range(case.datacentre.n_servers):
         if server != tree.root and tree.parent[server] < 0:
             continue
-        count = model.new_int_var(0, min(n, int(case.residual.free_slots[server])), f"x{server}")
+        count = model.new_int_var(
+            0, min(n, int(case.residual.free_slots[server])), f"x{server}"
+        )
         placed.append(count)
         node = server
         while node != tree.root:
@@ -126,7 +142,10 @@ def tiny_case(rng: random.Random) -> Case:
         datacentre = _tiny_datacentre(rng)
         most = 5 if datacentre.n_servers <= 6 else 2
         case = _random_case(rng, datacentre, most_slots=most, most_bps=8)
-        if np.prod(np.minimum(case.residual.free_slots, case.n_vms) + 1.0) <= 20_000:
+        if (
+            np.prod(np.minimum(case.residual.free_slots, case.n_vms) + 1.0)
+            <= 20_000
+        ):
             return case
 
 
@@ -141,19 +160,25 @@ def _tiny_datacentre(rng: random.Random) -> DataCentre:
         case 3 | 4:
             return uneven(rng, rng.randint(1, 4), rng.randint(2, 6))
         case _:
-            return tree([rng.randint(1, 3) for _ in range(rng.randint(1, 3))], 10, 1)
+            return tree(
+                [rng.randint(1, 3) for _ in range(rng.randint(1, 3))], 10, 1
+            )
 
 
 def middle_case(rng: random.Random) -> Case:
     """Too large to try every placement, small enough for CP-SAT to prove the optimum."""
     match rng.randrange(3):
         case 0:
-            datacentre = tree([rng.randint(2, 3) for _ in range(rng.randint(2, 3))], 10, 1)
+            datacentre = tree(
+                [rng.randint(2, 3) for _ in range(rng.randint(2, 3))], 10, 1
+            )
         case 1:
             datacentre = fat_tree(4, 10, 1)
         case _:
             datacentre = uneven(rng, rng.randint(3, 8), rng.randint(6, 20))
-    return _random_case(rng, datacentre, most_slots=rng.choice([2, 4, 12]), most_bps=30)
+    return _random_case(
+        rng, datacentre, most_slots=rng.choice([2, 4, 12]), most_bps=30
+    )
 
 
 def uneven(rng: random.Random, n_switches: int, n_servers: int) -> DataCentre:
@@ -166,23 +191,34 @@ def uneven(rng: random.Random, n_switches: int, n_servers: int) -> DataCentre:
     uplinks += [(f"s{i}", home) for i, home in enumerate(homes)]
     return custom(
         {
-            "servers": [{"name": f"s{i}", "slots": 1} for i in range(len(homes))],
+            "servers": [
+                {"name": f"s{i}", "slots": 1} for i in range(len(homes))
+            ],
             "switches": switches,
-            "links": [{"lower": a, "upper": b, "capacity": 10} for a, b in uplinks],
+            "links": [
+                {"lower": a, "upper": b, "capacity": 10} for a, b in uplinks
+            ],
         }
     )
 
 
 def _random_case(
-    rng: random.Random, datacentre: DataCentre, *, most_slots: int, most_bps: int
+    rng: random.Random,
+    datacentre: DataCentre,
+    *,
+    most_slots: int,
+    most_bps: int,
 ) -> Case:
     """Slots that are often few and sometimes many on one server; links unlike in each direction."""
     slots = [
-        0 if rng.random() < 0.2 else rng.randint(0, most_slots) for _ in range(datacentre.n_servers)
+        0 if rng.random() < 0.2 else rng.randint(0, most_slots)
+        for _ in range(datacentre.n_servers)
     ]
     slots[rng.randrange(len(slots))] += rng.choice([0, 0, 0, most_slots])
     ceiling = rng.choice([2, most_bps // 2, most_bps])
     free_bps = [rng.randint(0, ceiling) for _ in range(2 * datacentre.n_links)]
     residual = Residual(np.array(slots), np.array(free_bps, dtype=np.int64))
-    n_vms = rng.randint(1, max(1, round(sum(slots) * rng.choice([0.3, 0.7, 1.1]))))
+    n_vms = rng.randint(
+        1, max(1, round(sum(slots) * rng.choice([0.3, 0.7, 1.1])))
+    )
     return Case(datacentre, residual, n_vms, rng.choice([0, 1, 1, 2, 3, 5]))

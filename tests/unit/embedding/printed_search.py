@@ -38,7 +38,11 @@ def printed_search(
             if dc.level[switch] != level:
                 continue
             tree = next(t for t in dc.trees if switch in t.members.tolist())
-            inside = [s for s in range(dc.n_servers) if path(tree, s, switch) is not None]
+            inside = [
+                s
+                for s in range(dc.n_servers)
+                if path(tree, s, switch) is not None
+            ]
             inside.sort(key=lambda s: (order(int(residual.free_slots[s])), s))
             placed = fill(residual, tree, switch, inside, n_vms, rate_bps)
             if sum(placed.values()) == n_vms:
@@ -47,14 +51,27 @@ def printed_search(
 
 
 def fill(
-    residual: Residual, tree: Tree, switch: int, servers: list[int], n_vms: int, rate_bps: int
+    residual: Residual,
+    tree: Tree,
+    switch: int,
+    servers: list[int],
+    n_vms: int,
+    rate_bps: int,
 ) -> dict[int, int]:
     placed: dict[int, int] = {}
     left = n_vms
     for server in servers:
         assigned = 0
         for m in range(1, min(int(residual.free_slots[server]), left) + 1):
-            if within(residual, tree, switch, {**placed, server: m}, server, n_vms, rate_bps):
+            if within(
+                residual,
+                tree,
+                switch,
+                {**placed, server: m},
+                server,
+                n_vms,
+                rate_bps,
+            ):
                 assigned = m
         if assigned:
             placed[server] = assigned
@@ -73,7 +90,11 @@ def within(
 ) -> bool:
     """Eq. 6 on every link of the path, with all VMs placed below that link."""
     for link in path(tree, server, switch) or ():
-        x = sum(count for s, count in placed.items() if link in (path(tree, s, switch) or ()))
+        x = sum(
+            count
+            for s, count in placed.items()
+            if link in (path(tree, s, switch) or ())
+        )
         free = min(residual.free_bps[2 * link], residual.free_bps[2 * link + 1])
         if min(x, n_vms - x) * rate_bps > free:
             return False

@@ -32,7 +32,9 @@ def sound(case: Case, answer: object) -> Placement | None:
     """The placement if there is one, after the independent check."""
     if not isinstance(answer, Placement):
         return None
-    found = check_placement(case.datacentre, case.residual, answer, case.n_vms, case.rate_bps)
+    found = check_placement(
+        case.datacentre, case.residual, answer, case.n_vms, case.rate_bps
+    )
     assert found == []
     return answer
 
@@ -43,7 +45,12 @@ def compare(case: Case, least: int | None) -> bool:
     greedy = sound(case, Oktopus().embed(*arguments))
     best = sound(case, Exact().embed(*arguments))
     by_table = sound(case, least_bandwidth_uneven(*arguments))
-    assert (greedy is None) == (best is None) == (by_table is None) == (least is None)
+    assert (
+        (greedy is None)
+        == (best is None)
+        == (by_table is None)
+        == (least is None)
+    )
     if least is None or greedy is None or best is None or by_table is None:
         return False
     assert cost_of(case.datacentre, best, case.rate_bps) == least
@@ -52,6 +59,7 @@ def compare(case: Case, least: int | None) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_against_every_placement_of_tiny_data_centres(batch: int) -> None:
     rng = random.Random(f"tiny {batch}")

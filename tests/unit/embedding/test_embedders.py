@@ -29,20 +29,28 @@ from topologies.tree import tree
 GBIT = 10**9
 MBIT = 10**6
 EMBEDDERS = [Oktopus(), Exact(), Exact("vmplace", lowest=True)]
-every_embedder = pytest.mark.parametrize("embedder", EMBEDDERS, ids=lambda e: e.name)
+every_embedder = pytest.mark.parametrize(
+    "embedder", EMBEDDERS, ids=lambda e: e.name
+)
 seeds = st.integers(0, 2**32)
 
 
 def embed(embedder: Embedder, case: Case) -> Placement | Refusal:
-    return embedder.embed(case.datacentre, case.residual, case.n_vms, case.rate_bps)
+    return embedder.embed(
+        case.datacentre, case.residual, case.n_vms, case.rate_bps
+    )
 
 
-def without(dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int) -> Residual:
+def without(
+    dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int
+) -> Residual:
     """The residual after a placement."""
     slots, bps = residual.free_slots.copy(), residual.free_bps.copy()
     for server, count in placement.vms_on:
         slots[server] -= count
-    for link, need in hose_bps(tree_of(dc, placement.root), placement, rate_bps).items():
+    for link, need in hose_bps(
+        tree_of(dc, placement.root), placement, rate_bps
+    ).items():
         bps[link] -= need
     return Residual(slots, bps)
 
@@ -68,7 +76,9 @@ def test_the_published_greedy_over_commits() -> None:
 
 
 @every_embedder
-def test_ours_finds_the_placement_that_the_greedy_missed(embedder: Embedder) -> None:
+def test_ours_finds_the_placement_that_the_greedy_missed(
+    embedder: Embedder,
+) -> None:
     assert embed(embedder, counter_example()) == Placement(2, ((0, 2), (1, 4)))
 
 
@@ -89,7 +99,9 @@ def test_dcloud_figure_1(embedder: Embedder) -> None:
     assert spread == Placement(6, tuple((server, 1) for server in range(6)))
     packed = embedder.embed(dc, empty_residual(dc), 6, GBIT // 2)
     assert packed == Placement(6, ((0, 4), (1, 2)))
-    assert hose_bps(dc.trees[0], packed, GBIT // 2) == dict.fromkeys(range(4), GBIT)
+    assert hose_bps(dc.trees[0], packed, GBIT // 2) == dict.fromkeys(
+        range(4), GBIT
+    )
 
 
 @every_embedder
@@ -111,11 +123,20 @@ def test_the_bandwidth_scaling_example_fits_two_jobs_at_once(
 # ------------------------------------------------------------------------------- invariants
 
 
+@pytest.mark.slow
 @given(seeds)
 @every_embedder
-def test_filling_a_data_centre_never_over_commits(embedder: Embedder, seed: int) -> None:
+def test_filling_a_data_centre_never_over_commits(
+    embedder: Embedder, seed: int
+) -> None:
     rng = random.Random(seed)
-    dc = rng.choice([tree([2, 2, 3], [20, 10, 10], 3), fat_tree(4, 10, 2), tree([4, 4], 10, 4)])
+    dc = rng.choice(
+        [
+            tree([2, 2, 3], [20, 10, 10], 3),
+            fat_tree(4, 10, 2),
+            tree([4, 4], 10, 4),
+        ]
+    )
     residual = empty_residual(dc)
     for _ in range(12):
         n_vms, rate_bps = rng.randint(1, 9), rng.randint(0, 6)
@@ -129,7 +150,9 @@ def test_filling_a_data_centre_never_over_commits(embedder: Embedder, seed: int)
 
 @given(seeds, st.integers(2, 1000))
 @every_embedder
-def test_scaling_all_bandwidths_changes_nothing(embedder: Embedder, seed: int, factor: int) -> None:
+def test_scaling_all_bandwidths_changes_nothing(
+    embedder: Embedder, seed: int, factor: int
+) -> None:
     case = tiny_case(random.Random(seed))
     scaled = Residual(case.residual.free_slots, case.residual.free_bps * factor)
     again = Case(case.datacentre, scaled, case.n_vms, case.rate_bps * factor)
@@ -140,9 +163,12 @@ def test_scaling_all_bandwidths_changes_nothing(embedder: Embedder, seed: int, f
         assert isinstance(after, Refusal)
 
 
+@pytest.mark.slow
 @given(seeds)
 @every_embedder
-def test_renaming_servers_changes_no_decision(embedder: Embedder, seed: int) -> None:
+def test_renaming_servers_changes_no_decision(
+    embedder: Embedder, seed: int
+) -> None:
     rng = random.Random(seed)
     fanout = [rng.randint(1, 3) for _ in range(rng.randint(1, 3))]
     dc = tree(fanout, 10, 1)
@@ -161,7 +187,9 @@ def test_renaming_servers_changes_no_decision(embedder: Embedder, seed: int) -> 
             assert cost_of(dc, before, 2) == cost_of(dc, after, 2)
 
 
-def permuted(rng: random.Random, dc: DataCentre, fanout: list[int]) -> list[int]:
+def permuted(
+    rng: random.Random, dc: DataCentre, fanout: list[int]
+) -> list[int]:
     """Old node for every new one, after shuffling the children of every switch."""
     (only,) = dc.trees
     old_of = {only.root: only.root}
@@ -172,7 +200,9 @@ def permuted(rng: random.Random, dc: DataCentre, fanout: list[int]) -> list[int]
             children = np.flatnonzero(only.parent == old_of[new]).tolist()
             rng.shuffle(children)
             new_children = np.flatnonzero(only.parent == new).tolist()
-            for new_child, old_child in zip(new_children, children, strict=True):
+            for new_child, old_child in zip(
+                new_children, children, strict=True
+            ):
                 old_of[new_child] = old_child
                 below.append(new_child)
         level = below
@@ -183,7 +213,9 @@ def permuted(rng: random.Random, dc: DataCentre, fanout: list[int]) -> list[int]
 
 @given(seeds)
 @every_embedder
-def test_the_same_question_has_the_same_answer(embedder: Embedder, seed: int) -> None:
+def test_the_same_question_has_the_same_answer(
+    embedder: Embedder, seed: int
+) -> None:
     case = tiny_case(random.Random(seed))
     slots, bps = case.residual.free_slots.copy(), case.residual.free_bps.copy()
     assert embed(embedder, case) == embed(embedder, case)
@@ -204,7 +236,9 @@ def test_the_lowest_subtree_is_taken(embedder: Embedder) -> None:
         common = next(
             node
             for node in range(dc.n_nodes)
-            if all(node in dc.trees[0].path_to_root(s) for s, _ in answer.vms_on)
+            if all(
+                node in dc.trees[0].path_to_root(s) for s, _ in answer.vms_on
+            )
         )
         assert common == lowest
 
@@ -215,7 +249,11 @@ def test_exact_prefers_less_bandwidth_to_a_lower_subtree() -> None:
     dc = tree([2, 6], 10, [5, *[0] * 5, *[1] * 6])
     residual = empty_residual(dc)
     oktopus, exact, vmplace = (e.embed(dc, residual, 6, 1) for e in EMBEDDERS)
-    assert oktopus == vmplace == Placement(14, tuple((server, 1) for server in range(6, 12)))
+    assert (
+        oktopus
+        == vmplace
+        == Placement(14, tuple((server, 1) for server in range(6, 12)))
+    )
     assert exact == Placement(14, ((0, 5), (6, 1)))
     assert isinstance(oktopus, Placement)
     assert isinstance(exact, Placement)
@@ -224,7 +262,9 @@ def test_exact_prefers_less_bandwidth_to_a_lower_subtree() -> None:
 
 
 @every_embedder
-def test_a_fat_tree_is_pinned_to_the_first_core_with_room(embedder: Embedder) -> None:
+def test_a_fat_tree_is_pinned_to_the_first_core_with_room(
+    embedder: Embedder,
+) -> None:
     dc = fat_tree(4, 10, 1)
     residual = empty_residual(dc)
     roots = []
@@ -248,7 +288,13 @@ def test_a_fat_tree_is_pinned_to_the_first_core_with_room(embedder: Embedder) ->
 def test_a_core_without_links_is_passed_over(embedder: Embedder) -> None:
     dc = fat_tree(4, 10, 1)
     bps = empty_residual(dc).free_bps.copy()
-    bps[[2 * link for link in range(dc.n_links) if dc.link_upper[link] in {32, 33}]] = 0
+    bps[
+        [
+            2 * link
+            for link in range(dc.n_links)
+            if dc.link_upper[link] in {32, 33}
+        ]
+    ] = 0
     answer = embedder.embed(dc, Residual(np.array(dc.slots), bps), 16, 1)
     assert isinstance(answer, Placement)
     assert answer.root == 34
@@ -261,13 +307,17 @@ def test_flat_clusters_know_no_bandwidth(embedder: Embedder) -> None:
     assert isinstance(answer, Placement)
     assert answer.root == 4
     assert answer.n_vms == 7
-    assert embedder.embed(dc, empty_residual(dc), 3, 1) == Placement(4, ((1, 3),))
+    assert embedder.embed(dc, empty_residual(dc), 3, 1) == Placement(
+        4, ((1, 3),)
+    )
 
 
 @every_embedder
 def test_rate_zero_needs_slots_alone(embedder: Embedder) -> None:
     dc = tree([2, 2], 1, 2)
-    no_links = Residual(np.array(dc.slots), np.zeros(2 * dc.n_links, dtype=np.int64))
+    no_links = Residual(
+        np.array(dc.slots), np.zeros(2 * dc.n_links, dtype=np.int64)
+    )
     answer = embedder.embed(dc, no_links, 8, 0)
     assert answer == Placement(6, ((0, 2), (1, 2), (2, 2), (3, 2)))
     assert embedder.embed(dc, no_links, 3, 0) == Placement(6, ((0, 2), (1, 1)))
@@ -291,7 +341,10 @@ def test_reasons_name_what_binds(embedder: Embedder) -> None:
         "1.50 Gbit/s per VM is above every server's NIC (1 Gbit/s), and no server has 3 slots free"
         " (the most is 2)"
     )
-    assert reason(8, 600 * MBIT) == "aggregation 0 -> core 0: 1.20 Gbit/s asked, 1 Gbit/s free"
+    assert (
+        reason(8, 600 * MBIT)
+        == "aggregation 0 -> core 0: 1.20 Gbit/s asked, 1 Gbit/s free"
+    )
     slots = np.zeros(16, dtype=np.int64)
     slots[[12, 0]] = 2
     bps = residual.free_bps.copy()
@@ -303,14 +356,19 @@ def test_reasons_name_what_binds(embedder: Embedder) -> None:
 
 @given(seeds)
 @every_embedder
-def test_a_refusal_that_names_a_link_asks_more_than_is_free(embedder: Embedder, seed: int) -> None:
+def test_a_refusal_that_names_a_link_asks_more_than_is_free(
+    embedder: Embedder, seed: int
+) -> None:
     case = tiny_case(random.Random(seed))
     answer = embed(embedder, case)
     if isinstance(answer, Placement):
         return
     slots = int(case.residual.free_slots.sum())
     if case.n_vms > slots:
-        assert answer.reason == f"not enough slots: {case.n_vms} asked, {slots} free"
+        assert (
+            answer.reason
+            == f"not enough slots: {case.n_vms} asked, {slots} free"
+        )
     elif " -> " in answer.reason:
         words = answer.reason.rsplit(": ", 1)[1].split()
         assert int(words[0]) > int(words[3])

@@ -23,7 +23,12 @@ from testbed.embedding.placement import (
     tree_of,
 )
 from tests.unit.embedding.oracles import Case, tiny_case
-from tests.unit.embedding.printed_search import fullest, heaviest, in_sequence, printed_search
+from tests.unit.embedding.printed_search import (
+    fullest,
+    heaviest,
+    in_sequence,
+    printed_search,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
@@ -31,18 +36,26 @@ from topologies.tree import tree
 
 MBIT = 10**6
 GBIT = 10**9
-EMBEDDERS = [embedder(name) for name in ("adaba", "best-fit", "first-fit", "greedy")]
+EMBEDDERS = [
+    embedder(name) for name in ("adaba", "best-fit", "first-fit", "greedy")
+]
 ADABA, BEST_FIT, FIRST_FIT, GREEDY = EMBEDDERS
-every_embedder = pytest.mark.parametrize("embedder", EMBEDDERS, ids=lambda e: e.name)
+every_embedder = pytest.mark.parametrize(
+    "embedder", EMBEDDERS, ids=lambda e: e.name
+)
 seeds = st.integers(0, 2**32)
 
 
-def take(dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int) -> Residual:
+def take(
+    dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int
+) -> Residual:
     """The residual after a placement."""
     slots, bps = residual.free_slots.copy(), residual.free_bps.copy()
     for server, count in placement.vms_on:
         slots[server] -= count
-    for link, need in hose_bps(tree_of(dc, placement.root), placement, rate_bps).items():
+    for link, need in hose_bps(
+        tree_of(dc, placement.root), placement, rate_bps
+    ).items():
         bps[link] -= need
     return Residual(slots, bps)
 
@@ -52,7 +65,10 @@ def take(dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int
 
 def test_equation_7_of_figure_2() -> None:
     best = [
-        max(range(1, 9), key=lambda a, b=rate: weight(a, 8, b * MBIT, 800 * MBIT))  # type: ignore[misc]
+        max(
+            range(1, 9),
+            key=lambda a, b=rate: weight(a, 8, b * MBIT, 800 * MBIT),
+        )  # type: ignore[misc]
         for rate in range(10, 711, 100)
     ]
     assert best == [1, 1, 2, 3, 4, 5, 6, 7]
@@ -91,7 +107,9 @@ def test_figure_3(embedder: Embedder, idle: int, fit: int) -> None:
     assert int(np.count_nonzero(residual.free_slots == 2)) == idle
     accepted = 0
     for _ in range(3):
-        answer = embedder.embed(dc, residual, 2, 60 * MBIT, largest_bps=largest_bps)
+        answer = embedder.embed(
+            dc, residual, 2, 60 * MBIT, largest_bps=largest_bps
+        )
         largest_bps = 60 * MBIT
         if isinstance(answer, Placement):
             assert check_placement(dc, residual, answer, 2, 60 * MBIT) == []
@@ -106,7 +124,9 @@ def test_a_request_is_weighed_against_the_largest_so_far() -> None:
     residual = Residual(np.array([2, 5, 8]), np.array(dc.directed_capacity_bps))
 
     def chosen(rate_mbps: int, largest_mbps: int) -> int:
-        answer = ADABA.embed(dc, residual, 2, rate_mbps * MBIT, largest_bps=largest_mbps * MBIT)
+        answer = ADABA.embed(
+            dc, residual, 2, rate_mbps * MBIT, largest_bps=largest_mbps * MBIT
+        )
         assert isinstance(answer, Placement)
         ((server, _),) = answer.vms_on
         return server
@@ -124,7 +144,12 @@ def test_a_request_is_weighed_against_the_largest_so_far() -> None:
 def test_the_placement_is_that_of_the_printed_search(seed: int) -> None:
     rng = random.Random(seed)
     case = tiny_case(rng)
-    dc, residual, n, rate_bps = case.datacentre, case.residual, case.n_vms, case.rate_bps
+    dc, residual, n, rate_bps = (
+        case.datacentre,
+        case.residual,
+        case.n_vms,
+        case.rate_bps,
+    )
     largest_bps = max(rate_bps, rng.randint(0, 9))
     orders = {
         ADABA: heaviest(int(dc.slots.max()), rate_bps, largest_bps),
@@ -132,20 +157,26 @@ def test_the_placement_is_that_of_the_printed_search(seed: int) -> None:
         FIRST_FIT: in_sequence,
     }
     for packer, order in orders.items():
-        answer = packer.embed(dc, residual, n, rate_bps, largest_bps=largest_bps)
+        answer = packer.embed(
+            dc, residual, n, rate_bps, largest_bps=largest_bps
+        )
         expected = printed_search(dc, residual, n, rate_bps, order)
         assert (answer if isinstance(answer, Placement) else None) == expected
 
 
 @given(seeds)
 @settings(max_examples=25)
-def test_the_printed_search_on_fat_trees_in_both_interpretations(seed: int) -> None:
+def test_the_printed_search_on_fat_trees_in_both_interpretations(
+    seed: int,
+) -> None:
     rng = random.Random(seed)
     dc = fat_tree(4, 10, 3, rng.choice(["tree", "pooled"]))
     residual = worn(rng, dc, rng.randint(0, 12))
     n, rate_bps = rng.randint(2, 20), rng.randint(0, 12)
     answer = ADABA.embed(dc, residual, n, rate_bps, largest_bps=12)
-    expected = printed_search(dc, residual, n, rate_bps, heaviest(3, rate_bps, 12))
+    expected = printed_search(
+        dc, residual, n, rate_bps, heaviest(3, rate_bps, 12)
+    )
     assert (answer if isinstance(answer, Placement) else None) == expected
 
 
@@ -154,7 +185,9 @@ def worn(rng: random.Random, dc: DataCentre, jobs: int) -> Residual:
     residual = empty_residual(dc)
     for _ in range(jobs):
         n, rate_bps = rng.randint(1, 8), rng.randint(0, 8)
-        answer = rng.choice(EMBEDDERS).embed(dc, residual, n, rate_bps, largest_bps=8)
+        answer = rng.choice(EMBEDDERS).embed(
+            dc, residual, n, rate_bps, largest_bps=8
+        )
         if isinstance(answer, Placement):
             residual = take(dc, residual, answer, rate_bps)
     return residual
@@ -188,7 +221,9 @@ def test_greedy_looks_at_the_whole_path() -> None:
 @given(seeds)
 @settings(max_examples=30)
 @every_embedder
-def test_filling_a_data_centre_never_over_commits(embedder: Embedder, seed: int) -> None:
+def test_filling_a_data_centre_never_over_commits(
+    embedder: Embedder, seed: int
+) -> None:
     rng = random.Random(seed)
     dc = rng.choice(
         [
@@ -202,7 +237,9 @@ def test_filling_a_data_centre_never_over_commits(embedder: Embedder, seed: int)
     largest_bps = 0
     for _ in range(12):
         n_vms, rate_bps = rng.randint(1, 9), rng.randint(0, 6)
-        answer = embedder.embed(dc, residual, n_vms, rate_bps, largest_bps=largest_bps)
+        answer = embedder.embed(
+            dc, residual, n_vms, rate_bps, largest_bps=largest_bps
+        )
         largest_bps = max(largest_bps, rate_bps)
         if isinstance(answer, Placement):
             assert check_placement(dc, residual, answer, n_vms, rate_bps) == []
@@ -223,7 +260,12 @@ def test_a_placement_is_sound_and_a_refusal_says_whether_any_exists(
     exists = least_bandwidth(*question) is not None
     if isinstance(answer, Placement):
         assert exists
-        assert check_placement(case.datacentre, case.residual, answer, *question[2:]) == []
+        assert (
+            check_placement(
+                case.datacentre, case.residual, answer, *question[2:]
+            )
+            == []
+        )
     else:
         assert exists == ("placements do exist" in answer.reason)
 
@@ -231,7 +273,9 @@ def test_a_placement_is_sound_and_a_refusal_says_whether_any_exists(
 @given(seeds, st.integers(2, 1000))
 @settings(max_examples=25)
 @every_embedder
-def test_scaling_all_bandwidths_changes_nothing(embedder: Embedder, seed: int, factor: int) -> None:
+def test_scaling_all_bandwidths_changes_nothing(
+    embedder: Embedder, seed: int, factor: int
+) -> None:
     # Residuals below capacities that both grow: a link's occupation stays as it was.
     rng = random.Random(seed)
     shape: Sequence[int] = [2, 3]
@@ -239,9 +283,15 @@ def test_scaling_all_bandwidths_changes_nothing(embedder: Embedder, seed: int, f
     bps = np.array([rng.randint(0, 8) for _ in range(2 * small.n_links)])
     slots = np.array([rng.randint(0, 3) for _ in range(small.n_servers)])
     n, rate_bps = rng.randint(1, 8), rng.randint(1, 5)
-    before = embedder.embed(small, Residual(slots, bps), n, rate_bps, largest_bps=5)
+    before = embedder.embed(
+        small, Residual(slots, bps), n, rate_bps, largest_bps=5
+    )
     after = embedder.embed(
-        large, Residual(slots, bps * factor), n, rate_bps * factor, largest_bps=5 * factor
+        large,
+        Residual(slots, bps * factor),
+        n,
+        rate_bps * factor,
+        largest_bps=5 * factor,
     )
     assert isinstance(before, Refusal) == isinstance(after, Refusal)
     if isinstance(before, Placement):
@@ -253,13 +303,17 @@ def test_nothing_that_is_handed_in_is_changed(embedder: Embedder) -> None:
     case = tiny_case(random.Random(5))
     slots, bps = case.residual.free_slots.copy(), case.residual.free_bps.copy()
     found = [
-        embedder.embed(case.datacentre, case.residual, case.n_vms, case.rate_bps) for _ in range(2)
+        embedder.embed(
+            case.datacentre, case.residual, case.n_vms, case.rate_bps
+        )
+        for _ in range(2)
     ]
     assert found[0] == found[1]
     assert np.array_equal(case.residual.free_slots, slots)
     assert np.array_equal(case.residual.free_bps, bps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [4, 8, 16])
 @every_embedder
 def test_fat_trees_up_to_16_ports(embedder: Embedder, k: int) -> None:
@@ -276,7 +330,13 @@ def test_fat_trees_up_to_16_ports(embedder: Embedder, k: int) -> None:
 def test_every_core_is_tried(embedder: Embedder) -> None:
     dc = fat_tree(4, 10, 1)
     bps = empty_residual(dc).free_bps.copy()
-    bps[[2 * link for link in range(dc.n_links) if dc.link_upper[link] in {32, 33}]] = 0
+    bps[
+        [
+            2 * link
+            for link in range(dc.n_links)
+            if dc.link_upper[link] in {32, 33}
+        ]
+    ] = 0
     answer = embedder.embed(dc, Residual(np.array(dc.slots), bps), 16, 1)
     assert isinstance(answer, Placement)
     assert answer.root == 34
@@ -293,7 +353,8 @@ def test_flat_clusters_know_no_bandwidth(embedder: Embedder) -> None:
 def test_reasons_name_what_binds(embedder: Embedder) -> None:
     dc = tree([4, 2, 2], GBIT, 2)
     found = [
-        embedder.embed(dc, empty_residual(dc), n, rate) for n, rate in ((40, 1), (8, 600 * MBIT))
+        embedder.embed(dc, empty_residual(dc), n, rate)
+        for n, rate in ((40, 1), (8, 600 * MBIT))
     ]
     assert found == [
         Refusal("not enough slots: 40 asked, 32 free"),
@@ -312,6 +373,7 @@ def test_a_search_in_order_may_miss_a_placement_and_says_so() -> None:
     assert least_bandwidth(*question) == Placement(2, ((0, 2), (1, 4)))
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_a_data_centre_goes_with_it() -> None:
     dc = tree([2], 4, 1)
     ADABA.embed(dc, empty_residual(dc), 2, 1)

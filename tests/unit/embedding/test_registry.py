@@ -14,7 +14,9 @@ def test_every_name_makes_the_embedder_of_that_name() -> None:
         "oktopus",
         "vmplace",
     )
-    assert [embedder(name).name for name in embedder_names()] == list(embedder_names())
+    assert [embedder(name).name for name in embedder_names()] == list(
+        embedder_names()
+    )
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -8,7 +8,13 @@ import pytest
 from testbed.embedding.check import check_placement
 from testbed.embedding.exact import Exact, least_bandwidth
 from testbed.embedding.placement import Placement, Residual, empty_residual
-from tests.unit.embedding.oracles import Case, cost_of, cp_sat, middle_case, tiny_case
+from tests.unit.embedding.oracles import (
+    Case,
+    cost_of,
+    cp_sat,
+    middle_case,
+    tiny_case,
+)
 from topologies.tree import tree
 
 
@@ -28,21 +34,36 @@ def servers_below(case: Case, switch: int) -> set[int]:
 def inside(case: Case, switch: int) -> Case:
     """The same question with slots below one switch alone."""
     kept = servers_below(case, switch)
-    free = [int(n) if s in kept else 0 for s, n in enumerate(case.residual.free_slots)]
+    free = [
+        int(n) if s in kept else 0
+        for s, n in enumerate(case.residual.free_slots)
+    ]
     slots = np.array(free, dtype=np.int64)
-    return Case(case.datacentre, Residual(slots, case.residual.free_bps), case.n_vms, case.rate_bps)
+    return Case(
+        case.datacentre,
+        Residual(slots, case.residual.free_bps),
+        case.n_vms,
+        case.rate_bps,
+    )
 
 
 def answer(case: Case) -> Placement | None:
-    found = least_bandwidth(case.datacentre, case.residual, case.n_vms, case.rate_bps)
+    found = least_bandwidth(
+        case.datacentre, case.residual, case.n_vms, case.rate_bps
+    )
     if found is not None:
-        wrong = check_placement(case.datacentre, case.residual, found, case.n_vms, case.rate_bps)
+        wrong = check_placement(
+            case.datacentre, case.residual, found, case.n_vms, case.rate_bps
+        )
         assert wrong == []
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(6))
-def test_a_placement_is_found_in_a_subtree_exactly_when_one_exists_there(batch: int) -> None:
+def test_a_placement_is_found_in_a_subtree_exactly_when_one_exists_there(
+    batch: int,
+) -> None:
     rng = random.Random(f"vmplace {batch}")
     yes = no = 0
     while yes < 2 or no < 2:
@@ -54,8 +75,11 @@ def test_a_placement_is_found_in_a_subtree_exactly_when_one_exists_there(batch: 
         yes, no = yes + exists, no + (not exists)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(4))
-def test_the_subtree_is_on_the_lowest_level_that_has_a_placement(batch: int) -> None:
+def test_the_subtree_is_on_the_lowest_level_that_has_a_placement(
+    batch: int,
+) -> None:
     rng = random.Random(f"lowest {batch}")
     for _ in range(25):
         case = tiny_case(rng)
@@ -75,7 +99,9 @@ def test_the_subtree_is_on_the_lowest_level_that_has_a_placement(batch: int) -> 
         used = {server for server, _ in found.vms_on}
         assert any(
             used <= servers_below(case, switch)
-            for switch in range(case.datacentre.n_servers, case.datacentre.n_nodes)
+            for switch in range(
+                case.datacentre.n_servers, case.datacentre.n_nodes
+            )
             if level[switch] == lowest
         )
         assert cost_of(case.datacentre, found, case.rate_bps) == best[lowest]

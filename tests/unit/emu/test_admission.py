@@ -19,7 +19,12 @@ from testbed.backends.emu import emulation as emulation_module
 from testbed.backends.emu.emulation import Emulation
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
-from testbed.plan.network_plan import TenantPlan, network_plan, rerooted, tenant_plan
+from testbed.plan.network_plan import (
+    TenantPlan,
+    network_plan,
+    rerooted,
+    tenant_plan,
+)
 from topologies.fat_tree import fat_tree
 
 DATACENTRE = fat_tree(4, 10**9, 1)
@@ -52,7 +57,11 @@ class Scripted:
     def __getattr__(self, name: str) -> Any:
         def note(*_: object) -> None:
             self.done.append(name)
-            failure = self.failures.popleft() if self.failures and "tenant" in name else None
+            failure = (
+                self.failures.popleft()
+                if self.failures and "tenant" in name
+                else None
+            )
             if failure is not None:
                 raise failure
 
@@ -64,7 +73,9 @@ class Scripted:
     @property
     def process(self) -> Any:
         return SimpleNamespace(
-            wait=lambda _: None, poll=lambda: None, returncode=-9 if self.ended else None
+            wait=lambda _: None,
+            poll=lambda: None,
+            returncode=-9 if self.ended else None,
         )
 
     def start_again(self) -> Any:
@@ -149,7 +160,9 @@ def test_a_controller_that_ends_under_way_is_started_and_asked_again(
     assert asked == ["add_tenant", "start", "add_tenant"]
     assert not [word for word in scripted.done if "remove" in word]
     # Out: had the first request come through, the tenant is unknown to the second.
-    scripted.failures.extend([ControllerUnreachable("gone"), ControllerRefused(404, "none", [])])
+    scripted.failures.extend(
+        [ControllerUnreachable("gone"), ControllerRefused(404, "none", [])]
+    )
     scripted.ended = True
     emulation.dismiss(tenant())
     assert scripted.done.count("start") == 2
@@ -172,7 +185,9 @@ def test_one_that_does_not_start_again_says_why(
 
     monkeypatch.setattr(emulation, "start_controller", taken)
     scripted.ended = True
-    with pytest.raises(RunFailed, match="the controller has ended: port 6653 is taken"):
+    with pytest.raises(
+        RunFailed, match="the controller has ended: port 6653 is taken"
+    ):
         emulation.check()
 
 
@@ -180,11 +195,20 @@ def test_limits_of_the_new_tree_come_first_and_those_of_the_old_go_last(
     emulation: Emulation, scripted: Scripted
 ) -> None:
     assert emulation.reroot([(tenant(), elsewhere())]) == {}
-    assert scripted.done == ["network begin_reroot", "move_tenant", "close", "network end_reroot"]
+    assert scripted.done == [
+        "network begin_reroot",
+        "move_tenant",
+        "close",
+        "network end_reroot",
+    ]
 
 
-def test_a_move_that_fails_is_taken_back(emulation: Emulation, scripted: Scripted) -> None:
-    scripted.failures.append(ControllerRefused(502, "a switch refused the rules", []))
+def test_a_move_that_fails_is_taken_back(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    scripted.failures.append(
+        ControllerRefused(502, "a switch refused the rules", [])
+    )
     failed = emulation.reroot([(tenant(), elsewhere())])
     assert failed["j"].message == "job j: a switch refused the rules"
     assert scripted.done == [
@@ -204,11 +228,21 @@ def test_moves_of_a_controller_that_ends_are_asked_again(
     assert scripted.done.count("move_tenant") == 2 * n
 
 
-def test_what_is_installed_is_recorded_as_text(emulation: Emulation, scripted: Scripted) -> None:
+def test_what_is_installed_is_recorded_as_text(
+    emulation: Emulation, scripted: Scripted
+) -> None:
     texts: dict[str, str] = {}
     emulation.write_plans_to(texts.__setitem__)
     emulation.admit(tenant())
     emulation.reroot([(tenant(), elsewhere())])
-    assert [*texts] == ["plan/0000-network.txt", "plan/0001-j.txt", "plan/0002-j-reroot.txt"]
-    assert texts["plan/0002-j-reroot.txt"].startswith("# new limits (tc -batch)\n")
-    assert emulation_module.MOVES_AT_ONCE < 64  # connections with the token at the controller
+    assert [*texts] == [
+        "plan/0000-network.txt",
+        "plan/0001-j.txt",
+        "plan/0002-j-reroot.txt",
+    ]
+    assert texts["plan/0002-j-reroot.txt"].startswith(
+        "# new limits (tc -batch)\n"
+    )
+    assert (
+        emulation_module.MOVES_AT_ONCE < 64
+    )  # connections with the token at the controller

@@ -46,7 +46,9 @@ def test_version_2(tmp_path: Path) -> None:
     assert layout.roots == (tmp_path,)
 
 
-def test_version_2_without_the_cpu_controller_is_not_enough(tmp_path: Path) -> None:
+def test_version_2_without_the_cpu_controller_is_not_enough(
+    tmp_path: Path,
+) -> None:
     layout = read_layout(unified(tmp_path, "io memory"))
     assert layout.version == 0
     assert "cpu" in layout.lacking

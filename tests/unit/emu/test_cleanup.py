@@ -13,7 +13,7 @@ from testbed.backends.emu import cleanup as cleaning
 from testbed.backends.emu.cleanup import Removed, clean, remove_run
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
-    Entry,
+    JournalEntry,
     journals,
     machine_lock,
     start_ticks,
@@ -30,21 +30,34 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_listed_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_listed_process_is_ended(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     journal.add(
-        [Entry("process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0)]
+        [
+            JournalEntry(
+                "process",
+                "agents",
+                pid=sleeper.pid,
+                start_ticks=start_ticks(sleeper.pid) or 0,
+            )
+        ]
     )
-    assert remove_run(journal) == [Removed("process", f"agents ({sleeper.pid})")]
+    assert remove_run(journal) == [
+        Removed("process", f"agents ({sleeper.pid})")
+    ]
     assert sleeper.wait(timeout=10) == -signal.SIGKILL
     assert journals(tmp_path) == []
 
 
-def test_a_number_used_again_is_not_ours(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_number_used_again_is_not_ours(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     journal.add(
         [
-            Entry(
+            JournalEntry(
                 "process",
                 "agents",
                 pid=sleeper.pid,
@@ -57,14 +70,19 @@ def test_a_number_used_again_is_not_ours(tmp_path: Path, sleeper: subprocess.Pop
 
 
 def test_another_boots_process_numbers_mean_nothing(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    sleeper: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     setting = tmp_path / "setting"
     setting.write_text("2")
     journal.add([
-        Entry("process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0),
-        Entry("netns", "lo"), Entry("veth", "lo"), Entry("sysctl", str(setting), old="1", new="2"),
+        JournalEntry(
+            "process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0
+        ),
+        JournalEntry("netns", "lo"), JournalEntry("veth", "lo"),
+        JournalEntry("sysctl", str(setting), old="1", new="2"),
     ])  # fmt: skip
     monkeypatch.setattr(cleaning, "boot_id", lambda: "another boot")
     assert remove_run(journal) == []
@@ -73,9 +91,13 @@ def test_another_boots_process_numbers_mean_nothing(
     assert journals(tmp_path) == []
 
 
-def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(tmp_path: Path) -> None:
+def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(
+    tmp_path: Path,
+) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Entry("veth", "lo"), Entry("netns", "nobody-has-this")])
+    journal.add(
+        [JournalEntry("veth", "lo"), JournalEntry("netns", "nobody-has-this")]
+    )
     assert clean(state=tmp_path) == []
     assert Path("/sys/class/net/lo").exists()
 
@@ -85,7 +107,12 @@ def test_files_go_and_missing_ones_are_fine(tmp_path: Path) -> None:
     state.mkdir()
     token.write_text("secret")
     journal = CleanupJournal.create("a", state)
-    journal.add([Entry("file", str(token)), Entry("file", str(tmp_path / "never made"))])
+    journal.add(
+        [
+            JournalEntry("file", str(token)),
+            JournalEntry("file", str(tmp_path / "never made")),
+        ]
+    )
     assert clean(state=state) == [Removed("file", str(token))]
     assert not token.exists()
 
@@ -94,7 +121,7 @@ def test_a_folder_is_never_taken_for_a_file(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     folder = tmp_path / "precious"
     folder.mkdir()
-    journal.add([Entry("file", str(folder))])
+    journal.add([JournalEntry("file", str(folder))])
     assert remove_run(journal) == []
     assert folder.is_dir()
 
@@ -106,7 +133,7 @@ def test_a_setting_is_put_back_only_if_it_is_as_we_left_it(
     setting = tmp_path / "setting"
     setting.write_text(now)
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Entry("sysctl", str(setting), old="1", new="2")])
+    journal.add([JournalEntry("sysctl", str(setting), old="1", new="2")])
     removed = remove_run(journal)
     assert setting.read_text() == after
     assert len(removed) == (now == "2")
@@ -115,14 +142,20 @@ def test_a_setting_is_put_back_only_if_it_is_as_we_left_it(
 def test_a_dry_run_says_the_same_and_does_nothing(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    state, token, setting = tmp_path / "state", tmp_path / "token", tmp_path / "setting"
+    state, token, setting = (
+        tmp_path / "state",
+        tmp_path / "token",
+        tmp_path / "setting",
+    )
     state.mkdir()
     token.write_text("secret")
     setting.write_text("2")
     journal = CleanupJournal.create("a", state)
     journal.add([
-        Entry("process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0),
-        Entry("file", str(token)), Entry("sysctl", str(setting), old="1", new="2"),
+        JournalEntry(
+            "process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0
+        ),
+        JournalEntry("file", str(token)), JournalEntry("sysctl", str(setting), old="1", new="2"),
     ])  # fmt: skip
     output = clean(state=state, dry_run=True)
     assert len(output) == 3
@@ -138,7 +171,9 @@ def test_several_dead_runs_are_cleaned_oldest_first(tmp_path: Path) -> None:
     state.mkdir()
     for name in ("one", "two"):
         (tmp_path / name).write_text(name)
-        CleanupJournal.create(name, state).add([Entry("file", str(tmp_path / name))])
+        CleanupJournal.create(name, state).add(
+            [JournalEntry("file", str(tmp_path / name))]
+        )
     assert [thing.name for thing in clean(state=state)] == [
         str(tmp_path / "one"),
         str(tmp_path / "two"),
@@ -149,7 +184,7 @@ def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
     state, token = tmp_path / "state", tmp_path / "token"
     state.mkdir()
     token.write_text("secret")
-    CleanupJournal.create("a", state).add([Entry("file", str(token))])
+    CleanupJournal.create("a", state).add([JournalEntry("file", str(token))])
     with (
         machine_lock("night run", state),
         pytest.raises(MachineCannot, match="'night run'"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from testbed.backends.emu.cleanup_journal import (
     STATE_VARIABLE,
     CleanupJournal,
-    Entry,
+    JournalEntry,
     boot_id,
     journals,
     start_ticks,
@@ -21,15 +21,15 @@ from testbed.backends.emu.cleanup_journal import (
 )
 from testbed.errors import MachineCannot, RunFailed
 
-ENTRIES: tuple[Entry, ...] = (
-    Entry("netns", "hn-s0v0"),
-    Entry("veth", "hn-s0v0"),
-    Entry("bridge", "hn-s0"),
-    Entry("cgroup", "/sys/fs/cgroup/cpu/hosenet/1"),
-    Entry("process", "controller", pid=17, start_ticks=4711),
-    Entry("file", "/run/token"),
-    Entry("sysctl", "/proc/sys/net/core/wmem_default", old="1", new="2"),
-    Entry("daemon", "openvswitch"),
+ENTRIES: tuple[JournalEntry, ...] = (
+    JournalEntry("netns", "hn-s0v0"),
+    JournalEntry("veth", "hn-s0v0"),
+    JournalEntry("bridge", "hn-s0"),
+    JournalEntry("cgroup", "/sys/fs/cgroup/cpu/hosenet/1"),
+    JournalEntry("process", "controller", pid=17, start_ticks=4711),
+    JournalEntry("file", "/run/token"),
+    JournalEntry("sysctl", "/proc/sys/net/core/wmem_default", old="1", new="2"),
+    JournalEntry("daemon", "openvswitch"),
 )
 
 
@@ -44,33 +44,43 @@ def test_what_was_added_is_read_back_in_order(tmp_path: Path) -> None:
 
 
 def test_two_runs_never_share_a_mark_or_a_group(tmp_path: Path) -> None:
-    one, two = CleanupJournal.create("a", tmp_path), CleanupJournal.create("a", tmp_path)
+    one, two = (
+        CleanupJournal.create("a", tmp_path),
+        CleanupJournal.create("a", tmp_path),
+    )
     assert one.tag.run != two.tag.run
     assert one.tag.group != two.tag.group
-    assert one.tag.group >= 0x4000_0000  # clear of the small numbers that people use
+    assert (
+        one.tag.group >= 0x4000_0000
+    )  # clear of the small numbers that people use
     assert one.path != two.path
-    assert [journal.tag.run for journal in journals(tmp_path)] == [one.tag.run, two.tag.run]
+    assert [journal.tag.run for journal in journals(tmp_path)] == [
+        one.tag.run,
+        two.tag.run,
+    ]
 
 
 def test_struck_out_entries_are_gone_and_may_come_again(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Entry("netns", "x"), Entry("bridge", "x")])
-    journal.remove([Entry("netns", "x")])
-    assert CleanupJournal.read(journal.path).entries == (Entry("bridge", "x"),)
-    journal.add([Entry("netns", "x", 12)])
+    journal.add([JournalEntry("netns", "x"), JournalEntry("bridge", "x")])
+    journal.remove([JournalEntry("netns", "x")])
     assert CleanupJournal.read(journal.path).entries == (
-        Entry("bridge", "x"),
-        Entry("netns", "x", 12),
+        JournalEntry("bridge", "x"),
+    )
+    journal.add([JournalEntry("netns", "x", 12)])
+    assert CleanupJournal.read(journal.path).entries == (
+        JournalEntry("bridge", "x"),
+        JournalEntry("netns", "x", 12),
     )
 
 
 def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Entry("netns", "x"), Entry("veth", "x")])
-    journal.add([Entry("netns", "x", 4026532177)])
+    journal.add([JournalEntry("netns", "x"), JournalEntry("veth", "x")])
+    journal.add([JournalEntry("netns", "x", 4026532177)])
     assert CleanupJournal.read(journal.path).entries == (
-        Entry("netns", "x", 4026532177),
-        Entry("veth", "x"),
+        JournalEntry("netns", "x", 4026532177),
+        JournalEntry("veth", "x"),
     )
 
 
@@ -81,6 +91,7 @@ def test_a_dropped_journal_is_removed(tmp_path: Path) -> None:
     assert journals(tmp_path) == []
 
 
+@pytest.mark.slow
 @given(cut=st.integers(1, 400))
 @settings(max_examples=60, deadline=None)
 def test_a_journal_cut_short_lists_a_prefix_and_takes_more(
@@ -96,11 +107,16 @@ def test_a_journal_cut_short_lists_a_prefix_and_takes_more(
     cut_short = CleanupJournal.read(journal.path)
     n = len(cut_short.entries)
     assert cut_short.entries == ENTRIES[:n]
-    cut_short.add([Entry("bridge", "after")])
-    assert CleanupJournal.read(journal.path).entries == (*ENTRIES[:n], Entry("bridge", "after"))
+    cut_short.add([JournalEntry("bridge", "after")])
+    assert CleanupJournal.read(journal.path).entries == (
+        *ENTRIES[:n],
+        JournalEntry("bridge", "after"),
+    )
 
 
-def test_a_journal_without_even_a_first_line_made_nothing(tmp_path: Path) -> None:
+def test_a_journal_without_even_a_first_line_made_nothing(
+    tmp_path: Path,
+) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     text = journal.path.read_text()
     journal.path.write_text(text[: len(text) // 2])
@@ -110,12 +126,16 @@ def test_a_journal_without_even_a_first_line_made_nothing(tmp_path: Path) -> Non
 
 def test_a_file_that_is_no_journal_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "x.jsonl").write_text(json.dumps({"kind": "bridge", "name": "b"}) + "\n")
+    (tmp_path / "runs" / "x.jsonl").write_text(
+        json.dumps({"kind": "bridge", "name": "b"}) + "\n"
+    )
     with pytest.raises(RunFailed, match="is not a cleanup journal"):
         journals(tmp_path)
 
 
-def test_it_is_on_disk_before_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_on_disk_before_add_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     real = os.fsync
 
@@ -126,13 +146,17 @@ def test_it_is_on_disk_before_add_returns(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "fsync", fsync)
     journal = CleanupJournal.create("a", tmp_path)
     assert str(journal.path) in synced
-    assert str(journal.path.parent) in synced  # the folder too: else the file may have no name
+    assert (
+        str(journal.path.parent) in synced
+    )  # the folder too: else the file may have no name
     synced.clear()
-    journal.add([Entry("bridge", "x")])
+    journal.add([JournalEntry("bridge", "x")])
     assert synced == [str(journal.path)]
 
 
-def test_the_state_folder_is_roots_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_folder_is_roots_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "deep" / "state"))
     folder = state_dir()
     assert folder == tmp_path / "deep" / "state"

@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
-from testbed.backends.emu.commands import CommandFailed, ip_batch, ip_remove, run
+from testbed.backends.emu.commands import (
+    CommandFailed,
+    ip_batch,
+    ip_remove,
+    run,
+)
 from testbed.errors import MachineCannot
 
 
@@ -36,8 +41,15 @@ def test_an_interrupt_at_the_terminal_does_not_reach_it() -> None:
 
 
 def test_a_failing_batch_names_its_line() -> None:
-    lines = ["link show dev lo", "link show dev nobody-has-it", "link show dev lo"]
-    with pytest.raises(CommandFailed, match=r"at 'link show dev nobody-has-it': .*does not exist"):
+    lines = [
+        "link show dev lo",
+        "link show dev nobody-has-it",
+        "link show dev lo",
+    ]
+    with pytest.raises(
+        CommandFailed,
+        match=r"at 'link show dev nobody-has-it': .*does not exist",
+    ):
         ip_batch(lines)
     ip_batch(lines[:1])
     ip_batch([])

@@ -9,10 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.flow_rules import BASE_FLOWS, tenant_flows
-from testbed.backends.emu.installed_state import differences, flow_objects, tc_objects
+from testbed.backends.emu.installed_state import (
+    differences,
+    flow_objects,
+    tc_objects,
+)
 from testbed.embedding.placement import Placement
-from testbed.plan.batch_lines import BatchLine, ByteFifo, HtbClass, HtbRoot, PrefixFilter
-from testbed.plan.network_plan import controller_tenant, network_plan, tenant_plan
+from testbed.plan.batch_lines import (
+    BatchLine,
+    ByteFifo,
+    HtbClass,
+    HtbRoot,
+    PrefixFilter,
+)
+from testbed.plan.network_plan import (
+    controller_tenant,
+    network_plan,
+    tenant_plan,
+)
 from topologies.tree import tree
 
 # tc -d -p, iproute2 6.1, after the lines of PLAN.
@@ -36,7 +50,9 @@ DEVICES = ("hn-r0-u0", "hn-r0-d0")
 ITEMS = (
     HtbRoot("hn-r0-u0", 0xFFFE),
     HtbClass("hn-r0-u0", 0, 0xFFFF, 400_000_000, 400_000_000, 0.02),
-    HtbClass("hn-r0-u0", 0, 2, 1_258_272_000, 1_258_272_000, 0.01, mpu_bytes=65_535),
+    HtbClass(
+        "hn-r0-u0", 0, 2, 1_258_272_000, 1_258_272_000, 0.01, mpu_bytes=65_535
+    ),
     HtbClass("hn-r0-u0", 0xFFFF, 5, 100_000_000, 100_000_000, 0.06),
     ByteFifo("hn-r0-u0", 5, 375_000),
     PrefixFilter("hn-r0-u0", 5, IPv4Network("10.0.20.0/22"), 5),
@@ -45,7 +61,9 @@ PLAN = tuple(BatchLine("add", item).text() for item in ITEMS)
 
 
 def found_in(shown: str) -> list[tuple[str, str]]:
-    return list(differences(tc_objects(PLAN), tc_objects(shown.splitlines(), DEVICES)))
+    return list(
+        differences(tc_objects(PLAN), tc_objects(shown.splitlines(), DEVICES))
+    )
 
 
 def test_what_tc_shows_is_what_the_plan_says() -> None:
@@ -64,22 +82,69 @@ def test_iproute2_of_debian_13_writes_the_cell_and_mpu_together() -> None:
 @pytest.mark.parametrize(
     ("was", "now", "name", "fault"),
     [
-        ("rate 100Mbit", "rate 99Mbit", "class 1:5", "rate 99 Mbit/s, expected 100 Mbit/s"),
-        ("ceil 100Mbit", "ceil 400Mbit", "class 1:5", "ceil 400 Mbit/s, expected 100 Mbit/s"),
-        ("burst 750000b/1", "burst 7500b/1", "class 1:5", "burst 7500, expected 750000"),
-        ("limit 375000b", "limit 300Kb", "queue 1:5", "limit 307200, expected 375000"),
+        (
+            "rate 100Mbit",
+            "rate 99Mbit",
+            "class 1:5",
+            "rate 99 Mbit/s, expected 100 Mbit/s",
+        ),
+        (
+            "ceil 100Mbit",
+            "ceil 400Mbit",
+            "class 1:5",
+            "ceil 400 Mbit/s, expected 100 Mbit/s",
+        ),
+        (
+            "burst 750000b/1",
+            "burst 7500b/1",
+            "class 1:5",
+            "burst 7500, expected 750000",
+        ),
+        (
+            "limit 375000b",
+            "limit 300Kb",
+            "queue 1:5",
+            "limit 307200, expected 375000",
+        ),
         ("mpu 64Kb", "mpu 0b", "class 1:2", "mpu 0, expected 65535"),
-        ("parent 1:ffff", "parent 1:2", "class 1:5", "parent 1:2, expected 1:ffff"),
-        ("quantum 60000 rate 100", "quantum 6000 rate 100", "class 1:5", "quantum 6000, expected"),
-        ("default 0xfffe", "default 0x5", "root", "default 0x5, expected 0xfffe"),
-        ("packets_stat 0", "packets_stat 9", "root", "direct_packets_stat 9, expected 0"),
-        ("flowid 1:5", "flowid 1:2", "filter 5 ip src 10.0.20.0/22", "flowid 1:2, expected 1:5"),
+        (
+            "parent 1:ffff",
+            "parent 1:2",
+            "class 1:5",
+            "parent 1:2, expected 1:ffff",
+        ),
+        (
+            "quantum 60000 rate 100",
+            "quantum 6000 rate 100",
+            "class 1:5",
+            "quantum 6000, expected",
+        ),
+        (
+            "default 0xfffe",
+            "default 0x5",
+            "root",
+            "default 0x5, expected 0xfffe",
+        ),
+        (
+            "packets_stat 0",
+            "packets_stat 9",
+            "root",
+            "direct_packets_stat 9, expected 0",
+        ),
+        (
+            "flowid 1:5",
+            "flowid 1:2",
+            "filter 5 ip src 10.0.20.0/22",
+            "flowid 1:2, expected 1:5",
+        ),
         ("10.0.20.0", "10.0.24.0", "filter 5 ip src 10.0.20.0/22", "missing"),
         ("class htb 1:5", "class htb 1:6", "class 1:5", "missing"),
         ("class htb 1:5", "class htb 1:6", "class 1:6", "not of the plan"),
     ],
 )
-def test_what_differs_is_named(was: str, now: str, name: str, fault: str) -> None:
+def test_what_differs_is_named(
+    was: str, now: str, name: str, fault: str
+) -> None:
     assert was in SHOWN
     found = dict(found_in(SHOWN.replace(was, now)))
     assert fault in found[f"hn-r0-u0 {name}"]
@@ -121,7 +186,10 @@ def planned() -> dict[str, list[str]]:
     tenant = tenant_plan(datacentre, network, placement, slots, 1, "a", 10**7)
     flows = tenant_flows(controller_tenant(network, tenant))
     name = {bridge.dpid: bridge.name for bridge in network.bridges}
-    return {name[dpid]: [f.text() for f in (*BASE_FLOWS, *of)] for dpid, of in flows.items()}
+    return {
+        name[dpid]: [f.text() for f in (*BASE_FLOWS, *of)]
+        for dpid, of in flows.items()
+    }
 
 
 def dumped(line: str) -> str:
@@ -146,7 +214,9 @@ def test_a_flow_that_is_missing_changed_or_strange_is_named() -> None:
     first, *others = [line for line in lines if "nw_dst" in line]
     name = next(iter(flow_objects(bridge, [first])))
     rest = [line for line in lines if line != first]
-    assert list(differences(expected, flow_objects(bridge, rest))) == [(name, "missing")]
+    assert list(differences(expected, flow_objects(bridge, rest))) == [
+        (name, "missing")
+    ]
 
     head, _, actions = first.partition("actions=")
     changed = flow_objects(bridge, [*rest, f"{head}actions=output:99"])
@@ -155,9 +225,14 @@ def test_a_flow_that_is_missing_changed_or_strange_is_named() -> None:
     ]
     strange = "cookie=0x0,table=0,priority=300,in_port=1 actions=NORMAL"
     found = list(differences(expected, flow_objects(bridge, [*lines, strange])))
-    assert found == [(f"{bridge} flow table=0,priority=300,in_port=1", "not of the plan")]
+    assert found == [
+        (f"{bridge} flow table=0,priority=300,in_port=1", "not of the plan")
+    ]
     timed = others[0].replace(" actions", ",idle_timeout=5 actions")
     faults = [
-        fault for _, fault in differences(expected, flow_objects(bridge, [*rest, first, timed]))
+        fault
+        for _, fault in differences(
+            expected, flow_objects(bridge, [*rest, first, timed])
+        )
     ]
     assert "not of the plan" in faults

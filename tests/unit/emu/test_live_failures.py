@@ -18,8 +18,8 @@ from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded, JobReserved
 from testbed.failures import Failure, OnFailure
 from testbed.plan.network_plan import network_plan
-from testbed.results.comparison import decisions
-from testbed.runs.backend_trace import ReplayBackend, TracingBackend
+from testbed.play.backend_trace import ReplayBackend, TracingBackend
+from testbed.record.comparison import decisions
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -62,10 +62,15 @@ def outcome(recorded: list[Event]) -> tuple[str, str]:
 def core_links(recorded: list[Event], centre: DataCentre) -> list[int]:
     (held,) = [event for event in recorded if isinstance(event, JobReserved)]
     numbers = {directed // 2 for directed, _ in held.links}
-    return sorted(k for k in numbers if centre.link_lower[k] >= centre.n_servers)
+    return sorted(
+        k for k in numbers if centre.link_lower[k] >= centre.n_servers
+    )
 
 
-def test_the_traffic_moves_with_the_decision_and_a_replay_decides_the_same() -> None:
+@pytest.mark.slow
+def test_the_traffic_moves_with_the_decision_and_a_replay_decides_the_same() -> (
+    None
+):
     fake, backend = network(FAT)
     fake.agents.lasts_s["wide"] = 0.05
     lost = core_links(play(FAT, backend, [wide(16)], []), FAT)[0]
@@ -79,15 +84,23 @@ def test_the_traffic_moves_with_the_decision_and_a_replay_decides_the_same() -> 
         Failure(0.2, "controller_killed"),
         Failure(0.3, "link_restored", lost),
     ]
-    recorded = play(FAT, TracingBackend(backend, trace.append), [wide(16)], failures)
+    recorded = play(
+        FAT, TracingBackend(backend, trace.append), [wide(16)], failures
+    )
     assert outcome(recorded) == ("finished", "")
     assert fake.failures == failures
     ((old, new),) = moves
     port = fake.plan.links[lost].lower
     assert port in [edge.lower for edge in old.edges]
     assert port not in [edge.lower for edge in new.edges]
-    assert (new.vms, new.tenant_id, new.prefix) == (old.vms, old.tenant_id, old.prefix)
-    again = play(FAT, ReplayBackend(iter(enumerate(trace, 1))), [wide(16)], failures)
+    assert (new.vms, new.tenant_id, new.prefix) == (
+        old.vms,
+        old.tenant_id,
+        old.prefix,
+    )
+    again = play(
+        FAT, ReplayBackend(iter(enumerate(trace, 1))), [wide(16)], failures
+    )
     assert [each.same_as for each in decisions(again)] == [
         each.same_as for each in decisions(recorded)
     ]
@@ -99,10 +112,16 @@ def test_who_cannot_be_moved_ends_with_the_reason() -> None:
     fake.agents.lasts_s["wide"] = 5.0
     fake.reroot_refused = {"wide"}
     lost = [int(each.uplink[each.parent[each.parent[0]]]) for each in FAT.trees]
-    recorded = play(FAT, backend, [wide(16)], [Failure(0.1, "link_failed", k) for k in lost[:1]])
+    recorded = play(
+        FAT,
+        backend,
+        [wide(16)],
+        [Failure(0.1, "link_failed", k) for k in lost[:1]],
+    )
     assert outcome(recorded) == ("killed", "tc refused wide")
 
 
+@pytest.mark.slow
 def test_a_job_that_is_cut_is_not_given_up_before_its_link_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -126,7 +145,9 @@ def test_a_link_that_is_lost_with_its_server_is_back_when_both_are() -> None:
         (down.difference_update if up else down.update)(names)
 
     fake: Any = SimpleNamespace(plan=plan, set_ports=set_ports)
-    nothing: Any = SimpleNamespace(client=lambda: SimpleNamespace(close=lambda: None))
+    nothing: Any = SimpleNamespace(
+        client=lambda: SimpleNamespace(close=lambda: None)
+    )
     given = TREE, fake, nothing, nothing, nothing, Path("logs"), {}, nothing
     emulation = Emulation(*given)
     link = plan.links[0]

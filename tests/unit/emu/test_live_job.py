@@ -35,7 +35,9 @@ def test_time_off_nodes_does_not_count() -> None:
     assert job.ran_until_ns(3600 * MS) == 1000 * MS
 
 
-def test_what_leaves_a_frozen_vm_counts_once_and_the_slowest_vm_decides() -> None:
+def test_what_leaves_a_frozen_vm_counts_once_and_the_slowest_vm_decides() -> (
+    None
+):
     job = a_job()
     job.begin(0, 0)
     job.pause(100 * MS)

@@ -50,7 +50,11 @@ def test_a_job_that_runs_is_heard_of() -> None:
     live = running()
     (recorded,) = heard(live)
     assert isinstance(recorded, events.JobProgress)
-    assert (recorded.job_id, recorded.received_bytes, recorded.share) == ("job", 500, 0.5)
+    assert (recorded.job_id, recorded.received_bytes, recorded.share) == (
+        "job",
+        500,
+        0.5,
+    )
 
 
 def test_progress_before_a_preemption_is_counted_and_not_reported() -> None:
@@ -77,8 +81,12 @@ def progress_every_s(servers: int, slots: int, scale: Scale) -> float:
     fake = FakeEmulation(tree([servers], [10**9], slots))
     backend = LiveBackend(cast(Any, fake), scale, 1, lambda _: None)
     request = JobRequest("x", 0.0, 2, 10**8, 1.0)
-    backend.start(request, Placement(servers, ((0, 1), (1, 1))), 10**8, "foreground")
-    (seconds,) = {plan.progress_every_s for _, plan in fake.agents.alive.values()}
+    backend.start(
+        request, Placement(servers, ((0, 1), (1, 1))), 10**8, "foreground"
+    )
+    (seconds,) = {
+        plan.progress_every_s for _, plan in fake.agents.alive.values()
+    }
     return seconds
 
 
@@ -92,19 +100,25 @@ def test_completion_windows_want_to_know_more() -> None:
     assert progress_every_s(8, 16, Scale(instant_s=1.0)) == 0.2
 
 
-def test_what_iperf3_reports_is_recorded_as_frames_in_the_experiments_units() -> None:
+def test_what_iperf3_reports_is_recorded_as_frames_in_the_experiments_units() -> (
+    None
+):
     """Two VMs receive 1.448 Mbit/s of payload each, one from two senders; the rate is 0.1."""
     fake = FakeEmulation(tree([3], [10**9], 1))
     fake.network.vm_sent_bytes = lambda _: [750_000, 0, 187_500]
     scale = Scale(rate=0.1, time=2.0)
     backend = LiveBackend(cast(Any, fake), scale, 1, lambda _: None)
     request = JobRequest("m", 0.0, 3, 10**8, 8.0, demand=Iperf3("ring"))
-    backend.start(request, Placement(3, ((0, 1), (1, 1), (2, 1))), 10**8, "foreground")
+    backend.start(
+        request, Placement(3, ((0, 1), (1, 1), (2, 1))), 10**8, "foreground"
+    )
     live = backend._jobs["m"]
     assert backend._iperf3(live, 8.0) == {}  # nothing is reported
     rates = {2: [1_448_000.0], 0: [724_000.0, 724_000.0], 1: []}
     for index, bps in rates.items():
-        received = tuple(Received(i, 1, None, 1, each) for i, each in enumerate(bps))
+        received = tuple(
+            Received(i, 1, None, 1, each) for i, each in enumerate(bps)
+        )
         live.reports[f"m.{index}"] = AgentReport(index, 0, 1, received)
     assert backend._iperf3(live, 8.0) == {
         "received_bps": [15_140_000, 15_140_000],

@@ -66,7 +66,9 @@ def test_an_agent_that_ends_before_it_is_asked_to_is_no_trouble() -> None:
     emulation.agents.later(0, "m.0")
     output = emulation.agents.poll(0.01)
     for message in output:
-        emulation.agents.later(0, message)  # its report and, unheard as well, its exit
+        emulation.agents.later(
+            0, message
+        )  # its report and, unheard as well, its exit
     emulation.agents.lasts_s["m"] = 0.05
     backend.migrate("m", THERE, 0.0, "foreground")
     assert emulation.agents.refused == ["m.0"]
@@ -97,8 +99,11 @@ def test_a_start_that_misses_one_namespace_takes_none() -> None:
     assert emulation.here == {"x", "v"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["bgmbf", "cmbf"])
-def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: str) -> None:
+def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(
+    policy: str,
+) -> None:
     """The policy would preempt the second for the head, on hearing of the first."""
     emulation, backend = live((3, 3, 3, 3))
     hear = emulation.agents.poll
@@ -122,11 +127,17 @@ def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: s
     jobs = [request("a", 0.0, 2), request("head", 0.1, 4), request("b", 0.2, 2)]
     built = build_policy(policy, embedder("oktopus"), {})
     Engine(emulation.datacentre, jobs, built, backend, recorded.append).run()
-    ended = {event.job_id: event.outcome for event in recorded if isinstance(event, JobEnded)}
+    ended = {
+        event.job_id: event.outcome
+        for event in recorded
+        if isinstance(event, JobEnded)
+    }
     assert ended == dict.fromkeys(("a", "b", "head"), "finished")
 
 
-def test_agents_that_do_not_end_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_that_do_not_end_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(emu, "EXIT_TIMEOUT_S", 0.1)
     emulation, backend = live()
     start(backend, "x")

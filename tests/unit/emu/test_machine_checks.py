@@ -14,33 +14,48 @@ import pytest
 from controller.library import LibraryMissing
 from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
-from testbed.backends.emu.machine_checks import Check, verdict
+from testbed.backends.emu.machine_checks import MachineCheck, verdict
 
 
-def by_name(checks: list[Check]) -> dict[str, Check]:
+def by_name(checks: list[MachineCheck]) -> dict[str, MachineCheck]:
     return {check.name: check for check in checks}
 
 
-def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks.open_vswitch, "datapath_type", lambda: "netdev")
-    checks = [Check("a", "ok", ""), Check("b", "fail", "broken"), Check("c", "warn", "")]
+def test_one_failure_is_enough_to_say_no(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        machine_checks.open_vswitch, "datapath_type", lambda: "netdev"
+    )
+    checks = [
+        MachineCheck("a", "ok", ""),
+        MachineCheck("b", "fail", "broken"),
+        MachineCheck("c", "warn", ""),
+    ]
     able, sentence = verdict(checks)
     assert not able
     assert sentence.endswith(": b")
 
 
-@pytest.mark.parametrize(("kind", "message"), [("netdev", "userspace"), ("system", "kernel's")])
+@pytest.mark.parametrize(
+    ("kind", "message"), [("netdev", "userspace"), ("system", "kernel's")]
+)
 def test_a_good_machine_gets_its_datapath_and_warnings(
     monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
-    monkeypatch.setattr(machine_checks.open_vswitch, "datapath_type", lambda: kind)
-    able, sentence = verdict([Check("a", "ok", ""), Check("c", "warn", "hm")])
+    monkeypatch.setattr(
+        machine_checks.open_vswitch, "datapath_type", lambda: kind
+    )
+    able, sentence = verdict(
+        [MachineCheck("a", "ok", ""), MachineCheck("c", "warn", "hm")]
+    )
     assert able
     assert message in sentence
     assert sentence.endswith("look at: c")
-    assert "look at" not in verdict([Check("a", "ok", "")])[1]
+    assert "look at" not in verdict([MachineCheck("a", "ok", "")])[1]
 
 
+@pytest.mark.slow
 def test_without_root_the_hint_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     checks = by_name(machine_checks.examine())
@@ -50,11 +65,15 @@ def test_without_root_the_hint_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "namespaces, veth and tc" not in checks
 
 
-def test_a_missing_command_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_command_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real: Callable[..., str | None] = shutil.which
 
     def which(name: str, **options: Any) -> str | None:
-        return None if name in ("tc", "iperf3") else real(name, **options) or name
+        return (
+            None if name in ("tc", "iperf3") else real(name, **options) or name
+        )
 
     monkeypatch.setattr(shutil, "which", which)
     checks = by_name(list(machine_checks._commands()))
@@ -79,7 +98,9 @@ def test_without_a_controller_library_there_is_no_live_run(
 def test_control_groups_that_cannot_be_used_are_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    layout = CgroupLayout(0, (), "no control group controller freezer is mounted")
+    layout = CgroupLayout(
+        0, (), "no control group controller freezer is mounted"
+    )
     monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
     check = machine_checks._cgroups()
     assert check.grade == "fail"
@@ -87,7 +108,8 @@ def test_control_groups_that_cannot_be_used_are_a_failure(
 
 
 @pytest.mark.parametrize(
-    ("processors", "load", "grade"), [(1, 0.1, "warn"), (4, 9.0, "warn"), (4, 0.5, "ok")]
+    ("processors", "load", "grade"),
+    [(1, 0.1, "warn"), (4, 9.0, "warn"), (4, 0.5, "ok")],
 )
 def test_few_or_busy_processors_are_a_doubt(
     monkeypatch: pytest.MonkeyPatch, processors: int, load: float, grade: str
@@ -97,6 +119,7 @@ def test_few_or_busy_processors_are_a_doubt(
     assert machine_checks._processors().grade == grade
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("free_mib", "grade"), [(100, "warn"), (8000, "ok")])
 def test_little_memory_or_disk_is_a_doubt(
     monkeypatch: pytest.MonkeyPatch, free_mib: int, grade: str
@@ -110,11 +133,15 @@ def test_little_memory_or_disk_is_a_doubt(
     assert machine_checks._disk().grade == grade
 
 
-@pytest.mark.parametrize(("resolution_s", "grade"), [(1e-9, "ok"), (4e-3, "warn")])
+@pytest.mark.parametrize(
+    ("resolution_s", "grade"), [(1e-9, "ok"), (4e-3, "warn")]
+)
 def test_a_coarse_clock_is_a_doubt(
     monkeypatch: pytest.MonkeyPatch, resolution_s: float, grade: str
 ) -> None:
-    monkeypatch.setattr(machine_checks.time, "clock_getres", lambda _: resolution_s)
+    monkeypatch.setattr(
+        machine_checks.time, "clock_getres", lambda _: resolution_s
+    )
     assert machine_checks._clock().grade == grade
 
 

@@ -25,7 +25,9 @@ time.sleep(60)
 
 def holder(state: Path, program: str = HOLDER) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(state)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(state)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -36,7 +38,10 @@ def test_the_second_is_refused_with_the_firsts_name(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         try:
             with (
-                pytest.raises(MachineCannot, match=rf"'evening run' \(process {first.pid}\)"),
+                pytest.raises(
+                    MachineCannot,
+                    match=rf"'evening run' \(process {first.pid}\)",
+                ),
                 machine_lock("mine", tmp_path),
             ):
                 pass
@@ -65,6 +70,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_dead_holders_unborn_child_is_waited_for(tmp_path: Path) -> None:
     with holder(tmp_path, FORKING) as first:
         first.kill()

@@ -29,7 +29,14 @@ pytestmark = [
 ]
 
 PLAN = network_plan(tree([2, 2], 10**8, 2), "tpn")
-STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+STARTS = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "os.exec",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,9 @@ def module() -> ModuleType:
 
 
 @pytest.fixture
-def transcript(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def transcript(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> io.StringIO:
     """The text that Mininet prints."""
     from mininet.log import lg
 
@@ -53,11 +62,15 @@ def transcript(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> io.String
 def events() -> list[str]:
     """Every process that this one has started since, as Python's own audit hooks tell it."""
     seen: list[str] = []
-    sys.addaudithook(lambda event, _: seen.append(event) if event in STARTS else None)
+    sys.addaudithook(
+        lambda event, _: seen.append(event) if event in STARTS else None
+    )
     return seen
 
 
-def addresses(module: ModuleType, monkeypatch: pytest.MonkeyPatch, of: dict[str, str]) -> None:
+def addresses(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, of: dict[str, str]
+) -> None:
     """Have these hosts an address, and no other."""
 
     def address(intf: Any) -> str | None:
@@ -76,19 +89,30 @@ topologies = st.one_of(
         st.just(10**8),
         st.integers(1, 3),
     ),
-    st.builds(fat_tree, st.sampled_from([2, 4]), st.just(10**8), st.integers(1, 2)),
+    st.builds(
+        fat_tree, st.sampled_from([2, 4]), st.just(10**8), st.integers(1, 2)
+    ),
 )
 
 
+@pytest.mark.slow
 @given(topologies, st.sampled_from(["hn", "x"]))
-def test_nodes_links_and_port_numbers_are_the_plans(datacentre: Any, prefix: str) -> None:
+def test_nodes_links_and_port_numbers_are_the_plans(
+    datacentre: Any, prefix: str
+) -> None:
     from testbed.backends.emu.mininet_network import mininet_network
 
     plan = network_plan(datacentre, prefix)
     net = mininet_network(plan)
-    assert [host.name for host in net.hosts] == [f"h{i + 1}" for i in range(len(plan.slots))]
-    assert [switch.name for switch in net.switches] == [bridge.name for bridge in plan.bridges]
-    assert list(net) == [n.name for n in (*net.hosts, *net.switches, *net.controllers)]
+    assert [host.name for host in net.hosts] == [
+        f"h{i + 1}" for i in range(len(plan.slots))
+    ]
+    assert [switch.name for switch in net.switches] == [
+        bridge.name for bridge in plan.bridges
+    ]
+    assert list(net) == [
+        n.name for n in (*net.hosts, *net.switches, *net.controllers)
+    ]
     assert net.get(*(f"s{i + 1}" for i in range(len(net.switches)))) == (
         net.switches if len(net.switches) > 1 else net.switches[0]
     )
@@ -98,19 +122,28 @@ def test_nodes_links_and_port_numbers_are_the_plans(datacentre: Any, prefix: str
         ((inner, outer),) = host.connectionsTo(net[slot.port.bridge])
         assert (inner, outer.name) == (host.defaultIntf(), slot.port.name)
     for switch, bridge in zip(net.switches, plan.bridges, strict=True):
-        wanted = {p.name: p.number for p in plan.ports_of_bridge[bridge.name]} | {"lo": 0}
-        assert {str(intf): number for intf, number in switch.ports.items()} == wanted
+        wanted = {
+            p.name: p.number for p in plan.ports_of_bridge[bridge.name]
+        } | {"lo": 0}
+        assert {
+            str(intf): number for intf, number in switch.ports.items()
+        } == wanted
         assert {number: str(intf) for number, intf in switch.intfs.items()} == {
             number: name for name, number in wanted.items()
         }
         assert int(switch.dpid, 16) == bridge.dpid
     assert len(net.links) == len(plan.slots) + len(plan.links)
     for link in plan.links:
-        between = net.linksBetween(net[link.lower.bridge], net[link.upper.bridge])
+        between = net.linksBetween(
+            net[link.lower.bridge], net[link.upper.bridge]
+        )
         assert (link.lower.name, link.upper.name) in {
             (str(each.intf1), str(each.intf2)) for each in between
         }
-        assert all(each.intf1.link is each and each.intf2.link is each for each in between)
+        assert all(
+            each.intf1.link is each and each.intf2.link is each
+            for each in between
+        )
 
 
 def test_switches_in_parts_are_asked_where_they_are(module: ModuleType) -> None:
@@ -118,8 +151,14 @@ def test_switches_in_parts_are_asked_where_they_are(module: ModuleType) -> None:
     net = module.mininet_network(PLAN, {"tpn-s0": part})
     inside, outside = net["tpn-s0"], net["tpn-s1"]
     assert (inside.inNamespace, outside.inNamespace) == (True, False)
-    assert inside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": "/run/hosenet/r/tpn-part0"}
-    assert outside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": str(MACHINE.run_dir)}
+    assert inside._environment == {
+        "NO_COLOR": "1",
+        "OVS_RUNDIR": "/run/hosenet/r/tpn-part0",
+    }
+    assert outside._environment == {
+        "NO_COLOR": "1",
+        "OVS_RUNDIR": str(MACHINE.run_dir),
+    }
 
 
 # ------------------------------------------------------------------------------------ nothing runs
@@ -156,7 +195,9 @@ def test_the_shell_is_started_once_by_whatever_wants_it(
 
     def start(node: Any) -> None:
         started.append((node.name, node.inNamespace))
-        node.shell = node.pid = node.stdin = node.stdout = node.pollOut = "there"
+        node.shell = node.pid = node.stdin = node.stdout = node.pollOut = (
+            "there"
+        )
         node.master = node.slave = 0
 
     monkeypatch.setattr(Node, "startShell", start)
@@ -170,10 +211,16 @@ def test_the_shell_is_started_once_by_whatever_wants_it(
         _ = net["h1"].cmdd
 
 
-def test_a_node_whose_network_is_gone_says_so(module: ModuleType, events: list[str]) -> None:
+def test_a_node_whose_network_is_gone_says_so(
+    module: ModuleType, events: list[str]
+) -> None:
     before = len(events)
     net = module.mininet_network(PLAN)
-    for use in (lambda h: h.cmd("true"), lambda h: h.popen("true"), lambda h: h.IP()):
+    for use in (
+        lambda h: h.cmd("true"),
+        lambda h: h.popen("true"),
+        lambda h: h.IP(),
+    ):
         with pytest.raises(OSError, match=r"/run/netns/tpn-s0v0|not permitted"):
             use(net["h1"])
     assert events[before:] == []
@@ -226,7 +273,9 @@ def test_a_host_has_as_many_names_as_it_is_given(module: ModuleType) -> None:
 def test_the_networks_own_links_are_not_deleted(module: ModuleType) -> None:
     net = module.mininet_network(PLAN)
     links = list(net.links)
-    with pytest.raises(BadInput, match="h1's eth0 is part of a network that stays up"):
+    with pytest.raises(
+        BadInput, match="h1's eth0 is part of a network that stays up"
+    ):
         net.delLink(links[0])
     assert net.links == links
     net["h1"].stop(deleteIntfs=True)
@@ -238,7 +287,9 @@ def test_the_networks_own_links_are_not_deleted(module: ModuleType) -> None:
 
 
 @pytest.fixture
-def asked(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+def asked(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[tuple[str, str]]]:
     """Commands of hosts; every ping is answered."""
     commands: list[tuple[str, str]] = []
 
@@ -259,13 +310,20 @@ def test_hosts_without_an_address_are_left_out_of_pings(
     addresses(module, monkeypatch, {"h2": "10.0.4.1", "h5": "10.0.4.2"})
     net = module.mininet_network(PLAN)
     both = [("h2", "ping -c1  10.0.4.2"), ("h5", "ping -c1  10.0.4.1")]
-    for ping in (net.pingAll, net.pingPair, lambda: net.ping([net["h1"], net["h2"], net["h5"]])):
+    for ping in (
+        net.pingAll,
+        net.pingPair,
+        lambda: net.ping([net["h1"], net["h2"], net["h5"]]),
+    ):
         asked.clear()
         assert ping() == 0
         assert asked == both
     assert "6 hosts without a tenant's VM" in transcript.getvalue()
     asked.clear()
-    assert [(str(a), str(b)) for a, b, _ in net.pingAllFull()] == [("h2", "h5"), ("h5", "h2")]
+    assert [(str(a), str(b)) for a, b, _ in net.pingAllFull()] == [
+        ("h2", "h5"),
+        ("h5", "h2"),
+    ]
     assert len(net.pingPairFull()) == 2
 
 
@@ -300,12 +358,17 @@ def test_iperf_without_a_way_is_refused_at_once(
 
 
 def test_a_prompts_refusal_is_a_sentence(
-    module: ModuleType, transcript: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType,
+    transcript: io.StringIO,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     addresses(module, monkeypatch, {})
     net = module.mininet_network(PLAN)
     script = tmp_path / "script"
-    script.write_text("iperf h1 h2\nnodes\ntpn-s0\na.0\nx h99\npx n = 7\npy s1.name * n\n")
+    script.write_text(
+        "iperf h1 h2\nnodes\ntpn-s0\na.0\nx h99\npx n = 7\npy s1.name * n\n"
+    )
     with Path("/dev/null").open() as nothing:
         module.Prompt(net, stdin=nothing, script=str(script))
     refused, rest = transcript.getvalue().split("available nodes are: \n")
@@ -335,13 +398,17 @@ def test_a_ctrl_c_as_a_shell_starts_is_neither_lost_nor_cuts_the_start_short(
         controller.cmd("true")
     assert len(happened) == 1
     pid = controller.pid
-    assert controller.cmd("echo $$").strip() == str(pid)  # the same shell, whole
+    assert controller.cmd("echo $$").strip() == str(
+        pid
+    )  # the same shell, whole
     controller.terminate()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_a_shell_of_a_program_that_ignores_hang_ups_is_ended_by_one(controller: Any) -> None:
+def test_a_shell_of_a_program_that_ignores_hang_ups_is_ended_by_one(
+    controller: Any,
+) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         ignored = controller.cmd("grep SigIgn /proc/$$/status").split()[1]

@@ -58,9 +58,13 @@ VERBS: tuple[Verb, ...] = ("add", "change", "del")
 
 
 @given(index=st.integers(1, 2**31 - 1))
-def test_messages_for_two_devices_differ_in_the_device_alone(index: int) -> None:
+def test_messages_for_two_devices_differ_in_the_device_alone(
+    index: int,
+) -> None:
     for item in ITEMS:
-        here, there = (packed("add", item, i).hex() for i in (index, 0x5A5A5A5A))
+        here, there = (
+            packed("add", item, i).hex() for i in (index, 0x5A5A5A5A)
+        )
         named = struct.pack("=i", index).hex()
         assert named in here
         assert there.replace("5a5a5a5a", named) == here
@@ -73,7 +77,9 @@ def test_lengths_are_true_and_whole_words() -> None:
 
 
 @given(rate=st.integers(8, 10**10), size=st.integers(1, 10**7))
-def test_a_buckets_time_is_its_size_over_its_rate_rounded_up(rate: int, size: int) -> None:
+def test_a_buckets_time_is_its_size_over_its_rate_rounded_up(
+    rate: int, size: int
+) -> None:
     exact = Fraction(size * TICKS_PER_S, rate)
     inexact = exact / 2**50  # floating-point numbers, as in tc
     assert exact - inexact <= ticks(rate, size) < exact + inexact + 1
@@ -87,7 +93,11 @@ def test_the_rates_above_four_gigabytes_go_into_their_own_attributes() -> None:
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
+    return (
+        struct.pack("=HH", 4 + len(payload), kind)
+        + payload
+        + bytes(-len(payload) % 4)
+    )
 
 
 @dataclass(frozen=True)
@@ -101,15 +111,23 @@ class Qdisc:
     drops: int = 0
     backlog: int = 0
     direct: int = 0
-    padding: bytes = b""  # between the two counters: newer kernels may tell more
+    padding: bytes = (
+        b""  # between the two counters: newer kernels may tell more
+    )
 
     def message(self) -> bytes:
         basic = attribute(1, struct.pack("=QI4x", self.sent, 1))
-        queue = attribute(3, struct.pack("=5I", 1, self.backlog, self.drops, 0, 2))
+        queue = attribute(
+            3, struct.pack("=5I", 1, self.backlog, self.drops, 0, 2)
+        )
         init = attribute(2, struct.pack("=5I", 3, 10, 0, 0, self.direct))
-        body = struct.pack("=BxxxiIII", 0, self.ifindex, 0x10000, self.parent, 2)
+        body = struct.pack(
+            "=BxxxiIII", 0, self.ifindex, 0x10000, self.parent, 2
+        )
         body += attribute(1, self.kind.encode() + b"\0")
-        body += attribute(2, init if self.kind == "htb" else struct.pack("=I", 1))
+        body += attribute(
+            2, init if self.kind == "htb" else struct.pack("=I", 1)
+        )
         body += attribute(7, basic + self.padding + queue)
         return struct.pack("=IHHII", 16 + len(body), 36, 0, 0, 0) + body
 
@@ -119,7 +137,9 @@ DONE = struct.pack("=IHHIIi", 20, 3, 0, 0, 0, 0)
 
 def side(index_of: dict[str, int], *datagrams: bytes, s: float = 0.0) -> Side:
     """Devices in a namespace that receives only these datagrams, within ``s`` seconds."""
-    received = [(float(at), at + s, each) for at, each in enumerate(datagrams, 10)]
+    received = [
+        (float(at), at + s, each) for at, each in enumerate(datagrams, 10)
+    ]
     route = RouteSocket()
     route.ask = lambda _: received  # type: ignore[method-assign]
     route.close()
@@ -134,7 +154,9 @@ U32 = st.integers(0, 2**32 - 1)
 QDISCS = st.builds(
     Qdisc,
     st.integers(1, 5),
-    st.sampled_from([TC_H_ROOT, *(ROOT_HANDLE | minor for minor in range(1, 4))]),
+    st.sampled_from(
+        [TC_H_ROOT, *(ROOT_HANDLE | minor for minor in range(1, 4))]
+    ),
     st.sampled_from(["bfifo", "htb", "noqueue"]),
     sent=st.integers(0, 2**62),
     drops=U32,
@@ -144,17 +166,31 @@ QDISCS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(dump=st.lists(st.lists(QDISCS, max_size=6), max_size=4))
-def test_of_a_dump_each_limiters_counters_are_found(dump: list[list[Qdisc]]) -> None:
-    datagrams = [b"".join(qdisc.message() for qdisc in qdiscs) for qdiscs in dump]
+def test_of_a_dump_each_limiters_counters_are_found(
+    dump: list[list[Qdisc]],
+) -> None:
+    datagrams = [
+        b"".join(qdisc.message() for qdisc in qdiscs) for qdiscs in dump
+    ]
     devices = {f"d{index}": index for index in range(1, 5)}
-    wanted = [Limiter(None, device, minor) for device in devices for minor in (None, 1, 2)]
+    wanted = [
+        Limiter(None, device, minor)
+        for device in devices
+        for minor in (None, 1, 2)
+    ]
     reader = CounterReader([side(devices, *datagrams, DONE)], {}, wanted)
     expected: dict[Limiter, tuple[float, ...]] = {}
     for at, qdiscs in enumerate(dump, 10):
         for q in qdiscs:
             minor = None if q.parent == TC_H_ROOT else q.parent & 0xFFFF
-            expected[Limiter(None, f"d{q.ifindex}", minor)] = (at, q.sent, q.drops, q.backlog)
+            expected[Limiter(None, f"d{q.ifindex}", minor)] = (
+                at,
+                q.sent,
+                q.drops,
+                q.backlog,
+            )
     for _ in range(2):  # the second time with the layouts known
         for limiter, found in zip(wanted, counted(reader), strict=True):
             if limiter in expected:
@@ -164,7 +200,9 @@ def test_of_a_dump_each_limiters_counters_are_found(dump: list[list[Qdisc]]) -> 
                 assert found[1:] == (-1, 0, 0)
 
 
-def test_a_vm_is_asked_in_its_namespace_and_a_device_that_is_gone_is_unread() -> None:
+def test_a_vm_is_asked_in_its_namespace_and_a_device_that_is_gone_is_unread() -> (
+    None
+):
     refused = struct.pack("=IHHIIi16x", 36, 2, 0, 0, 0, -errno.ENODEV)
     vms = {
         "here": side({"eth0": 2}, Qdisc(2, kind="htb", sent=7).message()),
@@ -175,7 +213,9 @@ def test_a_vm_is_asked_in_its_namespace_and_a_device_that_is_gone_is_unread() ->
     here, *others = counted(reader)
     assert here == (10.0, 7, 0, 0)
     assert all(np.isnan(at_s) for at_s, *_ in others)
-    vms["here"] = side({"eth0": 2}, refused.replace(*map(minus, (errno.ENODEV, errno.EPERM))))
+    vms["here"] = side(
+        {"eth0": 2}, refused.replace(*map(minus, (errno.ENODEV, errno.EPERM)))
+    )
     with pytest.raises(OSError, match=r"not permitted"):
         CounterReader([], vms, [Limiter("here", "eth0")]).read()
 
@@ -186,7 +226,9 @@ def minus(number: int) -> bytes:
 
 def test_counters_that_took_long_are_of_an_unknown_time() -> None:
     slow = side({"a": 7}, Qdisc(7, sent=5).message(), s=2 * READ_S)
-    ((at_s, sent, *_),) = counted(CounterReader([slow], {}, [Limiter(None, "a")]))
+    ((at_s, sent, *_),) = counted(
+        CounterReader([slow], {}, [Limiter(None, "a")])
+    )
     assert np.isnan(at_s)
     assert sent == 5
 
@@ -214,9 +256,14 @@ class Refusing:
         return [Refusal(self.n - 1, 22, "no")]
 
 
-def test_a_line_goes_to_the_side_that_has_its_device_and_a_refusal_keeps_its_place() -> None:
+def test_a_line_goes_to_the_side_that_has_its_device_and_a_refusal_keeps_its_place() -> (
+    None
+):
     routes = Refusing(), Refusing()
-    sides = [Side(cast(RouteSocket, r), {d: 1}) for r, d in zip(routes, "ab", strict=True)]
+    sides = [
+        Side(cast(RouteSocket, r), {d: 1})
+        for r, d in zip(routes, "ab", strict=True)
+    ]
     lines = tuple(BatchLine("add", HtbRoot(device, 1)) for device in "ababa")
     refused = TrafficControl(sides, {})._send(Section(None, lines))
     assert [route.n for route in routes] == [3, 2]

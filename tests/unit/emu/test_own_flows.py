@@ -28,7 +28,10 @@ KeyError: 5
 
 
 def own(
-    folder: Path, unconnected: Any = list, code: int | None = None, log: str = ""
+    folder: Path,
+    unconnected: Any = list,
+    code: int | None = None,
+    log: str = "",
 ) -> OwnController:
     path = folder / "controller.log"
     path.write_text(log)
@@ -55,9 +58,13 @@ def test_bridges_that_never_connect_are_named(tmp_path: Path) -> None:
     assert str(tmp_path / "controller.log") in str(caught.value.hint)
 
 
-def test_one_that_has_ended_is_named_with_its_last_error(tmp_path: Path) -> None:
+def test_one_that_has_ended_is_named_with_its_last_error(
+    tmp_path: Path,
+) -> None:
     own(tmp_path).check()
-    with pytest.raises(RunFailed, match=r"mine.py has ended with -9: KeyError: 5"):
+    with pytest.raises(
+        RunFailed, match=r"mine.py has ended with -9: KeyError: 5"
+    ):
         own(tmp_path, code=-9, log=LOG).check()
     with pytest.raises(RunFailed, match=r"mine.py has ended with 1(\n|$)"):
         own(tmp_path, lambda: ["hn-s0"], code=1).wait_connected(timeout_s=3600)
@@ -66,7 +73,10 @@ def test_one_that_has_ended_is_named_with_its_last_error(tmp_path: Path) -> None
 def test_errors_of_its_log_are_counted(tmp_path: Path) -> None:
     assert own(tmp_path).trouble == ""
     mine = own(tmp_path, log=LOG)
-    assert mine.errors() == ["NameError: name 'missing' is not defined", "KeyError: 5"]
+    assert mine.errors() == [
+        "NameError: name 'missing' is not defined",
+        "KeyError: 5",
+    ]
     assert mine.trouble == f"2 errors in {mine.log}, the last KeyError: 5"
 
 
@@ -84,10 +94,15 @@ def test_flows_of_others_are_no_fault_but_where_they_may_leave_the_reserved_link
     (fat_tree,) = own(tmp_path).findings(n_trees=4)
     assert fat_tree.level == "suspect"
     assert "one of 4 trees" in fat_tree.reason
-    assert [each.level for each in own(tmp_path, log=LOG).findings(1)] == ["ok", "suspect"]
+    assert [each.level for each in own(tmp_path, log=LOG).findings(1)] == [
+        "ok",
+        "suspect",
+    ]
 
 
-def test_connected_is_what_the_switch_says_of_each_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connected_is_what_the_switch_says_of_each_bridge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tables = {
         "Controller": [
             [["uuid", "c0"], True],
@@ -101,5 +116,7 @@ def test_connected_is_what_the_switch_says_of_each_bridge(monkeypatch: pytest.Mo
             ["foreign", ["uuid", "of others"]],
         ],
     }
-    monkeypatch.setattr(open_vswitch.Switch, "rows", lambda _, table, *_rest: tables[table])
+    monkeypatch.setattr(
+        open_vswitch.Switch, "rows", lambda _, table, *_rest: tables[table]
+    )
     assert MACHINE.controlled() == {"hn-s0", "foreign"}

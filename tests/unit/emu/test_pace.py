@@ -18,7 +18,9 @@ def burns(index: int, cpu_s: float = 1.0) -> ComputePlan:
     return ComputePlan(index, cpu_s, 1.0)
 
 
-def sample(index: int, at_s: float, cpu_s: float = 0.0, received: int = 0) -> Progress:
+def sample(
+    index: int, at_s: float, cpu_s: float = 0.0, received: int = 0
+) -> Progress:
     return Progress(index, round(at_s * S), received, 0, cpu_s)
 
 
@@ -46,14 +48,20 @@ def test_one_of_whom_nothing_is_known_leaves_it_open() -> None:
 def test_speed_is_that_of_late() -> None:
     pace = Pace((burns(0, 10.0),))
     for step in range(20):
-        pace.receive(sample(0, step, 0.1 * step if step < 10 else 1.0 + 0.5 * (step - 10)))
+        pace.receive(
+            sample(
+                0, step, 0.1 * step if step < 10 else 1.0 + 0.5 * (step - 10)
+            )
+        )
     # 5.5 of 10 at second 19, half a second's worth a second.
     assert pace.end_ns(NOBODY) == pytest.approx(28 * S)
     assert SAMPLES < 10
 
 
 def test_transfers_by_what_they_received_and_commands_not_at_all() -> None:
-    plan = TransferPlan(0, "10.0.4.1", 5001, (), (Incoming(1, 600), Incoming(2, 400)))
+    plan = TransferPlan(
+        0, "10.0.4.1", 5001, (), (Incoming(1, 600), Incoming(2, 400))
+    )
     pace = Pace((plan,))
     pace.receive(sample(0, 1.0, received=250))
     pace.receive(sample(0, 2.0, received=500))

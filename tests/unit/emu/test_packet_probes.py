@@ -12,14 +12,17 @@ from testbed.backends.emu.packet_probes import (
     FORBIDDEN_ROUNDS,
     FRAME_BYTES,
     MOST_IN_PAIRS,
-    Arrivals,
     Probe,
+    ProbeArrivals,
     Vm,
     pairs,
     probes,
 )
 
-A, B, C = (Vm(f"a.{i}", f"hn-s{i}v0", f"10.0.4.{i + 1}", f"02:48:4e:00:00:0{i}") for i in range(3))
+A, B, C = (
+    Vm(f"a.{i}", f"hn-s{i}v0", f"10.0.4.{i + 1}", f"02:48:4e:00:00:0{i}")
+    for i in range(3)
+)
 OTHER = Vm("b.0", "hn-s3v0", "10.0.8.1", "02:48:4e:00:00:09")
 TOKEN = b"8 bytes!"
 
@@ -66,12 +69,18 @@ def test_pings_stay_in_a_tenant_and_the_rest_must_not_arrive() -> None:
     assert kinds.count("isolation") == 2
     assert kinds.count("anti-spoofing") == 3 * 3 + 2
     for probe in tried:
-        own = probe.source_ip == probe.sender.ip and probe.source_mac == probe.sender.mac
+        own = (
+            probe.source_ip == probe.sender.ip
+            and probe.source_mac == probe.sender.mac
+        )
         assert own is (probe.kind != "anti-spoofing" or probe.vlan > 0)
         across = (probe.sender is OTHER) != (probe.receiver is OTHER)
         assert across or probe.kind != "isolation"
         assert not across or probe.kind != "reachability"
-    assert len({str(probe) for probe in tried if probe.kind == "anti-spoofing"}) == 11
+    assert (
+        len({str(probe) for probe in tried if probe.kind == "anti-spoofing"})
+        == 11
+    )
     assert list(probes([[A]])) == []
     assert list(probes([])) == []
 
@@ -82,7 +91,7 @@ def answer(frame: bytes) -> bytes:
 
 
 def test_a_ping_is_good_when_its_answer_is_back() -> None:
-    seen, ping = Arrivals(TOKEN), Probe("reachability", A, B, A.ip, A.mac)
+    seen, ping = ProbeArrivals(TOKEN), Probe("reachability", A, B, A.ip, A.mac)
     frame = ping.frame(seen.mark(3))
     assert seen.fault(3, ping) == "a.0 to a.1: nothing arrives"
     seen.note("a.2", frame)
@@ -98,12 +107,18 @@ def test_a_ping_is_good_when_its_answer_is_back() -> None:
 
 @pytest.mark.parametrize("vlan", [0, 1])
 def test_what_must_not_arrive_is_named_with_its_place(vlan: int) -> None:
-    seen, forged = Arrivals(TOKEN), Probe("anti-spoofing", A, B, A.ip, A.mac, vlan, " with a tag")
+    seen, forged = (
+        ProbeArrivals(TOKEN),
+        Probe("anti-spoofing", A, B, A.ip, A.mac, vlan, " with a tag"),
+    )
     assert seen.fault(1, forged) == ""
     assert seen.wants(1, forged, 0)
     assert not seen.wants(1, forged, FORBIDDEN_ROUNDS)
     seen.note("b.0", b"of somebody else" * 20)
-    seen.note("b.0", Probe("isolation", A, B, A.ip, A.mac).frame(b"not ours" + bytes(4)))
+    seen.note(
+        "b.0",
+        Probe("isolation", A, B, A.ip, A.mac).frame(b"not ours" + bytes(4)),
+    )
     assert seen.fault(1, forged) == ""
     seen.note("b.0", forged.frame(seen.mark(1)))
     assert seen.fault(1, forged) == "a.0 to a.1 with a tag: arrives at b.0"

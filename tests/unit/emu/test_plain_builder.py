@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.backends.emu import emulation
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.emulation import LiveOptions, emulate, network_kind
 from testbed.errors import BadInput
 from testbed.plan.network_plan import network_plan
@@ -34,11 +34,13 @@ def module() -> Any:
 
 def test_the_batched_builder_has_no_use_for_mininet() -> None:
     said: list[str] = []
-    assert network_kind("batched", LARGE, said.append) is Network
+    assert network_kind("batched", LARGE, said.append) is EmulatedNetwork
     assert said == []
 
 
-def test_mininets_links_and_its_time_are_said(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mininets_links_and_its_time_are_said(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "datapath_type", lambda: "netdev")
     said: list[str] = []
     assert network_kind("plain", SMALL, said.append) is module.PlainNetwork
@@ -50,10 +52,14 @@ def test_a_network_in_parts_is_refused_before_anything_is_made(
     module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "datapath_type", lambda: "netdev")
-    monkeypatch.setattr(emulation, "machine_lock", lambda _: pytest.fail("it begins"))
+    monkeypatch.setattr(
+        emulation, "machine_lock", lambda _: pytest.fail("it begins")
+    )
     options = LiveOptions(builder="plain")
     with (
-        pytest.raises(BadInput, match="of 270 links needs 3 switch parts") as refused,
+        pytest.raises(
+            BadInput, match="of 270 links needs 3 switch parts"
+        ) as refused,
         emulate(fat_tree(6, 10**9, 2), Scale(), options, tmp_path, "x"),
     ):
         pytest.fail("it is up")
@@ -81,10 +87,16 @@ def test_a_switch_is_given_mininets_command_with_the_runs_tag(
     from testbed.backends.emu.mininet_network import AttachedIntf
 
     asked: list[list[str]] = []
-    monkeypatch.setattr(type(module.MACHINE), "vsctl", lambda _, given: asked.append(given) or "")
+    monkeypatch.setattr(
+        type(module.MACHINE),
+        "vsctl",
+        lambda _, given: asked.append(given) or "",
+    )
     monkeypatch.setattr(module, "datapath_type", lambda: "netdev")
     plan = network_plan(tree([1, 1], 10**9, 40), "tpb")
-    switch = module.BuiltSwitch("tpb-s0", plan.bridges[0], "external_ids:hosenet-run=4711")
+    switch = module.BuiltSwitch(
+        "tpb-s0", plan.bridges[0], "external_ids:hosenet-run=4711"
+    )
     for port in plan.ports_of_bridge["tpb-s0"]:
         AttachedIntf(port.name, switch, port.number, up=None)
     switch.start(module.PlainMininet(6699).controllers)
@@ -93,8 +105,14 @@ def test_a_switch_is_given_mininets_command_with_the_runs_tag(
     assert len(text) > 4096  # more than a shell takes at a time
     assert 'target="tcp:127.0.0.1:6699"' in words
     assert "add-br tpb-s0" in text
-    assert text.count("external_ids:hosenet-run=4711") == 2 + len(plan.ports_of_bridge["tpb-s0"])
+    assert text.count("external_ids:hosenet-run=4711") == 2 + len(
+        plan.ports_of_bridge["tpb-s0"]
+    )
     for port in plan.ports_of_bridge["tpb-s0"]:
         assert f"set Interface {port.name} ofport_request={port.number}" in text
         assert f"set Port {port.name} qos=@noop" in text
-    assert {"datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13"} <= set(words)
+    assert {
+        "datapath_type=netdev",
+        "fail_mode=secure",
+        "protocols=OpenFlow13",
+    } <= set(words)

@@ -26,14 +26,18 @@ def interface_rows(plan: NetworkPlan, **other: Any) -> list[list[Any]]:
     return list(recorded.values())
 
 
-def given(monkeypatch: pytest.MonkeyPatch, output: list[list[list[Any]]]) -> Iterator[list[Any]]:
+def given(
+    monkeypatch: pytest.MonkeyPatch, output: list[list[list[Any]]]
+) -> Iterator[list[Any]]:
     script = iter(output)
     monkeypatch.setattr(open_vswitch.Switch, "rows", lambda *_: next(script))
     monkeypatch.setattr(open_vswitch.time, "sleep", lambda _: None)
     return script
 
 
-def test_a_number_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_comes_late_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     late = interface_rows(PLAN, number=NONE, error=NONE)
     left = given(monkeypatch, [late, late, interface_rows(PLAN)])
     open_vswitch.MACHINE.check_ports(PLAN.ports)
@@ -43,7 +47,11 @@ def test_a_number_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("number", "error", "message"),
     [
-        (-1, "could not open network device (No such device)", "No such device"),
+        (
+            -1,
+            "could not open network device (No such device)",
+            "No such device",
+        ),
         (77, NONE, "it has number 77"),
     ],
 )
@@ -51,7 +59,11 @@ def test_a_wrong_port_is_named_at_once(
     monkeypatch: pytest.MonkeyPatch, number: int, error: Any, message: str
 ) -> None:
     left = given(
-        monkeypatch, [interface_rows(PLAN, number=number, error=error), interface_rows(PLAN)]
+        monkeypatch,
+        [
+            interface_rows(PLAN, number=number, error=error),
+            interface_rows(PLAN),
+        ],
     )
     with pytest.raises(RunFailed, match=message) as failure:
         open_vswitch.MACHINE.check_ports(PLAN.ports)
@@ -59,9 +71,13 @@ def test_a_wrong_port_is_named_at_once(
     assert len(list(left)) == 1
 
 
-def test_a_number_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_never_comes_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr(open_vswitch.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        open_vswitch.time, "monotonic", lambda: float(next(clock))
+    )
     given(monkeypatch, [interface_rows(PLAN, number=NONE, error=NONE)] * 50)
     with pytest.raises(RunFailed, match="should be number"):
         open_vswitch.MACHINE.check_ports(PLAN.ports)

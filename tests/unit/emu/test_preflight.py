@@ -13,7 +13,12 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu import preflight as emu
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import Preflight, checked, load_test, processors_taken
+from testbed.backends.emu.preflight import (
+    Preflight,
+    checked,
+    load_test,
+    processors_taken,
+)
 from testbed.plan.fidelity import Finding, preflight
 from testbed.spec.experiment import Scale
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -22,7 +27,9 @@ from topologies.tree import tree
 GBIT = 1_000_000_000
 
 
-def reserved(job_id: str, server: int = 0, rate_bps: int = GBIT // 2) -> events.JobReserved:
+def reserved(
+    job_id: str, server: int = 0, rate_bps: int = GBIT // 2
+) -> events.JobReserved:
     return events.JobReserved(
         0.0, job_id, 0.0, 3.0, rate_bps, 3.0, 4, [[server, 1], [server + 1, 1]], [[0, rate_bps]],
         "foreground",
@@ -41,7 +48,9 @@ class Machine:
 
     def __call__(self, _: object, scale: Scale, __: bool) -> Finding:
         self.rates.append(scale.rate)
-        return preflight(1e9 * scale.rate, 1.0, self.cost(scale.rate), scale.rate)
+        return preflight(
+            1e9 * scale.rate, 1.0, self.cost(scale.rate), scale.rate
+        )
 
 
 def check(machine: Machine, scale: Scale, *, force: bool = False) -> Preflight:
@@ -55,7 +64,9 @@ def test_a_rate_that_fits_is_tested_once() -> None:
     assert found.findings[0].level == "ok"
 
 
-def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> None:
+def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> (
+    None
+):
     loads = iter([1.5, 0.7])
     machine = Machine(lambda _: next(loads))
     found = check(machine, Scale(0.1))
@@ -63,7 +74,9 @@ def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> None
     assert found.findings[0].level == "ok"
 
 
-def test_far_beyond_the_limit_the_search_begins_far_below_without_a_second_test() -> None:
+def test_far_beyond_the_limit_the_search_begins_far_below_without_a_second_test() -> (
+    None
+):
     machine = Machine(lambda rate: 2 * rate)
     found = check(machine, Scale(1000.0))
     assert found.refusal is not None
@@ -72,14 +85,21 @@ def test_far_beyond_the_limit_the_search_begins_far_below_without_a_second_test(
     assert machine.rates.count(1000.0) == 1
 
 
-def test_a_rate_just_over_the_limit_is_tested_twice_and_the_better_test_counts() -> None:
+def test_a_rate_just_over_the_limit_is_tested_twice_and_the_better_test_counts() -> (
+    None
+):
     loads = iter([1.5, 1.5, 0.95, 0.85, *[1.05] * 20])
     machine = Machine(lambda _: next(loads))
     found = check(machine, Scale(0.1))
     assert machine.rates[:2] == [0.1, 0.1]
     assert machine.rates[2] == machine.rates[3] < 0.1
-    assert f"scale.rate: {machine.rates[2]:g} was tested and fits" in found.findings[0].reason
-    assert len(machine.rates[4:]) == len(set(machine.rates[4:]))  # above it: once
+    assert (
+        f"scale.rate: {machine.rates[2]:g} was tested and fits"
+        in found.findings[0].reason
+    )
+    assert len(machine.rates[4:]) == len(
+        set(machine.rates[4:])
+    )  # above it: once
 
 
 def test_too_much_is_refused_with_a_rate_that_was_tested() -> None:
@@ -89,7 +109,10 @@ def test_too_much_is_refused_with_a_rate_that_was_tested() -> None:
     assert finding.level == "invalid"
     assert "; scale.rate: 0.042 was tested and fits" in finding.reason
     assert found.refusal is not None
-    assert "at scale.rate: 0.1 is 200% of what this machine can do" in found.refusal.message
+    assert (
+        "at scale.rate: 0.1 is 200% of what this machine can do"
+        in found.refusal.message
+    )
     assert (
         found.refusal.hint
         == "--set scale.rate=0.042 was tested and fits; --force runs all the same"
@@ -122,17 +145,29 @@ def test_where_no_rate_fits_the_refusal_says_so() -> None:
     found = check(Machine(lambda _: 1.2), Scale(0.1))
     assert found.refusal is not None
     assert "; no scale.rate down to 0.002 fits" in found.findings[0].reason
-    assert str(found.refusal.hint).startswith("have fewer jobs at once: no scale.rate down to")
+    assert str(found.refusal.hint).startswith(
+        "have fewer jobs at once: no scale.rate down to"
+    )
 
 
-def test_the_least_rate_that_is_tested_and_named_has_two_figures_and_no_exponent() -> None:
+def test_the_least_rate_that_is_tested_and_named_has_two_figures_and_no_exponent() -> (
+    None
+):
     peaks = [(reserved("a", rate_bps=30 * GBIT),)]
-    found = checked(Machine(lambda _: 1.2), peaks, Scale(0.0005), lambda _: None, force=False)
+    found = checked(
+        Machine(lambda _: 1.2),
+        peaks,
+        Scale(0.0005),
+        lambda _: None,
+        force=False,
+    )
     assert "no scale.rate down to 0.000033 fits" in found.findings[0].reason
 
 
 def test_auto_takes_the_largest_rate_that_fits_one_at_most() -> None:
-    assert check(Machine(lambda rate: rate / 0.05), Scale(auto=True)).rate == 0.042
+    assert (
+        check(Machine(lambda rate: rate / 0.05), Scale(auto=True)).rate == 0.042
+    )
     assert check(Machine(lambda rate: rate / 2), Scale(auto=True)).rate == 1.0
 
 
@@ -144,21 +179,33 @@ def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:
 
 
 def test_where_nothing_could_be_tested_auto_has_no_rate() -> None:
-    found = checked(untested, PEAKS, Scale(auto=True), lambda _: None, force=False)
+    found = checked(
+        untested, PEAKS, Scale(auto=True), lambda _: None, force=False
+    )
     assert found.refusal is not None
     assert found.refusal.message == "no connection"
     assert found.refusal.hint == "give scale.rate a number in place of auto"
-    assert checked(untested, PEAKS, Scale(auto=True), lambda _: None, force=True).refusal is None
+    assert (
+        checked(
+            untested, PEAKS, Scale(auto=True), lambda _: None, force=True
+        ).refusal
+        is None
+    )
 
 
-def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding() -> None:
+def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding() -> (
+    None
+):
     def test(peak: object, scale: Scale, long: bool) -> Finding:
         load = (5 if peak == PEAKS[0] else 20) * scale.rate
         return preflight(1e9 * scale.rate, 1.0, load, scale.rate)
 
     peaks = [*PEAKS, (reserved("b"),)]
     found = checked(test, peaks, Scale(0.1), lambda _: None, force=False)
-    assert ["was tested and fits" in one.reason for one in found.findings] == [False, True]
+    assert ["was tested and fits" in one.reason for one in found.findings] == [
+        False,
+        True,
+    ]
     assert found.worst is found.findings[1]
 
 
@@ -173,7 +220,9 @@ def test_what_could_not_be_tested_is_not_searched_and_runs() -> None:
     assert said == ["preflight: no connection"]
 
 
-def test_plans_with_the_same_instant_are_tested_once_and_the_worst_decides() -> None:
+def test_plans_with_the_same_instant_are_tested_once_and_the_worst_decides() -> (
+    None
+):
     seen: list[object] = []
 
     def test(peak: object, scale: Scale, long: bool) -> Finding:
@@ -197,7 +246,9 @@ def emulation(monkeypatch: pytest.MonkeyPatch) -> FakeEmulation:
     return fake
 
 
-def test_all_jobs_of_a_load_test_begin_at_one_instant(emulation: FakeEmulation) -> None:
+def test_all_jobs_of_a_load_test_begin_at_one_instant(
+    emulation: FakeEmulation,
+) -> None:
     begun: list[int] = []
     begin = emulation.agents.begin
 
@@ -206,7 +257,9 @@ def test_all_jobs_of_a_load_test_begin_at_one_instant(emulation: FakeEmulation) 
         begin(names, at_ns)
 
     emulation.agents.begin = noting  # type: ignore[method-assign]
-    found = load_test(emulation, 1, (), (reserved("a"), reserved("b", 2)), Scale(SCALE_RATE))  # type: ignore[arg-type]
+    found = load_test(
+        emulation, 1, (), (reserved("a"), reserved("b", 2)), Scale(SCALE_RATE)
+    )  # type: ignore[arg-type]
     assert len(begun) == 2
     assert len(set(begun)) == 1
     assert "load" in found.metrics
@@ -230,6 +283,7 @@ def test_a_ring_is_tested_by_a_ring_and_all_else_by_a_permutation(
     assert played == {"preflight.a": "ring", "preflight.b": "permutation"}
 
 
+@pytest.mark.slow
 def test_transfers_that_do_not_end_are_ended_and_count_by_what_arrived(
     emulation: FakeEmulation,
 ) -> None:

@@ -20,7 +20,7 @@ from testbed.backends.emu import sampling
 from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.sampling import (
     Outside,
-    Processors,
+    ProcessorSampler,
     Used,
     gained_s,
     gained_ticks,
@@ -75,6 +75,7 @@ def autogroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return switch
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("autogroup")
 def test_only_idle_class_processes_are_counted(burner: tuple[str, int]) -> None:
     kind, pid = burner
@@ -86,6 +87,7 @@ def test_only_idle_class_processes_are_counted(burner: tuple[str, int]) -> None:
         assert first <= counted <= last
 
 
+@pytest.mark.slow
 def test_between_sessions_no_process_counts_as_idle_class(
     burner: tuple[str, int], autogroup: Path
 ) -> None:
@@ -93,8 +95,12 @@ def test_between_sessions_no_process_counts_as_idle_class(
     assert burner[1] not in sched_idle_s()
 
 
-def test_in_another_control_group_no_process_counts_as_idle_class(tmp_path: Path) -> None:
-    (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n")
+def test_in_another_control_group_no_process_counts_as_idle_class(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cgroup").write_text(
+        "3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n"
+    )
     assert group_of(tmp_path, "cpu") == "/somewhere"
     (tmp_path / "cgroup").write_text("0::/user.slice/a:b\n")
     assert group_of(tmp_path, "cpu") == "/user.slice/a:b"
@@ -112,7 +118,9 @@ def test_in_another_control_group_no_process_counts_as_idle_class(tmp_path: Path
         ("/user.slice", False),
     ],
 )
-def test_the_class_counts_in_our_group_and_above_it(theirs: str, counts: bool) -> None:
+def test_the_class_counts_in_our_group_and_above_it(
+    theirs: str, counts: bool
+) -> None:
     assert sampling.competes(theirs, "/hosenet/1/main") is counts
 
 
@@ -121,11 +129,16 @@ def in_group(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
     own = sampling.group_of
 
     def group_of(process: Path, controller: str) -> str:
-        return f"{group}/main" if process.name == "self" else own(process, controller)
+        return (
+            f"{group}/main"
+            if process.name == "self"
+            else own(process, controller)
+        )
 
     monkeypatch.setattr(sampling, "group_of", group_of)
 
 
+@pytest.mark.slow
 def test_processes_outside_the_run_are_others(
     burner: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,20 +152,34 @@ def test_processes_outside_the_run_are_others(
     assert everything() - but_for_it() - before_s >= 0.2
 
 
-def test_what_an_ended_child_used_stays_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_what_an_ended_child_used_stays_with_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     in_group(monkeypatch, "/hosenet/run")
     outside = Outside(())
     before_s = outside()
-    subprocess.run([sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True)
+    subprocess.run(
+        [sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True
+    )
     assert outside() - before_s >= 0.28
 
 
+@pytest.mark.slow
 def test_what_nobody_waits_for_hides_nothing_that_others_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_group(monkeypatch, "/hosenet/run")
-    command = [sys.executable, "-S", "-c", NOBODY_WAITS, COMPUTE.format(1.0) + "\ninput()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        NOBODY_WAITS,
+        COMPUTE.format(1.0) + "\ninput()",
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
@@ -162,7 +189,9 @@ def test_what_nobody_waits_for_hides_nothing_that_others_used(
         parent.stdin.write(b"\n")
         parent.stdin.flush()
         parent.stdout.readline()
-        subprocess.run([sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True)
+        subprocess.run(
+            [sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True
+        )
         assert outside() - before_s >= 0.28
         parent.stdin.write(b"\n")
 
@@ -177,19 +206,28 @@ class Running:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["use", "fork", "end", "read"]), st.integers(0, 30), st.booleans()),
+    st.tuples(
+        st.sampled_from(["use", "fork", "end", "read"]),
+        st.integers(0, 30),
+        st.booleans(),
+    ),
     max_size=60,
 )
 
 
 @given(STEPS)
-def test_ended_children_are_counted_once(steps: list[tuple[str, int, bool]]) -> None:
+def test_ended_children_are_counted_once(
+    steps: list[tuple[str, int, bool]],
+) -> None:
     """Never more than was used; all of it where every child is waited for by its parent."""
     running, began = {1: Running(0)}, 0
     before, gained, used, all_waited = {1: Used(0, 1, 0, 0)}, 0, 0, True
 
     def read() -> dict[int, Used]:
-        return {pid: Used(it.parent, pid, it.own, it.children) for pid, it in running.items()}
+        return {
+            pid: Used(it.parent, pid, it.own, it.children)
+            for pid, it in running.items()
+        }
 
     for what, number, waits in [*steps, ("read", 0, True)]:
         pid = sorted(running)[number % len(running)]
@@ -216,7 +254,9 @@ def test_ended_children_are_counted_once(steps: list[tuple[str, int, bool]]) -> 
     assert gained == used or not all_waited
 
 
-def test_an_orphan_of_the_run_is_not_counted_again_with_who_took_it_in() -> None:
+def test_an_orphan_of_the_run_is_not_counted_again_with_who_took_it_in() -> (
+    None
+):
     # The run's 10 has a child 11 and a grandchild 12. Both end; 1, outside, took in the second.
     before = {
         1: Used(0, 1, 0, 0),
@@ -234,13 +274,17 @@ def test_without_a_run_nobody_is_outside() -> None:
 
 
 def test_kernel_threads_are_no_others() -> None:
-    threads = [each.pid for each in psutil.process_iter(["ppid"]) if each.info["ppid"] == 2]
+    threads = [
+        each.pid
+        for each in psutil.process_iter(["ppid"])
+        if each.info["ppid"] == 2
+    ]
     assert sampling.used_ticks(os.getpid()).own > 0
     assert {sampling.used_ticks(pid)[2:] for pid in threads} <= {(0, 0)}
 
 
 def test_shares_are_shares() -> None:
-    processors = Processors()
+    processors = ProcessorSampler()
     time.sleep(0.05)
     use = processors.sample()
     assert 0.0 <= use.idle <= 1.0

@@ -68,4 +68,6 @@ def test_the_kernel_counts_for_this_very_process() -> None:
 
 def test_a_watch_without_a_switch_does_not_judge_it() -> None:
     watch: Watch = watching()
-    assert "starved switch" not in {finding.check for finding in watch.findings()}
+    assert "starved switch" not in {
+        finding.check for finding in watch.findings()
+    }

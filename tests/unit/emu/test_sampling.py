@@ -21,7 +21,12 @@ from testbed.backends.emu.sampling import (
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding
 from testbed.plan.limits import largest_packet_bytes
-from testbed.plan.network_plan import TenantPlan, enforced, network_plan, tenant_plan
+from testbed.plan.network_plan import (
+    TenantPlan,
+    enforced,
+    network_plan,
+    tenant_plan,
+)
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 
@@ -29,7 +34,9 @@ from topologies.tree import tree
 def watching() -> Watch:
     network = SimpleNamespace(
         unshaped_packets=dict,
-        counter_reader=lambda _: SimpleNamespace(read=lambda: np.zeros(0, COUNTERS)),
+        counter_reader=lambda _: SimpleNamespace(
+            read=lambda: np.zeros(0, COUNTERS)
+        ),
         switch_pids=[],
     )
     emulation = cast(Any, SimpleNamespace(network=network, plan=PLAN))
@@ -39,7 +46,9 @@ def watching() -> Watch:
 
 
 def lateness_s(watch: Watch) -> list[float]:
-    return [f.metrics["max_s"] for f in watch.findings() if f.check == "lateness"]
+    return [
+        f.metrics["max_s"] for f in watch.findings() if f.check == "lateness"
+    ]
 
 
 def test_a_sleep_that_lasted_too_long_was_late_by_the_rest() -> None:
@@ -57,7 +66,9 @@ def test_a_sleep_that_a_message_cut_short_says_nothing() -> None:
 
 def test_what_this_process_does_between_two_samples_is_not_lateness() -> None:
     watch = watching()
-    watch.tick(5.0, [], {})  # comes when it comes, after whatever was done before
+    watch.tick(
+        5.0, [], {}
+    )  # comes when it comes, after whatever was done before
     watch.slept(0.0, 0.2)  # did not mean to sleep at all
     assert lateness_s(watch) == []
 
@@ -91,16 +102,22 @@ class Kernel:
 
     def counter_reader(self, limiters: list[Limiter]) -> Any:
         names = [
-            "link" if at.minor else "send cap" if at.netns else "receive cap" for at in limiters
+            "link" if at.minor else "send cap" if at.netns else "receive cap"
+            for at in limiters
         ]
         return SimpleNamespace(read=lambda: self._read(names))
 
     def _read(self, names: list[str]) -> np.ndarray:
         self.dumps += 1
-        rows = [(self.dumps, *self._of(name), 100_000 * (name == self.queue_at)) for name in names]
+        rows = [
+            (self.dumps, *self._of(name), 100_000 * (name == self.queue_at))
+            for name in names
+        ]
         found = np.array(rows, COUNTERS)
         found["at_s"][[name in self.unread for name in names]] = np.nan
-        found[[name in self.gone for name in names]] = np.array([NOT_COUNTED], COUNTERS)
+        found[[name in self.gone for name in names]] = np.array(
+            [NOT_COUNTED], COUNTERS
+        )
         return found
 
     def _of(self, limiter: str) -> tuple[int, int]:
@@ -109,7 +126,9 @@ class Kernel:
 
 
 def judged(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, cap_limited: tuple[int, ...] = (1,)
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: Kernel,
+    cap_limited: tuple[int, ...] = (1,),
 ) -> list[Finding]:
     """The findings after six dumps, a second apart."""
     return [
@@ -126,8 +145,14 @@ def sampled(
     tenant: TenantPlan | None = None,
 ) -> tuple[Watch, list[events.Event]]:
     """After six dumps, a second apart; with what was recorded."""
-    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0))
-    emulation = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR, plan=PLAN))
+    monkeypatch.setattr(
+        watch_module,
+        "time",
+        SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0),
+    )
+    emulation = cast(
+        Any, SimpleNamespace(network=kernel, datacentre=PAIR, plan=PLAN)
+    )
     recorded: list[events.Event] = []
     watch = Watch(emulation, Scale(0.5, 1.0), recorded.append, lambda: 0.0)
     watch.start()
@@ -156,26 +181,37 @@ def test_a_limiter_that_lets_too_much_through(
 
 
 @pytest.mark.parametrize("limiter", ["send cap", "receive cap"])
-def test_limiters_that_keep_to_their_rate(limiter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = judged(monkeypatch, Kernel(limiter, {"send cap": 1.0, "receive cap": 1.0}))
+def test_limiters_that_keep_to_their_rate(
+    limiter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(
+        monkeypatch, Kernel(limiter, {"send cap": 1.0, "receive cap": 1.0})
+    )
     assert [f.level for f in found] == ["ok", "ok", "ok"]
     assert found[1].metrics["share"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_counters_of_an_unknown_time_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_of_an_unknown_time_are_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel = Kernel("send cap", {"send cap": 0.4})
     kernel.unread = {"send cap"}
-    assert judged(monkeypatch, kernel)[1].reason == "no VM's cap stayed backlogged"
+    assert (
+        judged(monkeypatch, kernel)[1].reason == "no VM's cap stayed backlogged"
+    )
 
 
 def test_a_sample_has_what_was_sent_and_reserved_on_each_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, recorded = sampled(monkeypatch, Kernel("", {"link": 0.75}))
-    links = [[link, 0.75 * RATE_BPS / 0.5, bps / 0.5] for link, bps in sorted(TENANT.link_bps)]
-    assert [each for each in recorded if isinstance(each, events.LinkSample)] == [
-        events.LinkSample(0.0, 1.0, links)
-    ] * 5
+    links = [
+        [link, 0.75 * RATE_BPS / 0.5, bps / 0.5]
+        for link, bps in sorted(TENANT.link_bps)
+    ]
+    assert [
+        each for each in recorded if isinstance(each, events.LinkSample)
+    ] == [events.LinkSample(0.0, 1.0, links)] * 5
 
 
 @pytest.mark.parametrize("unread", [set(), {"link"}])
@@ -186,33 +222,44 @@ def test_drops_on_links_count_whenever_they_were_read(
     kernel.drops, kernel.unread = 3, unread
     found = sampled(monkeypatch, kernel)[0].findings()
     (lost,) = [each for each in found if each.check == "drops"]
-    assert (lost.level, lost.metrics["packets"]) == ("suspect", 3 * 5 * len(TENANT.link_bps))
+    assert (lost.level, lost.metrics["packets"]) == (
+        "suspect",
+        3 * 5 * len(TENANT.link_bps),
+    )
     assert "tenant 1" in lost.reason
 
 
-def test_a_port_that_is_gone_is_told_of_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_gone_is_told_of_and_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel = Kernel("", {"link": 0.4})
     kernel.gone = {"receive cap"}
     watch, _ = sampled(monkeypatch, kernel)
     assert watch.lost_ports == [(1, 0), (1, 1)]
-    assert "receive cap" not in "".join(found.reason for found in watch.findings())
+    assert "receive cap" not in "".join(
+        found.reason for found in watch.findings()
+    )
     kernel.gone = {"send cap", "link"}
     assert sampled(monkeypatch, kernel)[0].lost_ports == []
 
 
-@pytest.mark.parametrize(("unread", "unsettled"), [(set(), 1), ({"receive cap"}, 0)])
+@pytest.mark.parametrize(
+    ("unread", "unsettled"), [(set(), 1), ({"receive cap"}, 0)]
+)
 def test_only_vms_that_have_just_begun_leave_a_sample_to_those_beside_it(
     unread: set[str], unsettled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Kernel("", {"receive cap": 1.0})
     kernel.unread = unread
     watch, _ = sampled(monkeypatch, kernel)
-    assert [one.unsettled for one in watch._samples] == [True] * unsettled + [False] * (
-        6 - unsettled
-    )
+    assert [one.unsettled for one in watch._samples] == [True] * unsettled + [
+        False
+    ] * (6 - unsettled)
 
 
-def test_what_lacks_is_drops_and_what_is_starved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lacks_is_drops_and_what_is_starved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert sampled(monkeypatch, Kernel("", {}))[0].lacking() == []
     kernel = Kernel("link", {"link": 0.4})
     kernel.drops = 1
@@ -222,26 +269,39 @@ def test_what_lacks_is_drops_and_what_is_starved(monkeypatch: pytest.MonkeyPatch
     ]  # fmt: skip
 
 
-def test_a_link_that_could_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_could_not_be_read_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel = Kernel("", {})
     kernel.unread = {"link"}
     assert sampled(monkeypatch, kernel)[1] == []
 
 
-def test_a_tenant_that_pauses_is_not_limited_by_its_caps(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = judged(monkeypatch, Kernel("send cap", {"send cap": 0.4}), cap_limited=())
+def test_a_tenant_that_pauses_is_not_limited_by_its_caps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = judged(
+        monkeypatch, Kernel("send cap", {"send cap": 0.4}), cap_limited=()
+    )
     assert [f.level for f in found] == ["ok", "ok", "ok"]
 
 
 @pytest.mark.parametrize(
     ("cost_s", "apart_s"),
-    [(0.0, 1.0), (SAMPLES_SHARE, 1.0), (3 * SAMPLES_SHARE, 3.0), (1.0, SAMPLE_EVERY_AT_MOST_S)],
+    [
+        (0.0, 1.0),
+        (SAMPLES_SHARE, 1.0),
+        (3 * SAMPLES_SHARE, 3.0),
+        (1.0, SAMPLE_EVERY_AT_MOST_S),
+    ],
 )
 def test_two_samples_are_a_second_apart_and_more_where_they_cost_more(
     cost_s: float, apart_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, used = [100.0], [0.0]
-    clocks = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: used[0])
+    clocks = SimpleNamespace(
+        monotonic=lambda: now[0], thread_time=lambda: used[0]
+    )
     monkeypatch.setattr(watch_module, "time", clocks)
     watch, looked = watching(), []
 
@@ -259,7 +319,9 @@ def test_two_samples_are_a_second_apart_and_more_where_they_cost_more(
     assert min(gaps) > apart_s - 1e-6
 
 
-def test_a_late_sample_moves_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_sample_moves_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [100.0]
     clocks = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: 0.0)
     monkeypatch.setattr(watch_module, "time", clocks)
@@ -286,7 +348,11 @@ def doubted(
 ) -> list[tuple[str, str]]:
     found = sampled(monkeypatch, kernel, tenant=tenant)[0].findings()
     judged = ("starved class", "starved VM", "exceeded limit", "drops")
-    return [(f.check, f.level) for f in found if f.check in judged and f.level != "ok"]
+    return [
+        (f.check, f.level)
+        for f in found
+        if f.check in judged and f.level != "ok"
+    ]
 
 
 def test_a_borrower_may_send_all_that_its_link_carries_and_no_more(
@@ -307,13 +373,19 @@ def test_a_borrowers_guarantee_is_watched_on_links_and_not_at_its_caps(
     assert doubted(monkeypatch, Kernel("link", {"link": 0.4}), LENT) == [
         ("starved class", "invalid")
     ]
-    assert doubted(monkeypatch, Kernel("send cap", {"send cap": 0.4}), LENT) == []
+    assert (
+        doubted(monkeypatch, Kernel("send cap", {"send cap": 0.4}), LENT) == []
+    )
     # What it received of its rate says that nothing lacked, as of any reserved tenant.
-    watch, _ = sampled(monkeypatch, Kernel("", {"receive cap": 2.0}), tenant=LENT)
+    watch, _ = sampled(
+        monkeypatch, Kernel("", {"receive cap": 2.0}), tenant=LENT
+    )
     assert watch.received == pytest.approx(2.0)
 
 
-def test_without_enforcement_only_caps_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_enforcement_only_caps_are_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     free = enforced(PLAN, TENANT, "none")
     assert {at.minor for at in limiters([free], PLAN)} == {None}
     assert doubted(monkeypatch, Kernel("link", {"link": 0.4}), free) == []

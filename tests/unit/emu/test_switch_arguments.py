@@ -46,13 +46,17 @@ def rows_of(table: str, arguments: list[str]) -> dict[str, dict[str, str]]:
     for command in commands(arguments):
         if command[1:3] == ["create", table]:
             pairs = (argument.partition("=") for argument in command[3:])
-            out[command[0].removeprefix("--id=")] = {key: value for key, _, value in pairs}
+            out[command[0].removeprefix("--id=")] = {
+                key: value for key, _, value in pairs
+            }
     return out
 
 
 def test_every_port_has_its_number_and_survives_the_limits() -> None:
     network = plan()
-    arguments = up_arguments(network, network.bridges, "0000beef", "netdev", 6653)
+    arguments = up_arguments(
+        network, network.bridges, "0000beef", "netdev", 6653
+    )
     interfaces = rows_of("Interface", arguments)
     ports = rows_of("Port", arguments)
     bridges = rows_of("Bridge", arguments)
@@ -62,11 +66,19 @@ def test_every_port_has_its_number_and_survives_the_limits() -> None:
         if "ofport_request" in row
     }
     expected = {s.port.name: s.port.number for s in network.slots}
-    expected |= {p.name: p.number for k in network.links for p in (k.lower, k.upper)}
+    expected |= {
+        p.name: p.number for k in network.links for p in (k.lower, k.upper)
+    }
     assert number_of == expected
-    bridge_of = {port: row["name"] for row in bridges.values() for port in row["ports"].split(",")}
+    bridge_of = {
+        port: row["name"]
+        for row in bridges.values()
+        for port in row["ports"].split(",")
+    }
     plan_bridge = {s.port.name: s.port.bridge for s in network.slots}
-    plan_bridge |= {p.name: p.bridge for k in network.links for p in (k.lower, k.upper)}
+    plan_bridge |= {
+        p.name: p.bridge for k in network.links for p in (k.lower, k.upper)
+    }
     for row, port in ports.items():
         # linux-noop: with any other discipline the switch wipes what tc has set.
         if port["name"] in expected:
@@ -80,7 +92,9 @@ def test_every_port_has_its_number_and_survives_the_limits() -> None:
 
 def test_bridges_are_secure_marked_and_connected() -> None:
     network = plan()
-    arguments = up_arguments(network, network.bridges, "0000beef", "system", 7001)
+    arguments = up_arguments(
+        network, network.bridges, "0000beef", "system", 7001
+    )
     bridges = rows_of("Bridge", arguments)
     controllers = rows_of("Controller", arguments)
     assert sorted(b["name"] for b in bridges.values()) == sorted(
@@ -96,7 +110,9 @@ def test_bridges_are_secure_marked_and_connected() -> None:
         assert row["external_ids:hosenet-run"] == "0000beef"
         assert int(row["other_config:datapath-id"], 16) == dpid_of[row["name"]]
         assert len(row["other_config:datapath-id"]) == 16
-        assert controllers[row["controller"]]["target"] == '"tcp:127.0.0.1:7001"'
+        assert (
+            controllers[row["controller"]]["target"] == '"tcp:127.0.0.1:7001"'
+        )
     last = list(commands(arguments))[-1]
     assert last[:4] == ["add", "Open_vSwitch", ".", "bridges"]
     assert sorted(last[4:]) == sorted(bridges)
@@ -111,7 +127,9 @@ def test_all_that_outlives_a_bridge_is_marked() -> None:
 
 def test_no_argument_is_longer_than_the_kernel_takes() -> None:
     network = network_plan(tree([1, 400], 10**9, 30), "hn")
-    arguments = up_arguments(network, network.bridges, "0000beef", "netdev", 6653)
+    arguments = up_arguments(
+        network, network.bridges, "0000beef", "netdev", 6653
+    )
     assert max(len(argument) for argument in arguments) < 128 * 1024
 
 
@@ -136,7 +154,9 @@ def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
     line = next(line for line in links if f" name {slot.port.name} mtu" in line)
     assert line.endswith(f"netns {slot.netns}")
     assert f"address {slot.mac}" in line
-    assert len({port.name for port in network.ports}) == len(network.slots) + 2 * len(network.links)
+    assert len({port.name for port in network.ports}) == len(
+        network.slots
+    ) + 2 * len(network.links)
 
 
 SS = """\
@@ -171,10 +191,14 @@ def test_a_switch_without_ports_tells_nothing_of_offload() -> None:
 
 def test_another_switch_on_the_machine_is_not_this_one() -> None:
     assert read_sockets(SS, None) == read_sockets(SS, 9)
-    assert read_sockets(SS, 99) == SwitchSockets(offload=None, send_buffer_bytes=0)
+    assert read_sockets(SS, 99) == SwitchSockets(
+        offload=None, send_buffer_bytes=0
+    )
 
 
-def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / "ovs-vswitchd"
     shutil.copy(shutil.which("cat") or "/bin/cat", program)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -188,6 +212,8 @@ def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(tmp_path
         switch = Switch(tmp_path)
         assert switch.pid == process.pid
         process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie from now on
+        os.waitid(
+            os.P_PID, process.pid, os.WEXITED | os.WNOWAIT
+        )  # a zombie from now on
         assert Path(f"/proc/{process.pid}/comm").read_text() == "ovs-vswitchd\n"
         assert switch.pid is None

@@ -46,7 +46,9 @@ AT_ONCE = 32
 MANY_FDS, FEW_FDS = 64, 63
 
 
-def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path, alone: int = -1) -> float:
+def looped_s(
+    interval_s: float, n_fds: int, n_polls: int, folder: Path, alone: int = -1
+) -> float:
     """Seconds that a process with so many ready descriptors takes for its polls.
 
     ``alone``: the processor that it gets when nobody else wants it.
@@ -75,18 +77,22 @@ def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace(begun: Path) -> None:
     assert looped_s(0.01, MANY_FDS, AT_ONCE + 20, begun) >= 19 * 0.01
 
 
+@pytest.mark.slow
 def test_a_main_loop_for_which_nobody_waits_has_no_pace(begun: Path) -> None:
     # At the pace it would take 200 s. Who sleeps does not wait for a processor.
     assert looped_s(2.0, MANY_FDS, AT_ONCE + 100, begun) >= 0
 
 
+@pytest.mark.slow
 def test_one_that_waits_for_a_processor_keeps_to_it(begun: Path) -> None:
     alone = min(os.sched_getaffinity(0))
     burn = ["taskset", "-c", str(alone), sys.executable, "-c", BURN]
     with subprocess.Popen(burn, stdout=subprocess.PIPE) as burner:
         try:
             assert burner.stdout is not None
-            assert burner.stdout.read(1) == b"."  # from now on the processor is taken
+            assert (
+                burner.stdout.read(1) == b"."
+            )  # from now on the processor is taken
             took_s = looped_s(0.01, MANY_FDS, AT_ONCE + 100, begun, alone)
         finally:
             burner.kill()
@@ -119,7 +125,9 @@ def test_the_daemon_keeps_its_allocator(tmp_path: Path) -> None:
 def test_without_a_compiler_a_daemon_goes_at_its_own_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.backends.emu.switch_preload.COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(
+        "testbed.backends.emu.switch_preload.COMPILERS", ("no-such-compiler",)
+    )
     with preload() as library:
         assert library.paced(0.01, tmp_path) == library.environment == ALLOCATOR
         assert library.files == ()
@@ -147,5 +155,7 @@ def test_who_has_no_pace_is_not_paced(tmp_path: Path) -> None:
                 process.stdin.flush()
                 process.stdout.read(1)
                 assert is_preloaded(process.pid)
-                assert is_paced(process.pid) is (environment != library.environment)
+                assert is_paced(process.pid) is (
+                    environment != library.environment
+                )
                 process.stdin.close()

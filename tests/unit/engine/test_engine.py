@@ -46,7 +46,13 @@ class ScriptedBackend:
             self.now = max(self.now, until_s)
         return []
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: act.Tier) -> None:
+    def start(
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: act.Tier,
+    ) -> None:
         self.calls.append(("start", job.id))
         if job.id in self.refuses:
             raise StartFailed("no room in the script")
@@ -64,7 +70,9 @@ class ScriptedBackend:
         self.calls.append(("resume", job_id))
         self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
 
-    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: act.Tier) -> None:
+    def migrate(
+        self, job_id: str, placement: Placement, cost_s: float, tier: act.Tier
+    ) -> None:
         self.calls.append(("migrate", job_id))
         self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
 
@@ -81,7 +89,9 @@ class DecisionTable:
 
     name = "table"
 
-    def __init__(self, decisions: dict[act.PolicyEvent, list[act.Action]]) -> None:
+    def __init__(
+        self, decisions: dict[act.PolicyEvent, list[act.Action]]
+    ) -> None:
         self.decisions = decisions
         self.heard: list[tuple[float, act.PolicyEvent]] = []
 
@@ -111,14 +121,22 @@ def play(
 
 
 def outcomes(history: list[events.Event]) -> dict[str, tuple[str, float]]:
-    return {e.job_id: (e.outcome, e.t) for e in history if isinstance(e, events.JobEnded)}
+    return {
+        e.job_id: (e.outcome, e.t)
+        for e in history
+        if isinstance(e, events.JobEnded)
+    }
 
 
 PLACE = Placement(6, ((0, 2),))
 
 
-def test_a_scripted_job_runs_where_the_embedder_says_and_ends_when_the_backend_says() -> None:
-    history, engine = play([job("a")], Scripted(Oktopus()), ScriptedBackend({"a": 9.5}))
+def test_a_scripted_job_runs_where_the_embedder_says_and_ends_when_the_backend_says() -> (
+    None
+):
+    history, engine = play(
+        [job("a")], Scripted(Oktopus()), ScriptedBackend({"a": 9.5})
+    )
     assert outcomes(history) == {"a": ("finished", 9.5)}
     reserved = next(e for e in history if isinstance(e, events.JobReserved))
     assert reserved.estimate_s == 10.0
@@ -127,15 +145,22 @@ def test_a_scripted_job_runs_where_the_embedder_says_and_ends_when_the_backend_s
     assert isinstance(history[-1], events.RunEnded)
 
 
-def test_at_one_instant_ends_come_before_starts_before_arrivals_then_by_id() -> None:
+def test_at_one_instant_ends_come_before_starts_before_arrivals_then_by_id() -> (
+    None
+):
     start = act.Start("first", PLACE, 1, reserve_until_s=10.0)
     later = act.Reserve("slid", PLACE, 1, 10.0, 30.0)
-    policy = DecisionTable({act.Arrived("first"): [start], act.Arrived("slid"): [later]})
+    policy = DecisionTable(
+        {act.Arrived("first"): [start], act.Arrived("slid"): [later]}
+    )
     jobs = [job("first"), job("slid"), job("z", 10.0), job("b", 10.0)]
     backend = ScriptedBackend({"first": 10.0, "slid": 5.0})
     history, _ = play(jobs, policy, backend)
     at_ten = [
-        (type(e).__name__, getattr(e, "job_id", "") or getattr(e, "job", {}).get("id"))
+        (
+            type(e).__name__,
+            getattr(e, "job_id", "") or getattr(e, "job", {}).get("id"),
+        )
         for e in history
         if e.t == 10.0
     ]
@@ -147,7 +172,9 @@ def test_at_one_instant_ends_come_before_starts_before_arrivals_then_by_id() -> 
     ]
 
 
-def test_jobs_may_come_one_by_one_and_are_forgotten_when_they_have_left() -> None:
+def test_jobs_may_come_one_by_one_and_are_forgotten_when_they_have_left() -> (
+    None
+):
     asked: list[str] = []
     here: list[int] = []
 
@@ -189,17 +216,27 @@ def test_the_same_jobs_in_any_form_are_the_same_run() -> None:
     times = {f"j{k}": 2.5 for k in range(6)}
     ordered = sorted(jobs, key=lambda each: each.submit_s)
     listed, _ = play(jobs, Scripted(Oktopus()), ScriptedBackend(dict(times)))
-    streamed, _ = play(iter(ordered), Scripted(Oktopus()), ScriptedBackend(dict(times)))  # type: ignore[arg-type]
+    streamed, _ = play(
+        iter(ordered), Scripted(Oktopus()), ScriptedBackend(dict(times))
+    )  # type: ignore[arg-type]
     assert [e.to_json() for e in listed] == [e.to_json() for e in streamed]
 
 
 def test_a_chained_job_arrives_when_its_predecessor_has_ended() -> None:
-    jobs = [job("one"), job("two", after="one"), job("three", 50.0, after="two")]
+    jobs = [
+        job("one"),
+        job("two", after="one"),
+        job("three", 50.0, after="two"),
+    ]
     backend = ScriptedBackend({"one": 4.0, "two": 3.0, "three": 1.0})
     history, _ = play(jobs, Scripted(Oktopus()), backend)
-    submitted = {e.job["id"]: e.t for e in history if isinstance(e, events.JobSubmitted)}
+    submitted = {
+        e.job["id"]: e.t for e in history if isinstance(e, events.JobSubmitted)
+    }
     assert submitted == {"one": 0.0, "two": 4.0, "three": 50.0}
-    assert {e.job["submit_s"] for e in history if isinstance(e, events.JobSubmitted)} == {
+    assert {
+        e.job["submit_s"] for e in history if isinstance(e, events.JobSubmitted)
+    } == {
         0.0,
         4.0,
         50.0,
@@ -207,18 +244,28 @@ def test_a_chained_job_arrives_when_its_predecessor_has_ended() -> None:
 
 
 def test_a_job_that_does_not_fit_is_rejected_with_a_reason() -> None:
-    history, _ = play([JobRequest("big", 0, 50, 1, 1.0)], Scripted(Oktopus()), ScriptedBackend({}))
+    history, _ = play(
+        [JobRequest("big", 0, 50, 1, 1.0)],
+        Scripted(Oktopus()),
+        ScriptedBackend({}),
+    )
     ended = next(e for e in history if isinstance(e, events.JobEnded))
     assert ended.outcome == "rejected"
     assert "50" in ended.reason
 
 
-def test_a_job_that_cannot_start_is_killed_and_gives_its_reservation_back() -> None:
+def test_a_job_that_cannot_start_is_killed_and_gives_its_reservation_back() -> (
+    None
+):
     backend = ScriptedBackend({"b": 1.0}, refuses=frozenset({"a"}))
-    history, engine = play([job("a"), job("b", 1.0)], Scripted(Oktopus()), backend)
+    history, engine = play(
+        [job("a"), job("b", 1.0)], Scripted(Oktopus()), backend
+    )
     assert outcomes(history) == {"a": ("killed", 0.0), "b": ("finished", 2.0)}
     assert "no room in the script" in next(
-        e.reason for e in history if isinstance(e, events.JobEnded) and e.job_id == "a"
+        e.reason
+        for e in history
+        if isinstance(e, events.JobEnded) and e.job_id == "a"
     )
     assert not engine.ledger.holdings()
 
@@ -226,7 +273,9 @@ def test_a_job_that_cannot_start_is_killed_and_gives_its_reservation_back() -> N
 def test_the_end_of_a_reservation_kills_what_still_runs() -> None:
     start = act.Start("a", PLACE, 1, reserve_until_s=5.0, kill_at_end=True)
     backend = ScriptedBackend({"a": 7.0})
-    history, _ = play([job("a")], DecisionTable({act.Arrived("a"): [start]}), backend)
+    history, _ = play(
+        [job("a")], DecisionTable({act.Arrived("a"): [start]}), backend
+    )
     assert outcomes(history) == {"a": ("killed", 5.0)}
     assert ("kill", "a") in backend.calls
 
@@ -234,7 +283,9 @@ def test_the_end_of_a_reservation_kills_what_still_runs() -> None:
 def test_an_end_at_the_very_end_of_its_reservation_is_a_finish() -> None:
     start = act.Start("a", PLACE, 1, reserve_until_s=5.0, kill_at_end=True)
     backend = ScriptedBackend({"a": 5.0})
-    history, _ = play([job("a")], DecisionTable({act.Arrived("a"): [start]}), backend)
+    history, _ = play(
+        [job("a")], DecisionTable({act.Arrived("a"): [start]}), backend
+    )
     assert outcomes(history) == {"a": ("finished", 5.0)}
 
 
@@ -256,11 +307,17 @@ def test_policies_do_not_see_the_true_duration() -> None:
     seen: list[float | None] = []
 
     class Peeking(Scripted):
-        def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        def decide(
+            self, view: View, event: act.PolicyEvent
+        ) -> list[act.Action]:
             seen.extend(view.job(j).true_duration_s for j in view.waiting())
             return super().decide(view, event)
 
-    play([job("a", true_duration_s=99.0)], Peeking(Oktopus()), ScriptedBackend({"a": 1.0}))
+    play(
+        [job("a", true_duration_s=99.0)],
+        Peeking(Oktopus()),
+        ScriptedBackend({"a": 1.0}),
+    )
     assert seen == [None]
 
 
@@ -268,7 +325,9 @@ def test_policies_see_the_estimate_of_a_cpu_use_and_not_the_truth() -> None:
     seen: list[tuple[object, object]] = []
 
     class Peeking(Scripted):
-        def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        def decide(
+            self, view: View, event: act.PolicyEvent
+        ) -> list[act.Action]:
             seen.extend(
                 (view.job(j).demand.cpu_use, view.job(j).demand.cpu_estimate)
                 for j in view.waiting()
@@ -287,13 +346,19 @@ def test_preemption_frees_and_resuming_takes_the_same_place_again() -> None:
     policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
-            act.Arrived("b"): [act.Preempt("a", "b first"), act.Start("b", PLACE, 1)],
+            act.Arrived("b"): [
+                act.Preempt("a", "b first"),
+                act.Start("b", PLACE, 1),
+            ],
             act.Ended("b", "finished"): [act.Resume("a")],
         }
     )
     backend = ScriptedBackend({"a": 10.0, "b": 2.0})
     history, _ = play([job("a"), job("b", 1.0)], policy, backend)
-    assert outcomes(history) == {"b": ("finished", 3.0), "a": ("finished", 13.0)}
+    assert outcomes(history) == {
+        "b": ("finished", 3.0),
+        "a": ("finished", 13.0),
+    }
     assert [c for c in backend.calls if c[1] == "a"] == [
         ("start", "a"),
         ("preempt", "a"),
@@ -306,18 +371,24 @@ def test_a_policy_that_never_starts_a_job_leaves_it_unfinished() -> None:
     assert outcomes(history) == {"a": ("unfinished", 0.0)}
 
 
-def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> None:
+def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> (
+    None
+):
     class Interrupted(ScriptedBackend):
         def wait(self, until_s: float | None) -> list[Completion]:
             if self.ends:
-                self.now = 3.0  # events reported until then must not follow the end
+                self.now = (
+                    3.0  # events reported until then must not follow the end
+                )
                 raise KeyboardInterrupt
             return super().wait(until_s)
 
     history: list[events.Event] = []
     backend = Interrupted({"a": 5.0})
     centre = tree([2, 2], [GBIT, GBIT], 2)
-    engine = Engine(centre, [job("a")], Scripted(Oktopus()), backend, history.append)
+    engine = Engine(
+        centre, [job("a")], Scripted(Oktopus()), backend, history.append
+    )
     with pytest.raises(KeyboardInterrupt):
         engine.run()
     assert outcomes(history) == {"a": ("unfinished", 3.0)}
@@ -331,8 +402,12 @@ def test_a_wake_up_comes_when_asked_for() -> None:
     assert (7.5, act.Woken(7.5)) in policy.heard
 
 
-def test_a_run_ends_with_its_last_job_and_not_with_what_was_reserved_for_it() -> None:
-    policy = DecisionTable({act.Arrived("a"): [act.Start("a", PLACE, 1, 500.0, kill_at_end=True)]})
+def test_a_run_ends_with_its_last_job_and_not_with_what_was_reserved_for_it() -> (
+    None
+):
+    policy = DecisionTable(
+        {act.Arrived("a"): [act.Start("a", PLACE, 1, 500.0, kill_at_end=True)]}
+    )
     backend = ScriptedBackend({"a": 5.0})
     history, _ = play([job("a")], policy, backend)
     assert outcomes(history) == {"a": ("finished", 5.0)}

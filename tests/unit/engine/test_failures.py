@@ -15,7 +15,11 @@ from testbed.engine.engine import Engine
 from testbed.failures import Failure, OnFailure
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import View
-from testbed.schedulers.registry import build_policy, known_policies, policy_kind
+from testbed.schedulers.registry import (
+    build_policy,
+    known_policies,
+    policy_kind,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -26,7 +30,11 @@ TREE = tree([2, 2], GBIT, 2)
 
 
 def request(
-    job_id: str, submit_s: float = 0.0, n: int = 2, bps: int = GBIT, p: float = 10.0
+    job_id: str,
+    submit_s: float = 0.0,
+    n: int = 2,
+    bps: int = GBIT,
+    p: float = 10.0,
 ) -> Any:
     return JobRequest(job_id, submit_s, n, bps, p)
 
@@ -63,26 +71,42 @@ def of(history: list[events.Event], job_id: str) -> list[tuple[float, str]]:
 
 
 def link_between(centre: DataCentre, lower: str, upper: str) -> int:
-    ends = list(zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True))
+    ends = list(
+        zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
+    )
     return ends.index((centre.names.index(lower), centre.names.index(upper)))
 
 
-def core_links_used(centre: DataCentre, history: list[events.Event], job_id: str) -> list[int]:
+def core_links_used(
+    centre: DataCentre, history: list[events.Event], job_id: str
+) -> list[int]:
     """The links between switches that a job holds, from the last event with its links."""
-    held = [e for e in history if getattr(e, "job_id", "") == job_id and hasattr(e, "links")]
+    held = [
+        e
+        for e in history
+        if getattr(e, "job_id", "") == job_id and hasattr(e, "links")
+    ]
     numbers = {directed // 2 for directed, _ in held[-1].links}
-    return sorted(k for k in numbers if centre.link_lower[k] >= centre.n_servers)
+    return sorted(
+        k for k in numbers if centre.link_lower[k] >= centre.n_servers
+    )
 
 
 # In different pods: 16 VMs, one a server.
 WIDE = request("wide", n=16, bps=GBIT // 16)
 
 
-def test_a_job_moves_to_another_root_and_ends_as_if_nothing_had_happened() -> None:
+def test_a_job_moves_to_another_root_and_ends_as_if_nothing_had_happened() -> (
+    None
+):
     before = play(FAT, [WIDE], [])
     lost = core_links_used(FAT, before, "wide")[0]
     history = play(FAT, [WIDE], [Failure(4.0, "link_failed", lost)])
-    assert of(history, "wide")[1:] == [(0.0, "started"), (4.0, "rerooted"), (10.0, "ended")]
+    assert of(history, "wide")[1:] == [
+        (0.0, "started"),
+        (4.0, "rerooted"),
+        (10.0, "ended"),
+    ]
     assert lost not in core_links_used(FAT, history, "wide")
     assert of(before, "wide")[-1] == (10.0, "ended")
 
@@ -102,16 +126,26 @@ class Given:
         return [act.Start(job.id, self._places[job.id], job.bandwidth_bps)]
 
 
-def test_a_job_that_no_other_root_has_room_for_waits_for_room_or_for_its_link() -> None:
+def test_a_job_that_no_other_root_has_room_for_waits_for_room_or_for_its_link() -> (
+    None
+):
     """Four tenants with a VM in every pod fill the links of the four cores."""
     roots = [each.root for each in FAT.trees]
     places = {
         job_id: Placement(root, tuple((first + 4 * pod, 1) for pod in range(4)))
         for job_id, root, first in zip("abcd", roots, (0, 2, 1, 3), strict=True)
     }
-    jobs = [request(job_id, n=4, p=6.0 if job_id == "b" else 20.0) for job_id in "abcd"]
-    tree_of_a, tree_of_c = (FAT.tree_by_root[places[name].root] for name in "ac")
-    lost = [int(each.uplink[each.parent[each.parent[0]]]) for each in (tree_of_a, tree_of_c)]
+    jobs = [
+        request(job_id, n=4, p=6.0 if job_id == "b" else 20.0)
+        for job_id in "abcd"
+    ]
+    tree_of_a, tree_of_c = (
+        FAT.tree_by_root[places[name].root] for name in "ac"
+    )
+    lost = [
+        int(each.uplink[each.parent[each.parent[0]]])
+        for each in (tree_of_a, tree_of_c)
+    ]
     failures = [
         Failure(4.0, "link_failed", lost[0]),
         Failure(5.0, "link_failed", lost[1]),
@@ -127,20 +161,34 @@ def test_a_job_that_no_other_root_has_room_for_waits_for_room_or_for_its_link() 
     assert of(history, "a")[2:] == [
         *((4.0, "cut"), (6.0, "rerooted"), (6.0, "reconnected"), (22.0, "ended")),
     ]  # fmt: skip
-    assert of(history, "c")[2:] == [(5.0, "cut"), (9.0, "reconnected"), (24.0, "ended")]
+    assert of(history, "c")[2:] == [
+        (5.0, "cut"),
+        (9.0, "reconnected"),
+        (24.0, "ended"),
+    ]
 
 
 @pytest.mark.parametrize("on_failure", ["wait", "kill", "requeue"])
-def test_on_a_tree_the_policy_says_what_becomes_of_a_job(on_failure: OnFailure) -> None:
+def test_on_a_tree_the_policy_says_what_becomes_of_a_job(
+    on_failure: OnFailure,
+) -> None:
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
     job = request("a", n=8, bps=GBIT // 8)
-    failures = [Failure(4.0, "link_failed", link), Failure(7.0, "link_restored", link)]
+    failures = [
+        Failure(4.0, "link_failed", link),
+        Failure(7.0, "link_restored", link),
+    ]
     history = play(TREE, [job], failures, "fcfs", on_failure)
     ways = {
         "wait": [(4.0, "cut"), (7.0, "reconnected"), (13.0, "ended")],
         "kill": [(4.0, "ended")],
         "requeue": [
-            *((4.0, "requeued"), (4.0, "waits"), (7.0, "reserved"), (7.0, "started")),
+            *(
+                (4.0, "requeued"),
+                (4.0, "waits"),
+                (7.0, "reserved"),
+                (7.0, "started"),
+            ),
             (17.0, "ended"),
         ],
     }
@@ -156,7 +204,9 @@ def test_on_a_tree_the_policy_says_what_becomes_of_a_job(on_failure: OnFailure) 
 def test_a_cut_that_lasts_for_good_ends_the_job_with_the_reason() -> None:
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
     job = request("a", n=8, bps=GBIT // 8)
-    history = play(TREE, [job], [Failure(4.0, "link_failed", link)], "fcfs", "wait")
+    history = play(
+        TREE, [job], [Failure(4.0, "link_failed", link)], "fcfs", "wait"
+    )
     last = [e for e in history if isinstance(e, events.JobEnded)][-1]
     assert (last.t, last.outcome) == (4.0, "killed")
     assert "cut off for good: lost link" in last.reason
@@ -164,7 +214,9 @@ def test_a_cut_that_lasts_for_good_ends_the_job_with_the_reason() -> None:
 
 def test_the_jobs_of_a_lost_server_end_or_start_anew_elsewhere() -> None:
     job = request("a", n=2, bps=GBIT // 8)
-    first = next(e for e in play(TREE, [job], []) if isinstance(e, events.JobReserved))
+    first = next(
+        e for e in play(TREE, [job], []) if isinstance(e, events.JobReserved)
+    )
     server = first.vms_on[0][0]
     failures = [Failure(4.0, "server_failed", server)]
     killed = play(TREE, [job], failures, "vc")
@@ -178,30 +230,58 @@ def test_the_jobs_of_a_lost_server_end_or_start_anew_elsewhere() -> None:
 
 
 def test_a_later_failure_keeps_no_run_from_ending() -> None:
-    history = play(TREE, [request("a", bps=1)], [Failure(4000.0, "controller_killed")])
+    history = play(
+        TREE, [request("a", bps=1)], [Failure(4000.0, "controller_killed")]
+    )
     assert history[-1].t == 10.0
 
 
 def test_a_restart_and_a_killed_controller_change_no_decision() -> None:
-    others = [Failure(2.0, "switch_restarted", TREE.n_servers), Failure(3.0, "controller_killed")]
+    others = [
+        Failure(2.0, "switch_restarted", TREE.n_servers),
+        Failure(3.0, "controller_killed"),
+    ]
     history = play(TREE, [request("a", bps=1)], others)
     names = [e.name for e in history if not getattr(e, "job_id", None)]
-    assert names == ["job_submitted", "switch_restarted", "controller_killed", "run_ended"]
+    assert names == [
+        "job_submitted",
+        "switch_restarted",
+        "controller_killed",
+        "run_ended",
+    ]
     assert of(history, "a")[-1] == (10.0, "ended")
 
 
 def test_best_effort_jobs_stand_still_while_they_are_cut() -> None:
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
-    failures = [Failure(4.0, "link_failed", link), Failure(7.0, "link_restored", link)]
+    failures = [
+        Failure(4.0, "link_failed", link),
+        Failure(7.0, "link_restored", link),
+    ]
     job = request("a", n=8, bps=GBIT // 8)
     plain = of(play(TREE, [job], [], "bl"), "a")[-1][0]
     history = play(TREE, [job], failures, "bl")
-    assert of(history, "a")[2:] == [(4.0, "cut"), (7.0, "reconnected"), (plain + 3.0, "ended")]
+    assert of(history, "a")[2:] == [
+        (4.0, "cut"),
+        (7.0, "reconnected"),
+        (plain + 3.0, "ended"),
+    ]
 
 
 def test_every_policy_with_hoses_says_what_becomes_of_a_job() -> None:
-    silent = {name for name, kind in known_policies().items() if not kind.on_failure}
-    keep_own_nodes = {"easy", "cmbf", "ambf", "cmcbf", "amcbf", "mbfcbs", "v-mct", "priority"}
+    silent = {
+        name for name, kind in known_policies().items() if not kind.on_failure
+    }
+    keep_own_nodes = {
+        "easy",
+        "cmbf",
+        "ambf",
+        "cmcbf",
+        "amcbf",
+        "mbfcbs",
+        "v-mct",
+        "priority",
+    }
     assert silent == keep_own_nodes
 
 
@@ -211,22 +291,46 @@ class AllAtOnce(Given):
     def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
         if isinstance(event, act.Arrived) and view.running():
             return []
-        return [act.Start(job_id, self._places[job_id], 0) for job_id in view.waiting()]
+        return [
+            act.Start(job_id, self._places[job_id], 0)
+            for job_id in view.waiting()
+        ]
 
 
-def test_a_policy_hears_of_jobs_that_stop_as_they_start_when_its_list_is_done() -> None:
+def test_a_policy_hears_of_jobs_that_stop_as_they_start_when_its_list_is_done() -> (
+    None
+):
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
     root, all_of_them = TREE.trees[0].root, ((0, 2), (1, 2), (2, 2), (3, 2))
     places = {
         "first": Placement(root, all_of_them),
-        **{name: Placement(root, all_of_them[n : n + 2]) for name, n in (("a", 0), ("b", 2))},
+        **{
+            name: Placement(root, all_of_them[n : n + 2])
+            for name, n in (("a", 0), ("b", 2))
+        },
     }
-    jobs = [request("first", n=8, bps=9), *(request(name, 1.0, n=4, bps=9) for name in "ab")]
+    jobs = [
+        request("first", n=8, bps=9),
+        *(request(name, 1.0, n=4, bps=9) for name in "ab"),
+    ]
     history: list[events.Event] = []
-    given = TREE, jobs, AllAtOnce(places), SimulatedBackend(TREE), history.append, None
+    given = (
+        TREE,
+        jobs,
+        AllAtOnce(places),
+        SimulatedBackend(TREE),
+        history.append,
+        None,
+    )
     Engine(*given, (Failure(4.0, "link_failed", link),), "kill").run()
-    assert [of(history, job_id)[-1] for job_id in ("first", "a")] == [(4.0, "ended")] * 2
-    assert of(history, "b") == [(4.0, "reserved"), (4.0, "started"), (14.0, "ended")]
+    assert [of(history, job_id)[-1] for job_id in ("first", "a")] == [
+        (4.0, "ended")
+    ] * 2
+    assert of(history, "b") == [
+        (4.0, "reserved"),
+        (4.0, "started"),
+        (14.0, "ended"),
+    ]
 
 
 class Halving(Given):
@@ -247,15 +351,27 @@ def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> None:
     }
     places = {**places, "z": Placement(roots[0], ((1, 1),))}
     del places["c"]
-    jobs = [request(j, n=4, p=20.0, bps=GBIT // (2 if j == "a" else 1)) for j in "abd"]
+    jobs = [
+        request(j, n=4, p=20.0, bps=GBIT // (2 if j == "a" else 1))
+        for j in "abd"
+    ]
     jobs.append(request("z", 6.0, n=1, bps=1, p=1.0))
     core = FAT.tree_by_root[roots[0]]
     lost = int(core.uplink[core.parent[core.parent[0]]])
     others = [FAT.tree_by_root[root] for root in roots[2:]]
     also = [int(each.uplink[each.parent[each.parent[0]]]) for each in others]
-    failures = [Failure(4.0, "link_failed", number) for number in (*also[:1], lost)]
+    failures = [
+        Failure(4.0, "link_failed", number) for number in (*also[:1], lost)
+    ]
     history: list[events.Event] = []
-    given = FAT, jobs, Halving(places), SimulatedBackend(FAT), history.append, None
+    given = (
+        FAT,
+        jobs,
+        Halving(places),
+        SimulatedBackend(FAT),
+        history.append,
+        None,
+    )
     Engine(*given, tuple(failures), "wait").run()
     moved = [name for at_s, name in of(history, "a") if at_s == 6.0]
     assert (4.0, "cut") in of(history, "a")
@@ -273,14 +389,29 @@ class Setting(Given):
         return super().decide(view, event)
 
 
-def test_a_job_that_is_preempted_while_it_is_cut_goes_on_with_its_links() -> None:
+def test_a_job_that_is_preempted_while_it_is_cut_goes_on_with_its_links() -> (
+    None
+):
     root = TREE.trees[0].root
-    places = {"a": Placement(root, ((0, 1), (1, 1))), "z": Placement(root, ((3, 1),))}
+    places = {
+        "a": Placement(root, ((0, 1), (1, 1))),
+        "z": Placement(root, ((3, 1),)),
+    }
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
-    failures = (Failure(4.0, "link_failed", link), Failure(7.0, "link_restored", link))
+    failures = (
+        Failure(4.0, "link_failed", link),
+        Failure(7.0, "link_restored", link),
+    )
     jobs = [request("a"), request("z", 6.0, n=1, bps=1, p=1.0)]
     history: list[events.Event] = []
-    given = TREE, jobs, Setting(places), SimulatedBackend(TREE), history.append, None
+    given = (
+        TREE,
+        jobs,
+        Setting(places),
+        SimulatedBackend(TREE),
+        history.append,
+        None,
+    )
     Engine(*given, failures, "wait").run()
     assert of(history, "a")[2:] == [
         *((4.0, "cut"), (6.0, "preempted"), (7.0, "resumed"), (13.0, "ended")),

@@ -11,13 +11,22 @@ from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import View
-from tests.unit.engine.test_engine import PLACE, DecisionTable, ScriptedBackend, job, outcomes, play
+from tests.unit.engine.test_engine import (
+    PLACE,
+    DecisionTable,
+    ScriptedBackend,
+    job,
+    outcomes,
+    play,
+)
 from topologies.flat import flat
 
 OTHER = Placement(6, ((1, 2),))
 
 
-def of(history: list[events.Event], kind: type[events.Event]) -> list[events.Event]:
+def of(
+    history: list[events.Event], kind: type[events.Event]
+) -> list[events.Event]:
     return [event for event in history if isinstance(event, kind)]
 
 
@@ -34,7 +43,10 @@ def test_a_preempted_job_resumes_elsewhere_after_the_cost() -> None:
     )
     backend = ScriptedBackend({"a": 10.0, "b": 2.0})
     history, engine = play([job("a"), job("b", 1.0)], policy, backend)
-    assert outcomes(history) == {"b": ("finished", 3.0), "a": ("finished", 31.0)}
+    assert outcomes(history) == {
+        "b": ("finished", 3.0),
+        "a": ("finished", 31.0),
+    }
     (moved,) = of(history, events.JobMigrated)
     assert (moved.t, moved.vms_on, moved.cost_s) == (1.0, [[1, 2]], 20.0)  # type: ignore[attr-defined]
     assert not engine.ledger.holdings()
@@ -48,7 +60,9 @@ def test_a_running_job_may_move_to_nodes_that_overlap_its_own() -> None:
             act.Arrived("b"): [act.Migrate("a", halves, "spread")],
         }
     )
-    _, engine = play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0}))
+    _, engine = play(
+        [job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0})
+    )
     assert not engine.ledger.holdings()
 
 
@@ -67,14 +81,20 @@ def test_the_place_of_a_resumed_job_is_checked_like_that_of_a_start() -> None:
         match=r"^policy table, at 1 s, on the arrival of job b: action 2, Migrate\(job a\), is"
         " refused: foreground: server 1: 2 slots asked, 0 free$",
     ):
-        play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0, "b": 5.0}))
+        play(
+            [job("a"), job("b", 1.0)],
+            policy,
+            ScriptedBackend({"a": 5.0, "b": 5.0}),
+        )
 
 
 def test_who_waits_stands_in_order_of_arrival_preempted_jobs_too() -> None:
     seen: list[tuple[str, ...]] = []
 
     class Watching(DecisionTable):
-        def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        def decide(
+            self, view: View, event: act.PolicyEvent
+        ) -> list[act.Action]:
             seen.append(view.waiting())
             return super().decide(view, event)
 
@@ -85,18 +105,29 @@ def test_who_waits_stands_in_order_of_arrival_preempted_jobs_too() -> None:
         }
     )
     play(
-        [job("a"), job("b", 1.0), job("c", 2.0), job("d", 3.0)], policy, ScriptedBackend({"a": 9.0})
+        [job("a"), job("b", 1.0), job("c", 2.0), job("d", 3.0)],
+        policy,
+        ScriptedBackend({"a": 9.0}),
     )
     assert seen == [("a",), ("b",), ("b", "c"), ("a", "b", "c", "d")]
 
 
-def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> None:
+def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> (
+    None
+):
     free: list[tuple[act.PolicyEvent, int]] = []
 
     class Counting(DecisionTable):
-        def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        def decide(
+            self, view: View, event: act.PolicyEvent
+        ) -> list[act.Action]:
             if isinstance(event, act.Ended):
-                free.append((event, int(view.residual(view.now_s, None).free_slots.sum())))
+                free.append(
+                    (
+                        event,
+                        int(view.residual(view.now_s, None).free_slots.sum()),
+                    )
+                )
             return super().decide(view, event)
 
     class Together(ScriptedBackend):
@@ -135,7 +166,9 @@ def test_the_background_is_a_second_set_of_slots() -> None:
         seen.append(
             {
                 "foreground": len(engine.reservations.ledger().holdings()),
-                "background": len(engine.reservations.ledger("background").holdings()),
+                "background": len(
+                    engine.reservations.ledger("background").holdings()
+                ),
             }
         )
 
@@ -160,8 +193,14 @@ def test_the_background_is_a_second_set_of_slots() -> None:
             r"Start\(job b at 0 bit/s\), is refused: background: server 0: 2 slots",
         ),
         (act.Start("b", OTHER, 5, tier="background"), "which has no links"),
-        (act.SwitchTier("a", "background"), "job a is in the background already"),
-        (act.Rescale("a", 5), "refused: it is in the background, which has no links"),
+        (
+            act.SwitchTier("a", "background"),
+            "job a is in the background already",
+        ),
+        (
+            act.Rescale("a", 5),
+            "refused: it is in the background, which has no links",
+        ),
         (act.Resume("a"), "job a is running, not preempted"),
     ],
 )
@@ -173,7 +212,11 @@ def test_the_background_too_is_checked(second: act.Action, words: str) -> None:
         }
     )
     with pytest.raises(RunFailed, match=words):
-        play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0, "b": 5.0}))
+        play(
+            [job("a"), job("b", 1.0)],
+            policy,
+            ScriptedBackend({"a": 5.0, "b": 5.0}),
+        )
 
 
 def test_why_a_job_waits_is_written_down_when_it_is_news() -> None:
@@ -183,12 +226,17 @@ def test_why_a_job_waits_is_written_down_when_it_is_news() -> None:
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
             act.Arrived("b"): [busy],
             act.Arrived("c"): [busy],
-            act.Arrived("d"): [act.Wait("b", "2 slots asked, 1 free", ("a",), 10.0)],
+            act.Arrived("d"): [
+                act.Wait("b", "2 slots asked, 1 free", ("a",), 10.0)
+            ],
         }
     )
     jobs = [job("a"), job("b", 1.0), job("c", 2.0), job("d", 3.0)]
     history, _ = play(jobs, policy, ScriptedBackend({"a": 10.0}))
-    assert [(e.t, e.reason, e.behind, e.until_s) for e in of(history, events.JobWaits)] == [  # type: ignore[attr-defined]
+    assert [
+        (e.t, e.reason, e.behind, e.until_s)
+        for e in of(history, events.JobWaits)
+    ] == [  # type: ignore[attr-defined]
         (1.0, "2 slots asked, 0 free", ["a"], 10.0),
         (3.0, "2 slots asked, 1 free", ["a"], 10.0),
     ]

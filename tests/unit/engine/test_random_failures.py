@@ -16,16 +16,17 @@ import networkx as nx
 import pytest
 
 from testbed import events
+from testbed.audit import audit
 from testbed.embedding.base import embedder, embedder_names
 from testbed.engine.engine import Engine
 from testbed.plan.peak_load import peak
-from testbed.report.gantt import spans
-from testbed.results.audit import audit
-from testbed.results.folder import RunFolder
-from testbed.results.job_history import explained
-from testbed.results.tables import conclude, topology_record
-from testbed.runs.planned import planned
-from testbed.runs.playing import simulated
+from testbed.play.planned import planned
+from testbed.play.playing import simulated
+from testbed.record.conclusion import conclude
+from testbed.record.folder import RunFolder
+from testbed.record.job_history import explained
+from testbed.record.job_lives import lives_of
+from testbed.record.topology_record import topology_record
 from testbed.schedulers.registry import known_policies
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -33,7 +34,11 @@ from topologies.datacentre import DataCentre
 
 pytestmark = pytest.mark.slow
 
-WAYS = [(name, way) for name, kind in known_policies().items() for way in kind.on_failure]
+WAYS = [
+    (name, way)
+    for name, kind in known_policies().items()
+    for way in kind.on_failure
+]
 TOPOLOGIES = (
     "{kind: tree, fanout: [2, 2, 3], links: [2 Gbit/s, 1.5 Gbit/s, 1 Gbit/s], slots_per_server: 4}",
     "{kind: tree, fanout: [3, 4], links: [777 Mbit/s, 333 Mbit/s], slots_per_server: 7}",
@@ -43,9 +48,13 @@ RUNS = max(2, int(os.environ.get("HOSENET_TEST_CASES", "60")) // 20)
 """Experiments of each way of each policy."""
 
 
-def failures(rng: random.Random, centre: DataCentre, span_min: int) -> Iterator[str]:
+def failures(
+    rng: random.Random, centre: DataCentre, span_min: int
+) -> Iterator[str]:
     """Entries of the section; parts that fail twice do so one after the other."""
-    for part in rng.sample(range(len(centre.link_lower)), min(rng.randint(1, 6), 6)):
+    for part in rng.sample(
+        range(len(centre.link_lower)), min(rng.randint(1, 6), 6)
+    ):
         at_min = rng.randint(0, span_min)
         for _ in range(rng.randint(1, 2)):
             lasts = rng.randint(1, span_min)
@@ -53,10 +62,16 @@ def failures(rng: random.Random, centre: DataCentre, span_min: int) -> Iterator[
             rng.shuffle(ends)
             yield f"{{at: {at_min} min, link: '{' - '.join(ends)}', lasts: {lasts} min}}"
             at_min += lasts + rng.choice([0, 0, 5])
-    for server in rng.sample(centre.names[: centre.n_servers], rng.randint(0, 3)):
+    for server in rng.sample(
+        centre.names[: centre.n_servers], rng.randint(0, 3)
+    ):
         lasts = rng.choice(["", f", lasts: {rng.randint(1, span_min)} min"])
         yield f"{{at: {rng.randint(0, span_min)} min, server: {server}{lasts}}}"
-    for link in rng.sample(range(len(centre.link_lower)), 1) if rng.random() < 0.2 else ():
+    for link in (
+        rng.sample(range(len(centre.link_lower)), 1)
+        if rng.random() < 0.2
+        else ()
+    ):
         yield f"{{at: {3 * span_min} min, link: '{centre.link_name(2 * link)}'}}"
     yield f"{{at: {span_min} min, switch: {rng.choice(centre.names[centre.n_servers :])}}}"
     yield f"{{at: {rng.randint(0, span_min)} min, controller: killed}}"
@@ -69,7 +84,9 @@ def text_of(rng: random.Random, policy: str, way: str, base: Path) -> str:
             f"kind: batch, jobs: {rng.randint(5, 20)}",
         ]
     )
-    deadlines = rng.choice(["deadline_ratio: {mean: 20}, ", "deadline_ratio: {mean: 2}, "])
+    deadlines = rng.choice(
+        ["deadline_ratio: {mean: 20}, ", "deadline_ratio: {mean: 2}, "]
+    )
     by = rng.choice(sorted(embedder_names()))
     text = f"""\
 name: random
@@ -84,7 +101,8 @@ workload: {{{arrivals}, {deadlines}
     path = base / "without.yaml"
     path.write_text(text)
     found = "".join(
-        f"  - {entry}\n" for entry in failures(rng, load_experiment(path).datacentre, 60)
+        f"  - {entry}\n"
+        for entry in failures(rng, load_experiment(path).datacentre, 60)
     )
     return f"{text}failures:\n{found}"
 
@@ -114,7 +132,9 @@ def played(experiment: Experiment) -> list[events.Event]:
     )
     engine.run()
     assert not engine.running
-    assert not any(ledger.holdings() for ledger in engine.reservations.ledgers.values())
+    assert not any(
+        ledger.holdings() for ledger in engine.reservations.ledgers.values()
+    )
     return history
 
 
@@ -147,23 +167,37 @@ class Twin:
         (tree,) = (tree for tree in self.centre.trees if tree.root == root)
         graph = nx.Graph()
         graph.add_nodes_from(job.servers)
-        for node, (parent, link) in enumerate(zip(tree.parent, tree.uplink, strict=True)):
+        for node, (parent, link) in enumerate(
+            zip(tree.parent, tree.uplink, strict=True)
+        ):
             if parent >= 0 and int(link) not in self.links:
                 graph.add_edge(node, int(parent))
-        return set(job.servers) <= nx.node_connected_component(graph, job.servers[0])
+        return set(job.servers) <= nx.node_connected_component(
+            graph, job.servers[0]
+        )
 
     def room(self, job: Job, root: int) -> bool:
         """True if the links of another root have room for a job, on top of all the others'."""
-        free = {k: int(bps) for k, bps in enumerate(self.centre.link_capacity_bps)}
+        free = {
+            k: int(bps) for k, bps in enumerate(self.centre.link_capacity_bps)
+        }
         for other in self.jobs.values():
-            for directed, bps in other.links.items() if other is not job else ():
+            for directed, bps in (
+                other.links.items() if other is not job else ()
+            ):
                 if directed % 2 == 0:
                     free[directed // 2] -= bps
         below, total = self.below(job, root), len(job.servers)
         here = self.below(job, job.root)
-        rates = (bps // min(x, total - x) for d, bps in job.links.items() if (x := here[d // 2]))
+        rates = (
+            bps // min(x, total - x)
+            for d, bps in job.links.items()
+            if (x := here[d // 2])
+        )
         rate = max(rates, default=0)
-        return all(min(x, total - x) * rate <= free[link] for link, x in below.items())
+        return all(
+            min(x, total - x) * rate <= free[link] for link, x in below.items()
+        )
 
     def below(self, job: Job, root: int) -> dict[int, int]:
         """VMs of a job below each link on their ways to a root."""
@@ -177,8 +211,12 @@ class Twin:
 
     def elsewhere(self, job: Job) -> bool:
         """True if a job could run below another root."""
-        roots = [tree.root for tree in self.centre.trees if tree.root != job.root]
-        return any(self.whole(job, root) and self.room(job, root) for root in roots)
+        roots = [
+            tree.root for tree in self.centre.trees if tree.root != job.root
+        ]
+        return any(
+            self.whole(job, root) and self.room(job, root) for root in roots
+        )
 
     def instant(self) -> None:
         """At the end of an instant nobody is left where it cannot be, or cut without need."""
@@ -202,12 +240,19 @@ class Twin:
             case events.ServerRestored():
                 self.servers.remove(event.server)
             case events.JobSubmitted():
-                self.network[str(event.job["id"])] = event.job["kind"] != "compute"
+                self.network[str(event.job["id"])] = (
+                    event.job["kind"] != "compute"
+                )
             case events.JobReserved() | events.JobMigrated():
                 on = [server for server, n in event.vms_on for _ in range(n)]
-                runs, network = job is not None and job.runs, self.network[event.job_id]
+                runs, network = (
+                    job is not None and job.runs,
+                    self.network[event.job_id],
+                )
                 runs = runs or isinstance(event, events.JobMigrated)
-                self.jobs[event.job_id] = Job(event.root, on, dict(event.links), network, runs)
+                self.jobs[event.job_id] = Job(
+                    event.root, on, dict(event.links), network, runs
+                )
             case _ if job is not None:
                 self.of_job(event, job)
 
@@ -248,7 +293,9 @@ class Twin:
 
 def follow(centre: DataCentre, history: Sequence[events.Event]) -> set[str]:
     """Holds a run against the twin; the kinds of events that it had."""
-    later = any(isinstance(e, events.JobReserved) and e.start_s > e.t for e in history)
+    later = any(
+        isinstance(e, events.JobReserved) and e.start_s > e.t for e in history
+    )
     tiers = any(isinstance(e, events.JobPreempted) for e in history)
     twin = Twin(centre, sums_up=not later and not tiers)
     for event, after in zip(history, [*history[1:], None], strict=True):
@@ -264,18 +311,23 @@ def told(experiment: Experiment, history: Sequence[events.Event]) -> None:
     started = {e.job_id for e in history if isinstance(e, events.JobStarted)}
     plan = planned(experiment, experiment.policies[0])
     assert {tenant.job_id for tenant in plan.tenants} == started
-    assert {booked.job_id for booked in peak(history, experiment.datacentre)} <= started
-    stretches = spans(history)
+    assert {
+        booked.job_id for booked in peak(history, experiment.datacentre)
+    } <= started
+    stretches = lives_of(history).stretches()
     for job in experiment.jobs:
         found = explained(history, job.id)
         own = [span for span in stretches if span.job_id == job.id]
-        cut_s = sum(span.end_s - span.start_s for span in own if span.phase == "cut")
+        cut_s = sum(
+            span.end_s - span.start_s for span in own if span.phase == "cut"
+        )
         assert found.cut_s == pytest.approx(cut_s)
         assert (found.start_s is not None) == (job.id in started)
         assert found.end_s is not None
         assert found.steps[-1].event == "job_ended"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "way"), WAYS)
 def test_any_failures_leave_a_run_that_the_audit_and_the_twin_agree_with(
     tmp_path: Path, policy: str, way: str
@@ -296,8 +348,15 @@ def test_any_failures_leave_a_run_that_the_audit_and_the_twin_agree_with(
         )
         summary = conclude(folder, wall_s=0.0).summary
         checked = audit(folder.path)
-        assert [str(f) for result in checked.results for f in result.findings] == [], path
-        outcomes = (summary.finished, summary.rejected, summary.killed, summary.unfinished)
+        assert [
+            str(f) for result in checked.results for f in result.findings
+        ] == [], path
+        outcomes = (
+            summary.finished,
+            summary.rejected,
+            summary.killed,
+            summary.unfinished,
+        )
         assert summary.jobs == sum(outcomes) == len(experiment.jobs)
         follow(experiment.datacentre, history)
         told(experiment, history)

@@ -11,7 +11,7 @@ from jobs.request import JobRequest, JobStream
 from testbed import events
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.runs.playing import dry_run, simulated
+from testbed.play.playing import dry_run, simulated
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.experiment_file import parse_experiment
@@ -29,9 +29,14 @@ def with_list(given: Experiment) -> Experiment:
     return replace(given, jobs=tuple(given.jobs))
 
 
-@pytest.mark.parametrize("policy", ["vc", "bl", "fcfs", "bgmbf", "easy", "cmbf", "amcbf"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "policy", ["vc", "bl", "fcfs", "bgmbf", "easy", "cmbf", "amcbf"]
+)
 @pytest.mark.parametrize("topology", [FLAT, TREE], ids=["flat", "tree"])
-def test_a_stream_gives_the_events_of_the_list(topology: str, policy: str) -> None:
+def test_a_stream_gives_the_events_of_the_list(
+    topology: str, policy: str
+) -> None:
     given = experiment(topology)
     assert isinstance(given.jobs, JobStream)
     streamed = dry_run(given, PolicySpec(policy))
@@ -53,7 +58,9 @@ def test_only_jobs_that_are_here_are_kept() -> None:
 
     seen: list[events.Event] = []
     backend = simulated(given, PolicySpec("easy"))
-    engine = Engine(given.datacentre, given.jobs, policy, backend, seen.append, look)
+    engine = Engine(
+        given.datacentre, given.jobs, policy, backend, seen.append, look
+    )
     engine.run()
     assert engine.jobs == {}
     assert 1 < most < 120
@@ -62,7 +69,10 @@ def test_only_jobs_that_are_here_are_kept() -> None:
 def test_a_stream_out_of_order_is_refused() -> None:
     class Listed(JobStream):
         def __init__(self, *submit_s: float) -> None:
-            self._jobs = [JobRequest(f"j{k}", s, 1, 0, 9.0) for k, s in enumerate(submit_s)]
+            self._jobs = [
+                JobRequest(f"j{k}", s, 1, 0, 9.0)
+                for k, s in enumerate(submit_s)
+            ]
 
         def __len__(self) -> int:
             return len(self._jobs)

@@ -32,20 +32,28 @@ def free_of(count: SlotCounters) -> Residual:
     return Residual(np.array(count.free), np.zeros(0, dtype=np.int64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "slots"), [(SlotCounters, SLOTS), (SlotCounters, ONES), (SingleSlotCounters, ONES)]
+    ("kind", "slots"),
+    [(SlotCounters, SLOTS), (SlotCounters, ONES), (SingleSlotCounters, ONES)],
 )
 @settings(max_examples=80, deadline=None)
-@given(asked=st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8))
+@given(
+    asked=st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8)
+)
 def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
-    kind: type[SlotCounters], slots: tuple[int, ...], asked: list[tuple[Placement, int]]
+    kind: type[SlotCounters],
+    slots: tuple[int, ...],
+    asked: list[tuple[Placement, int]],
 ) -> None:
     machine = flat(len(slots), slots)
     count = kind(machine)
     for number, (placement, n_vms) in enumerate(asked):
         before = list(count.free)
         wrong = check_placement(machine, free_of(count), placement, n_vms, 0)
-        assert count.reserve(f"job {number}", n_vms, placement, 0) == (not wrong)
+        assert count.reserve(f"job {number}", n_vms, placement, 0) == (
+            not wrong
+        )
         if wrong:
             assert count.free == before
         count.check()

@@ -16,12 +16,17 @@ import testbed
 from testbed.cli import main
 from testbed.errors import BadInput
 from testbed.events import EVENTS
-from testbed.results.columns import EVENT_TABLE, JOBS, LINKS, SUMMARY, Columns
-from testbed.results.frames import dtype_of
-from testbed.results.tables import conclude_all
-from tests.unit.interface.given import SMALL, by_command, csv_rows, event_records
-from tests.unit.results import sample
-from tests.unit.results.written import write_run
+from testbed.record.columns import EVENT_TABLE, JOBS, LINKS, SUMMARY, Columns
+from testbed.record.conclusion import conclude_all
+from testbed.record.frames import dtype_of
+from tests.unit.interface.given import (
+    SMALL,
+    by_command,
+    csv_rows,
+    event_records,
+)
+from tests.unit.record import sample
+from tests.unit.record.written import write_run
 
 FRAMES: dict[str, Columns] = {
     "jobs": JOBS, "links": LINKS, "events": EVENT_TABLE, "summary": SUMMARY,
@@ -41,7 +46,9 @@ def run(folder: Path) -> testbed.Run:
 
 def assert_typed(run: testbed.Run) -> None:
     for name, columns in FRAMES.items():
-        wanted = {column: dtype_of(column, kind) for column, kind in columns.items()}
+        wanted = {
+            column: dtype_of(column, kind) for column, kind in columns.items()
+        }
         frame: pd.DataFrame = getattr(run, name)
         assert dict(frame.dtypes) == wanted, name
         assert list(frame.columns) == list(wanted), name
@@ -59,7 +66,9 @@ def assert_equals_csv(frame: pd.DataFrame, rows: list[dict[str, str]]) -> None:
     assert len(shown) == len(rows)
     for one, row in zip(shown, rows, strict=True):
         assert {name: text_of(one[name]) for name in row} == {
-            name: text_of(float(text)) if isinstance(one[name], float) and text else text
+            name: text_of(float(text))
+            if isinstance(one[name], float) and text
+            else text
             for name, text in row.items()
         }
 
@@ -86,6 +95,7 @@ def assert_equals_files(run: testbed.Run) -> None:
                 assert found == record[name]
 
 
+@pytest.mark.slow
 def test_frames_have_their_types(run: testbed.Run) -> None:
     assert_typed(run)
     assert list(run.jobs["outcome"].cat.categories) == [
@@ -99,7 +109,9 @@ def test_frames_say_what_the_files_say(run: testbed.Run) -> None:
         assert_equals_files(run[policy])
 
 
-def test_all_policies_are_in_one_frame_in_the_files_order(run: testbed.Run) -> None:
+def test_all_policies_are_in_one_frame_in_the_files_order(
+    run: testbed.Run,
+) -> None:
     assert run.policies == ("vc", "dcloud-gamma=0.12")
     for frame in (run.jobs, run.links, run.events, run.summary):
         assert tuple(frame["policy"].unique()) == run.policies
@@ -118,11 +130,15 @@ def test_the_summary_is_summary_json(run: testbed.Run) -> None:
             if value is None:
                 assert pd.isna(found), name
             else:
-                assert (json.loads(found) if kind == "json" else found) == value, name
+                assert (
+                    json.loads(found) if kind == "json" else found
+                ) == value, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "stream", [sample.main_example, sample.eventful, sample.leases, sample.two_tiers]
+    "stream",
+    [sample.main_example, sample.eventful, sample.leases, sample.two_tiers],
 )
 def test_live_and_eventful_runs(
     tmp_path: Path, stream: Callable[[], list[testbed.events.Event]]
@@ -132,7 +148,9 @@ def test_live_and_eventful_runs(
     assert_typed(run)
     assert_equals_files(run)
     assert run.summary["jobs"][0] == results.summary.jobs
-    assert run.links["sent_bps"].notna().any() == (run.summary["backend"][0] != "sim")
+    assert run.links["sent_bps"].notna().any() == (
+        run.summary["backend"][0] != "sim"
+    )
 
 
 def test_an_empty_run_has_the_same_types(tmp_path: Path) -> None:
@@ -151,7 +169,10 @@ def test_one_policy_by_its_label_or_folder(run: testbed.Run) -> None:
     assert one.policies == ("dcloud-gamma=0.12",)
     assert run[one.folder.name].folder == one.folder
     assert one["dcloud-gamma=0.12"].folder == one.folder
-    with pytest.raises(BadInput, match=r"unknown policy 'dcloud'.*; known: vc, dcloud-gamma=0\.12"):
+    with pytest.raises(
+        BadInput,
+        match=r"unknown policy 'dcloud'.*; known: vc, dcloud-gamma=0\.12",
+    ):
         run["dcloud"]
 
 
@@ -168,17 +189,28 @@ def test_verdicts_are_the_commands(
     assert run["vc"].sentences()[0] == "audit: passed"
     assert main.run(["audit", str(folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert json.loads(json.dumps([one.to_json() for one in run.audit()])) == shown
+    assert (
+        json.loads(json.dumps([one.to_json() for one in run.audit()])) == shown
+    )
     assert main.run(["explain", str(folder), "1.5", "--json"]) == 0
-    by_name = sorted(json.loads(capsys.readouterr().out), key=lambda one: one["policy"] != "vc")
-    assert json.loads(json.dumps([one.to_json() for one in run.explain("1.5")])) == by_name
+    by_name = sorted(
+        json.loads(capsys.readouterr().out),
+        key=lambda one: one["policy"] != "vc",
+    )
+    assert (
+        json.loads(json.dumps([one.to_json() for one in run.explain("1.5")]))
+        == by_name
+    )
     with pytest.raises(BadInput, match="no job"):
         run.explain("nobody")
 
 
+@pytest.mark.slow
 def test_a_run_outside_its_band_is_not_good(tmp_path: Path) -> None:
     expect = {"estimate_ratio": {"min": 3}}
-    played = testbed.load(SMALL, policies=["vc"], expect=expect).simulate(tmp_path)
+    played = testbed.load(SMALL, policies=["vc"], expect=expect).simulate(
+        tmp_path
+    )
     again = testbed.open_run(played.folder)
     assert (played.good, again.good) == (False, False)
     assert played.sentences() == again.sentences()
@@ -186,6 +218,7 @@ def test_a_run_outside_its_band_is_not_good(tmp_path: Path) -> None:
     assert not played.summary["expectations.met"][0]
 
 
+@pytest.mark.slow
 def test_pictures_are_those_of_the_page(run: testbed.Run) -> None:
     from matplotlib.figure import Figure
 
@@ -195,16 +228,22 @@ def test_pictures_are_those_of_the_page(run: testbed.Run) -> None:
     assert isinstance(drawn, Figure)
     assert {axes.get_title(loc="left")[:6] for axes in drawn.axes} == {"server"}
     (lanes,) = one.plot().axes
-    assert [label.get_text() for label in lanes.get_yticklabels()] == list(one.jobs["job_id"])
+    assert [label.get_text() for label in lanes.get_yticklabels()] == list(
+        one.jobs["job_id"]
+    )
     assert one.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-    with pytest.raises(BadInput, match=r"unknown picture 'gant' \(did you mean 'gantt'\?\)"):
+    with pytest.raises(
+        BadInput, match=r"unknown picture 'gant' \(did you mean 'gantt'\?\)"
+    ):
         one.plot("gant")
     with pytest.raises(BadInput, match="one policy, this run has 2") as caught:
         run.plot("links")
     assert caught.value.hint == 'run["vc"].plot()'
 
 
-def test_a_notebook_shows_a_small_table_without_anybodys_html(tmp_path: Path) -> None:
+def test_a_notebook_shows_a_small_table_without_anybodys_html(
+    tmp_path: Path,
+) -> None:
     stream = sample.flat()
     object.__setattr__(stream[0], "policy", "<script>vc</script>")
     written, _ = write_run(tmp_path, stream)
@@ -214,6 +253,7 @@ def test_a_notebook_shows_a_small_table_without_anybodys_html(tmp_path: Path) ->
     assert shown.count("<tr>") == 2
 
 
+@pytest.mark.slow
 def test_its_report(run: testbed.Run) -> None:
     page = run.report
     assert page == run.folder / "report.html"
@@ -228,7 +268,10 @@ def copied(folder: Path, tmp_path: Path) -> Path:
     return shutil.copytree(folder / "vc", tmp_path / "vc")
 
 
-def test_a_killed_run_is_read_as_far_as_it_came(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_killed_run_is_read_as_far_as_it_came(
+    folder: Path, tmp_path: Path
+) -> None:
     path = copied(folder, tmp_path)
     whole = testbed.open_run(path)
     frames = whole.jobs, whole.links
@@ -252,13 +295,20 @@ def commands_words(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return str(json.loads(capsys.readouterr().out)["error"])
 
 
-@pytest.mark.parametrize("damage", [b'{"t": 1}\n', b"\xff\n", b'{"t":0.0,"event":"nothing"}\n'])
+@pytest.mark.parametrize(
+    "damage", [b'{"t": 1}\n', b"\xff\n", b'{"t":0.0,"event":"nothing"}\n']
+)
 def test_damaged_events_are_told_as_by_the_commands(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: bytes,
 ) -> None:
     path = copied(folder, tmp_path)
     lines = (path / "events.jsonl").read_bytes().splitlines(keepends=True)
-    (path / "events.jsonl").write_bytes(b"".join([*lines[:3], damage, *lines[3:]]))
+    (path / "events.jsonl").write_bytes(
+        b"".join([*lines[:3], damage, *lines[3:]])
+    )
     words = commands_words(capsys, "explain", str(path), "no")
     run = testbed.open_run(path)
     for read in (
@@ -287,7 +337,9 @@ def test_what_is_no_run_folder(
 
 def test_a_run_killed_before_it_began(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").touch()
-    with pytest.raises(BadInput, match=r"events\.jsonl is empty: that run was killed before"):
+    with pytest.raises(
+        BadInput, match=r"events\.jsonl is empty: that run was killed before"
+    ):
         testbed.open_run(tmp_path)
 
 
@@ -298,7 +350,12 @@ def test_a_run_killed_before_it_began(tmp_path: Path) -> None:
         ("jobs.csv", b",3,", b",three,", "invalid value 'three'"),
         ("jobs.csv", b"vc", b"\xff", "jobs.csv: damaged"),
         ("links.csv", b"server", b'"server', "links.csv: damaged"),
-        ("summary.json", b'"finished": 2', b'"finished": "2 of 3"', "summary.json: damaged"),
+        (
+            "summary.json",
+            b'"finished": 2',
+            b'"finished": "2 of 3"',
+            "summary.json: damaged",
+        ),
         ("summary.json", b'"finished": 2', b'"finished": ', "summary.json:"),
     ],
 )
@@ -314,7 +371,9 @@ def test_damaged_tables(
     assert "run again" in (caught.value.hint or "")
 
 
-def test_a_table_without_lines_it_had_is_no_table(folder: Path, tmp_path: Path) -> None:
+def test_a_table_without_lines_it_had_is_no_table(
+    folder: Path, tmp_path: Path
+) -> None:
     path = copied(folder, tmp_path)
     for content in (b"", b"a,b\n1,2\n"):
         (path / "jobs.csv").write_bytes(content)
@@ -322,7 +381,9 @@ def test_a_table_without_lines_it_had_is_no_table(folder: Path, tmp_path: Path) 
             _ = testbed.open_run(path).jobs
 
 
-def test_policies_of_a_damaged_list_are_by_name(folder: Path, tmp_path: Path) -> None:
+def test_policies_of_a_damaged_list_are_by_name(
+    folder: Path, tmp_path: Path
+) -> None:
     path = shutil.copytree(folder, tmp_path / "run")
     (path / "summary.json").write_text('{"no": "list"}', encoding="utf-8")
     assert testbed.open_run(path).policies == ("dcloud-gamma=0.12", "vc")
@@ -332,7 +393,9 @@ def test_the_same_policy_twice(tmp_path: Path) -> None:
     written, one = write_run(tmp_path, sample.flat())
     for name in ("events.jsonl", "jobs.csv", "links.csv", "summary.json"):
         (written.path / name).unlink()
-    results = [write_run(written, sample.flat(), name="vc")[1] for _ in range(2)]
+    results = [
+        write_run(written, sample.flat(), name="vc")[1] for _ in range(2)
+    ]
     conclude_all(written, results)
     run = testbed.open_run(written.path)
     label = one.summary.policy
@@ -342,10 +405,14 @@ def test_the_same_policy_twice(tmp_path: Path) -> None:
     assert run[label].folder.name == "vc"
 
 
-def test_a_folder_by_any_spelling(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_by_any_spelling(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder.parent)
     relative = testbed.open_run(folder.name)
     monkeypatch.chdir("/")
     assert relative.folder == folder
     assert len(relative.jobs) == 6
-    assert repr(testbed.open_run(os.fsencode(folder).decode())).startswith("<Run 2")
+    assert repr(testbed.open_run(os.fsencode(folder).decode())).startswith(
+        "<Run 2"
+    )

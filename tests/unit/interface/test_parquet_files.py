@@ -15,19 +15,22 @@ from hypothesis import strategies as st
 import testbed
 from testbed.cli import main
 from testbed.errors import BadInput
-from testbed.results import parquet_tables
-from testbed.results.columns import TABLES
-from testbed.results.folder import RunFolder
-from testbed.results.parquet_tables import parquet_name, schema
-from testbed.results.tables import conclude
-from testbed.runs.playing import dry_run
+from testbed.play.playing import dry_run
+from testbed.record import parquet_tables
+from testbed.record.columns import TABLES
+from testbed.record.conclusion import conclude
+from testbed.record.folder import RunFolder
+from testbed.record.parquet_tables import parquet_name, schema
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
 from testbed.spec.given_values import yaml_of
 from tests.unit.interface.given import SMALL, TEXT, by_command
-from tests.unit.interface.test_finished_runs import assert_equals_files, assert_typed
-from tests.unit.results import sample
-from tests.unit.results.written import write_run
+from tests.unit.interface.test_finished_runs import (
+    assert_equals_files,
+    assert_typed,
+)
+from tests.unit.record import sample
+from tests.unit.record.written import write_run
 
 FILES = tuple(map(parquet_name, TABLES))
 
@@ -47,7 +50,10 @@ def without_sources(folder: Path) -> None:
     os.utime(folder / "events.jsonl", (0, 0))
 
 
-def test_format_parquet_writes_them_beside_the_usual_files(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_format_parquet_writes_them_beside_the_usual_files(
+    tmp_path: Path,
+) -> None:
     for name in ("plain", "parquet"):
         (tmp_path / name).mkdir()
     plain = by_command(tmp_path / "plain")
@@ -56,7 +62,9 @@ def test_format_parquet_writes_them_beside_the_usual_files(tmp_path: Path) -> No
         assert not [name for name in FILES if (plain / policy / name).exists()]
         assert all((folder / policy / name).is_file() for name in FILES)
         assert (folder / policy / "jobs.csv").is_file()
-        assert "events.parquet" in (folder / policy / "report.html").read_text("utf-8")
+        assert "events.parquet" in (folder / policy / "report.html").read_text(
+            "utf-8"
+        )
         before = frames(plain / policy)
         without_sources(folder / policy)
         after = frames(folder / policy)
@@ -64,14 +72,20 @@ def test_format_parquet_writes_them_beside_the_usual_files(tmp_path: Path) -> No
         assert all((after[t].dtypes == before[t].dtypes).all() for t in TABLES)
 
 
+@pytest.mark.slow
 def test_python_writes_them_too(tmp_path: Path) -> None:
-    run = testbed.load(SMALL, policies=["vc"]).simulate(tmp_path, format="parquet")
+    run = testbed.load(SMALL, policies=["vc"]).simulate(
+        tmp_path, format="parquet"
+    )
     assert {path.name for path in run.folder.glob("*.parquet")} == set(FILES)
     assert_equals_files(run)
     assert_typed(run)
 
 
-def test_a_folder_is_converted_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_a_folder_is_converted_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = by_command(tmp_path)
     page = (folder / "vc" / "report.html").stat().st_mtime_ns
     before = frames(folder)
@@ -79,34 +93,54 @@ def test_a_folder_is_converted_later(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out.splitlines()
     assert [Path(line).name for line in printed[-6:]] == [*FILES, *FILES]
     assert (folder / "vc" / "report.html").stat().st_mtime_ns == page
-    assert main.run(["report", str(folder), "--format", "parquet", "--json"]) == 0
+    assert (
+        main.run(["report", str(folder), "--format", "parquet", "--json"]) == 0
+    )
     shown = json.loads(capsys.readouterr().out)
-    assert [one["bytes"] for one in shown] == [Path(one["file"]).stat().st_size for one in shown]
+    assert [one["bytes"] for one in shown] == [
+        Path(one["file"]).stat().st_size for one in shown
+    ]
     without_sources(folder / "vc")
     after = frames(folder)
     assert all(after[table].equals(before[table]) for table in TABLES)
 
 
-def test_an_interrupted_run_is_converted_as_far_as_it_came(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_converted_as_far_as_it_came(
+    tmp_path: Path,
+) -> None:
     written, _ = write_run(tmp_path, sample.main_example())
     for name in ("jobs.csv", "links.csv", "summary.json"):
         (written.path / name).unlink()
-    lines = (written.path / "events.jsonl").read_bytes().splitlines(keepends=True)
-    (written.path / "events.jsonl").write_bytes(b"".join(lines[:60]) + lines[60][:9])
+    lines = (
+        (written.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    )
+    (written.path / "events.jsonl").write_bytes(
+        b"".join(lines[:60]) + lines[60][:9]
+    )
     before = frames(written.path)
     assert main.run(["report", str(written.path), "--format", "parquet"]) == 0
     assert len(before["events"]) == 60
-    assert all(frames(written.path)[table].equals(before[table]) for table in TABLES)
+    assert all(
+        frames(written.path)[table].equals(before[table]) for table in TABLES
+    )
 
 
 def test_a_damaged_folder_is_not_converted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written, _ = write_run(tmp_path, sample.flat())
-    lines = (written.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    lines = (
+        (written.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    )
     (written.path / "events.jsonl").write_bytes(lines[0] + b"{}\n" + lines[1])
-    assert main.run(["report", str(written.path), "--format", "parquet", "--json"]) == 2
-    assert "events.jsonl:2: damaged" in json.loads(capsys.readouterr().out)["error"]
+    assert (
+        main.run(["report", str(written.path), "--format", "parquet", "--json"])
+        == 2
+    )
+    assert (
+        "events.jsonl:2: damaged"
+        in json.loads(capsys.readouterr().out)["error"]
+    )
     assert not (written.path / "events.parquet").exists()
 
 
@@ -124,12 +158,18 @@ def test_they_are_read_only_where_they_are_newer(tmp_path: Path) -> None:
     before = frames(written.path)
     parquet_tables.write_parquet(written)
     jobs = written.path / "jobs.csv"
-    jobs.write_text(jobs.read_text("utf-8").replace("finished", "killed"), encoding="utf-8")
+    jobs.write_text(
+        jobs.read_text("utf-8").replace("finished", "killed"), encoding="utf-8"
+    )
     os.utime(written.path / "jobs.parquet", (0, 0))
-    assert set(frames(written.path)["jobs"]["outcome"]) != set(before["jobs"]["outcome"])
+    assert set(frames(written.path)["jobs"]["outcome"]) != set(
+        before["jobs"]["outcome"]
+    )
 
 
-def test_a_damaged_file_is_told_and_another_form_is_passed_by(tmp_path: Path) -> None:
+def test_a_damaged_file_is_told_and_another_form_is_passed_by(
+    tmp_path: Path,
+) -> None:
     written, _ = write_run(tmp_path, sample.flat())
     before = frames(written.path)
     parquet_tables.write_parquet(written)
@@ -141,7 +181,9 @@ def test_a_damaged_file_is_told_and_another_form_is_passed_by(tmp_path: Path) ->
         frames(written.path)
 
 
-def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parquet_tables, "ROWS", 50)
     written, _ = write_run(tmp_path, sample.main_example())
     before = frames(written.path)
@@ -150,7 +192,9 @@ def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert stored.num_rows == len(before["events"]) > 150
     sizes = [stored.row_group(i).num_rows for i in range(stored.num_row_groups)]
     assert max(sizes) == 50
-    assert all(frames(written.path)[table].equals(before[table]) for table in TABLES)
+    assert all(
+        frames(written.path)[table].equals(before[table]) for table in TABLES
+    )
 
 
 def test_other_programs_read_them_without_our_types(tmp_path: Path) -> None:
@@ -165,7 +209,9 @@ def test_other_programs_read_them_without_our_types(tmp_path: Path) -> None:
     assert list(plain["job_id"]) == list(frames(written.path)["jobs"]["job_id"])
 
 
-def test_they_belong_to_the_folders_owner_with_its_modes(tmp_path: Path) -> None:
+def test_they_belong_to_the_folders_owner_with_its_modes(
+    tmp_path: Path,
+) -> None:
     written, _ = write_run(tmp_path, sample.flat())
     for path in parquet_tables.write_parquet(RunFolder.open(written.path)):
         assert path.stat().st_mode & 0o777 == 0o644
@@ -177,7 +223,9 @@ JOBS = st.lists(
         {
             "at": st.integers(0, 9).map("{} s".format),
             "vms": st.integers(1, 8),
-            "bandwidth": st.sampled_from(["1 Mbit/s", "0.3 Gbit/s", "900 Mbit/s"]),
+            "bandwidth": st.sampled_from(
+                ["1 Mbit/s", "0.3 Gbit/s", "900 Mbit/s"]
+            ),
             "duration": st.sampled_from(["1 s", "2.5 s", "1 min"]),
         },
         optional={
@@ -191,6 +239,7 @@ JOBS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     JOBS,
@@ -212,7 +261,10 @@ def test_parquet_equals_csv_and_events(
     before = testbed.open_run(folder.path)
     assert_equals_files(before)
     parquet_tables.write_parquet(folder)
-    saved = {name: (folder.path / name).read_bytes() for name in ("jobs.csv", "links.csv")}
+    saved = {
+        name: (folder.path / name).read_bytes()
+        for name in ("jobs.csv", "links.csv")
+    }
     events = (folder.path / "events.jsonl").read_bytes()
     without_sources(folder.path)
     after = testbed.open_run(folder.path)
@@ -228,7 +280,9 @@ def test_parquet_equals_csv_and_events(
         assert getattr(from_events, table).equals(getattr(before, table))
 
 
-def experiment_of(jobs: list[dict[str, Any]], policy: str, fanout: list[int]) -> Experiment:
+def experiment_of(
+    jobs: list[dict[str, Any]], policy: str, fanout: list[int]
+) -> Experiment:
     """An experiment on four slots a server; jobs that are too large for it are made smaller."""
     servers = 1
     for count in fanout:

@@ -26,13 +26,21 @@ def test_a_change_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(testbed.BadInput, "exit_code", 5)
     changed = public_names()
     assert stored().keys() - changed.keys() == {"Comparison.sentences"}
-    differing = {name for name, text in changed.items() if stored()[name] != text}
-    assert differing == {"Run.plot", "BadInput.exit_code", "SpecErrors.exit_code"}
+    differing = {
+        name for name, text in changed.items() if stored()[name] != text
+    }
+    assert differing == {
+        "Run.plot",
+        "BadInput.exit_code",
+        "SpecErrors.exit_code",
+    }
 
 
 def test_every_public_thing_is_typed_and_described() -> None:
     for name, text in public_names().items():
-        assert text.startswith(("class(", "str")) or "->" in text or text.isdigit(), (name, text)
+        assert (
+            text.startswith(("class(", "str")) or "->" in text or text.isdigit()
+        ), (name, text)
     for name in testbed.__all__:
         assert getattr(testbed, name).__doc__, name
 
@@ -44,12 +52,16 @@ def test_importing_it_loads_nothing_else() -> None:
         " [name for name in ('pandas', 'pyarrow', 'matplotlib', 'distributed', 'numpy')"
         " if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
     assert done.stdout == "True\n[] []\n"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'testbed' has no attribute 'simulate'"):
+    with pytest.raises(
+        AttributeError, match="module 'testbed' has no attribute 'simulate'"
+    ):
         _ = testbed.simulate  # type: ignore[attr-defined]
 
 
@@ -62,16 +74,26 @@ def test_other_programs_are_checked_against_the_types(tmp_path: Path) -> None:
         "reveal_type(run)\n"
         'testbed.load("a.yaml").simulate(progres=True)\n'
     )
-    packages = tmp_path / "packages"  # as an environment has them: only what is marked is typed
+    packages = (
+        tmp_path / "packages"
+    )  # as an environment has them: only what is marked is typed
     packages.mkdir()
     for package in (testbed, topologies):
-        (packages / package.__name__).symlink_to(Path(str(package.__file__)).parent)
+        (packages / package.__name__).symlink_to(
+            Path(str(package.__file__)).parent
+        )
     code = "import sys; from mypy import api; print(api.run(sys.argv[1:])[0])"
-    options = ["--config-file=", "--ignore-missing-imports", f"--cache-dir={tmp_path / 'cache'}"]
+    options = [
+        "--config-file=",
+        "--ignore-missing-imports",
+        f"--cache-dir={tmp_path / 'cache'}",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", code, *options, "--follow-imports=silent", str(script)],
         check=True, capture_output=True, text=True, cwd=tmp_path,
         env={**os.environ, "MYPYPATH": "", "PYTHONPATH": str(packages)},
     )  # fmt: skip
-    assert 'Revealed type is "testbed.interface.finished_run.Run"' in done.stdout
+    assert (
+        'Revealed type is "testbed.interface.finished_run.Run"' in done.stdout
+    )
     assert 'Unexpected keyword argument "progres"' in done.stdout

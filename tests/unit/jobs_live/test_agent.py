@@ -32,7 +32,9 @@ class Scripted(Agent):
     """An agent that does what the test says."""
 
     def __init__(
-        self, run: Callable[[], None], before_report: Callable[[], None] = lambda: None
+        self,
+        run: Callable[[], None],
+        before_report: Callable[[], None] = lambda: None,
     ) -> None:
         self._run, self._before_report = run, before_report
 
@@ -93,7 +95,11 @@ def life_of(agent: Scripted) -> tuple[int, AgentReport]:
         (Scripted(lambda: None), 0, None),
         (Scripted(fail(AgentFailure("VM 3 is gone"))), 1, "VM 3 is gone"),
         (Scripted(fail(OSError("no route"))), 1, "no route"),
-        (Scripted(fail(ZeroDivisionError("by 0"))), 1, "ZeroDivisionError: by 0"),
+        (
+            Scripted(fail(ZeroDivisionError("by 0"))),
+            1,
+            "ZeroDivisionError: by 0",
+        ),
         (Scripted(fail(Terminated(15))), 143, "terminated by signal 15"),
         (Scripted(stop_me), 143, "terminated by signal 15"),
         (Scripted(fail_while_stopped), 143, "terminated by signal 15"),
@@ -103,7 +109,9 @@ def life_of(agent: Scripted) -> tuple[int, AgentReport]:
         (Scripted(stop_me, stop_me), 143, "terminated by signal 15"),
     ],
 )
-def test_every_end_is_reported(agent: Scripted, code: int, reason: str | None) -> None:
+def test_every_end_is_reported(
+    agent: Scripted, code: int, reason: str | None
+) -> None:
     exit_code, report = life_of(agent)
     assert (exit_code, report.error) == (code, reason)
 
@@ -116,7 +124,9 @@ def line() -> Iterator[tuple[Channel, socket.socket]]:
         yield Channel(theirs), ours
 
 
-def test_the_start_comes_from_the_caller(line: tuple[Channel, socket.socket]) -> None:
+def test_the_start_comes_from_the_caller(
+    line: tuple[Channel, socket.socket],
+) -> None:
     channel, caller = line
     caller.sendall(b"12")
     assert channel.heard() is None
@@ -124,7 +134,9 @@ def test_the_start_comes_from_the_caller(line: tuple[Channel, socket.socket]) ->
     assert wait_for_start(channel) > 1234
 
 
-def test_a_caller_that_is_gone_is_noticed(line: tuple[Channel, socket.socket]) -> None:
+def test_a_caller_that_is_gone_is_noticed(
+    line: tuple[Channel, socket.socket],
+) -> None:
     channel, caller = line
     caller.close()
     with pytest.raises(ConnectionError, match="the caller closed the channel"):
@@ -133,6 +145,7 @@ def test_a_caller_that_is_gone_is_noticed(line: tuple[Channel, socket.socket]) -
         channel.say(Ready(0, 1))
 
 
+@pytest.mark.slow
 def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
     line: tuple[Channel, socket.socket],
 ) -> None:
@@ -142,7 +155,9 @@ def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
     pid = os.fork()
     if pid == 0:
         caller.close()
-        channel.finish_with(AgentReport(0, None, 1, (), (), 0.0, None, None), timeout_s=60)
+        channel.finish_with(
+            AgentReport(0, None, 1, (), (), 0.0, None, None), timeout_s=60
+        )
         os._exit(0)
     channel._sock.close()
     output = b""

@@ -64,13 +64,23 @@ def test_every_byte_arrives_is_stamped_and_acknowledged(
 ) -> None:
     n, volume_bytes = 5, 3_000_001
     flows = transfers(pattern, n, volume_bytes, Random(3))
-    outcomes = watch.run_together(spawn_all(transfer_plans(flows, loopback_ips(n))))
+    outcomes = watch.run_together(
+        spawn_all(transfer_plans(flows, loopback_ips(n)))
+    )
     reports = [outcome.report for outcome in outcomes]
     assert [outcome.kinds() for outcome in outcomes] == [LIFE] * n
-    assert [(o.exited.code, o.exited.signum) for o in outcomes] == [(0, None)] * n
+    assert [(o.exited.code, o.exited.signum) for o in outcomes] == [
+        (0, None)
+    ] * n
     sizes = {(t.sender, t.receiver): t.size_bytes for t in flows}
-    assert {(r.peer, i): r.size_bytes for i, x in enumerate(reports) for r in x.received} == sizes
-    assert {(i, s.peer): s.size_bytes for i, x in enumerate(reports) for s in x.sent} == sizes
+    assert {
+        (r.peer, i): r.size_bytes
+        for i, x in enumerate(reports)
+        for r in x.received
+    } == sizes
+    assert {
+        (i, s.peer): s.size_bytes for i, x in enumerate(reports) for s in x.sent
+    } == sizes
     for report in reports:
         assert report.error is None
         assert report.congestion_control == CONGESTION_CONTROL
@@ -78,14 +88,25 @@ def test_every_byte_arrives_is_stamped_and_acknowledged(
         for got in report.received:
             assert got.first_ns is not None
             assert got.last_ns is not None
-            assert report.start_ns <= got.first_ns <= got.last_ns <= report.end_ns
+            assert (
+                report.start_ns <= got.first_ns <= got.last_ns <= report.end_ns
+            )
             # The sender was told the very instant that the receiver stamped.
-            (told,) = [s for s in reports[got.peer].sent if s.peer == report.index]
-            assert (told.acknowledged_bytes, told.acknowledged_ns) == (got.size_bytes, got.last_ns)
+            (told,) = [
+                s for s in reports[got.peer].sent if s.peer == report.index
+            ]
+            assert (told.acknowledged_bytes, told.acknowledged_ns) == (
+                got.size_bytes,
+                got.last_ns,
+            )
 
 
-def test_nobody_sends_before_the_start(pool: AgentPool, watch: Watch, spawn_all: SpawnAll) -> None:
-    plans = transfer_plans(transfers("ring", 3, 1000, Random(0)), loopback_ips(3))
+def test_nobody_sends_before_the_start(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    plans = transfer_plans(
+        transfers("ring", 3, 1000, Random(0)), loopback_ips(3)
+    )
     names = spawn_all(plans)
     watch.until(names, Ready)
     at_ns = time.monotonic_ns() + 300_000_000
@@ -94,13 +115,22 @@ def test_nobody_sends_before_the_start(pool: AgentPool, watch: Watch, spawn_all:
         report = outcome.report
         assert report.start_ns is not None
         assert report.start_ns >= at_ns
-        assert all(r.first_ns is not None and r.first_ns >= at_ns for r in report.received)
+        assert all(
+            r.first_ns is not None and r.first_ns >= at_ns
+            for r in report.received
+        )
 
 
-def test_progress_grows_to_the_whole_volume(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_progress_grows_to_the_whole_volume(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     # A curve that needs at least half a second: several samples on any machine.
-    plans = transfer_plans(transfers("ring", 2, 500_000, Random(0)), loopback_ips(2))
-    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    plans = transfer_plans(
+        transfers("ring", 2, 500_000, Random(0)), loopback_ips(2)
+    )
+    names = spawn_all(
+        [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
+    )
     for outcome in watch.run_together(names):
         samples = [m for m in outcome.messages if isinstance(m, Progress)]
         received = [sample.received_bytes for sample in samples]
@@ -111,10 +141,16 @@ def test_progress_grows_to_the_whole_volume(watch: Watch, spawn_all: SpawnAll) -
         assert received[1] < 500_000
 
 
-def slow_ring(n: int, pool: AgentPool, watch: Watch, spawn_all: SpawnAll) -> list[str]:
+def slow_ring(
+    n: int, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> list[str]:
     """Agents that have begun to send 8 Mbit/s of 1 GB: nobody gets near the end by itself."""
-    plans = transfer_plans(transfers("ring", n, 10**9, Random(0)), loopback_ips(n))
-    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    plans = transfer_plans(
+        transfers("ring", n, 10**9, Random(0)), loopback_ips(n)
+    )
+    names = spawn_all(
+        [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
+    )
     watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
     watch.until(names, Progress)
@@ -136,7 +172,9 @@ def test_progress_alone_does_not_wake_the_caller(
     assert kinds[-1] is not Progress
 
 
-def test_a_demand_curve_sets_a_floor_to_the_time(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_a_demand_curve_sets_a_floor_to_the_time(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     # Eq. 1 over a network that never limits: τ = 0.4 s of which 0.2 s yield nothing.
     plans = transfer_plans([Transfer(0, 1, 200_000)], loopback_ips(2))
     plans[0] = replace(plans[0], demand=((0.5, 0), (1.0, 8_000_000)))
@@ -149,7 +187,9 @@ def test_a_demand_curve_sets_a_floor_to_the_time(watch: Watch, spawn_all: SpawnA
     assert got.last_ns - start_ns > 0.38e9
 
 
-def test_producing_burns_the_share_of_cpu(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_producing_burns_the_share_of_cpu(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     plans = transfer_plans([Transfer(0, 1, 500_000)], loopback_ips(2))
     plans[0] = replace(plans[0], demand=((1.0, 8_000_000),), cpu_share=0.5)
     sender, receiver = watch.run_together(spawn_all(plans))
@@ -158,7 +198,9 @@ def test_producing_burns_the_share_of_cpu(watch: Watch, spawn_all: SpawnAll) -> 
     assert receiver.report.cpu_s < 0.2
 
 
-def test_a_flow_without_a_receiver_ends_with_the_reason(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_a_flow_without_a_receiver_ends_with_the_reason(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     ips = loopback_ips(2)
     plans = transfer_plans([Transfer(0, 1, 1000)], ips)
     (name,) = spawn_all([replace(plans[0], connect_timeout_s=0.2)])
@@ -169,7 +211,9 @@ def test_a_flow_without_a_receiver_ends_with_the_reason(watch: Watch, spawn_all:
     )
 
 
-def test_a_receiver_nobody_calls_ends_with_the_reason(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_a_receiver_nobody_calls_ends_with_the_reason(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
     (name,) = spawn_all([replace(plans[1], connect_timeout_s=0.2)])
     (outcome,) = watch.until([name], AgentExited)
@@ -189,7 +233,9 @@ def test_a_peer_that_dies_ends_both_its_neighbours_with_the_reason(
         assert survivor.exited.code == 1
         assert survivor.report.error is not None
         assert "lost after" in survivor.report.error
-    assert "to VM 1" in str(outcomes[0].report.error) or "VM 2" in str(outcomes[0].report.error)
+    assert "to VM 1" in str(outcomes[0].report.error) or "VM 2" in str(
+        outcomes[0].report.error
+    )
 
 
 def test_the_kernel_keeps_no_connection_of_one_that_is_killed(
@@ -197,7 +243,9 @@ def test_the_kernel_keeps_no_connection_of_one_that_is_killed(
 ) -> None:
     """Its neighbours stand still, as a preempted job's do: unsent bytes would wait for a week."""
     ips = loopback_ips(3)
-    names = spawn_all(transfer_plans(transfers("ring", 3, 10**9, Random(0)), ips))
+    names = spawn_all(
+        transfer_plans(transfers("ring", 3, 10**9, Random(0)), ips)
+    )
     watch.until(names, Ready)
     for name in ("vm0", "vm2"):
         pool.signal(name, signal.SIGSTOP)
@@ -217,22 +265,41 @@ FIN_WAIT1 = "04"
 
 def unfinished(ips: Sequence[str]) -> list[str]:
     """Connections to addresses that nobody has any more, and that still have bytes to send."""
-    there = [f"{int.from_bytes(socket.inet_aton(ip), sys.byteorder):08X}:" for ip in ips]
-    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [row[2] for row in rows if row[2].startswith(tuple(there)) and row[3] == FIN_WAIT1]
+    there = [
+        f"{int.from_bytes(socket.inet_aton(ip), sys.byteorder):08X}:"
+        for ip in ips
+    ]
+    rows = [
+        row.split()
+        for row in Path("/proc/net/tcp").read_text().splitlines()[1:]
+    ]
+    return [
+        row[2]
+        for row in rows
+        if row[2].startswith(tuple(there)) and row[3] == FIN_WAIT1
+    ]
 
 
-def test_a_sender_that_announces_another_size_is_refused(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_a_sender_that_announces_another_size_is_refused(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     ips = loopback_ips(2)
     sender, receiver = transfer_plans([Transfer(0, 1, 1000)], ips)
     other = transfer_plans([Transfer(0, 1, 999)], ips)[1]
     assert receiver.receives[0].size_bytes == 1000
-    outcomes = watch.until(spawn_all([replace(sender, connect_timeout_s=1.0), other]), AgentExited)
-    assert outcomes[1].report.error == "VM 0 announces 1000 bytes, 999 are expected"
+    outcomes = watch.until(
+        spawn_all([replace(sender, connect_timeout_s=1.0), other]), AgentExited
+    )
+    assert (
+        outcomes[1].report.error
+        == "VM 0 announces 1000 bytes, 999 are expected"
+    )
     assert [o.exited.code for o in outcomes] == [1, 1]
 
 
-def test_a_stranger_on_the_port_is_turned_away(watch: Watch, spawn_all: SpawnAll) -> None:
+def test_a_stranger_on_the_port_is_turned_away(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
     ips = loopback_ips(2)
     plans = transfer_plans([Transfer(0, 1, 1000)], ips)
     (receiver,) = spawn_all([plans[1]])
@@ -268,7 +335,9 @@ def test_an_unknown_congestion_control_ends_with_the_reason(
     (name,) = spawn_all([replace(plans[0], congestion_control="vegetable")])
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.exited.code == 1
-    assert "cannot use TCP congestion control 'vegetable'" in str(outcome.report.error)
+    assert "cannot use TCP congestion control 'vegetable'" in str(
+        outcome.report.error
+    )
 
 
 # ----------------------------------------------------------------------------------- compute
@@ -277,7 +346,11 @@ def test_an_unknown_congestion_control_ends_with_the_reason(
 def test_a_compute_agent_burns_the_share_it_is_given(
     pool: AgentPool, watch: Watch, account: tuple[int, int]
 ) -> None:
-    pool.spawn(SpawnRequest("burn", ComputePlan(0, cpu_s=0.3, share=0.5), account[0], account[1]))
+    pool.spawn(
+        SpawnRequest(
+            "burn", ComputePlan(0, cpu_s=0.3, share=0.5), account[0], account[1]
+        )
+    )
     (outcome,) = watch.run_together(["burn"])
     report = outcome.report
     assert outcome.kinds() == LIFE
@@ -289,10 +362,18 @@ def test_a_compute_agent_burns_the_share_it_is_given(
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_terminated_agent_still_reports(
-    pool: AgentPool, watch: Watch, account: tuple[int, int], signum: signal.Signals
+    pool: AgentPool,
+    watch: Watch,
+    account: tuple[int, int],
+    signum: signal.Signals,
 ) -> None:
     pool.spawn(
-        SpawnRequest("burn", ComputePlan(0, cpu_s=1000.0, share=0.1), account[0], account[1])
+        SpawnRequest(
+            "burn",
+            ComputePlan(0, cpu_s=1000.0, share=0.1),
+            account[0],
+            account[1],
+        )
     )
     watch.until(["burn"], Ready)
     pool.begin(["burn"], time.monotonic_ns())
@@ -309,12 +390,17 @@ def test_a_terminated_receiver_counts_what_had_come_before(
 ) -> None:
     """Where the job resumes elsewhere, what waits in the kernel need not be sent again."""
     plans = transfer_plans([Transfer(0, 1, 10**9)], loopback_ips(2))
-    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    names = spawn_all(
+        [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
+    )
     sender, receiver = watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
     watch.until(names, Progress)
     pool.signal(names[1], signal.SIGSTOP)
-    wait_until(lambda: process_state(receiver.pid) == "T", "a receiver that stands still")
+    wait_until(
+        lambda: process_state(receiver.pid) == "T",
+        "a receiver that stands still",
+    )
     stopped_ns = time.monotonic_ns()
     # It has read no more than was sent by then; what is sent from now on waits in its socket.
     read_bytes = sent_bytes(pool, watch, sender, stopped_ns, 0)
@@ -330,7 +416,9 @@ def process_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def sent_bytes(pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, least: int) -> int:
+def sent_bytes(
+    pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, least: int
+) -> int:
     """Bytes that the sender reports as sent, once ``least`` or more after ``since_ns``."""
     for _ in range(PATIENCE):
         output = [m for m in sender.messages if isinstance(m, Progress)]
@@ -339,7 +427,9 @@ def sent_bytes(pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, le
                 return progress.sent_bytes
         for agent_id, message in pool.poll(1.0):
             watch.outcome(agent_id).messages.append(message)
-    raise AssertionError(f"not more than {output[-1].sent_bytes} of {least} bytes were sent")
+    raise AssertionError(
+        f"not more than {output[-1].sent_bytes} of {least} bytes were sent"
+    )
 
 
 def test_a_transfer_waiting_for_its_peers_can_be_terminated(
@@ -370,16 +460,26 @@ def test_the_log_is_private_and_gets_what_the_agent_prints(
     pool: AgentPool, watch: Watch, account: tuple[int, int], tmp_path: Path
 ) -> None:
     log = tmp_path / "vm0.log"
-    pool.spawn(SpawnRequest("vm0", ComputePlan(0, 0.01), account[0], account[1], log=str(log)))
+    pool.spawn(
+        SpawnRequest(
+            "vm0", ComputePlan(0, 0.01), account[0], account[1], log=str(log)
+        )
+    )
     watch.run_together(["vm0"])
     found = log.stat()
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
 
 
-@pytest.mark.parametrize("kind", ["symlink", "hard link", "fifo", "folder missing"])
+@pytest.mark.parametrize(
+    "kind", ["symlink", "hard link", "fifo", "folder missing"]
+)
 def test_a_log_that_is_not_a_file_of_its_own_is_refused(
-    pool: AgentPool, watch: Watch, account: tuple[int, int], tmp_path: Path, kind: str
+    pool: AgentPool,
+    watch: Watch,
+    account: tuple[int, int],
+    tmp_path: Path,
+    kind: str,
 ) -> None:
     target, log = tmp_path / "precious", tmp_path / "vm0.log"
     target.write_text("precious")
@@ -392,7 +492,11 @@ def test_a_log_that_is_not_a_file_of_its_own_is_refused(
         os.mkfifo(log)
     else:
         log = tmp_path / "nowhere" / "vm0.log"
-    pool.spawn(SpawnRequest("vm0", ComputePlan(0, 0.01), account[0], account[1], log=str(log)))
+    pool.spawn(
+        SpawnRequest(
+            "vm0", ComputePlan(0, 0.01), account[0], account[1], log=str(log)
+        )
+    )
     (outcome,) = watch.until(["vm0"], AgentRefused)
     assert outcome.kinds() == [AgentRefused]
     assert target.read_text() == "precious"
@@ -420,12 +524,17 @@ def test_only_children_can_be_signalled(pool: AgentPool, watch: Watch) -> None:
     assert refused == AgentRefused("no agent of this name is running")
 
 
-def test_the_server_inherits_only_its_socket(pool: AgentPool, tmp_path: Path) -> None:
+def test_the_server_inherits_only_its_socket(
+    pool: AgentPool, tmp_path: Path
+) -> None:
     # The pool was started before this file was opened, hence one of its own.
     with (tmp_path / "lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 - the function has no keyword
         with AgentPool() as other:
-            wait_until(lambda: "jobs.live.forkserver" in _command(other.pid), "the server")
+            wait_until(
+                lambda: "jobs.live.forkserver" in _command(other.pid),
+                "the server",
+            )
             kinds = list(_open_files(other.pid))
     assert not [kind for kind in kinds if kind.endswith("/lock")]
     assert sum(kind.startswith("socket:") for kind in kinds) == 1
@@ -439,7 +548,9 @@ def _open_files(pid: int) -> Iterator[str]:
 
 
 def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return (
+        Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    )
 
 
 def test_an_agent_has_its_log_and_its_channel_open_and_nothing_else(
@@ -450,13 +561,19 @@ def test_an_agent_has_its_log_and_its_channel_open_and_nothing_else(
         plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
         pool.spawn(
             SpawnRequest(
-                name, plan, account[0], account[1], log=str(log) if name == "vm0" else None
+                name,
+                plan,
+                account[0],
+                account[1],
+                log=str(log) if name == "vm0" else None,
             )
         )
     watch.until(["vm0", "vm1"], Ready)
     (outcome,) = watch.until(["vm0"], Ready)
     folder = Path(f"/proc/{outcome.pid}/fd")
-    found = {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
+    found = {
+        int(entry.name): str(entry.readlink()) for entry in folder.iterdir()
+    }
     assert {0: "/dev/null", 1: str(log), 2: str(log)}.items() <= found.items()
     assert found[3].startswith("socket:")
     assert set(found) == {0, 1, 2, 3}
@@ -478,7 +595,9 @@ def test_the_death_of_the_server_ends_its_agents_and_is_reported(
     pids = _three_that_never_end(pool, watch, account)
     os.kill(pool.pid, signal.SIGKILL)
     wait_until(lambda: all(gone(pid) for pid in pids), "the end of all")
-    with pytest.raises(AgentPoolError, match="fork server was ended by SIGKILL"):
+    with pytest.raises(
+        AgentPoolError, match="fork server was ended by SIGKILL"
+    ):
         _poll_for_ever(pool)
 
 
@@ -487,7 +606,9 @@ def _poll_for_ever(pool: AgentPool) -> None:
         pool.poll(PATIENCE)
 
 
-def test_the_death_of_the_caller_ends_server_and_agents(account: tuple[int, int]) -> None:
+def test_the_death_of_the_caller_ends_server_and_agents(
+    account: tuple[int, int],
+) -> None:
     ours, theirs = socket.socketpair()
     caller = os.fork()
     if caller == 0:
@@ -510,7 +631,9 @@ def test_the_death_of_the_caller_ends_server_and_agents(account: tuple[int, int]
     wait_until(lambda: all(gone(pid) for pid in pids), "the end of all")
 
 
-def _three_that_never_end(pool: AgentPool, watch: Watch, account: tuple[int, int]) -> list[int]:
+def _three_that_never_end(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> list[int]:
     names = ["a", "b", "c"]
     for name in names:
         plan = ComputePlan(0, cpu_s=1000.0, share=0.01)

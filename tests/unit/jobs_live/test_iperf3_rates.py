@@ -9,13 +9,24 @@ import pytest
 from jobs.live.iperf3 import received_bps
 
 
-def document(*intervals: tuple[float, float, int], omitted: int = 0, lasts_s: int = 2) -> Any:
+def document(
+    *intervals: tuple[float, float, int], omitted: int = 0, lasts_s: int = 2
+) -> Any:
     """``intervals``: start and length in s, bytes; the first of them are omitted."""
     sums = [
-        {"start": start, "seconds": seconds, "bytes": count, "omitted": number < omitted}
+        {
+            "start": start,
+            "seconds": seconds,
+            "bytes": count,
+            "omitted": number < omitted,
+        }
         for number, (start, seconds, count) in enumerate(intervals)
     ]
-    mean_bps = 8 * sum(count for _, _, count in intervals) / sum(one[1] for one in intervals)
+    mean_bps = (
+        8
+        * sum(count for _, _, count in intervals)
+        / sum(one[1] for one in intervals)
+    )
     return {
         "start": {"test_start": {"duration": lasts_s}},
         "intervals": [{"sum": one} for one in sums],

@@ -33,24 +33,35 @@ def test_every_vm_sends_and_receives_exactly_its_volume(
     everyone = dict.fromkeys(range(n_vms), volume_bytes)
     assert sent == everyone
     assert received == everyone
-    assert len(pairs) == len(transfers(pattern, n_vms, volume_bytes, Random(seed)))
+    assert len(pairs) == len(
+        transfers(pattern, n_vms, volume_bytes, Random(seed))
+    )
 
 
 @settings(deadline=None)
 @given(VMS, VOLUMES)
-def test_an_all_to_all_differs_by_a_byte_at_most(n_vms: int, volume_bytes: int) -> None:
-    sizes = [t.size_bytes for t in transfers("all-to-all", n_vms, volume_bytes, Random(0))]
+def test_an_all_to_all_differs_by_a_byte_at_most(
+    n_vms: int, volume_bytes: int
+) -> None:
+    sizes = [
+        t.size_bytes
+        for t in transfers("all-to-all", n_vms, volume_bytes, Random(0))
+    ]
     assert max(sizes) - min(sizes) <= 1
 
 
 @settings(deadline=None)
 @given(VMS, SEEDS)
-def test_the_same_seed_gives_the_same_permutation(n_vms: int, seed: int) -> None:
+def test_the_same_seed_gives_the_same_permutation(
+    n_vms: int, seed: int
+) -> None:
     first = transfers("permutation", n_vms, 10, Random(seed))
     assert first == transfers("permutation", n_vms, 10, Random(seed))
 
 
-def test_three_vms_have_two_permutations_without_fixed_point_and_both_come_up() -> None:
+def test_three_vms_have_two_permutations_without_fixed_point_and_both_come_up() -> (
+    None
+):
     drawn = Counter(
         tuple(t.receiver for t in transfers("permutation", 3, 1, Random(seed)))
         for seed in range(200)
@@ -68,4 +79,6 @@ def test_a_ring_of_three() -> None:
 
 
 def test_nothing_to_send_is_no_transfer() -> None:
-    assert all(transfers(pattern, 4, 0, Random(0)) == () for pattern in PATTERNS)
+    assert all(
+        transfers(pattern, 4, 0, Random(0)) == () for pattern in PATTERNS
+    )

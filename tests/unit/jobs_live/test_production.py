@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.live.transfer_plan import CHUNK_S, LATENESS_LIMIT_NS, Production, chunks, phases
+from jobs.live.transfer_plan import (
+    CHUNK_S,
+    LATENESS_LIMIT_NS,
+    Production,
+    chunks,
+    phases,
+)
 
 MS = 1_000_000
 FULL_BUFFER_BYTES = 20_000  # of 8 Mbit/s, BUFFER_S
@@ -32,7 +38,10 @@ def curves(draw: st.DrawFn) -> Steps:
 def tau_s(total_bytes: int, steps: Steps) -> float:
     """τ of Eq. 1: the time at infinite bandwidth."""
     starts = [0.0, *(end for end, _ in steps)]
-    mean = sum((end - start) * rate for start, (end, rate) in zip(starts, steps, strict=False))
+    mean = sum(
+        (end - start) * rate
+        for start, (end, rate) in zip(starts, steps, strict=False)
+    )
     return 8 * total_bytes / mean
 
 
@@ -64,7 +73,9 @@ def simulate(
     while sent < total_bytes or not production.finished:
         production.advance(now_ns, cpu_ns, int(sent))
         assert 0 <= sent <= production.produced_bytes <= total_bytes
-        cpu_ns += min(production.cpu_missing_ns(cpu_ns), round(step_ns * cpu_speed))
+        cpu_ns += min(
+            production.cpu_missing_ns(cpu_ns), round(step_ns * cpu_speed)
+        )
         now_ns += step_ns
         sent = min(
             float(production.produced_bytes),
@@ -76,11 +87,15 @@ def simulate(
 
 @settings(deadline=None)
 @given(st.integers(1, 10**9), curves())
-def test_phases_and_chunks_sum_to_the_volume_and_to_tau(total_bytes: int, steps: Steps) -> None:
+def test_phases_and_chunks_sum_to_the_volume_and_to_tau(
+    total_bytes: int, steps: Steps
+) -> None:
     whole = phases(total_bytes, steps)
     assert sum(phase.size_bytes for phase in whole) == total_bytes
     total_ns = sum(phase.duration_ns for phase in whole)
-    assert total_ns == pytest.approx(1e9 * tau_s(total_bytes, steps), abs=len(steps) + 1)
+    assert total_ns == pytest.approx(
+        1e9 * tau_s(total_bytes, steps), abs=len(steps) + 1
+    )
     if tau_s(total_bytes, steps) < 60:
         cut = list(chunks(total_bytes, steps))
         assert sum(chunk.size_bytes for chunk in cut) == total_bytes
@@ -100,15 +115,25 @@ def test_a_step_without_demand_takes_its_time_and_no_bytes() -> None:
 @example(((1.0, 40_000_000),), 75e6, 1.0)
 @example(((0.3, 900_000_000), (0.7, 0), (1.0, 3_000_000)), 75e6, 2.0)
 @settings(deadline=None, max_examples=25)
-def test_it_takes_as_long_as_eq_1_says(steps: Steps, bandwidth_bps: float, ideal_s: float) -> None:
+def test_it_takes_as_long_as_eq_1_says(
+    steps: Steps, bandwidth_bps: float, ideal_s: float
+) -> None:
     """At a constant b, for jobs of 0.5-2 s: within what the buffers and clock steps allow."""
-    total_bytes = max(1, round(1e6 * ideal_s / eq1_s(1_000_000, steps, bandwidth_bps)))
+    total_bytes = max(
+        1, round(1e6 * ideal_s / eq1_s(1_000_000, steps, bandwidth_bps))
+    )
     expected_s = eq1_s(total_bytes, steps, bandwidth_bps)
-    measured_s = simulate(total_bytes, steps, lambda _: bandwidth_bps, step_ns=MS)
+    measured_s = simulate(
+        total_bytes, steps, lambda _: bandwidth_bps, step_ns=MS
+    )
     # Where a step's demand ends, its buffer may still be on its way or may be already.
     in_buffers_s = (
         sum(
-            8 * max(chunk.buffer_bytes for chunk in chunks(total_bytes, ((1.0, rate),)))
+            8
+            * max(
+                chunk.buffer_bytes
+                for chunk in chunks(total_bytes, ((1.0, rate),))
+            )
             for rate in {rate for _, rate in steps if rate}
         )
         / bandwidth_bps
@@ -129,12 +154,16 @@ def test_blocked_time_is_not_caught_up() -> None:
 def test_a_vm_with_too_little_cpu_produces_more_slowly() -> None:
     steps = ((1.0, 8_000_000),)  # 1 s for 1 MB
     enough_s = simulate(1_000_000, steps, lambda _: 1e9, cpu_share=0.8)
-    throttled_s = simulate(1_000_000, steps, lambda _: 1e9, cpu_share=0.8, cpu_speed=0.4)
+    throttled_s = simulate(
+        1_000_000, steps, lambda _: 1e9, cpu_share=0.8, cpu_speed=0.4
+    )
     assert enough_s == pytest.approx(1.0, abs=0.02)
     assert throttled_s == pytest.approx(2.0, rel=0.05)
 
 
-def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> None:
+def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> (
+    None
+):
     production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
     production.advance(0, 0, 0)
     production.advance(13 * MS, 0, 0)  # 8 ms late for the first chunk of 5 ms
@@ -144,12 +173,16 @@ def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> Non
     assert production.produced_bytes == 10_000 + FULL_BUFFER_BYTES
     production.advance(50 * MS, 0, production.produced_bytes)
     assert production.due_ns == 55 * MS
-    production.advance(1000 * MS, 0, production.produced_bytes)  # a pause of nearly a second
+    production.advance(
+        1000 * MS, 0, production.produced_bytes
+    )  # a pause of nearly a second
     assert production.produced_bytes == 10_000 + 2 * FULL_BUFFER_BYTES
 
 
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=30))
-def test_late_wake_ups_cost_what_is_beyond_the_limit(late_ms: list[int]) -> None:
+def test_late_wake_ups_cost_what_is_beyond_the_limit(
+    late_ms: list[int],
+) -> None:
     """On a network that carries all at once, an agent that is woken up so late again and again."""
     production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
     production.advance(0, 0, 0)
@@ -164,6 +197,9 @@ def test_late_wake_ups_cost_what_is_beyond_the_limit(late_ms: list[int]) -> None
         # A full buffer: production resumes when the network has taken some, at once here.
         assert (production.due_ns is None) == (burst == FULL_BUFFER_BYTES)
         if production.due_ns is None:
-            lost_ns += min(late * MS, LATENESS_LIMIT_NS) - (burst - 5_000) // 5_000 * 5 * MS
+            lost_ns += (
+                min(late * MS, LATENESS_LIMIT_NS)
+                - (burst - 5_000) // 5_000 * 5 * MS
+            )
             production.advance(now_ns, 0, production.produced_bytes)
     assert production.produced_bytes == (now_ns - lost_ns) // (5 * MS) * 5_000

@@ -31,8 +31,12 @@ MESSAGES = (
         INDEX,
         st.none() | NS,
         NS,
-        st.lists(st.builds(Received, INDEX, NS, st.none() | NS, st.none() | NS)).map(tuple),
-        st.lists(st.builds(Sent, INDEX, NS, NS, st.none() | NS, INDEX)).map(tuple),
+        st.lists(
+            st.builds(Received, INDEX, NS, st.none() | NS, st.none() | NS)
+        ).map(tuple),
+        st.lists(st.builds(Sent, INDEX, NS, NS, st.none() | NS, INDEX)).map(
+            tuple
+        ),
         st.floats(0, 1e9),
         st.none() | st.just("cubic"),
         st.none() | st.text(min_size=1),
@@ -40,10 +44,15 @@ MESSAGES = (
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
-REPORT = AgentReport(0, 1, 50, (Received(1, 9, 2, 30), Received(2, 9, 3, 40)), (), 0.0, "cubic")
+REPORT = AgentReport(
+    0, 1, 50, (Received(1, 9, 2, 30), Received(2, 9, 3, 40)), (), 0.0, "cubic"
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +73,9 @@ def test_a_message_is_one_line_and_survives_it(
 
 @settings(deadline=None, max_examples=50)
 @given(packet=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_garbage_is_refused_as_such(decoder: TypeAdapter[AgentMessage], packet: bytes) -> None:
+def test_garbage_is_refused_as_such(
+    decoder: TypeAdapter[AgentMessage], packet: bytes
+) -> None:
     with pytest.raises(ValidationError):
         decoder.validate_json(packet)
 

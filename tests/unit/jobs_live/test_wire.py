@@ -16,7 +16,11 @@ def wire_bytes(size_bytes: int) -> int:
 
 
 def test_a_full_frame_is_1514_bytes_of_which_1448_are_payload() -> None:
-    assert (wire.FRAME_BYTES, wire.SEGMENT_BYTES, wire.FRAME_HEADER_BYTES) == (1514, 1448, 66)
+    assert (wire.FRAME_BYTES, wire.SEGMENT_BYTES, wire.FRAME_HEADER_BYTES) == (
+        1514,
+        1448,
+        66,
+    )
     assert pytest.approx(1448 / 1514) == wire.PAYLOAD_FRACTION
 
 
@@ -28,14 +32,18 @@ def test_one_byte_more_than_a_segment_costs_a_second_header() -> None:
 
 
 def test_a_second_at_100_mbit_per_s() -> None:
-    assert wire.payload_bytes(100_000_000) == 11_955_085  # 12.5 MB * 1448/1514, rounded down
+    assert (
+        wire.payload_bytes(100_000_000) == 11_955_085
+    )  # 12.5 MB * 1448/1514, rounded down
     assert wire.payload_rate_bps(100_000_000) == 95_640_686
     assert wire.ideal_transfer_s(1448 * 1000, 1514 * 8 * 1000) == 1.0
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**16))
-def test_the_payload_of_a_volume_fits_it_and_one_segment_more_does_not(wire_bits: int) -> None:
+def test_the_payload_of_a_volume_fits_it_and_one_segment_more_does_not(
+    wire_bits: int,
+) -> None:
     size_bytes = wire.payload_bytes(wire_bits)
     whole_segments = size_bytes // wire.SEGMENT_BYTES * wire.SEGMENT_BYTES
     assert 8 * wire_bytes(whole_segments) <= wire_bits
@@ -44,9 +52,13 @@ def test_the_payload_of_a_volume_fits_it_and_one_segment_more_does_not(wire_bits
 
 @settings(deadline=None)
 @given(st.integers(1, 10**13), st.integers(1000, 10**12))
-def test_the_ideal_time_is_volume_over_rate(size_bytes: int, wire_rate_bps: int) -> None:
+def test_the_ideal_time_is_volume_over_rate(
+    size_bytes: int, wire_rate_bps: int
+) -> None:
     ideal_s = wire.ideal_transfer_s(size_bytes, wire_rate_bps)
-    assert ideal_s * wire_rate_bps * wire.PAYLOAD_FRACTION == pytest.approx(8 * size_bytes)
+    assert ideal_s * wire_rate_bps * wire.PAYLOAD_FRACTION == pytest.approx(
+        8 * size_bytes
+    )
 
 
 @pytest.mark.parametrize(

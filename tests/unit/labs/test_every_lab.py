@@ -11,23 +11,29 @@ import pytest
 
 from bench.lab_marks import answered
 from testbed.labs import student_folder
-from testbed.labs.checking import LAYERS, LIVE, Outcome, run_checks
+from testbed.labs.checking import LAYERS, LIVE, CheckOutcome, run_checks
 from testbed.labs.lab_catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.submission import Submission
 
-LABS = pytest.mark.parametrize("lab", labs(), ids=lambda lab: f"{lab.number:02}-{lab.name}")
+LABS = pytest.mark.parametrize(
+    "lab", labs(), ids=lambda lab: f"{lab.number:02}-{lab.name}"
+)
 WRONG = [(lab, answer) for lab in labs() for answer in wrong_answers(lab)]
-SENTENCE = re.compile(r"; expected .+ \(see .+\)$|^[\w.-]+\.\w+(:\d+)?: |band .+ to ")
+SENTENCE = re.compile(
+    r"; expected .+ \(see .+\)$|^[\w.-]+\.\w+(:\d+)?: |band .+ to "
+)
 
 
-def offline(lab: Lab, folder: Path) -> list[Outcome]:
+def offline(lab: Lab, folder: Path) -> list[CheckOutcome]:
     since = time.monotonic()
-    outcomes = list(run_checks(lab.checks, Submission(folder, lab.files), network="offline"))
+    outcomes = list(
+        run_checks(lab.checks, Submission(folder, lab.files), network="offline")
+    )
     print(f"lab {lab.number}, {folder.name}: {time.monotonic() - since:.1f} s")
     return outcomes
 
 
-def failed(outcomes: list[Outcome]) -> list[Outcome]:
+def failed(outcomes: list[CheckOutcome]) -> list[CheckOutcome]:
     return [one for one in outcomes if one.verdict == "failed"]
 
 
@@ -38,7 +44,9 @@ def test_the_solution_passes(lab: Lab) -> None:
     assert not failed(outcomes), [one.sentence for one in failed(outcomes)]
     live = [one for one in outcomes if one.layer in LIVE]
     assert {one.verdict for one in live} <= {"not run"}
-    assert {one.verdict for one in outcomes if one.layer not in LIVE} == {"passed"}
+    assert {one.verdict for one in outcomes if one.layer not in LIVE} == {
+        "passed"
+    }
     assert live, "no check on the wire"
 
 
@@ -63,11 +71,15 @@ def test_all_its_parts_are_there(lab: Lab) -> None:
     assert lab.network is None or lab.path(lab.network).is_file()
     names = [check.name for check in lab.checks]
     assert len(names) == len(set(names))
-    assert [c.layer for c in lab.checks] == sorted((c.layer for c in lab.checks), key=LAYERS.index)
+    assert [c.layer for c in lab.checks] == sorted(
+        (c.layer for c in lab.checks), key=LAYERS.index
+    )
     wrong = wrong_answers(lab)
     assert len(wrong) >= 6
     layers = {check.name: check.layer for check in lab.checks}
-    assert any(layers[answer.fails] in LIVE for answer in wrong), "none is found on the wire alone"
+    assert any(layers[answer.fails] in LIVE for answer in wrong), (
+        "none is found on the wire alone"
+    )
 
 
 @LABS
@@ -76,7 +88,10 @@ def test_the_solution_is_nowhere_else(lab: Lab) -> None:
     files = (path for path in lab.path("start").rglob("*") if path.is_file())
     given = [path for path in files if path.parent.name != "__pycache__"]
     texts = {path.name: _plain(path.read_text("utf-8")) for path in given}
-    page = _plain(lab.path("page.md").read_text("utf-8") + lab.path("hints.md").read_text("utf-8"))
+    page = _plain(
+        lab.path("page.md").read_text("utf-8")
+        + lab.path("hints.md").read_text("utf-8")
+    )
     for file in lab.files:
         if not file.endswith(".py"):
             continue
@@ -84,14 +99,20 @@ def test_the_solution_is_nowhere_else(lab: Lab) -> None:
         for name, body in _bodies(lab.path(f"solution/{file}")).items():
             if body == start.get(name):
                 continue
-            own = [_plain(line) for line in body.splitlines() if len(_plain(line)) >= 12]
+            own = [
+                _plain(line)
+                for line in body.splitlines()
+                if len(_plain(line)) >= 12
+            ]
             for text in (page, texts[file]):
                 run = longest = 0
                 for line in own:
                     run = run + 1 if line in text else 0
                     longest = max(longest, run)
                 assert longest < 3, f"{file}: {name}"
-                assert _plain(body) not in text or len(_plain(body)) < 40, f"{file}: {name}"
+                assert _plain(body) not in text or len(_plain(body)) < 40, (
+                    f"{file}: {name}"
+                )
 
 
 def _plain(text: str) -> str:
@@ -103,21 +124,30 @@ def _bodies(path: Path) -> dict[str, str]:
     found = {}
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            body = (
+                node.body[1:]
+                if ast.get_docstring(node) is not None
+                else node.body
+            )
             found[node.name] = "\n".join(map(ast.unparse, body))
     return found
 
 
+@pytest.mark.short("02-", "05-")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("lab", "answer"), WRONG, ids=[f"{lab.number:02}-{answer.name}" for lab, answer in WRONG]
+    ("lab", "answer"),
+    WRONG,
+    ids=[f"{lab.number:02}-{answer.name}" for lab, answer in WRONG],
 )
 def test_a_wrong_answer_is_found_by_its_check(
     lab: Lab, answer: WrongAnswer, tmp_path: Path
 ) -> None:
     folder = answered(lab, tmp_path / "handed-in", answer)
     (finder,) = [check for check in lab.checks if check.name == answer.fails]
-    outcomes = run_checks(lab.checks, Submission(folder, lab.files), network="offline")
+    outcomes = run_checks(
+        lab.checks, Submission(folder, lab.files), network="offline"
+    )
     found = next((one for one in outcomes if one.verdict == "failed"), None)
     if finder.layer in LIVE:
         assert found is None, "an earlier layer finds it"

@@ -20,16 +20,22 @@ import pytest
 from testbed.labs import grading, lab_catalogue, sandbox, submission
 from testbed.labs.grading import Mark
 from testbed.labs.submission_process import MOST_LEVELS, check_levels
-from testbed.results.folder import RunFolder
+from testbed.record.folder import RunFolder
 from tests.support import small_lab
 
 pytestmark = [
-    pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable()),
+    pytest.mark.skipif(
+        bool(sandbox.unavailable()), reason=sandbox.unavailable()
+    ),
     pytest.mark.slow,
 ]
 
 SOMEBODY = 31_337
-USERS = {"root": 0, "somebody": SOMEBODY} if os.geteuid() == 0 else {"somebody": os.geteuid()}
+USERS = (
+    {"root": 0, "somebody": SOMEBODY}
+    if os.geteuid() == 0
+    else {"somebody": os.geteuid()}
+)
 
 
 class Class:
@@ -42,7 +48,9 @@ class Class:
         small_lab.hand_in(self.students / "good")
 
     def hand_in(self, code: str | None) -> Path:
-        return small_lab.hand_in(self.students / "hostile", code) / small_lab.FILE
+        return (
+            small_lab.hand_in(self.students / "hostile", code) / small_lab.FILE
+        )
 
     def graded(self) -> Mark:
         """The hostile student's mark; the other's is full, and nothing is left."""
@@ -51,8 +59,12 @@ class Class:
                 os.chown(path, self.uid, self.uid, follow_symlinks=False)
 
         def work() -> list[Mark]:
-            entries = grading.entries(self.students)
-            return list(grading.marks(entries, RunFolder(self.folder / "out"), live=False))
+            entries = grading.handed_in(self.students)
+            return list(
+                grading.marks(
+                    entries, RunFolder(self.folder / "out"), live=False
+                )
+            )
 
         good, hostile = small_lab.as_user(self.uid, work)
         assert (good.student, good.earned, good.not_run) == ("good", 4, 2)
@@ -78,7 +90,9 @@ class Class:
 
 
 @pytest.fixture(params=USERS)
-def two(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Class]:
+def two(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Class]:
     # Not pytest's folder, which other users may not enter.
     folder = Path(tempfile.mkdtemp(prefix="hosenet-class-"))
     for path in (folder, folder / "tmp", folder / "labs"):
@@ -206,7 +220,9 @@ HARMLESS = {
     "kills all": "if not os.fork(): time.sleep(60)\n    os.kill(-1, 9)",
     "asks for namespaces": "assert ctypes.CDLL(None).unshare(0x10000000)",
     "asks for shared memory": "assert ctypes.CDLL(None).shmget(0, 1 << 30, 0o1600) == -1",
-    "lists other processes": ("assert len([n for n in os.listdir('/proc') if n.isdigit()]) < 4"),
+    "lists other processes": (
+        "assert len([n for n in os.listdir('/proc') if n.isdigit()]) < 4"
+    ),
     "has no privileges": (
         "assert 'CapEff:\\t0000000000000000' in open('/proc/self/status').read()"
     ),
@@ -221,10 +237,17 @@ def test_it_does_no_harm(two: Class, case: str) -> None:
     assert (mark.sentence, mark.earned) == ("", 4)
 
 
-def test_the_solution_cannot_be_read(two: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_solution_cannot_be_read(
+    two: Class, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = two.folder / "labs" / "01-small"
     real = lab_catalogue.__file__
-    paths = [here / "solution" / "answer.py", here / "small_checks.py", real, sandbox.PROGRAM]
+    paths = [
+        here / "solution" / "answer.py",
+        here / "small_checks.py",
+        real,
+        sandbox.PROGRAM,
+    ]
     code = f"""
 import glob, os
 
@@ -268,7 +291,9 @@ def test_a_project_below_what_is_mounted_is_hidden(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
-def test_a_python_of_roots_own_is_not_needed(two: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_of_roots_own_is_not_needed(
+    two: Class, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As pyenv's below /root, which nobody else may enter."""
     two.uid = 0
     home = two.folder / "home"
@@ -293,14 +318,21 @@ def test_no_socket_reaches_this_machine(two: Class) -> None:
         assert "raised ConnectionRefusedError" in two.graded().sentence
 
 
-def test_time_is_bounded_over_all_calls(two: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_bounded_over_all_calls(
+    two: Class, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(submission, "CALLS_S", 1.0)
     two.hand_in("import time\n\n\ndef answer():\n    return 42\n\n\n"
                 "def echo(value):\n    time.sleep(0.3)\n    return value\n")  # fmt: skip
-    assert two.graded().sentence == "answer.py: all calls of one check took more than 1 s"
+    assert (
+        two.graded().sentence
+        == "answer.py: all calls of one check took more than 1 s"
+    )
 
 
-def test_the_checks_time_is_bounded(two: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_time_is_bounded(
+    two: Class, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Should a value keep the check itself busy."""
     file = two.folder / "labs" / "01-small" / "small_checks.py"
     slow = "    while got == 7: pass\n    if got != 42"
@@ -309,26 +341,40 @@ def test_the_checks_time_is_bounded(two: Class, monkeypatch: pytest.MonkeyPatch)
     two.hand_in(small_lab.GOOD.replace("42", "7"))
     mark = two.graded()
     assert mark.sentence == "the check had not ended after 2 s"
-    assert [one["verdict"] for one in mark.checks] == ["failed", "not reached", "not reached"]
+    assert [one["verdict"] for one in mark.checks] == [
+        "failed",
+        "not reached",
+        "not reached",
+    ]
 
 
 def test_a_value_that_a_check_did_not_expect(two: Class) -> None:
     file = two.folder / "labs" / "01-small" / "small_checks.py"
-    file.write_text(small_lab.CHECKS.replace("number_of(submission", "max(submission", 1))
+    file.write_text(
+        small_lab.CHECKS.replace("number_of(submission", "max(submission", 1)
+    )
     two.hand_in(small_lab.GOOD)
     mark = small_lab.as_user(two.uid, lambda: _mark_of_hostile(two))
-    assert mark.sentence.startswith("returned a value that the check cannot use (TypeError: ")
+    assert mark.sentence.startswith(
+        "returned a value that the check cannot use (TypeError: "
+    )
     assert mark.earned == 1
 
 
 def _mark_of_hostile(two: Class) -> Mark:
-    entries = [one for one in grading.entries(two.students) if one.student == "hostile"]
+    entries = [
+        one
+        for one in grading.handed_in(two.students)
+        if one.student == "hostile"
+    ]
     (mark,) = grading.marks(entries, RunFolder(two.folder / "out"), live=False)
     return mark
 
 
 def _symlink(path: Path) -> None:
-    path.symlink_to(path.parents[2] / "labs" / "01-small" / "solution" / "answer.py")
+    path.symlink_to(
+        path.parents[2] / "labs" / "01-small" / "solution" / "answer.py"
+    )
 
 
 def _sparse(path: Path) -> None:
@@ -341,7 +387,10 @@ FILES = {
     "fifo": (os.mkfifo, "is no regular file"),
     "folder": (Path.mkdir, "is no regular file"),
     "sparse": (_sparse, "has more than 256 KiB"),
-    "no text": (lambda path: path.write_bytes(b"\xff\xfe"), "is not UTF-8 text"),
+    "no text": (
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        "is not UTF-8 text",
+    ),
     "missing": (lambda _: None, "is not in the folder"),
     "no Python": (lambda path: path.write_text("]["), ":1: raised SyntaxError"),
     "nul": (lambda path: path.write_text("\0"), "raised"),
@@ -397,11 +446,17 @@ def test_a_record_that_never_ends(two: Class) -> None:
 
 def test_names_that_are_no_text(two: Class) -> None:
     folder = two.students / "hostile" / os.fsdecode(b"lab-01-\xff\x1b")
-    small_lab.hand_in(folder, "def answer():\n    return '\\ud800'\n").rename(folder)
+    small_lab.hand_in(folder, "def answer():\n    return '\\ud800'\n").rename(
+        folder
+    )
     mark = two.graded()
-    assert mark.sentence.startswith("answer() returned '\\ud800'; expected a number")
+    assert mark.sentence.startswith(
+        "answer() returned '\\ud800'; expected a number"
+    )
     (folder / ".lab.json").write_text("{")
-    grading.write_tables(RunFolder(two.folder / "out"), "\udcff", [two.graded()])
+    grading.write_tables(
+        RunFolder(two.folder / "out"), "\udcff", [two.graded()]
+    )
     assert "is damaged" in (two.folder / "out" / grading.CSV).read_text()
 
 
@@ -414,7 +469,10 @@ def test_a_folder_that_is_a_link(two: Class) -> None:
 def test_others_processes_do_not_count(two: Class) -> None:
     """A limit of processes that counted all of the user's would refuse to start."""
     uid = two.uid or sandbox.NOBODY
-    others = [subprocess.Popen(["sleep", "60"], user=uid, group=uid) for _ in range(20)]
+    others = [
+        subprocess.Popen(["sleep", "60"], user=uid, group=uid)
+        for _ in range(20)
+    ]
     try:
         two.hand_in(small_lab.GOOD)
         assert two.graded().earned == 4

@@ -26,7 +26,9 @@ from testbed.labs.submission import CodeFailed, Submission
 from tests.support import small_lab
 
 ROOT = Path(__file__).parents[3]
-confined = pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+confined = pytest.mark.skipif(
+    bool(sandbox.unavailable()), reason=sandbox.unavailable()
+)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(lab_catalogue, "LABS", tmp_path / "labs")
-    monkeypatch.setattr("testbed.labs.checked_folder.live_network", lambda _: "no root")
+    monkeypatch.setattr(
+        "testbed.labs.checked_folder.live_network", lambda _: "no root"
+    )
     lab_catalogue.labs.cache_clear()
     lab_catalogue._checks.cache_clear()
     small_lab.make(tmp_path / "labs")
@@ -44,13 +48,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     lab_catalogue._checks.cache_clear()
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
     code = main.run(["lab", *arguments])
     streams = capsys.readouterr()
     return code, streams.out, streams.err
 
 
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+def as_json(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, Any]:
     code, out, _ = run(capsys, *arguments, "--json")
     return code, json.loads(out)
 
@@ -62,8 +70,14 @@ def solve(folder: str = "lab-01-small") -> None:
 # -- one folder
 
 
-def test_a_lab_from_its_start_to_its_points(capsys: pytest.CaptureFixture[str]) -> None:
-    assert as_json(capsys, "start", "1") == (0, {"lab": 1, "folder": "lab-01-small"})
+@pytest.mark.slow
+def test_a_lab_from_its_start_to_its_points(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert as_json(capsys, "start", "1") == (
+        0,
+        {"lab": 1, "folder": "lab-01-small"},
+    )
     code, out, _ = run(capsys, "check", "1")
     assert code == 1
     assert "answer() returned 0; expected 42 (see README.md, 'One')" in out
@@ -73,7 +87,9 @@ def test_a_lab_from_its_start_to_its_points(capsys: pytest.CaptureFixture[str]) 
     code, out, err = run(capsys, "check", "1")
     assert code == 0
     assert "4 of 6 points" in out
-    assert "the rest needs root: sudo testbed lab check 1 --in lab-01-small" in err
+    assert (
+        "the rest needs root: sudo testbed lab check 1 --in lab-01-small" in err
+    )
 
 
 def test_the_record_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +98,11 @@ def test_the_record_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1
     keys = ["lab", "folder", "passed", "complete", "earned", "points", "checks"]
     assert list(record) == keys
-    assert (record["passed"], record["complete"], record["earned"]) == (False, False, 1)
+    assert (record["passed"], record["complete"], record["earned"]) == (
+        False,
+        False,
+        1,
+    )
     assert record["checks"][0] == {
         "check": "answer() is 42",
         "layer": "pure",
@@ -101,7 +121,9 @@ def test_a_margin_that_is_no_number_is_null() -> None:
     assert json.dumps(shown, allow_nan=False)
 
 
-def test_hints_come_one_by_one_and_survive_a_reset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hints_come_one_by_one_and_survive_a_reset(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run(capsys, "start", "1")
     texts = [as_json(capsys, "hint", "1")[1] for _ in range(4)]
     assert [(one["hint"], one["text"]) for one in texts] == [
@@ -128,7 +150,10 @@ def test_the_folder_one_is_in_is_meant(
     ("arguments", "sentence"),
     [
         (["start", "9"], "there is no lab 9: known are 1, 2"),
-        (["check", "1"], "lab-01-small is no folder of a lab (.lab.json: is not in the folder)"),
+        (
+            ["check", "1"],
+            "lab-01-small is no folder of a lab (.lab.json: is not in the folder)",
+        ),
         (["hint", "1", "--in", "nowhere"], "nowhere is no folder of a lab"),
         (["reset", "1", "--in", "other"], "other is a folder of lab 2, not 1"),
         (["start", "1", "--out", "other"], "other is there already"),
@@ -142,7 +167,9 @@ def test_the_folder_one_is_in_is_meant(
 def test_what_is_wrong_is_a_sentence_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    shutil.copytree(lab_catalogue.LABS / "01-small", lab_catalogue.LABS / "02-second")
+    shutil.copytree(
+        lab_catalogue.LABS / "01-small", lab_catalogue.LABS / "02-second"
+    )
     lab_catalogue.labs.cache_clear()
     run(capsys, "start", "2", "--out", "other")
     Path("empty").mkdir()
@@ -161,7 +188,9 @@ def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "answer.py: is not in the folder" in out
 
 
-def test_damaged_hints_of_a_record_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_hints_of_a_record_are_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run(capsys, "start", "1")
     Path("lab-01-small/.lab.json").write_text('{"lab": 1, "hints": -7}')
     assert as_json(capsys, "hint", "1")[1]["hint"] == 1
@@ -171,7 +200,13 @@ def test_the_labs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     code, every = as_json(capsys, "list")
     assert code == 0
     assert every == [
-        {"number": 1, "name": "small", "title": "Small", "minutes": 1, "files": ["answer.py"]}
+        {
+            "number": 1,
+            "name": "small",
+            "title": "Small",
+            "minutes": 1,
+            "files": ["answer.py"],
+        }
     ]
     assert "Small" in run(capsys, "list")[1]
 
@@ -187,7 +222,9 @@ def test_labs_from_python() -> None:
     assert repr(result).endswith("1 of 6 points")
     assert "expected 42" in repr(result)
     assert labs.hint(1) == "one"
-    Path(folder, small_lab.FILE).write_text("def answer():\n    return '<script>'\n")
+    Path(folder, small_lab.FILE).write_text(
+        "def answer():\n    return '<script>'\n"
+    )
     page = labs.check(1)._repr_html_()
     assert "&lt;script&gt;" in page
     assert "<script>" not in page
@@ -220,6 +257,7 @@ def test_one_that_hung_is_not_asked_for_a_smaller_example() -> None:
     assert [bool(one) for one in asked].count(True) == 1
 
 
+@pytest.mark.slow
 def test_examples_are_the_same_in_every_program() -> None:
     code = """
 import sys
@@ -244,7 +282,10 @@ def test_what_python_orders_by_chance_is_in_one_order(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(
         "import random\n\n\ndef f():\n    return [random.random(), *set('abcdefgh')]\n"
     )
-    runs = [Submission(tmp_path, ("f.py",), confined=False).call("f.py", "f") for _ in range(3)]
+    runs = [
+        Submission(tmp_path, ("f.py",), confined=False).call("f.py", "f")
+        for _ in range(3)
+    ]
     assert runs[0] == runs[1] == runs[2]
 
 
@@ -267,7 +308,9 @@ def a_class() -> Path:
     students = Path("class")
     for name in ("ada", "=1+1"):
         small_lab.hand_in(students / name)
-    small_lab.hand_in(students / "ben" / "lab-01-small", "def answer():\n    return '=<b>'\n")
+    small_lab.hand_in(
+        students / "ben" / "lab-01-small", "def answer():\n    return '=<b>'\n"
+    )
     (students / "carla").mkdir()
     (students / "names.csv").write_text("not a student\n")
     return students
@@ -278,20 +321,31 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 @confined
-def test_marks_of_a_class(capsys: pytest.CaptureFixture[str], a_class: Path) -> None:
+def test_marks_of_a_class(
+    capsys: pytest.CaptureFixture[str], a_class: Path
+) -> None:
     code, record = as_json(capsys, "grade", "class", "--offline")
     assert code == 1
-    assert [one["student"] for one in record["marks"]] == ["=1+1", "ada", "ben", "carla"]
+    assert [one["student"] for one in record["marks"]] == [
+        "=1+1",
+        "ada",
+        "ben",
+        "carla",
+    ]
     found = rows()
-    assert [(r["student"], r["earned"], r["points"], r["not_run"]) for r in found] == [
+    assert [
+        (r["student"], r["earned"], r["points"], r["not_run"]) for r in found
+    ] == [
         ("'=1+1", "4", "6", "2"),
         ("ada", "4", "6", "2"),
         ("ben", "0", "6", "0"),
         ("carla", "0", "6", "0"),
     ]
     assert (
-        found[2]["sentence"] == "answer() returned '=<b>'; expected a number (see README.md, 'One')"
+        found[2]["sentence"]
+        == "answer() returned '=<b>'; expected a number (see README.md, 'One')"
     )
     assert found[3]["sentence"] == "the folder holds no lab"
     assert found[0]["pure"] == "4"
@@ -299,18 +353,25 @@ def test_marks_of_a_class(capsys: pytest.CaptureFixture[str], a_class: Path) -> 
     page = Path("class-marks", grading.HTML).read_text()
     assert "=&lt;b&gt;" in page
     assert "<b>" not in page
-    assert json.loads(Path("class-marks", grading.JSON).read_text()) == record["marks"]
+    assert (
+        json.loads(Path("class-marks", grading.JSON).read_text())
+        == record["marks"]
+    )
 
 
 @pytest.mark.slow
 @confined
 def test_marks_are_kept_until_something_changes(
-    capsys: pytest.CaptureFixture[str], a_class: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    a_class: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graded = []
     first = grading._graded
     monkeypatch.setattr(
-        grading, "_graded", lambda e, f, live: graded.append(e.student) or first(e, f, live=live)
+        grading,
+        "_graded",
+        lambda e, f, live: graded.append(e.student) or first(e, f, live=live),
     )
 
     def again(*options: str) -> list[str]:
@@ -335,25 +396,34 @@ def test_marks_are_kept_until_something_changes(
     assert again() == ["=1+1", "ada", "ben"]
 
 
+@pytest.mark.slow
 @confined
-def test_a_lab_that_nobody_handed_in(capsys: pytest.CaptureFixture[str], a_class: Path) -> None:
+def test_a_lab_that_nobody_handed_in(
+    capsys: pytest.CaptureFixture[str], a_class: Path
+) -> None:
     (a_class / "carla").rmdir()
     (a_class / "ben").rename(a_class / "ben-")
-    code, _, _ = run(capsys, "grade", "class", "--offline", "--lab", "1", "--out", "marks")
+    code, _, _ = run(
+        capsys, "grade", "class", "--offline", "--lab", "1", "--out", "marks"
+    )
     assert code == 0
     assert not Path("class-marks").exists()
 
 
 def test_two_folders_of_one_lab(a_class: Path) -> None:
     small_lab.hand_in(a_class / "ben" / "lab-01-small-2")
-    (ben,) = [one for one in grading.entries(a_class) if one.student == "ben"]
+    (ben,) = [one for one in grading.handed_in(a_class) if one.student == "ben"]
     assert ben.problem == "there are two folders of lab 1"
 
 
 def test_without_confinement_nobody_is_graded(
-    capsys: pytest.CaptureFixture[str], a_class: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    a_class: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox, "unavailable", lambda: "bubblewrap is not installed")
+    monkeypatch.setattr(
+        sandbox, "unavailable", lambda: "bubblewrap is not installed"
+    )
     code, _, err = run(capsys, "grade", "class", "--offline")
     assert code == 3
     assert "bubblewrap is not installed" in err
@@ -379,6 +449,7 @@ def grade(more: str = "") -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @confined
 def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
     small_lab.hand_in(a_class / "zoe", "def answer():\n    while True: pass\n")
@@ -392,12 +463,17 @@ def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
     _, err = command.communicate(timeout=30)
     assert command.returncode == 130
     # The third outcome may be written, and not yet counted.
-    assert re.search(r"[234] of 5 graded; the same command goes on from there", err)
+    assert re.search(
+        r"[234] of 5 graded; the same command goes on from there", err
+    )
     assert not Path("class-marks", grading.CSV).exists()
 
 
+@pytest.mark.slow
 @confined
-def test_a_ctrl_c_that_comes_while_a_process_is_made_is_not_lost(a_class: Path) -> None:
+def test_a_ctrl_c_that_comes_while_a_process_is_made_is_not_lost(
+    a_class: Path,
+) -> None:
     interrupt = "lambda: os.kill(os.getpid(), signal.SIGINT)"
     command = grade(f"os.register_at_fork(after_in_parent={interrupt})")
     _, err = command.communicate(timeout=60)
@@ -405,10 +481,13 @@ def test_a_ctrl_c_that_comes_while_a_process_is_made_is_not_lost(a_class: Path) 
     assert "0 of 4 graded" in err
 
 
+@pytest.mark.slow
 @confined
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 def test_marks_belong_to_who_called_sudo(
-    capsys: pytest.CaptureFixture[str], a_class: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    a_class: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SUDO_UID", "31337")
     monkeypatch.setenv("SUDO_GID", "31337")

@@ -33,7 +33,9 @@ LOCKS = ("build", "run", "test")
 PYTHONS = ("3.11", "3.12", "3.13")
 
 
-def call(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+def call(
+    *command: str | Path, **options: object
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(part) for part in command],
         capture_output=True,
@@ -68,10 +70,16 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize("verb", ["install", "run", "test", "uninstall"])
-def test_without_root_it_names_the_command_that_works(verb: str, anyones: Path) -> None:
+def test_without_root_it_names_the_command_that_works(
+    verb: str, anyones: Path
+) -> None:
     script = anyones / "provision.sh"
     shutil.copy(PROVISION, script)
-    nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    nobody = (
+        {"user": 65534, "group": 65534, "extra_groups": []}
+        if os.geteuid() == 0
+        else {}
+    )
     environment = {**os.environ, "HOSENET_ANY_RELEASE": "1"}
     refused = call(script, verb, env=environment, **nobody)
     assert refused.returncode == 3
@@ -86,6 +94,7 @@ def test_doctor_before_install_gives_the_hint(tmp_path: Path) -> None:
     assert f"sudo {script} install" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_pass_shellcheck(name: str) -> None:
     if shutil.which("shellcheck") is None:
@@ -102,11 +111,17 @@ class Pinned(NamedTuple):
     marker: Marker | None
 
     def on(self, python: str) -> bool:
-        return self.marker is None or self.marker.evaluate(environment_of(python))
+        return self.marker is None or self.marker.evaluate(
+            environment_of(python)
+        )
 
 
 def environment_of(python: str) -> dict[str, str]:
-    return {"python_version": python, "python_full_version": f"{python}.4", "extra": ""}
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.4",
+        "extra": "",
+    }
 
 
 def entries_of(lock: str) -> list[str]:
@@ -119,10 +134,15 @@ def pinned(lock: str) -> dict[str, Pinned]:
     found = [(entry, head.match(entry)) for entry in entries_of(lock)]
     assert [entry for entry, match in found if match is None] == []
     parts = [match.groups() for _, match in found if match is not None]
-    return {name: Pinned(version, Marker(text) if text else None) for name, version, text in parts}
+    return {
+        name: Pinned(version, Marker(text) if text else None)
+        for name, version, text in parts
+    }
 
 
-def not_locked(requirements: Iterable[str], lock: dict[str, Pinned], python: str) -> list[str]:
+def not_locked(
+    requirements: Iterable[str], lock: dict[str, Pinned], python: str
+) -> list[str]:
     """The requirements that hold on this Python and that the lock does not meet there."""
     wanted = [Requirement(text) for text in requirements]
     return [
@@ -139,7 +159,9 @@ def not_locked(requirements: Iterable[str], lock: dict[str, Pinned], python: str
 def test_every_locked_package_has_a_hash_and_no_address(lock: str) -> None:
     entries = entries_of(lock)
     assert len(entries) > 0
-    assert [e.split("==")[0] for e in entries if "--hash=sha256:" not in e] == []
+    assert [
+        e.split("==")[0] for e in entries if "--hash=sha256:" not in e
+    ] == []
     assert "://" not in (ROOT / "requirements" / f"{lock}.txt").read_text()
 
 
@@ -151,12 +173,20 @@ def test_one_version_of_each_package_holds_for_all_pythons(lock: str) -> None:
 def test_the_pythons_are_those_that_pyproject_names() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     minors = [f"3.{minor}" for minor in range(20)]
-    assert tuple(m for m in minors if m in SpecifierSet(project["requires-python"])) == PYTHONS
+    assert (
+        tuple(
+            m for m in minors if m in SpecifierSet(project["requires-python"])
+        )
+        == PYTHONS
+    )
     assert {f"Programming Language :: Python :: {p}" for p in PYTHONS} == {
-        line for line in project["classifiers"] if line.startswith("Programming Language")
+        line
+        for line in project["classifiers"]
+        if line.startswith("Programming Language")
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_locks_cover_pyproject_and_agree(python: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -166,21 +196,35 @@ def test_the_locks_cover_pyproject_and_agree(python: str) -> None:
     assert not_locked(needed, run, python) == []
     assert not_locked([*extras["test"], *extras["dev"]], test, python) == []
     versions = {name: found.version for name, found in run.items()}
-    assert {n: v for n, v in test.items() if versions.get(n, v.version) != v.version} == {}
+    assert {
+        n: v for n, v in test.items() if versions.get(n, v.version) != v.version
+    } == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("lock", LOCKS)
-def test_the_locks_cover_what_their_packages_need(lock: str, python: str) -> None:
+def test_the_locks_cover_what_their_packages_need(
+    lock: str, python: str
+) -> None:
     """As far as the packages are installed here in the lock's versions; pip refuses the rest."""
     packages = pinned(lock)
-    here = {canonicalize_name(one.name): one for one in importlib.metadata.distributions()}
+    here = {
+        canonicalize_name(one.name): one
+        for one in importlib.metadata.distributions()
+    }
     looked_at = 0
     for name, package in packages.items():
         installed = here.get(canonicalize_name(name))
-        if package.on(python) and installed and installed.version == package.version:
+        if (
+            package.on(python)
+            and installed
+            and installed.version == package.version
+        ):
             looked_at += 1
-            assert not_locked(installed.requires or (), packages, python) == [], name
+            assert (
+                not_locked(installed.requires or (), packages, python) == []
+            ), name
     assert looked_at > len(packages) // 2
 
 
@@ -196,6 +240,12 @@ def test_vagrant_accepts_the_vagrantfile(release: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "Vagrantfile", tmp_path)
     home = str(tmp_path / "home")
     environment = {**os.environ, "VAGRANT_HOME": home, "HOSENET_BOX": release}
-    told = call("vagrant", "validate", "--ignore-provider", cwd=tmp_path, env=environment)
+    told = call(
+        "vagrant",
+        "validate",
+        "--ignore-provider",
+        cwd=tmp_path,
+        env=environment,
+    )
     assert told.returncode == 0, told.stdout + told.stderr
     assert "Vagrantfile validated successfully." in told.stdout

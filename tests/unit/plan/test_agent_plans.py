@@ -15,7 +15,12 @@ from jobs.request import JobRequest
 from jobs.wire import ideal_transfer_s
 from testbed.embedding.placement import Placement
 from testbed.plan.agent_plans import agent_plans, volume_payload_bytes
-from testbed.plan.network_plan import TenantPlan, network_plan, scaled_bps, tenant_plan
+from testbed.plan.network_plan import (
+    TenantPlan,
+    network_plan,
+    scaled_bps,
+    tenant_plan,
+)
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 
@@ -25,7 +30,9 @@ NETWORK = network_plan(CENTRE)
 
 def tenant(n_vms: int, rate_bps: int = 100_000_000) -> TenantPlan:
     vms_on = tuple((s, min(4, n_vms - 4 * s)) for s in range((n_vms + 3) // 4))
-    slots = tuple(NETWORK.slots_of_server[s][i] for s, n in vms_on for i in range(n))
+    slots = tuple(
+        NETWORK.slots_of_server[s][i] for s, n in vms_on for i in range(n)
+    )
     placement = Placement(CENTRE.trees[0].root, vms_on)
     return tenant_plan(CENTRE, NETWORK, placement, slots, 1, "j", rate_bps)
 
@@ -34,15 +41,25 @@ patterns = st.sampled_from(["ring", "permutation", "all-to-all"])
 
 
 @given(n=st.integers(2, 16), pattern=patterns, seed=st.integers(0, 99))
-def test_what_is_sent_is_what_is_expected_vm_by_vm(n: int, pattern: str, seed: int) -> None:
-    job = JobRequest("j", 0, n, 500_000_000, 3.0, demand=Transfer(pattern=pattern))  # type: ignore[arg-type]
+def test_what_is_sent_is_what_is_expected_vm_by_vm(
+    n: int, pattern: str, seed: int
+) -> None:
+    job = JobRequest(
+        "j", 0, n, 500_000_000, 3.0, demand=Transfer(pattern=pattern)
+    )  # type: ignore[arg-type]
     plans = agent_plans(job, tenant(n), Scale(0.1, 1), seed)
     sent, expected = {}, {}
     for plan in plans:
         assert isinstance(plan, TransferPlan)
-        sent |= {(plan.index, flow.peer): flow.size_bytes for flow in plan.sends}
-        expected |= {(flow.peer, plan.index): flow.size_bytes for flow in plan.receives}
-        assert sum(f.size_bytes for f in plan.sends) == volume_payload_bytes(job, Scale(0.1, 1))
+        sent |= {
+            (plan.index, flow.peer): flow.size_bytes for flow in plan.sends
+        }
+        expected |= {
+            (flow.peer, plan.index): flow.size_bytes for flow in plan.receives
+        }
+        assert sum(f.size_bytes for f in plan.sends) == volume_payload_bytes(
+            job, Scale(0.1, 1)
+        )
     assert sent == expected
 
 
@@ -72,7 +89,9 @@ def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
 
 
 def test_jobs_without_a_network_burn_cpu_for_their_time() -> None:
-    alone = JobRequest("j", 0, 1, 500_000_000, 4.0, demand=Transfer(cpu_share=0.5))
+    alone = JobRequest(
+        "j", 0, 1, 500_000_000, 4.0, demand=Transfer(cpu_share=0.5)
+    )
     (plan,) = agent_plans(alone, tenant(1), Scale(1, 2), 1)
     assert plan == ComputePlan(0, 1.0, 0.5)
 
@@ -87,30 +106,52 @@ def test_an_elastic_job_fills_its_option_for_as_long_as_its_profile_says(
     speedup: float, option: int
 ) -> None:
     b, p = 200_000_000, 40.0
-    job = JobRequest("j", 0, 4, b, p, demand=Transfer(profile=linear_profile(b, p, speedup)))
+    job = JobRequest(
+        "j", 0, 4, b, p, demand=Transfer(profile=linear_profile(b, p, speedup))
+    )
     scale = Scale(0.1, 4)
     assert job.demand.profile is not None
     granted_bps, lasts_s = job.demand.profile.options[option]
     size = volume_payload_bytes(job, scale, granted_bps)
-    assert ideal_transfer_s(size, granted_bps // 10) * 4 == pytest.approx(lasts_s, rel=1e-3)
+    assert ideal_transfer_s(size, granted_bps // 10) * 4 == pytest.approx(
+        lasts_s, rel=1e-3
+    )
     plans = agent_plans(job, tenant(4), scale, 1, granted_bps)
-    assert {sum(f.size_bytes for f in p.sends) for p in plans if isinstance(p, TransferPlan)} == {
-        size
-    }
-    alone = agent_plans(replace(job, n_vms=1), tenant(1), scale, 1, granted_bps)[0]
+    assert {
+        sum(f.size_bytes for f in p.sends)
+        for p in plans
+        if isinstance(p, TransferPlan)
+    } == {size}
+    alone = agent_plans(
+        replace(job, n_vms=1), tenant(1), scale, 1, granted_bps
+    )[0]
     assert isinstance(alone, ComputePlan)
     assert alone.cpu_s / alone.share * 4 == pytest.approx(lasts_s)
 
 
-def test_without_a_reservation_an_elastic_job_moves_what_it_moves_at_its_own_bandwidth() -> None:
+def test_without_a_reservation_an_elastic_job_moves_what_it_moves_at_its_own_bandwidth() -> (
+    None
+):
     job = JobRequest(
-        "j", 0, 4, 10**8, 40.0, demand=Transfer(profile=linear_profile(10**8, 40.0, 0.1))
+        "j",
+        0,
+        4,
+        10**8,
+        40.0,
+        demand=Transfer(profile=linear_profile(10**8, 40.0, 0.1)),
     )
     plain = replace(job, demand=Transfer())
-    assert volume_payload_bytes(job, Scale()) == volume_payload_bytes(plain, Scale())
+    assert volume_payload_bytes(job, Scale()) == volume_payload_bytes(
+        plain, Scale()
+    )
 
 
-@given(n=st.integers(2, 9), pattern=patterns, seconds=st.floats(0.1, 99.0), time=st.floats(0.5, 9))
+@given(
+    n=st.integers(2, 9),
+    pattern=patterns,
+    seconds=st.floats(0.1, 99.0),
+    time=st.floats(0.5, 9),
+)
 def test_iperf3_runs_where_flows_would_for_whole_seconds(
     n: int, pattern: Pattern, seconds: float, time: float
 ) -> None:
@@ -123,5 +164,9 @@ def test_iperf3_runs_where_flows_would_for_whole_seconds(
         sends |= {(plan.index, peer) for peer, _ in plan.sends}
         receives |= {(peer, plan.index) for peer in plan.receives}
         assert all(ip == plans[peer].ip for peer, ip in plan.sends)  # type: ignore[attr-defined]
-    flows = agent_plans(replace(job, demand=Transfer(pattern)), tenant(n), Scale(0.1, time), 1)
-    assert sends == receives == {(p.index, f.peer) for p in flows for f in p.sends}  # type: ignore[attr-defined]
+    flows = agent_plans(
+        replace(job, demand=Transfer(pattern)), tenant(n), Scale(0.1, time), 1
+    )
+    assert (
+        sends == receives == {(p.index, f.peer) for p in flows for f in p.sends}
+    )  # type: ignore[attr-defined]

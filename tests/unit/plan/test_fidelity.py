@@ -41,7 +41,9 @@ class Sample:
     packet_bits: float = 0.0
 
 
-def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> Sample:
+def sample(
+    sent_share: float, backlog: int = 200_000, name: str = "link"
+) -> Sample:
     return Sample(name, RATE, sent_share * RATE, backlog, RATE)
 
 
@@ -66,7 +68,10 @@ class Rows:
 
     def take(self, *samples: Sample) -> None:
         names = [each.name for each in samples]
-        was = [self.names.index(name) if name in self.names else -1 for name in names]
+        was = [
+            self.names.index(name) if name in self.names else -1
+            for name in names
+        ]
         self.judge.renumber(np.array(was, dtype=np.int64))
         self.names = names
         self.judge.take(together(samples))
@@ -78,7 +83,12 @@ def judged(judge: Starved, samples: Sequence[Sample]) -> Finding:
     rows = Rows(judge)
     for each in samples:
         unknown = replace(each, sent_bps=np.nan)
-        rows.take(*(each if name == each.name else replace(unknown, name=name) for name in names))
+        rows.take(
+            *(
+                each if name == each.name else replace(unknown, name=name)
+                for name in names
+            )
+        )
     return judge.finding()
 
 
@@ -94,7 +104,9 @@ def exceeding(samples: Sequence[Sample]) -> Finding:
     return judged(Exceeding(), samples)
 
 
-def test_a_backlogged_class_below_98_percent_twice_is_doubtful_and_below_90_invalid() -> None:
+def test_a_backlogged_class_below_98_percent_twice_is_doubtful_and_below_90_invalid() -> (
+    None
+):
     assert starved([sample(0.97), sample(0.97)]).level == "suspect"
     assert starved([sample(0.5), sample(0.5)]).level == "invalid"
     assert starved([sample(0.99), sample(0.985)]).level == "ok"
@@ -103,12 +115,17 @@ def test_a_backlogged_class_below_98_percent_twice_is_doubtful_and_below_90_inva
 def test_one_slow_interval_or_an_empty_queue_is_no_starvation() -> None:
     assert starved([sample(0.5)]).level == "ok"
     assert starved([sample(0.5), sample(0.5, backlog=100)]).level == "ok"
-    assert starved([sample(0.5), sample(1.0, backlog=0), sample(0.5)]).level == "ok"
+    assert (
+        starved([sample(0.5), sample(1.0, backlog=0), sample(0.5)]).level
+        == "ok"
+    )
     assert starved([sample(0.5, name="a"), sample(0.5, name="b")]).level == "ok"
 
 
 def test_the_starved_class_is_named() -> None:
-    found = starved([sample(1.0, name="x"), sample(0.6, name="y"), sample(0.6, name="y")])
+    found = starved(
+        [sample(1.0, name="x"), sample(0.6, name="y"), sample(0.6, name="y")]
+    )
     assert found.reason.startswith("y had a queue")
 
 
@@ -116,21 +133,28 @@ def waits(shares: list[float]) -> list[ProcessorSample]:
     return [ProcessorSample(0.5, 0.0, waited=share) for share in shares]
 
 
-def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> None:
+def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> (
+    None
+):
     assert switch([]) == []
     assert [f.level for f in switch(waits([0.2] * 10))] == ["ok"]
     assert [f.level for f in switch(waits([0.2] * 9 + [0.6]))] == ["ok"]
     (doubtful,) = switch(waits([0.2] * 8 + [0.6] * 2))
     assert (doubtful.level, doubtful.metrics["waited_p90"]) == ("suspect", 0.6)
     assert "60% of the time" in doubtful.reason
-    assert [f.level for f in switch(waits([0.2] * 8 + [0.95] * 2))] == ["invalid"]
+    assert [f.level for f in switch(waits([0.2] * 8 + [0.95] * 2))] == [
+        "invalid"
+    ]
 
 
 def test_preflight_is_the_busy_share_over_what_was_delivered() -> None:
     found = preflight(3e9, 0.5, 0.9, 0.1)
     assert found.level == "invalid"
     assert found.metrics["load"] == pytest.approx(2.0)
-    assert "at scale.rate: 0.1 that is 200% of what this machine can do" in found.reason
+    assert (
+        "at scale.rate: 0.1 that is 200% of what this machine can do"
+        in found.reason
+    )
     easy = preflight(3e9, 1.0, 0.3, 0.1)
     assert easy.level == "ok"
     assert easy.metrics["capable_bps"] == pytest.approx(1e10)
@@ -143,7 +167,11 @@ def test_preflight_is_the_busy_share_over_what_was_delivered() -> None:
         (1.0, 0.6, 0.5),
         (1.0, 1.0, 0.9),
         (0.98, 0.75, 0.65 / 0.98),
-        (0.98, 0.85, 0.9),  # as busy as a switch that polls: no more is known than that it fits
+        (
+            0.98,
+            0.85,
+            0.9,
+        ),  # as busy as a switch that polls: no more is known than that it fits
         (0.9, 1.0, 1.0),
         (0.75, 0.5, 1.2),
     ],
@@ -156,20 +184,28 @@ def test_a_network_that_keeps_up_without_a_tenth_of_the_processors_has_a_load_of
 
 
 def test_what_a_run_would_be_doubted_for_did_not_fit_in_its_load_test() -> None:
-    lost = Finding("suspect", "drops", "3 packets were dropped at x", {"packets": 3})
+    lost = Finding(
+        "suspect", "drops", "3 packets were dropped at x", {"packets": 3}
+    )
     starved = Finding("invalid", "starved VM", "VM 7 sent 60%", {"share": 0.6})
     found = preflight(1e9, 1.0, 1.0, 1.0, 0.1, [lost])
     assert found.level == "suspect"
     assert found.metrics["load"] == pytest.approx(0.9 / 0.98)
     assert "3 packets were dropped at x" in found.reason
-    assert preflight(1e9, 1.0, 1.0, 1.0, 0.1, [starved, lost]).metrics["load"] == pytest.approx(1.5)
+    assert preflight(1e9, 1.0, 1.0, 1.0, 0.1, [starved, lost]).metrics[
+        "load"
+    ] == pytest.approx(1.5)
 
 
-def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
+def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> (
+    None
+):
     assert preflight(1e9, 0.0, 0.0, 1.0).level == "invalid"
 
 
-def samples(idle: list[float], steal: float = 0.0, **known: float) -> list[ProcessorSample]:
+def samples(
+    idle: list[float], steal: float = 0.0, **known: float
+) -> list[ProcessorSample]:
     return [ProcessorSample(share, steal, **known) for share in idle]
 
 
@@ -203,9 +239,16 @@ def test_full_processors_are_no_shortage_where_it_is_known_that_nothing_lacked(
     assert ("received at their rates" in idle.reason) is (level == "ok")
 
 
-def test_where_something_lacked_for_a_tenth_of_the_time_full_processors_are_a_shortage() -> None:
+def test_where_something_lacked_for_a_tenth_of_the_time_full_processors_are_a_shortage() -> (
+    None
+):
     full = samples([0.0] * 8, others=0.0, received=1.0)
-    assert processor([*full, *samples([0.0] * 2, others=0.0, received=0.5)])[0].level == "invalid"
+    assert (
+        processor([*full, *samples([0.0] * 2, others=0.0, received=0.5)])[
+            0
+        ].level
+        == "invalid"
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +262,10 @@ def test_where_something_lacked_for_a_tenth_of_the_time_full_processors_are_a_sh
         ("eeeeeeekkk", "invalid"),  # of too few
         ("lekkkkkkkk", "invalid"),  # one beside it lacked something
         ("ulkkkkkkkk", "invalid"),
-        ("uukkkkkkkk", "invalid"),  # not known, and not because they had just begun
+        (
+            "uukkkkkkkk",
+            "invalid",
+        ),  # not known, and not because they had just begun
     ],
 )
 def test_samples_of_jobs_that_begin_or_end_go_by_the_known_ones_beside_them(
@@ -236,7 +282,10 @@ def test_samples_of_jobs_that_begin_or_end_go_by_the_known_ones_beside_them(
 
 
 def received(
-    tenants: list[int], *samples: list[float], packet_bits: float = 0.0, interval_s: float = 1.0
+    tenants: list[int],
+    *samples: list[float],
+    packet_bits: float = 0.0,
+    interval_s: float = 1.0,
 ) -> float:
     """Of VMs at 100 bit/s, after these samples of what they received."""
     n, judge = len(tenants), Received()
@@ -244,19 +293,34 @@ def received(
     for got_bps in samples:
         packet = np.full(n, packet_bits)
         rows = ClassSamples(
-            str, rate, np.array(got_bps), zero, rate, packet / interval_s, packet, zero
+            str,
+            rate,
+            np.array(got_bps),
+            zero,
+            rate,
+            packet / interval_s,
+            packet,
+            zero,
         )
         share = judge.take(np.array(tenants), np.full(n, interval_s), rows)
     return share
 
 
-def test_what_was_received_is_that_of_all_or_of_the_tenant_that_lacks_most() -> None:
+def test_what_was_received_is_that_of_all_or_of_the_tenant_that_lacks_most() -> (
+    None
+):
     assert isnan(received([], []))
-    assert received([1, 1, 2, 2], [100.0, 98.0, 97.0, 101.0]) == pytest.approx(0.99)
-    assert received([1, 1, 2, 2], [110.0, 110.0, 90.0, 90.0]) == pytest.approx(0.9)
+    assert received([1, 1, 2, 2], [100.0, 98.0, 97.0, 101.0]) == pytest.approx(
+        0.99
+    )
+    assert received([1, 1, 2, 2], [110.0, 110.0, 90.0, 90.0]) == pytest.approx(
+        0.9
+    )
 
 
-def test_a_tenant_of_few_slow_vms_may_lack_packets_all_together_may_not() -> None:
+def test_a_tenant_of_few_slow_vms_may_lack_packets_all_together_may_not() -> (
+    None
+):
     # Of two VMs a packet of ten each: 14 of 400.
     slow = {"packet_bits": 10.0, "interval_s": 2.0}
     assert received([1, 1, 2, 2], [97.0, 97.0, 103.0, 103.0], **slow) == 1.0
@@ -272,15 +336,25 @@ def test_what_slow_vms_received_is_over_as_many_samples_as_it_takes() -> None:
     assert received([1], [120.0], [80.0]) == pytest.approx(0.8)
 
 
-def test_a_tenant_counts_when_its_first_packets_have_had_time_to_arrive() -> None:
+def test_a_tenant_counts_when_its_first_packets_have_had_time_to_arrive() -> (
+    None
+):
     def rows(n: int) -> ClassSamples:
         rate, zero, packet = np.full(n, 100.0), np.zeros(n), np.full(n, 10.0)
         got = np.array([100.0, 40.0][:n])
         return ClassSamples(str, rate, got, zero, rate, packet, packet, zero)
 
     judge = Received()
-    for tenants, share in [([1], nan), ([1], 1.0), ([1, 2], 1.0), ([1, 2], 0.45), ([2], 0.7)]:
-        found = judge.take(np.array(tenants), np.ones(len(tenants)), rows(len(tenants)))
+    for tenants, share in [
+        ([1], nan),
+        ([1], 1.0),
+        ([1, 2], 1.0),
+        ([1, 2], 0.45),
+        ([2], 0.7),
+    ]:
+        found = judge.take(
+            np.array(tenants), np.ones(len(tenants)), rows(len(tenants))
+        )
         assert found == pytest.approx(share, nan_ok=True)
 
 
@@ -291,7 +365,9 @@ def test_late_sleepers_are_doubted() -> None:
     assert lateness([]) == []
 
 
-def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port() -> None:
+def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port() -> (
+    None
+):
     assert [f.level for f in leaks({}, {})] == ["ok", "ok"]
     unshaped, drops = leaks({"hn-s0v0": 3}, {"rack 0 -> server 1, tenant 2": 7})
     assert (unshaped.level, drops.level) == ("invalid", "suspect")
@@ -300,7 +376,9 @@ def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port()
 
 
 def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
-    slow = Sample("slow", 1_000_000, 965_000.0, 9_000, 1_000_000, packet_bps=72_000.0)
+    slow = Sample(
+        "slow", 1_000_000, 965_000.0, 9_000, 1_000_000, packet_bps=72_000.0
+    )
     assert held_back([slow, slow]).level == "ok"
     assert held_back([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
     assert held_back([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
@@ -313,43 +391,67 @@ def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
 
 
 def test_a_single_packet_is_no_queue() -> None:
-    slow = Sample("slow", 1_000_000, 500_000.0, 30_000, 1_000_000, packet_bits=8 * 32_768)
+    slow = Sample(
+        "slow", 1_000_000, 500_000.0, 30_000, 1_000_000, packet_bits=8 * 32_768
+    )
     assert held_back([slow, slow]).metrics == {}
     assert held_back([replace(slow, queue_bytes=40_000)] * 2).level == "invalid"
 
 
 def test_what_a_class_sends_over_its_rate() -> None:
-    assert exceeding([sample(2.5)]).level == "ok"  # one sample may be a bucket's
+    assert (
+        exceeding([sample(2.5)]).level == "ok"
+    )  # one sample may be a bucket's
     assert exceeding([sample(1.06), sample(1.0)]).level == "ok"
     assert exceeding([sample(1.06), sample(1.06)]).level == "suspect"
     assert exceeding([sample(2.5), sample(2.5)]).level == "invalid"
-    assert exceeding([sample(2.5, name="a"), sample(2.5, name="b")]).level == "ok"
+    assert (
+        exceeding([sample(2.5, name="a"), sample(2.5, name="b")]).level == "ok"
+    )
     assert exceeding([]).level == "ok"
     # Its rate was raised in between: it may have had the higher one all the time.
     raised = replace(sample(1.9), most_bps=2 * RATE)
     assert (
-        exceeding([raised, replace(sample(2.0), rate_bps=2 * RATE, most_bps=2 * RATE)]).level
+        exceeding(
+            [raised, replace(sample(2.0), rate_bps=2 * RATE, most_bps=2 * RATE)]
+        ).level
         == "ok"
     )
-    found = exceeding([sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")])
+    found = exceeding(
+        [sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")]
+    )
     assert found.metrics["share"] == pytest.approx(1.2)
     assert found.reason == "y sent 120.0% of its rate"
 
 
-def test_a_vm_is_cap_limited_for_all_of_the_time_in_which_it_had_a_queue() -> None:
+def test_a_vm_is_cap_limited_for_all_of_the_time_in_which_it_had_a_queue() -> (
+    None
+):
     assert held_back([]).level == "ok"
     assert held_back([sample(0.4)]).level == "ok"
-    assert held_back([sample(0.4), sample(0.4, backlog=0), sample(0.4)]).level == "ok"
-    assert held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level == "ok"
+    assert (
+        held_back([sample(0.4), sample(0.4, backlog=0), sample(0.4)]).level
+        == "ok"
+    )
+    assert (
+        held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level == "ok"
+    )
     stalled = [sample(0.95), *[sample(1.0)] * 9]
     assert held_back(stalled).level == "ok"
     assert held_back(stalled).metrics["share"] == pytest.approx(0.995)
     assert held_back([sample(0.95), sample(1.0)]).level == "suspect"
     assert held_back([sample(0.4)] * 5).level == "invalid"
     # The worst of several times, though others follow.
-    twice = [sample(0.5), sample(0.5), sample(1.0, backlog=0), *[sample(1.0)] * 9]
+    twice = [
+        sample(0.5),
+        sample(0.5),
+        sample(1.0, backlog=0),
+        *[sample(1.0)] * 9,
+    ]
     assert held_back(twice).metrics["share"] == pytest.approx(0.5)
-    assert held_back([sample(1.0, name="x"), *[sample(0.6, name="y")] * 2]).reason.startswith("y")
+    assert held_back(
+        [sample(1.0, name="x"), *[sample(0.6, name="y")] * 2]
+    ).reason.startswith("y")
 
 
 def test_who_has_gone_is_judged_and_forgotten() -> None:
@@ -359,7 +461,9 @@ def test_who_has_gone_is_judged_and_forgotten() -> None:
         rows.take(sample(0.4))
         rows.take()
         rows.take(sample(0.4))
-    assert [judge.finding().level for judge in (back, over, short)] == ["ok"] * 3
+    assert [judge.finding().level for judge in (back, over, short)] == [
+        "ok"
+    ] * 3
     back = CapLimited()
     rows = Rows(back)
     for _ in range(2):
@@ -371,11 +475,15 @@ def test_who_has_gone_is_judged_and_forgotten() -> None:
 
 SHARES = st.sampled_from([0.5, 0.85, 0.95, 1.0, 1.06, 1.2])
 SEEN = st.lists(
-    st.dictionaries(st.sampled_from("abcd"), st.tuples(SHARES, st.sampled_from([0, 200_000]))),
+    st.dictionaries(
+        st.sampled_from("abcd"),
+        st.tuples(SHARES, st.sampled_from([0, 200_000])),
+    ),
     max_size=8,
 )
 
 
+@pytest.mark.slow
 @given(seen=SEEN)
 @pytest.mark.parametrize("kind", [Starved, CapLimited, Exceeding])
 def test_classes_side_by_side_are_judged_as_each_by_itself(
@@ -384,12 +492,22 @@ def test_classes_side_by_side_are_judged_as_each_by_itself(
     """Rows come, go and change their places; the verdict is the worst of all classes' own."""
     rows = Rows(kind())
     for interval in seen:
-        rows.take(*(sample(share, queue, name) for name, (share, queue) in interval.items()))
+        rows.take(
+            *(
+                sample(share, queue, name)
+                for name, (share, queue) in interval.items()
+            )
+        )
     alone = []
     for name in "abcd":
         own = Rows(kind())
         for interval in seen:
-            own.take(*(sample(*interval[name], name) for _ in range(name in interval)))
+            own.take(
+                *(
+                    sample(*interval[name], name)
+                    for _ in range(name in interval)
+                )
+            )
         alone.append(own.judge.finding())
     shares = [found.metrics["share"] for found in alone if found.metrics]
     worst = max if kind is Exceeding else min

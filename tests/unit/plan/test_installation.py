@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
-from testbed.plan.batch_lines import Address, LargestPacket, Neighbour, PrefixRoute, batch_text
+from testbed.plan.batch_lines import (
+    Address,
+    LargestPacket,
+    Neighbour,
+    PrefixRoute,
+    batch_text,
+)
 from testbed.plan.installation import (
     INITIAL_WINDOW_SEGMENTS,
     WINDOW_S,
@@ -20,7 +26,12 @@ from testbed.plan.installation import (
     tenant_hosts,
 )
 from testbed.plan.limits import MAX_GSO_BYTES, MIN_GSO_BYTES, gso_bytes
-from testbed.plan.network_plan import TenantPlan, network_plan, rerooted, tenant_plan
+from testbed.plan.network_plan import (
+    TenantPlan,
+    network_plan,
+    rerooted,
+    tenant_plan,
+)
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
 
@@ -31,7 +42,9 @@ def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
     datacentre = tree([2, 2, 2], 10**9, 2)
     network = network_plan(datacentre, "hn")
     vms_on = tuple(sorted(counts.items()))
-    slots = tuple(s for server, n in vms_on for s in network.slots_of_server[server][:n])
+    slots = tuple(
+        s for server, n in vms_on for s in network.slots_of_server[server][:n]
+    )
     placement = Placement(datacentre.trees[0].root, vms_on)
     return tenant_plan(datacentre, network, placement, slots, 3, "j", rate_bps)
 
@@ -50,10 +63,14 @@ def test_a_move_to_another_root_as_text() -> None:
     network = network_plan(datacentre, "hn")
     vms_on = ((0, 1), (4, 1))
     slots = tuple(network.slots_of_server[server][0] for server, _ in vms_on)
-    first, second = (Placement(tree.root, vms_on) for tree in datacentre.trees[:2])
+    first, second = (
+        Placement(tree.root, vms_on) for tree in datacentre.trees[:2]
+    )
     old = tenant_plan(datacentre, network, first, slots, 3, "j", 100_000_000)
     text = reroot_text(network, old, rerooted(datacentre, network, old, second))
-    _, limits, added, turned, removed, gone = re.split(r"^# (?=[a-z ]*\()", text, flags=re.M)
+    _, limits, added, turned, removed, gone = re.split(
+        r"^# (?=[a-z ]*\()", text, flags=re.M
+    )
     assert limits.startswith(
         "new limits (tc -batch)\n"
         "# host\n"
@@ -68,12 +85,18 @@ def test_a_move_to_another_root_as_text() -> None:
         f"{down},nw_dst=10.0.12.2 actions=output:2\n"
     )
     up = f"{FLOW.format(1, 100)}{INSIDE},nw_dst=10.0.12.0/22 actions=output:4\n"
-    assert turned == f"turned flows (ovs-ofctl add-flow)\n# hn-a0\n{up}# hn-a2\n{up}"
+    assert (
+        turned
+        == f"turned flows (ovs-ofctl add-flow)\n# hn-a0\n{up}# hn-a2\n{up}"
+    )
     assert removed.count("# hn-c0\n") == removed.count("nw_dst=10.0.12.1 ") == 1
     ends = ("hn-a0-u0", "hn-c0-d0", "hn-a2-u0", "hn-c0-d1")
     assert gone == (
         "limits to be removed (tc -batch)\n# host\n"
-        + "".join(f"filter del dev {end} parent 1: protocol ip pref 3\n" for end in ends)
+        + "".join(
+            f"filter del dev {end} parent 1: protocol ip pref 3\n"
+            for end in ends
+        )
         + "".join(f"class del dev {end} classid 1:3\n" for end in ends)
     )
 
@@ -103,38 +126,65 @@ def test_two_vms_as_text() -> None:
     )
 
 
-def test_a_reserved_vm_may_have_as_much_on_its_way_as_its_cap_sends_in_sixty_milliseconds() -> None:
-    assert initial_window_segments(60_000_000, reserved=True) == int(60e6 * WINDOW_S / 8 / 1448)
-    assert initial_window_segments(2_000_000, reserved=True) == INITIAL_WINDOW_SEGMENTS
+def test_a_reserved_vm_may_have_as_much_on_its_way_as_its_cap_sends_in_sixty_milliseconds() -> (
+    None
+):
+    assert initial_window_segments(60_000_000, reserved=True) == int(
+        60e6 * WINDOW_S / 8 / 1448
+    )
+    assert (
+        initial_window_segments(2_000_000, reserved=True)
+        == INITIAL_WINDOW_SEGMENTS
+    )
 
 
 def test_who_competes_begins_with_the_least_window() -> None:
-    assert initial_window_segments(900_000_000, reserved=False) == INITIAL_WINDOW_SEGMENTS
+    assert (
+        initial_window_segments(900_000_000, reserved=False)
+        == INITIAL_WINDOW_SEGMENTS
+    )
     competing = replace(tenant({0: 1, 7: 1}), link_bps=())
-    assert [route.window_segments for route in of(PrefixRoute, competing)] == [32, 32]
+    assert [route.window_segments for route in of(PrefixRoute, competing)] == [
+        32,
+        32,
+    ]
 
 
 def test_removal_takes_away_what_was_added() -> None:
     first, second = tenant_hosts(tenant({0: 2, 1: 1}))[:2]
-    assert [line.text() for section in (second, first) for line in section.undo().lines] == [
+    assert [
+        line.text()
+        for section in (second, first)
+        for line in section.undo().lines
+    ] == [
         "neighbour delete 10.0.12.3 dev eth0",
         "neighbour delete 10.0.12.2 dev eth0",
         "address delete 10.0.12.1/22 dev eth0",
     ]
 
 
-@given(counts=st.dictionaries(st.integers(0, 7), st.integers(1, 2), min_size=1, max_size=8))
+@given(
+    counts=st.dictionaries(
+        st.integers(0, 7), st.integers(1, 2), min_size=1, max_size=8
+    )
+)
 @settings(max_examples=50, deadline=None)
-def test_every_vm_knows_all_others_by_their_slots_macs(counts: dict[int, int]) -> None:
+def test_every_vm_knows_all_others_by_their_slots_macs(
+    counts: dict[int, int],
+) -> None:
     plan = tenant(counts)
     sections = tenant_hosts(plan)
     assert len(sections) == 2 * len(plan.vms) == 2 * sum(counts.values())
-    assert [own.address.ip for own in of(Address, plan)] == [vm.ip for vm in plan.vms]
+    assert [own.address.ip for own in of(Address, plan)] == [
+        vm.ip for vm in plan.vms
+    ]
     mac_of = {vm.ip: vm.slot.mac for vm in plan.vms}
     assert len(set(mac_of.values())) == len(plan.vms)
     for vm, section in zip(plan.vms, sections[1::2], strict=True):
         assert section.netns == vm.slot.netns
-        neighbours = [x.item for x in section.lines if isinstance(x.item, Neighbour)]
+        neighbours = [
+            x.item for x in section.lines if isinstance(x.item, Neighbour)
+        ]
         known = {neighbour.ip: neighbour.mac for neighbour in neighbours}
         assert known == {ip: mac for ip, mac in mac_of.items() if ip != vm.ip}
 
@@ -148,7 +198,9 @@ def test_a_packet_is_never_longer_than_the_kernel_takes_nor_shorter_than_two_seg
     assert gso_bytes(rate, volume + 1_000_000) >= gso_bytes(rate, volume)
 
 
-@given(rate=st.integers(1, 10**11), volume=st.integers(MIN_GSO_BYTES * 200, 10**12))
+@given(
+    rate=st.integers(1, 10**11), volume=st.integers(MIN_GSO_BYTES * 200, 10**12)
+)
 def test_a_volume_makes_packets_longer_by_half_a_per_cent_of_it_at_most(
     rate: int, volume: int
 ) -> None:
@@ -158,7 +210,10 @@ def test_a_volume_makes_packets_longer_by_half_a_per_cent_of_it_at_most(
 def test_a_slow_vm_that_sends_much_sends_large_packets() -> None:
     slow = tenant({0: 1}, 3_000_000)
     assert gso_bytes(3_000_000) < 9_000
-    assert of(LargestPacket, replace(slow, volume_bytes=6_000_000))[0].size_bytes == 30_000
+    assert (
+        of(LargestPacket, replace(slow, volume_bytes=6_000_000))[0].size_bytes
+        == 30_000
+    )
 
 
 def test_the_frame_size_follows_the_tenants_rate() -> None:

@@ -70,12 +70,20 @@ def placed(
 ) -> tuple[NetworkPlan, TenantPlan]:
     network = network_plan(datacentre, "hn")
     placement = Placement(datacentre.trees[0].root, vms_on)
-    slots = tuple(slot for server, n in vms_on for slot in network.slots_of_server[server][:n])
-    return network, tenant_plan(datacentre, network, placement, slots, tenant_id, "j", rate_bps)
+    slots = tuple(
+        slot
+        for server, n in vms_on
+        for slot in network.slots_of_server[server][:n]
+    )
+    return network, tenant_plan(
+        datacentre, network, placement, slots, tenant_id, "j", rate_bps
+    )
 
 
 def host_lines(sections: tuple[Section, ...]) -> list[str]:
-    return [line.text() for s in sections if s.netns is None for line in s.lines]
+    return [
+        line.text() for s in sections if s.netns is None for line in s.lines
+    ]
 
 
 def test_a_links_limit_is_these_lines() -> None:
@@ -100,18 +108,33 @@ def test_a_links_limit_is_these_lines() -> None:
 
 
 def test_every_end_of_every_link_is_limited_to_its_capacity() -> None:
-    network = network_plan(fat_tree(4, [1000 * MBIT, 2000 * MBIT, 500 * MBIT], 2), "hn", 0.1)
+    network = network_plan(
+        fat_tree(4, [1000 * MBIT, 2000 * MBIT, 500 * MBIT], 2), "hn", 0.1
+    )
     (section,) = network_limits(network)
     items = [line.item for line in section.lines]
-    caps = {i.dev: i for i in items if isinstance(i, HtbClass) and i.minor == LINK_MINOR}
-    expected = {p.name: k.capacity_bps for k in network.links for p in (k.lower, k.upper)}
+    caps = {
+        i.dev: i
+        for i in items
+        if isinstance(i, HtbClass) and i.minor == LINK_MINOR
+    }
+    expected = {
+        p.name: k.capacity_bps
+        for k in network.links
+        for p in (k.lower, k.upper)
+    }
     assert {dev: cap.rate_bps for dev, cap in caps.items()} == expected
-    assert all(cap.ceil_bps == cap.rate_bps and cap.parent_minor == 0 for cap in caps.values())
+    assert all(
+        cap.ceil_bps == cap.rate_bps and cap.parent_minor == 0
+        for cap in caps.values()
+    )
     # Without a default class, what no class claims would leave unshaped.
     roots = {i.dev: i for i in items if isinstance(i, HtbRoot)}
     classes = {(i.dev, i.minor) for i in items if isinstance(i, HtbClass)}
     assert set(roots) == set(expected)
-    assert all((dev, root.default_minor) in classes for dev, root in roots.items())
+    assert all(
+        (dev, root.default_minor) in classes for dev, root in roots.items()
+    )
 
 
 def test_a_tenants_lines_on_a_small_tree() -> None:
@@ -134,7 +157,12 @@ def test_a_tenants_lines_on_a_small_tree() -> None:
             " flowid 1:5"
         ),
     ]
-    assert [s.netns for s in sections] == [None, "hn-s0v0", "hn-s0v1", "hn-s1v0"]
+    assert [s.netns for s in sections] == [
+        None,
+        "hn-s0v0",
+        "hn-s0v1",
+        "hn-s1v0",
+    ]
     inside = [line.text() for line in sections[1].lines]
     packets_bps = 1_000 * PACKET_MPU_BYTES * 8  # the least
     bucket = burst_bytes(packets_bps)
@@ -159,22 +187,35 @@ def test_a_tenants_lines_on_a_small_tree() -> None:
     rates=st.lists(st.integers(8_000, 10**9), min_size=1, max_size=8),
     uplink=st.integers(8_000, 40 * 10**9),
 )
-def test_vms_within_a_links_bytes_are_within_its_packets(rates: list[int], uplink: int) -> None:
+def test_vms_within_a_links_bytes_are_within_its_packets(
+    rates: list[int], uplink: int
+) -> None:
     rates = [min(rate, uplink // len(rates)) for rate in rates]
     allowed = [packets_per_s(rate, uplink) for rate in rates]
     needed = [rate // (8 * 16_384) for rate in rates]
-    assert all(p >= MIN_PACKETS_PER_S and p >= n for p, n in zip(allowed, needed, strict=True))
-    large = [p for p, n in zip(allowed, needed, strict=True) if p > max(MIN_PACKETS_PER_S, n)]
+    assert all(
+        p >= MIN_PACKETS_PER_S and p >= n
+        for p, n in zip(allowed, needed, strict=True)
+    )
+    large = [
+        p
+        for p, n in zip(allowed, needed, strict=True)
+        if p > max(MIN_PACKETS_PER_S, n)
+    ]
     assert sum(large) <= LINK_PACKETS_PER_S
 
 
 @given(rate=st.integers(8_000, 10**9), uplink=st.integers(8_000, 96_000_000))
-def test_full_frames_without_offload_are_not_held_up_on_slow_links(rate: int, uplink: int) -> None:
+def test_full_frames_without_offload_are_not_held_up_on_slow_links(
+    rate: int, uplink: int
+) -> None:
     rate = min(rate, uplink)
     assert (packets_per_s(rate, uplink) + 1) * 1514 * 8 >= rate
 
 
-def test_a_server_without_a_link_gives_its_vms_the_packets_of_a_whole_one() -> None:
+def test_a_server_without_a_link_gives_its_vms_the_packets_of_a_whole_one() -> (
+    None
+):
     _, tenant = placed(dumbbell(), ((0, 2),))
     alone = replace(network_plan(dumbbell(), "hn"), links=())
     packets = [
@@ -199,23 +240,33 @@ def test_a_reservation_catches_up_for_longer_than_who_competes() -> None:
 
     def behind_the_vms(who: TenantPlan) -> set[float]:
         (host, *_) = tenant_limits(network, who)
-        return {line.item.burst_s for line in host.lines if isinstance(line.item, HtbClass)}
+        return {
+            line.item.burst_s
+            for line in host.lines
+            if isinstance(line.item, HtbClass)
+        }
 
     assert behind_the_vms(tenant) == {RESERVED_CATCH_UP_S}
     assert behind_the_vms(replace(tenant, link_bps=())) == {CATCH_UP_S}
 
 
 @pytest.mark.parametrize("rate", [300_000, MBIT, 3 * MBIT, 100 * MBIT])
-def test_a_reserved_bucket_holds_a_packet_of_each_vm_that_sends(rate: int) -> None:
+def test_a_reserved_bucket_holds_a_packet_of_each_vm_that_sends(
+    rate: int,
+) -> None:
     network, tenant = placed(dumbbell(), ((0, 2), (1, 2)), rate)
     tenant = replace(tenant, volume_bytes=1 << 30)
     sections = tenant_limits(network, tenant)
-    classes = [x.item for x in sections[0].lines if isinstance(x.item, HtbClass)]
+    classes = [
+        x.item for x in sections[0].lines if isinstance(x.item, HtbClass)
+    ]
     assert {each.rate_bps // rate for each in classes} == {1, 2}
     for each in classes:
         packets_bytes = each.rate_bps // rate * largest_packet_bytes(tenant)
         assert each.burst_bytes >= packets_bytes - 1
-        assert each.burst_bytes >= burst_bytes(each.rate_bps, RESERVED_CATCH_UP_S)
+        assert each.burst_bytes >= burst_bytes(
+            each.rate_bps, RESERVED_CATCH_UP_S
+        )
 
 
 def test_rerating_only_changes_and_touches_nothing_else() -> None:
@@ -227,7 +278,9 @@ def test_rerating_only_changes_and_touches_nothing_else() -> None:
     assert {line.verb for line in lines} == {"change"}
     classes = [line for line in lines if isinstance(line.item, HtbClass)]
     assert len(classes) == len(old.link_bps) + 3 * len(old.vms)
-    wanted = {line.item for s in tenant_limits(network, new) for line in s.lines}
+    wanted = {
+        line.item for s in tenant_limits(network, new) for line in s.lines
+    }
     assert all(line.item in wanted for line in lines)
 
 
@@ -244,14 +297,17 @@ def test_a_moved_tenant_is_not_rerated() -> None:
 
 
 @pytest.mark.parametrize("mode", ["strict", "work-conserving", "none"])
-def test_on_another_tree_a_tenant_has_other_classes_and_the_same_caps(mode: Enforcement) -> None:
+def test_on_another_tree_a_tenant_has_other_classes_and_the_same_caps(
+    mode: Enforcement,
+) -> None:
     datacentre = fat_tree(4, 1000 * MBIT, 2)
     network, reserved = placed(datacentre, ((0, 2), (2, 1), (4, 1)))
     old = enforced(network, reserved, mode)
     there = Placement(datacentre.trees[1].root, ((0, 2), (2, 1), (4, 1)))
     new = rerooted(datacentre, network, old, there)
     made, gone = (
-        [x for s in sections for x in s.lines] for sections in reroot_lines(network, old, new)
+        [x for s in sections for x in s.lines]
+        for sections in reroot_lines(network, old, new)
     )
     # From this root to the next one the aggregation switches are the same: two links are others.
     n_ports = 0 if mode == "none" else 4
@@ -260,16 +316,26 @@ def test_on_another_tree_a_tenant_has_other_classes_and_the_same_caps(mode: Enfo
         ["qdisc", "add"],
         ["filter", "add"],
     ] * n_ports
-    assert [x.text().split()[:2] for x in gone] == [["filter", "del"]] * n_ports + [
-        ["class", "del"]
-    ] * n_ports
+    assert [x.text().split()[:2] for x in gone] == [
+        ["filter", "del"]
+    ] * n_ports + [["class", "del"]] * n_ports
     before, after = (
-        {x.item for s in tenant_limits(network, t) for x in s.lines} for t in (old, new)
+        {x.item for s in tenant_limits(network, t) for x in s.lines}
+        for t in (old, new)
     )
-    left = {(x.item.dev, x.item.minor) for x in gone if isinstance(x.item, HtbClass)}
-    kept = {x for x in before if isinstance(x, HtbRoot) or (x.dev, x.minor) not in left}
+    left = {
+        (x.item.dev, x.item.minor) for x in gone if isinstance(x.item, HtbClass)
+    }
+    kept = {
+        x
+        for x in before
+        if isinstance(x, HtbRoot) or (x.dev, x.minor) not in left
+    }
     assert kept | {x.item for x in made} == after
-    assert reroot_lines(network, old, old) == ((Section(None, ()),), (Section(None, ()),))
+    assert reroot_lines(network, old, old) == (
+        (Section(None, ()),),
+        (Section(None, ()),),
+    )
 
 
 def test_another_tenants_rate_is_not_taken_for_this_ones() -> None:
@@ -279,16 +345,25 @@ def test_another_tenants_rate_is_not_taken_for_this_ones() -> None:
         rerate_lines(network, one, other)
 
 
-def test_removal_names_filters_before_their_classes_and_whole_roots_last() -> None:
+def test_removal_names_filters_before_their_classes_and_whole_roots_last() -> (
+    None
+):
     network, tenant = placed(dumbbell(), ((0, 1), (1, 1)))
     sections = removal_lines(network, tenant)
     host = host_lines(sections)
     n_links = len(tenant.link_bps)
     dev = network.sending_port(0).name
-    assert f"filter del dev {dev} parent 1: protocol ip pref 5" in host[:n_links]
+    assert (
+        f"filter del dev {dev} parent 1: protocol ip pref 5" in host[:n_links]
+    )
     assert f"class del dev {dev} classid 1:5" in host[n_links : 2 * n_links]
-    assert host[2 * n_links :] == ["qdisc del dev hn-s0v0 root", "qdisc del dev hn-s1v0 root"]
-    assert [line.text() for line in sections[1].lines] == ["qdisc del dev eth0 root"]
+    assert host[2 * n_links :] == [
+        "qdisc del dev hn-s0v0 root",
+        "qdisc del dev hn-s1v0 root",
+    ]
+    assert [line.text() for line in sections[1].lines] == [
+        "qdisc del dev eth0 root"
+    ]
 
 
 def test_a_removal_cannot_be_taken_back() -> None:
@@ -303,14 +378,23 @@ def test_undoing_a_change_restores_what_was_there() -> None:
     assert undone.before == after
 
 
-placements = st.lists(st.integers(0, 2), min_size=16, max_size=16).filter(lambda n: sum(n) > 0)
+placements = st.lists(st.integers(0, 2), min_size=16, max_size=16).filter(
+    lambda n: sum(n) > 0
+)
 
 
 # The servers below each link of a tree of 4 times 2 racks of 2.
-SUBTREES = [range(i, i + size) for size in (1, 2, 4) for i in range(0, 16, size)]
+SUBTREES = [
+    range(i, i + size) for size in (1, 2, 4) for i in range(0, 16, size)
+]
 
 
-@given(counts=placements, rate=st.integers(8_000, 10**9), tenant_id=st.integers(1, (1 << 14) - 1))
+@pytest.mark.slow
+@given(
+    counts=placements,
+    rate=st.integers(8_000, 10**9),
+    tenant_id=st.integers(1, (1 << 14) - 1),
+)
 @settings(max_examples=60, deadline=None)
 def test_what_is_added_is_exactly_what_is_removed(
     counts: list[int], rate: int, tenant_id: int
@@ -351,8 +435,14 @@ def test_a_tenants_classes_are_its_hose(counts: list[int], rate: int) -> None:
     expected = {network.sending_port(d).name: bps for d, bps in tenant.link_bps}
     assert classes == expected
     n = sum(counts)
-    assert all(bps % rate == 0 and bps // rate <= n // 2 for bps in classes.values())
-    filters = {line.item.dev: line.item for line in host if isinstance(line.item, PrefixFilter)}
+    assert all(
+        bps % rate == 0 and bps // rate <= n // 2 for bps in classes.values()
+    )
+    filters = {
+        line.item.dev: line.item
+        for line in host
+        if isinstance(line.item, PrefixFilter)
+    }
     queues = {line.item.dev for line in host if isinstance(line.item, ByteFifo)}
     assert set(filters) == set(classes)
     assert queues == set(classes) | vm_devices
@@ -372,16 +462,24 @@ def test_class_numbers_of_tenants_never_meet_the_links_own() -> None:
     assert (1 << 14) - 1 < DEFAULT_CLASS_MINOR < LINK_MINOR <= 0xFFFF
 
 
-def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> None:
+def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> (
+    None
+):
     centre = tree([2], [1_000_000_000], 3)
     network = network_plan(centre)
     placement = Placement(centre.trees[0].root, ((0, 2), (1, 2)))
     slots = tuple(network.slots_of_server[s][i] for s in (0, 1) for i in (0, 1))
-    tenant = tenant_plan(centre, network, placement, slots, 5, "j", 1_000_000_000)
+    tenant = tenant_plan(
+        centre, network, placement, slots, 5, "j", 1_000_000_000
+    )
     weights = proximate_weights(centre, placement)
     assert weights == ((0, 2), (1, 2), (2, 2), (3, 2))
-    host = tenant_limits(network, replace(tenant, link_bps=(), weights=weights))[0]
-    classes = [line.text() for line in host.lines if "parent 1:ffff" in line.text()]
+    host = tenant_limits(
+        network, replace(tenant, link_bps=(), weights=weights)
+    )[0]
+    classes = [
+        line.text() for line in host.lines if "parent 1:ffff" in line.text()
+    ]
     assert len(classes) == 4
     assert all("rate 8000bit ceil 1000000000bit" in text for text in classes)
     assert all(text.endswith("quantum 32000") for text in classes)
@@ -394,7 +492,9 @@ def test_links_open_and_close_again() -> None:
     assert len(opening.lines) == 8
     assert "rate 1000000bit ceil 1000000000bit" in opening.lines[0].text()
     assert "rate 1000000bit ceil 1000000bit" in closing.lines[-1].text()
-    assert [line.item for line in closing.lines] == [line.before for line in opening.lines][::-1]
+    assert [line.item for line in closing.lines] == [
+        line.before for line in opening.lines
+    ][::-1]
 
 
 # ------------------------------------------------------------------------------- enforcement
@@ -410,8 +510,14 @@ def test_a_tenant_that_borrows_keeps_its_rate_and_may_have_the_link() -> None:
     lent = enforced(network, tenant, "work-conserving")
     lines = host_lines(tenant_limits(network, lent))
     up, rack = (network.sending_port(directed).name for directed in (0, 4))
-    of = {dev: [line for line in lines if f"dev {dev} " in line] for dev in (up, rack, "hn-s1v0")}
-    burst, cburst = burst_bytes(100 * MBIT, CATCH_UP_S), burst_bytes(1000 * MBIT, CATCH_UP_S)
+    of = {
+        dev: [line for line in lines if f"dev {dev} " in line]
+        for dev in (up, rack, "hn-s1v0")
+    }
+    burst, cburst = (
+        burst_bytes(100 * MBIT, CATCH_UP_S),
+        burst_bytes(1000 * MBIT, CATCH_UP_S),
+    )
     assert of[up][:2] == [
         (
             f"class add dev {up} parent 1:ffff classid 1:5 htb rate 100000000bit"
@@ -424,16 +530,28 @@ def test_a_tenant_that_borrows_keeps_its_rate_and_may_have_the_link() -> None:
     assert "rate 1000000000bit ceil 1000000000bit" in of["hn-s1v0"][1]
     inside = [line.text() for line in tenant_limits(network, lent)[1].lines]
     assert "classid 1:1 htb rate 8000bit ceil 1000000000bit" in inside[2]
-    assert inside[3] == f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(1000 * MBIT)}"
+    assert (
+        inside[3]
+        == f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(1000 * MBIT)}"
+    )
 
 
-def test_a_tenant_without_enforcement_has_no_class_and_the_links_theirs() -> None:
+def test_a_tenant_without_enforcement_has_no_class_and_the_links_theirs() -> (
+    None
+):
     network, tenant = placed(dumbbell(), ((0, 2), (1, 1)))
     free = enforced(network, tenant, "none")
     lines = host_lines(tenant_limits(network, free))
-    assert not [line for line in lines if "parent 1:ffff" in line or "filter" in line]
-    assert {line.split()[3] for line in lines} == {vm.slot.port.name for vm in tenant.vms}
-    assert sum("rate 1000000000bit ceil 1000000000bit" in line for line in lines) == 3
+    assert not [
+        line for line in lines if "parent 1:ffff" in line or "filter" in line
+    ]
+    assert {line.split()[3] for line in lines} == {
+        vm.slot.port.name for vm in tenant.vms
+    }
+    assert (
+        sum("rate 1000000000bit ceil 1000000000bit" in line for line in lines)
+        == 3
+    )
 
 
 @given(
@@ -450,15 +568,27 @@ def test_in_every_mode_links_keep_their_capacity_and_removal_is_whole(
     tenant = enforced(network, plain, mode)
     sections = tenant_limits(network, tenant)
     items = [line.item for section in sections for line in section.lines]
-    classes = [i for i in items if isinstance(i, HtbClass) and i.parent_minor == LINK_MINOR]
+    classes = [
+        i
+        for i in items
+        if isinstance(i, HtbClass) and i.parent_minor == LINK_MINOR
+    ]
     reserved = {network.sending_port(d).name: bps for d, bps in plain.link_bps}
     # A guarantee is the same whether bandwidth is lent or not; without one there is no class.
-    assert {c.dev: c.rate_bps for c in classes} == ({} if mode == "none" else reserved)
+    assert {c.dev: c.rate_bps for c in classes} == (
+        {} if mode == "none" else reserved
+    )
     capacity = network.capacity_of_port
     for each in classes:
         strict_bps = each.rate_bps
-        assert each.ceil_bps == (strict_bps if mode == "strict" else capacity[each.dev])
-    gone = [line.item for section in removal_lines(network, tenant) for line in section.lines]
+        assert each.ceil_bps == (
+            strict_bps if mode == "strict" else capacity[each.dev]
+        )
+    gone = [
+        line.item
+        for section in removal_lines(network, tenant)
+        for line in section.lines
+    ]
     assert {i for i in gone if isinstance(i, HtbRoot | PrefixFilter)} == {
         i for i in items if isinstance(i, HtbRoot | PrefixFilter)
     }
@@ -469,9 +599,15 @@ def test_a_borrowers_new_rate_leaves_what_it_may_borrow() -> None:
     network, plain = placed(dumbbell(), ((0, 2), (1, 2)), 100 * MBIT)
     old = enforced(network, plain, "work-conserving")
     links = tuple((d, bps // 2) for d, bps in old.link_bps)
-    sections = rerate_lines(network, old, replace(old, rate_bps=50 * MBIT, link_bps=links))
+    sections = rerate_lines(
+        network, old, replace(old, rate_bps=50 * MBIT, link_bps=links)
+    )
     changed = [line.item for s in sections for line in s.lines]
-    classes = [item for item in changed if isinstance(item, HtbClass) and not item.mpu_bytes]
+    classes = [
+        item
+        for item in changed
+        if isinstance(item, HtbClass) and not item.mpu_bytes
+    ]
     assert {item.parent_minor for item in classes} == {LINK_MINOR}
     assert {item.rate_bps for item in classes} == {bps for _, bps in links}
     capacity = network.capacity_of_port
@@ -489,12 +625,18 @@ def test_all_that_a_lender_has_on_its_way_over_a_link_fits_its_class_or_is_the_l
 ) -> None:
     vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
     network, plain = placed(tree([4, 2, 2], links_bps, 2), vms_on, rate)
-    assert tenant_sysctls(plain) == tenant_sysctls(enforced(network, plain, "none")) == ()
+    assert (
+        tenant_sysctls(plain)
+        == tenant_sysctls(enforced(network, plain, "none"))
+        == ()
+    )
     tenant = enforced(network, plain, "work-conserving")
     sections = tenant_limits(network, tenant)
     items = [line.item for section in sections for line in section.lines]
     queues = [
-        i.limit_bytes for i in items if isinstance(i, ByteFifo) and i.minor == tenant.tenant_id
+        i.limit_bytes
+        for i in items
+        if isinstance(i, ByteFifo) and i.minor == tenant.tenant_id
     ]
     if not queues:  # no link is crossed
         assert tenant_sysctls(tenant) == ()

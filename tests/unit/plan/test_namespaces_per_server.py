@@ -4,7 +4,9 @@ from testbed import events
 from testbed.plan.peak_load import namespaces_per_server
 
 
-def run(job_id: str, *vms_on: list[int], tier: str = "foreground") -> list[events.Event]:
+def run(
+    job_id: str, *vms_on: list[int], tier: str = "foreground"
+) -> list[events.Event]:
     where = [list(pair) for pair in vms_on]
     return [
         events.JobReserved(0.0, job_id, 0.0, None, 0, None, 9, where, [], tier),
@@ -22,7 +24,11 @@ def test_without_preemption_a_server_needs_its_slots() -> None:
 
 
 def test_a_preempted_vm_keeps_its_namespace_beside_the_next_one() -> None:
-    history = [*run("a", [0, 1]), events.JobPreempted(0.5, "a", ""), *run("b", [0, 1])]
+    history = [
+        *run("a", [0, 1]),
+        events.JobPreempted(0.5, "a", ""),
+        *run("b", [0, 1]),
+    ]
     # Two at a time there, and one a slot more wherever the live run may differ.
     assert namespaces_per_server([history], [1, 1]) == (3, 2)
 

@@ -8,7 +8,12 @@ from controller.flow_rules import tenant_flows
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed.embedding.oktopus import Oktopus
-from testbed.embedding.placement import Placement, empty_residual, hose_bps, tree_of
+from testbed.embedding.placement import (
+    Placement,
+    empty_residual,
+    hose_bps,
+    tree_of,
+)
 from testbed.errors import BadInput
 from testbed.plan.installation import tenant_text
 from testbed.plan.network_plan import (
@@ -33,9 +38,13 @@ CENTRES = {
 
 
 @pytest.mark.parametrize("centre", CENTRES.values(), ids=CENTRES)
-def test_names_fit_and_names_numbers_and_addresses_are_unique(centre: DataCentre) -> None:
+def test_names_fit_and_names_numbers_and_addresses_are_unique(
+    centre: DataCentre,
+) -> None:
     plan = network_plan(centre, "abcd")
-    ports = [s.port for s in plan.slots] + [p for k in plan.links for p in (k.lower, k.upper)]
+    ports = [s.port for s in plan.slots] + [
+        p for k in plan.links for p in (k.lower, k.upper)
+    ]
     names = [b.name for b in plan.bridges] + [p.name for p in ports]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) <= 15
@@ -52,15 +61,24 @@ def test_a_fat_tree_of_4_has_what_a_fat_tree_of_4_has() -> None:
 
 
 def test_capacities_are_scaled_once() -> None:
-    assert {k.capacity_bps for k in network_plan(CENTRES["tree"], "hn", 0.1).links} == {GBIT // 10}
+    assert {
+        k.capacity_bps for k in network_plan(CENTRES["tree"], "hn", 0.1).links
+    } == {GBIT // 10}
 
 
 def test_nodes_of_a_flat_data_centre_stand_alone() -> None:
     plan = network_plan(flat(4, 2))
-    assert [bridge.name for bridge in plan.bridges] == ["hn-s0", "hn-s1", "hn-s2", "hn-s3"]
+    assert [bridge.name for bridge in plan.bridges] == [
+        "hn-s0",
+        "hn-s1",
+        "hn-s2",
+        "hn-s3",
+    ]
     assert not plan.links
     slots = tuple(plan.slots_of_server[server][0] for server in (0, 2))
-    tenant = tenant_plan(flat(4, 2), plan, Placement(4, ((0, 1), (2, 1))), slots, 1, "far", 8_000)
+    tenant = tenant_plan(
+        flat(4, 2), plan, Placement(4, ((0, 1), (2, 1))), slots, 1, "far", 8_000
+    )
     assert tenant.unconnected
     # Limits and addresses, but no flow anywhere: nobody is there to be reached.
     assert tenant_text(plan, tenant).endswith("# flows (ovs-ofctl add-flow)\n")
@@ -69,9 +87,13 @@ def test_nodes_of_a_flat_data_centre_stand_alone() -> None:
 def test_a_job_that_moves_data_is_refused_where_no_network_is() -> None:
     computes = JobRequest("computes", 0.0, 3, 0, 5.0, demand=Compute())
     moves = JobRequest("moves", 0.0, 2, 1000, 5.0)
-    check_reachable(flat(4, 2), [computes, JobRequest("alone", 0.0, 1, 1000, 5.0)])
+    check_reachable(
+        flat(4, 2), [computes, JobRequest("alone", 0.0, 1, 1000, 5.0)]
+    )
     check_reachable(tree([4], [1000], 2), [moves])
-    with pytest.raises(BadInput, match="job moves moves data between VMs, and a flat topology"):
+    with pytest.raises(
+        BadInput, match="job moves moves data between VMs, and a flat topology"
+    ):
         check_reachable(flat(4, 2), [computes, moves])
 
 
@@ -86,7 +108,11 @@ def test_prefixes_of_tenants_are_apart() -> None:
             tenant_prefix(none)
 
 
-@given(data=st.data(), kind=st.sampled_from(["tree", "fat-tree"]), n=st.integers(1, 20))
+@given(
+    data=st.data(),
+    kind=st.sampled_from(["tree", "fat-tree"]),
+    n=st.integers(1, 20),
+)
 def test_edges_of_the_pinned_tree_are_the_links_with_vms_on_both_sides(
     data: st.DataObject, kind: str, n: int
 ) -> None:
@@ -95,7 +121,11 @@ def test_edges_of_the_pinned_tree_are_the_links_with_vms_on_both_sides(
     placement = Oktopus().embed(centre, empty_residual(centre), n, rate)
     assert isinstance(placement, Placement)
     plan = network_plan(centre)
-    slots = tuple(plan.slots_of_server[s][i] for s, c in placement.vms_on for i in range(c))
+    slots = tuple(
+        plan.slots_of_server[s][i]
+        for s, c in placement.vms_on
+        for i in range(c)
+    )
     tenant = tenant_plan(centre, plan, placement, slots, 5, "j", rate)
     need = hose_bps(tree_of(centre, placement.root), placement, rate)
     assert dict(tenant.link_bps) == need

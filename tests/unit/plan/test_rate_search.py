@@ -28,7 +28,9 @@ def collapsing(truth: float, fixed: float, power: float) -> Cost:
     """
     linear = fixed_and_linear(truth, fixed)
     capacity = truth * (1 - fixed) / (LIMIT - fixed)
-    return lambda rate: linear(rate) if rate <= capacity else (rate / capacity) ** power
+    return lambda rate: (
+        linear(rate) if rate <= capacity else (rate / capacity) ** power
+    )
 
 
 def saturating(truth: float, fixed: float, most: float) -> Cost:
@@ -39,7 +41,11 @@ def saturating(truth: float, fixed: float, most: float) -> Cost:
 
 costs = st.one_of(
     st.builds(lambda truth: (truth, fixed_and_linear(truth, 0.0)), truths),
-    st.builds(lambda truth, fixed: (truth, fixed_and_linear(truth, fixed)), truths, fixed_parts),
+    st.builds(
+        lambda truth, fixed: (truth, fixed_and_linear(truth, fixed)),
+        truths,
+        fixed_parts,
+    ),
     st.builds(
         lambda truth, fixed, power: (truth, collapsing(truth, fixed, power)),
         truths,
@@ -70,6 +76,7 @@ def searched(
     return fitting_rate(test, start, most, least), tested
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(costs, st.floats(1.0, 12.0))
 def test_from_above_it_finds_a_tested_rate_close_below_the_truth(
@@ -98,7 +105,9 @@ def test_from_anywhere_it_finds_a_tested_rate_of_one_at_most(
 
 
 @given(truths, st.floats(0.0, 0.99))
-def test_a_first_rate_that_fits_is_the_answer_after_one_test(truth: float, share: float) -> None:
+def test_a_first_rate_that_fits_is_the_answer_after_one_test(
+    truth: float, share: float
+) -> None:
     start = truth * share
     assume(start > 1e-4)
     assert searched(fixed_and_linear(truth, 0.5), start, start) == (
@@ -107,11 +116,16 @@ def test_a_first_rate_that_fits_is_the_answer_after_one_test(truth: float, share
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.0, 3.0), min_size=MOST_TESTS, max_size=MOST_TESTS))
-def test_noise_costs_no_more_tests_and_never_makes_a_rate_fit(loads: list[float]) -> None:
+def test_noise_costs_no_more_tests_and_never_makes_a_rate_fit(
+    loads: list[float],
+) -> None:
     noise = iter(loads)
     found, tested = searched(lambda _: next(noise), 0.1, 1.0, 0.001)
-    assert found == max((rate for rate, load in tested.items() if load <= LIMIT), default=None)
+    assert found == max(
+        (rate for rate, load in tested.items() if load <= LIMIT), default=None
+    )
 
 
 def test_where_nothing_fits_it_goes_down_to_the_least_rate_and_stops() -> None:
@@ -133,4 +147,6 @@ def test_proposed_rates_have_two_figures() -> None:
     found, tested = searched(collapsing(0.0457, 0.3, 1.5), 1.0, 1.0)
     assert found is not None
     assert 0.039 <= found <= 0.0457
-    assert all(len(f"{rate:g}".removeprefix("0.").lstrip("0")) <= 2 for rate in tested)
+    assert all(
+        len(f"{rate:g}".removeprefix("0.").lstrip("0")) <= 2 for rate in tested
+    )

@@ -6,13 +6,23 @@ from hypothesis import strategies as st
 from jobs.live.agent_protocol import AgentReport, Received
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
-from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan, curve_after, phases
+from jobs.live.transfer_plan import (
+    Incoming,
+    Outgoing,
+    TransferPlan,
+    curve_after,
+    phases,
+)
 from testbed.plan.agent_plans import remaining
 
 
-def report(index: int, *received: tuple[int, int], cpu_s: float = 0.0) -> AgentReport:
+def report(
+    index: int, *received: tuple[int, int], cpu_s: float = 0.0
+) -> AgentReport:
     flows = tuple(Received(peer, size, None, None) for peer, size in received)
-    return AgentReport(index, 0, 1, flows, (), cpu_s, None, "terminated by signal 15")
+    return AgentReport(
+        index, 0, 1, flows, (), cpu_s, None, "terminated by signal 15"
+    )
 
 
 def ring(n: int, size: int) -> tuple[TransferPlan, ...]:
@@ -29,10 +39,14 @@ def ring(n: int, size: int) -> tuple[TransferPlan, ...]:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=6))
-def test_what_was_received_and_what_is_left_are_the_whole(received: list[int]) -> None:
+def test_what_was_received_and_what_is_left_are_the_whole(
+    received: list[int],
+) -> None:
     n = len(received)
     plans = ring(n, 1000)
-    reports = {i: report(i, ((i - 1) % n, size)) for i, size in enumerate(received)}
+    reports = {
+        i: report(i, ((i - 1) % n, size)) for i, size in enumerate(received)
+    }
     rest = remaining(plans, reports)
     for i, size in enumerate(received):
         sender, receiver = rest[(i - 1) % n], rest[i]
@@ -48,7 +62,9 @@ def test_a_vm_that_never_reported_begins_anew() -> None:
 
 
 curves = st.lists(
-    st.tuples(st.integers(1, 20), st.integers(0, 3).map(lambda k: k * 8_000_000)),
+    st.tuples(
+        st.integers(1, 20), st.integers(0, 3).map(lambda k: k * 8_000_000)
+    ),
     min_size=1,
     max_size=5,
 ).filter(lambda steps: any(rate for _, rate in steps))
@@ -71,8 +87,13 @@ def test_the_rest_of_a_demand_curve_takes_what_was_left_of_its_time(
     rest_ns = sum(p.duration_ns for p in phases(rest_bytes, after))
     # Walk the whole curve by small steps: the time at which that share was sent.
     done, spent = 0.0, 0.0
-    area = sum((b - a) * r for (a, r), b in zip(_from(ends), [e for e, _ in ends], strict=True))
-    for (start, rate), end in zip(_from(ends), [e for e, _ in ends], strict=True):
+    area = sum(
+        (b - a) * r
+        for (a, r), b in zip(_from(ends), [e for e, _ in ends], strict=True)
+    )
+    for (start, rate), end in zip(
+        _from(ends), [e for e, _ in ends], strict=True
+    ):
         part = (end - start) * rate / area
         if rate and done + part > share:
             spent += (end - start) * (share - done) / part
@@ -84,7 +105,9 @@ def test_the_rest_of_a_demand_curve_takes_what_was_left_of_its_time(
 
 def _from(ends: list[tuple[float, int]]) -> list[tuple[float, int]]:
     starts = [0.0, *(end for end, _ in ends[:-1])]
-    return [(start, rate) for start, (_, rate) in zip(starts, ends, strict=True)]
+    return [
+        (start, rate) for start, (_, rate) in zip(starts, ends, strict=True)
+    ]
 
 
 def test_cpu_that_was_burnt_is_not_burnt_again() -> None:

@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import run
-from testbed.results.folder import RunFolder
-from testbed.results.tables import conclude_all
-from tests.unit.results import sample
-from tests.unit.results.written import FIG10, NOW, Record, mutate, one, write_run
+from testbed.record.conclusion import conclude_all
+from testbed.record.folder import RunFolder
+from tests.unit.record import sample
+from tests.unit.record.written import FIG10, NOW, Record, mutate, one, write_run
 
 
 def wrong_estimate(records: list[Record]) -> None:
     one(records, "job_reserved", "sort-450")["estimate_s"] = 1.0
 
 
-def test_audit_of_a_good_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_of_a_good_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
     assert run(["audit", str(folder.path)]) == 0
     shown = capsys.readouterr()
@@ -30,7 +32,9 @@ def test_audit_of_a_good_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert shown.err == ""
 
 
-def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_of_a_bad_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
     mutate(folder.path, wrong_estimate)
     assert run(["audit", str(folder.path)]) == 1
@@ -48,12 +52,17 @@ def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def several(base: Path) -> RunFolder:
     above = RunFolder.create(base, "two", 7, now=NOW)
-    results = [write_run(above, sample.main_example(), name=n)[1] for n in ("main", "other")]
+    results = [
+        write_run(above, sample.main_example(), name=n)[1]
+        for n in ("main", "other")
+    ]
     conclude_all(above, results)
     return above
 
 
-def test_audit_of_several_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_of_several_policies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     above = several(tmp_path)
     assert run(["audit", str(above.path), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
@@ -87,7 +96,9 @@ def test_a_bad_list_above_good_policies_is_in_the_last_line(
     assert run(["audit", str(above.path)]) == 1
     shown = capsys.readouterr().out
     passed = shown.count("\n  ok ")
-    message = f"1 check failed in the list above the 2 policies, {passed} passed"
+    message = (
+        f"1 check failed in the list above the 2 policies, {passed} passed"
+    )
     assert shown.splitlines()[-1] == message
 
 
@@ -108,7 +119,10 @@ def test_a_damaged_folder_is_exit_2_with_the_line(
     assert run([verb, str(tmp_path / "missing")]) == 2
 
 
-def test_report_prints_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_report_prints_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     assert run(["report", str(folder.path)]) == 0
     path = capsys.readouterr().out.strip()
@@ -119,7 +133,9 @@ def test_report_prints_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("event", ["job_submitted", "job_reserved", "job_started", "job_ended"])
+@pytest.mark.parametrize(
+    "event", ["job_submitted", "job_reserved", "job_started", "job_ended"]
+)
 @pytest.mark.parametrize("many", [False, True])
 def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], event: str, many: bool
@@ -136,16 +152,22 @@ def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
     capsys.readouterr()
 
 
-def test_a_run_that_ends_before_its_jobs_has_a_picture_of_them(tmp_path: Path) -> None:
+def test_a_run_that_ends_before_its_jobs_has_a_picture_of_them(
+    tmp_path: Path,
+) -> None:
     """No warning either: the suite would fail of one."""
     folder, _ = write_run(tmp_path, sample.sliding())
     mutate(folder.path, lambda records: records.append(records.pop(1)))
     assert run(["report", str(folder.path)]) == 0
-    assert "gantt-axes_1" in (folder.path / "report.html").read_text(encoding="utf-8")
+    assert "gantt-axes_1" in (folder.path / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
-    "asked", ["x", None, 10**400, [], True], ids=["text", "null", "long", "list", "truth"]
+    "asked",
+    ["x", None, 10**400, [], True],
+    ids=["text", "null", "long", "list", "truth"],
 )
 def test_a_submission_at_no_time_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: object
@@ -156,9 +178,12 @@ def test_a_submission_at_no_time_is_a_finding(
     stored["jobs"][0]["submit_s"] = asked
     folder.write_json("spec.resolved.json", stored)
     assert run(["audit", str(folder.path)]) == 1
-    assert "a: submit_s is 0.0, in spec.resolved.json" in capsys.readouterr().out
+    assert (
+        "a: submit_s is 0.0, in spec.resolved.json" in capsys.readouterr().out
+    )
 
 
+@pytest.mark.slow
 def test_links_and_outcomes_that_do_not_exist_are_left_to_the_audit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,7 +216,11 @@ def test_links_and_outcomes_that_do_not_exist_are_left_to_the_audit(
 )
 @pytest.mark.parametrize("verb", ["audit", "report"])
 def test_a_request_of_a_wrong_shape_is_exit_2_with_the_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, key: str, value: object
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    key: str,
+    value: object,
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     mutate(folder.path, lambda records: records[1]["job"].update({key: value}))
@@ -205,9 +234,14 @@ def test_a_price_that_is_none_is_exit_2_with_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], price: object
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
-    mutate(folder.path, lambda records: records[4]["detail"].update(price=price))
+    mutate(
+        folder.path, lambda records: records[4]["detail"].update(price=price)
+    )
     assert run(["report", str(folder.path)]) == 2
-    assert "events.jsonl:5: damaged: detail: price is not float" in capsys.readouterr().err
+    assert (
+        "events.jsonl:5: damaged: detail: price is not float"
+        in capsys.readouterr().err
+    )
 
 
 DEEP = "[" * 100_000
@@ -217,33 +251,101 @@ LONG = f'{{"x": {"9" * 5000}}}'
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("summary.json", '{"expectations": {}}', "summary.json: damaged: expectations lacks rows"),
-        ("summary.json", '{"expectations": {"rows": "x"}}', "expectations lacks complaints"),
-        ("summary.json", '{"expectations": {"rows": "x", "complaints": []}}', "rows is not"),
-        ("summary.json", '{"expectations": {"rows": [{}], "complaints": []}}', "lacks job_id"),
-        ("summary.json", '{"wall_s": "x"}', "summary.json: damaged: summary: wall_s is not"),
-        ("summary.json", '{"name": 7}', "summary.json: damaged: summary: name is not"),
-        ("summary.json", '{"wall_s": NaN}', "summary.json: damaged: NaN is not a number"),
+        (
+            "summary.json",
+            '{"expectations": {}}',
+            "summary.json: damaged: expectations lacks rows",
+        ),
+        (
+            "summary.json",
+            '{"expectations": {"rows": "x"}}',
+            "expectations lacks complaints",
+        ),
+        (
+            "summary.json",
+            '{"expectations": {"rows": "x", "complaints": []}}',
+            "rows is not",
+        ),
+        (
+            "summary.json",
+            '{"expectations": {"rows": [{}], "complaints": []}}',
+            "lacks job_id",
+        ),
+        (
+            "summary.json",
+            '{"wall_s": "x"}',
+            "summary.json: damaged: summary: wall_s is not",
+        ),
+        (
+            "summary.json",
+            '{"name": 7}',
+            "summary.json: damaged: summary: name is not",
+        ),
+        (
+            "summary.json",
+            '{"wall_s": NaN}',
+            "summary.json: damaged: NaN is not a number",
+        ),
         ("summary.json", DEEP, "summary.json: damaged: nested too deeply"),
         ("summary.json", LONG, "summary.json: damaged: Exceeds the limit"),
-        ("provenance.json", LONG, "provenance.json: damaged: Exceeds the limit"),
-        ("spec.resolved.json", DEEP, "spec.resolved.json: damaged: nested too deeply"),
-        ("spec.resolved.json", '{"expect": {"applications": 3}}', "expect: applications is no"),
-        ("spec.resolved.json", '{"expect": {"estimate_ratio": 3}}', "estimate_ratio is no object"),
-        ("spec.resolved.json", '{"expect": {"estimate_ratio": {"min": "x"}}}', "min is no number"),
+        (
+            "provenance.json",
+            LONG,
+            "provenance.json: damaged: Exceeds the limit",
+        ),
+        (
+            "spec.resolved.json",
+            DEEP,
+            "spec.resolved.json: damaged: nested too deeply",
+        ),
+        (
+            "spec.resolved.json",
+            '{"expect": {"applications": 3}}',
+            "expect: applications is no",
+        ),
+        (
+            "spec.resolved.json",
+            '{"expect": {"estimate_ratio": 3}}',
+            "estimate_ratio is no object",
+        ),
+        (
+            "spec.resolved.json",
+            '{"expect": {"estimate_ratio": {"min": "x"}}}',
+            "min is no number",
+        ),
         (
             "summary.json",
             '{"name": "\\ud800"}',
             "summary.json: damaged: 'utf-8' codec can't encode",
         ),
-        ("events.jsonl", f"{DEEP}\n", "events.jsonl:1: damaged: nested too deeply"),
-        ("events.jsonl", '{"event": {}}\n', "events.jsonl:1: damaged: unknown event {}"),
-        ("events.jsonl", '{"event": "\\udfff"}\n', "events.jsonl:1: damaged: 'utf-8' codec"),
-        ("events.jsonl", f"{LONG}\n", "events.jsonl:1: damaged: Exceeds the limit"),
+        (
+            "events.jsonl",
+            f"{DEEP}\n",
+            "events.jsonl:1: damaged: nested too deeply",
+        ),
+        (
+            "events.jsonl",
+            '{"event": {}}\n',
+            "events.jsonl:1: damaged: unknown event {}",
+        ),
+        (
+            "events.jsonl",
+            '{"event": "\\udfff"}\n',
+            "events.jsonl:1: damaged: 'utf-8' codec",
+        ),
+        (
+            "events.jsonl",
+            f"{LONG}\n",
+            "events.jsonl:1: damaged: Exceeds the limit",
+        ),
     ],
 )
 def test_a_damaged_file_is_exit_2_with_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, message: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str,
+    message: str,
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     if name == "spec.resolved.json":
@@ -260,12 +362,17 @@ def test_a_damaged_file_is_exit_2_with_its_name(
 def test_a_provenance_of_a_wrong_shape_is_left_out(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     machine = {"load_average": ["x", 1], "memory_bytes": "x"}
-    folder.write_json("provenance.json", {"code": {"dirty": []}, "machine": machine, "live": 3})
+    folder.write_json(
+        "provenance.json",
+        {"code": {"dirty": []}, "machine": machine, "live": 3},
+    )
     assert run(["report", str(folder.path)]) == 0
 
 
 @pytest.mark.parametrize(
-    "content", [b"job_id\n\xff\xfe\n", b"job_id\n" + b"x" * 200_000 + b"\n"], ids=["latin", "long"]
+    "content",
+    [b"job_id\n\xff\xfe\n", b"job_id\n" + b"x" * 200_000 + b"\n"],
+    ids=["latin", "long"],
 )
 def test_a_table_that_cannot_be_read_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
@@ -292,42 +399,60 @@ def test_verdicts_of_a_wrong_shape_are_a_finding(
     assert "FAILED expectations" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_folder_that_nobody_may_write_to_is_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As root, whom nothing is refused, the refusal is played."""
     folder, _ = write_run(tmp_path, sample.flat())
 
     def refuse(path: Path, *_: Any) -> int:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        raise PermissionError(
+            errno.EACCES, os.strerror(errno.EACCES), str(path)
+        )
 
     with monkeypatch.context() as patch:
-        patch.setattr("testbed.results.folder.os.open", refuse)
+        patch.setattr("testbed.record.folder.os.open", refuse)
         assert run(["report", str(folder.path)]) == 2
     shown = capsys.readouterr().err
-    assert f"error: {folder.path / 'report.html'}: Permission denied\nhint: change who" in shown
+    assert (
+        f"error: {folder.path / 'report.html'}: Permission denied\nhint: change who"
+        in shown
+    )
 
 
 @pytest.mark.parametrize("name", ["jobs.csv", "summary.json"])
 def test_a_table_that_nobody_may_read_is_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     really = Path.open
 
     def refuse(path: Path, *given: Any, **named: Any) -> Any:
         if path.name == name:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            raise PermissionError(
+                errno.EACCES, os.strerror(errno.EACCES), str(path)
+            )
         return really(path, *given, **named)
 
     monkeypatch.setattr(Path, "open", refuse)
     for verb in ("audit", "report"):
         assert run([verb, str(folder.path)]) == 2
-        assert f"error: {folder.path / name}: Permission denied" in capsys.readouterr().err
+        assert (
+            f"error: {folder.path / name}: Permission denied"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"revenue": 1' + "0" * 400 + "}"], ids=["deep", "long number"]
+    "text",
+    ["[" * 100_000, '{"revenue": 1' + "0" * 400 + "}"],
+    ids=["deep", "long number"],
 )
 def test_a_summary_beyond_measure_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str

@@ -7,11 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
+from testbed.play.playing import dry_run
+from testbed.record.conclusion import conclude
+from testbed.record.folder import RunFolder
+from testbed.record.metrics import Summary
 from testbed.report.result_tables import comparison_table
-from testbed.results.folder import RunFolder
-from testbed.results.metrics import Summary
-from testbed.results.tables import conclude
-from testbed.runs.playing import dry_run
 from testbed.spec.experiment_file import load_experiment
 
 NAMES = ("dcloud-gamma=0.12", "dcloud-ts", "vc")
@@ -44,7 +44,9 @@ def shown(summaries: list[Summary], width: int) -> list[str]:
     return text.getvalue().splitlines()
 
 
-@pytest.mark.parametrize(("width", "across"), [(200, True), (80, False), (60, False)])
+@pytest.mark.parametrize(
+    ("width", "across"), [(200, True), (80, False), (60, False)]
+)
 def test_every_name_and_figure_is_whole(
     summaries: list[Summary], width: int, *, across: bool
 ) -> None:
@@ -53,7 +55,11 @@ def test_every_name_and_figure_is_whole(
     assert max(map(len, lines)) <= width
     assert "…" not in text
     assert all(name in text for name in NAMES)
-    assert all(heading in text for heading in ("finished", "mean wait", "revenue"))
-    assert any(all(name in line for name in NAMES) for line in lines) is not across
+    assert all(
+        heading in text for heading in ("finished", "mean wait", "revenue")
+    )
+    assert (
+        any(all(name in line for name in NAMES) for line in lines) is not across
+    )
     for summary in summaries:
         assert f"{summary.revenue:,.2f} $" in text

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from testbed import events
+from testbed.record.job_lives import lives_of
+from testbed.record.reading import load_run
 from testbed.report.failure_bands import of_link, outages, restarts
-from testbed.report.gantt import spans
 from testbed.report.page import run_page
-from testbed.results.reading import load_run
-from tests.unit.results import failing, sample
-from tests.unit.results.written import write_run
+from tests.unit.record import failing, sample
+from tests.unit.record.written import write_run
 
 
 def topology(stream: list[events.Event]) -> dict[str, object]:
@@ -22,10 +22,14 @@ def topology(stream: list[events.Event]) -> dict[str, object]:
     return first.topology
 
 
-def test_bands_begin_and_end_with_the_failures_and_restarts_are_moments() -> None:
+def test_bands_begin_and_end_with_the_failures_and_restarts_are_moments() -> (
+    None
+):
     stream = failing.moving()
     found = outages(stream, topology(stream))
-    assert [(each.kind, each.part, each.begin_s, each.end_s) for each in found] == [
+    assert [
+        (each.kind, each.part, each.begin_s, each.end_s) for each in found
+    ] == [
         ("link lost", "aggregation 0 – core 0", 4.0, 11.0),
         ("link lost", "server 10 – edge 5", 5.0, 8.0),
         ("switch restarted", "edge 0", 6.0, 6.0),
@@ -33,22 +37,43 @@ def test_bands_begin_and_end_with_the_failures_and_restarts_are_moments() -> Non
         ("server lost", "server 12", 9.0, 12.0),
     ]
     assert [each.begin_s for each in restarts(found)] == [6.0, 7.0]
-    assert of_link(found, "edge 5 -> server 10") == of_link(found, "server 10 -> edge 5")
-    assert of_link(found, "server 1 -> edge 0", "server 10 -> edge 5") == [found[1]]
+    assert of_link(found, "edge 5 -> server 10") == of_link(
+        found, "server 10 -> edge 5"
+    )
+    assert of_link(found, "server 1 -> edge 0", "server 10 -> edge 5") == [
+        found[1]
+    ]
 
 
 def test_what_is_not_restored_lasts_to_the_end_and_may_fail_twice() -> None:
     stream = failing.moving()
     again = [events.LinkFailed(15.0, 10), *(e for e in stream if e.t > 15.0)]
-    found = outages([*(e for e in stream if e.t <= 15.0), *again], topology(stream))
+    found = outages(
+        [*(e for e in stream if e.t <= 15.0), *again], topology(stream)
+    )
     own = of_link(found, "server 10 -> edge 5")
-    assert [(each.begin_s, each.end_s) for each in own] == [(5.0, 8.0), (15.0, 20.0)]
+    assert [(each.begin_s, each.end_s) for each in own] == [
+        (5.0, 8.0),
+        (15.0, 20.0),
+    ]
 
 
 def test_a_cut_is_a_stretch_of_its_own() -> None:
-    found = [(s.phase, s.start_s, s.end_s) for s in spans(failing.moving()) if s.job_id == "pair"]
-    assert found == [("running", 1.0, 5.0), ("cut", 5.0, 8.0), ("running", 8.0, 14.0)]
-    anew = [(s.phase, s.start_s) for s in spans(failing.anew()) if s.job_id == "first"]
+    found = [
+        (s.phase, s.start_s, s.end_s)
+        for s in lives_of(failing.moving()).stretches()
+        if s.job_id == "pair"
+    ]
+    assert found == [
+        ("running", 1.0, 5.0),
+        ("cut", 5.0, 8.0),
+        ("running", 8.0, 14.0),
+    ]
+    anew = [
+        (s.phase, s.start_s)
+        for s in lives_of(failing.anew()).stretches()
+        if s.job_id == "first"
+    ]
     assert anew == [("running", 0.0), ("running", 4.0)]
 
 
@@ -57,9 +82,16 @@ def page_of(base: Path, stream: list[events.Event]) -> str:
     return run_page(load_run(folder.path))
 
 
+@pytest.mark.slow
 def test_the_page_shows_and_tells_them(tmp_path: Path) -> None:
     page = page_of(tmp_path, failing.moving())
-    for label in ("cut off", "link lost", "server lost", "switch restarted", "controller killed"):
+    for label in (
+        "cut off",
+        "link lost",
+        "server lost",
+        "switch restarted",
+        "controller killed",
+    ):
         assert f">{label}</text>" in page
     told = " ".join(re.findall(r'aria-label="([^"]*)"|<summary>', page)) + page
     for sentence in (
@@ -71,18 +103,34 @@ def test_the_page_shows_and_tells_them(tmp_path: Path) -> None:
         assert sentence in told
 
 
-@pytest.mark.parametrize("stream", [sample.sliding, lambda: sample.simulated(300)])
-def test_a_page_without_failures_speaks_of_none(tmp_path: Path, stream: object) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "stream", [sample.sliding, lambda: sample.simulated(300)]
+)
+def test_a_page_without_failures_speaks_of_none(
+    tmp_path: Path, stream: object
+) -> None:
     assert callable(stream)
     page = page_of(tmp_path, stream())
-    for label in ("cut off", "link lost", "server lost", "restarted", "Red bands"):
+    for label in (
+        "cut off",
+        "link lost",
+        "server lost",
+        "restarted",
+        "Red bands",
+    ):
         assert label not in page
 
 
+@pytest.mark.slow
 def test_many_jobs_and_many_links_have_them_too(tmp_path: Path) -> None:
     """Occupancy and heat map, beyond the lanes and panels that a page has room for."""
     stream = sample.simulated(300)
-    end = next(i for i, event in enumerate(stream) if isinstance(event, events.RunEnded))
+    end = next(
+        i
+        for i, event in enumerate(stream)
+        if isinstance(event, events.RunEnded)
+    )
     middle = next(event.t for event in stream[end // 2 :])
     at = next(i for i, event in enumerate(stream) if event.t > middle)
     more = [events.SwitchRestarted(middle, 20), events.ServerFailed(middle, 1)]

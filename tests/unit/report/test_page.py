@@ -12,14 +12,14 @@ import pytest
 
 from testbed import events
 from testbed.errors import BadInput
+from testbed.expectations import Expectation
+from testbed.record.conclusion import conclude_all
+from testbed.record.event_file import event_from_json
+from testbed.record.folder import RunFolder
+from testbed.record.provenance import provenance
 from testbed.report.page import write_report
-from testbed.results.folder import RunFolder
-from testbed.results.provenance import provenance
-from testbed.results.reading import event_from_json
-from testbed.results.tables import conclude_all
-from testbed.spec.experiment import Expectation
-from tests.unit.results import sample
-from tests.unit.results.written import FIG10, NOW, mutate, one, write_run
+from tests.unit.record import sample
+from tests.unit.record.written import FIG10, NOW, mutate, one, write_run
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "path", "use", "rect"}
 EVIL = "<script>alert('x')</script>"
@@ -39,7 +39,9 @@ class Page(HTMLParser):
         self.close()
         assert self.open == [], self.open
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(
+        self, tag: str, attrs: list[tuple[str, str | None]]
+    ) -> None:
         self.tags.append(tag)
         for name, value in attrs:
             if name == "id":
@@ -50,7 +52,9 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(
+        self, tag: str, attrs: list[tuple[str, str | None]]
+    ) -> None:
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self.open.pop()
@@ -66,11 +70,15 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(t for tag, ts in self.texts.items() if tag != "style" for t in ts)
+        return " ".join(
+            t for tag, ts in self.texts.items() if tag != "style" for t in ts
+        )
 
 
 def report(
-    tmp_path: Path, stream: list[events.Event], expect: Expectation | None = None
+    tmp_path: Path,
+    stream: list[events.Event],
+    expect: Expectation | None = None,
 ) -> tuple[Page, str, RunFolder]:
     folder, _ = write_run(tmp_path, stream, expect)
     folder.write_text("spec.yaml", f"name: x # {EVIL}\n")
@@ -81,10 +89,13 @@ def report(
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str, RunFolder]:
+def good(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Page, str, RunFolder]:
     return report(tmp_path_factory.mktemp("good"), sample.main_example(), FIG10)
 
 
+@pytest.mark.slow
 def test_the_verdict_comes_first(good: tuple[Page, str, RunFolder]) -> None:
     page, text, _ = good
     assert 'class="verdict good"' in text
@@ -95,7 +106,9 @@ def test_the_verdict_comes_first(good: tuple[Page, str, RunFolder]) -> None:
 
 def test_the_table_holds_every_job(good: tuple[Page, str, RunFolder]) -> None:
     page, _, folder = good
-    stored = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
+    stored = json.loads(
+        (folder.path / "summary.json").read_text(encoding="utf-8")
+    )
     rows = stored["expectations"]["rows"]
     assert len(rows) == 10
     cells = page.texts["td"]
@@ -105,7 +118,9 @@ def test_the_table_holds_every_job(good: tuple[Page, str, RunFolder]) -> None:
         assert f"{row['measured_s']:.2f} s" in cells
 
 
-def test_the_pictures_are_there_and_described(good: tuple[Page, str, RunFolder]) -> None:
+def test_the_pictures_are_there_and_described(
+    good: tuple[Page, str, RunFolder],
+) -> None:
     page, text, _ = good
     assert text.count("<figure>") == text.count("<figcaption>") == 3
     for heading in (
@@ -114,14 +129,21 @@ def test_the_pictures_are_there_and_described(good: tuple[Page, str, RunFolder])
         "Reserved and sent on the links",
     ):
         assert heading in page.texts["h2"]
-    (alt, jobs, links) = re.findall(r'<span class="alt">(.*?)</span>', text, re.DOTALL)
+    (alt, jobs, links) = re.findall(
+        r'<span class="alt">(.*?)</span>', text, re.DOTALL
+    )
     assert "sort: 3.99 s of 4.00 s estimated at 750 Mbit/s" in alt
     assert "sort-150 was submitted at" in jobs
-    assert "server 0 → rack 0 and 17 more alike: at most 750 of 1000 Mbit/s reserved" in links
+    assert (
+        "server 0 → rack 0 and 17 more alike: at most 750 of 1000 Mbit/s reserved"
+        in links
+    )
     assert "at most 7" in links.split("sent.")[0]
 
 
-def test_figure_ten_plots_every_measured_point(good: tuple[Page, str, RunFolder]) -> None:
+def test_figure_ten_plots_every_measured_point(
+    good: tuple[Page, str, RunFolder],
+) -> None:
     _, text, _ = good
     drawing = text[text.index('id="scaling-') : text.index('id="gantt-')]
     uses = re.findall(r'<use [^>]*style="fill: ([^;"]+)[^"]*"', drawing)
@@ -132,53 +154,86 @@ def test_figure_ten_plots_every_measured_point(good: tuple[Page, str, RunFolder]
     assert "expected 0.98–1.01" in drawing
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched(good: tuple[Page, str, RunFolder]) -> None:
     page, text, folder = good
     assert "script" not in page.tags
     assert "default-src 'none'" in text
     for reference in page.references:
         inside = reference.startswith("#") and reference[1:] in page.ids
-        local = not re.match(r"[a-z]+:|//", reference) and (folder.path / reference).is_file()
-        assert inside or local or reference.startswith("data:image/png;base64,"), reference
+        local = (
+            not re.match(r"[a-z]+:|//", reference)
+            and (folder.path / reference).is_file()
+        )
+        assert (
+            inside or local or reference.startswith("data:image/png;base64,")
+        ), reference
     assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
 
 
-def test_ids_are_unique_and_every_reference_is_met(good: tuple[Page, str, RunFolder]) -> None:
+def test_ids_are_unique_and_every_reference_is_met(
+    good: tuple[Page, str, RunFolder],
+) -> None:
     page, text, _ = good
     assert len(set(page.ids)) == len(page.ids)
     for target in re.findall(r"url\(#([^)]+)\)", text):
         assert target in page.ids
 
 
-def test_pictures_take_the_pages_colours(good: tuple[Page, str, RunFolder]) -> None:
+def test_pictures_take_the_pages_colours(
+    good: tuple[Page, str, RunFolder],
+) -> None:
     _, text, _ = good
     assert "#0101" not in text
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", text))
     defined = set(re.findall(r"(--[a-z0-9-]+):", text))
     assert used <= defined
-    dark = text[text.index("prefers-color-scheme: dark") : text.index("* { box-sizing")]
+    dark = text[
+        text.index("prefers-color-scheme: dark") : text.index("* { box-sizing")
+    ]
     assert defined == set(re.findall(r"(--[a-z0-9-]+):", dark))
 
 
-def test_the_same_folder_gives_the_same_page(good: tuple[Page, str, RunFolder]) -> None:
+@pytest.mark.slow
+def test_the_same_folder_gives_the_same_page(
+    good: tuple[Page, str, RunFolder],
+) -> None:
     _, text, folder = good
     assert write_report(folder).read_text(encoding="utf-8") == text
 
 
+@pytest.mark.slow
 def test_provenance_and_how_to_run_it_again(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
     folder.write_text("spec.yaml", "name: x\n")
     folder.write_text("logs/agent & co.log", "")
-    resolved = {"expect": {}, "overrides": {"scale.rate": "0.05"}, "scale": {"rate": 0.05}}
+    resolved = {
+        "expect": {},
+        "overrides": {"scale.rate": "0.05"},
+        "scale": {"rate": 0.05},
+    }
     folder.write_json("spec.resolved.json", resolved)
-    extra = {"userspace_tso": True, "vm_sysctls": {}, "controller": {"library": "ryu"}}
+    extra = {
+        "userspace_tso": True,
+        "vm_sysctls": {},
+        "controller": {"library": "ryu"},
+    }
     command = ["testbed", "run", "a file.yaml"]
-    record = provenance(seeds={"seed": 7}, command=command, backend="live", extra=extra)
-    record["code"] = {"hosenet": None, "commit": "0123456789abcdef", "dirty": True}
+    record = provenance(
+        seeds={"seed": 7}, command=command, backend="live", extra=extra
+    )
+    record["code"] = {
+        "hosenet": None,
+        "commit": "0123456789abcdef",
+        "dirty": True,
+    }
     folder.write_json("provenance.json", record)
     page = Page(write_report(folder).read_text(encoding="utf-8"))
-    assert "sudo testbed run spec.yaml --seed 7 --set scale.rate=0.05" in page.texts["code"]
+    assert (
+        "sudo testbed run spec.yaml --seed 7 --set scale.rate=0.05"
+        in page.texts["code"]
+    )
     assert "testbed run 'a file.yaml'" in page.texts["code"]
     known = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))
     assert known["Code"] == "0123456789ab with uncommitted changes"
@@ -193,15 +248,22 @@ def test_provenance_and_how_to_run_it_again(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ bad news
 
 
+@pytest.mark.slow
 def test_a_job_outside_is_named_and_circled(tmp_path: Path) -> None:
-    page, text, _ = report(tmp_path, sample.main_example(worst_ratio=1.043), FIG10)
+    page, text, _ = report(
+        tmp_path, sample.main_example(worst_ratio=1.043), FIG10
+    )
     assert 'class="verdict bad"' in text
     assert "1 of 10 jobs outside what was expected." in page.text
-    assert "sort-150: measured/estimate 1.0430, expected 0.98–1.01" in page.texts["li"]
+    assert (
+        "sort-150: measured/estimate 1.0430, expected 0.98–1.01"
+        in page.texts["li"]
+    )
     drawing = text[text.index('id="scaling-') : text.index('id="gantt-')]
     assert "stroke: var(--bad)" in drawing
 
 
+@pytest.mark.slow
 def test_a_failed_audit_is_reported(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
 
@@ -214,10 +276,12 @@ def test_a_failed_audit_is_reported(tmp_path: Path) -> None:
     assert 'class="verdict bad"' in text
     assert "The audit found violations (estimates" in page.text
     assert any(
-        re.match(r"events\.jsonl:\d+: sort-450: estimate 1 s", t) for t in page.texts["code"]
+        re.match(r"events\.jsonl:\d+: sort-450: estimate 1 s", t)
+        for t in page.texts["code"]
     )
 
 
+@pytest.mark.slow
 def test_a_killed_run_still_has_a_page(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     for name in ("jobs.csv", "links.csv", "summary.json"):
@@ -235,6 +299,7 @@ def test_a_killed_run_still_has_a_page(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ hostile names
 
 
+@pytest.mark.slow
 def test_names_from_files_are_only_text(tmp_path: Path) -> None:
     stream = sample.main_example(labels=(EVIL, 'a & "b" $x^2$ {{ 7*7 }}'))
     page, text, _ = report(tmp_path, stream)
@@ -243,10 +308,13 @@ def test_names_from_files_are_only_text(tmp_path: Path) -> None:
     assert EVIL in page.texts["td"]
     assert 'a & "b" $x^2$ {{ 7*7 }}' in page.texts["td"]
     # In the pictures too, and in the experiment file shown below.
-    assert any(EVIL in t for tag in ("text", "tspan") for t in page.texts.get(tag, []))
+    assert any(
+        EVIL in t for tag in ("text", "tspan") for t in page.texts.get(tag, [])
+    )
     assert f"name: x # {EVIL}" in page.text
 
 
+@pytest.mark.slow
 def test_a_job_called_markup_is_only_text(tmp_path: Path) -> None:
     renamed = [_rename(event) for event in sample.sliding()]
     page, text, _ = report(tmp_path, renamed)
@@ -257,7 +325,10 @@ def test_a_job_called_markup_is_only_text(tmp_path: Path) -> None:
 def _rename(event: events.Event) -> events.Event:
     record = event.to_json()
     if "job" in record:
-        record["job"] = {**record["job"], "id": f"<img src=x>{EVIL}{record['job']['id']}"}
+        record["job"] = {
+            **record["job"],
+            "id": f"<img src=x>{EVIL}{record['job']['id']}",
+        }
     if "job_id" in record:
         record["job_id"] = f"<img src=x>{EVIL}{record['job_id']}"
     if record.get("reason"):
@@ -268,14 +339,18 @@ def _rename(event: events.Event) -> events.Event:
 # ------------------------------------------------------------------------------ other runs
 
 
+@pytest.mark.slow
 def test_a_simulated_run_has_no_measured_line(tmp_path: Path) -> None:
-    page, text, _ = report(tmp_path, sample.main_example(backend="sim", samples=False), FIG10)
+    page, text, _ = report(
+        tmp_path, sample.main_example(backend="sim", samples=False), FIG10
+    )
     assert "sent (measured)" not in page.text
     assert "nothing was measured" in page.text
     assert 'id="gantt-' in text
     assert "simulated" in page.texts["span"]
 
 
+@pytest.mark.slow
 def test_many_jobs_become_an_occupancy(tmp_path: Path) -> None:
     page, text, folder = report(tmp_path, sample.simulated(320))
     assert 'id="occupancy-' in text
@@ -287,18 +362,28 @@ def test_many_jobs_become_an_occupancy(tmp_path: Path) -> None:
     assert folder.path.is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stream",
-    [sample.preempting(), sample.sliding(), sample.flat(), sample.flat()[:1], sample.sliding()[:3]],
+    [
+        sample.preempting(),
+        sample.sliding(),
+        sample.flat(),
+        sample.flat()[:1],
+        sample.sliding()[:3],
+    ],
     ids=["preempting", "sliding", "flat", "empty", "only-booked"],
 )
-def test_every_kind_of_run_has_a_page(tmp_path: Path, stream: list[events.Event]) -> None:
+def test_every_kind_of_run_has_a_page(
+    tmp_path: Path, stream: list[events.Event]
+) -> None:
     page, text, _ = report(tmp_path, stream)
     assert len(set(page.ids)) == len(page.ids)
     assert ("The jobs over time" in page.text) == (len(stream) > 1)
     assert "nan" not in re.findall(r'd="([^"]*)"', text)
 
 
+@pytest.mark.slow
 def test_several_policies_get_a_page_each_and_one_above(tmp_path: Path) -> None:
     above = RunFolder.create(tmp_path, "two", 7, now=NOW)
     results = []

@@ -5,19 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from testbed.expectations import Expectation
+from testbed.record.job_lives import lives_of
+from testbed.record.link_rates import link_rows
+from testbed.record.metrics import tally
 from testbed.report import plot_style
 from testbed.report.bandwidth_charts import applications
-from testbed.report.gantt import spans
 from testbed.report.link_timelines import alike, link_series, title
 from testbed.report.plot_style import figure, svg, time_axis
-from testbed.results.metrics import tally
-from testbed.results.tables import link_rows
-from testbed.spec.experiment import Expectation
-from tests.unit.results import sample
+from tests.unit.record import sample
 
 
 def test_a_preempted_job_waits_between_its_runs() -> None:
-    low = [s for s in spans(sample.preempting()) if s.job_id == "low"]
+    low = [
+        s
+        for s in lives_of(sample.preempting()).stretches()
+        if s.job_id == "low"
+    ]
     assert [(s.phase, s.start_s, s.end_s) for s in low] == [
         ("running", 0.0, 10.0),
         ("waiting", 10.0, 40.0),
@@ -27,7 +31,9 @@ def test_a_preempted_job_waits_between_its_runs() -> None:
 
 
 def test_a_booked_job_is_reserved_until_it_starts() -> None:
-    late = [s for s in spans(sample.sliding()) if s.job_id == "late"]
+    late = [
+        s for s in lives_of(sample.sliding()).stretches() if s.job_id == "late"
+    ]
     assert [(s.phase, s.start_s, s.end_s) for s in late] == [
         ("reserved", 1.0, 112.0),
         ("running", 112.0, 224.0),
@@ -35,10 +41,13 @@ def test_a_booked_job_is_reserved_until_it_starts() -> None:
 
 
 def test_what_is_open_ends_with_the_stream() -> None:
-    cut = spans(sample.sliding()[:8])
-    assert ("late", "reserved", 112.0) in {(s.job_id, s.phase, s.end_s) for s in cut}
+    cut = lives_of(sample.sliding()[:8]).stretches()
+    assert ("late", "reserved", 112.0) in {
+        (s.job_id, s.phase, s.end_s) for s in cut
+    }
 
 
+@pytest.mark.slow
 def test_only_applications_that_were_scaled_are_figure_ten() -> None:
     rows = tuple(tally(sample.main_example()).rows())
     found = applications(rows, (), Expectation())
@@ -49,11 +58,18 @@ def test_only_applications_that_were_scaled_are_figure_ten() -> None:
     assert found[0].estimate_s(375e6) == 8.0
     assert found[0].estimate_s(900e6) == 4.0
     assert applications(rows[:2], (), Expectation()) == []
-    assert applications(tuple(tally(sample.simulated(60)).rows()), (), Expectation()) == []
+    assert (
+        applications(
+            tuple(tally(sample.simulated(60)).rows()), (), Expectation()
+        )
+        == []
+    )
 
 
 def test_links_alike_share_a_panel() -> None:
-    groups = alike(link_series(link_rows(sample.main_example())))
+    groups = alike(
+        link_series(link_rows(tally(sample.main_example(), recording=True)))
+    )
     # Three servers, racks and aggregation switches, both directions; two servers, both directions.
     # Index's two servers hold 1 and 2 of 3 VMs: min(X, N-X) is 1 on either's link.
     assert [len(group) for group in groups] == [18, 8]
@@ -62,15 +78,20 @@ def test_links_alike_share_a_panel() -> None:
 
 
 def test_a_link_left_out_of_a_sample_was_empty() -> None:
-    series = link_series(link_rows(sample.main_example()))
-    lengths = {len(one.times_s) for one in series} | {len(one.reserved_bps) for one in series}
+    series = link_series(
+        link_rows(tally(sample.main_example(), recording=True))
+    )
+    lengths = {len(one.times_s) for one in series} | {
+        len(one.reserved_bps) for one in series
+    }
     assert len(lengths) == 1
     index_only = min(series, key=lambda one: one.load)
     assert index_only.reserved_bps[-1] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("span_s", "unit"), [(50.0, "[s]"), (1000.0, "[min]"), (9000.0, "[h]"), (9e5, "[days]")]
+    ("span_s", "unit"),
+    [(50.0, "[s]"), (1000.0, "[min]"), (9000.0, "[h]"), (9e5, "[days]")],
 )
 def test_time_is_in_the_unit_that_fits(span_s: float, unit: str) -> None:
     with figure(2, 1) as made:
@@ -93,11 +114,13 @@ def test_the_same_drawing_gives_the_same_bytes() -> None:
 
 
 def test_colours_are_those_of_the_light_page_each_once() -> None:
-    css = (Path(plot_style.__file__).parent / "templates" / "style.css").read_text("utf-8")
+    css = (
+        Path(plot_style.__file__).parent / "templates" / "style.css"
+    ).read_text("utf-8")
     light = dict(re.findall(r"(--[\w-]+): (#\w{6})", css.split("@media", 1)[0]))
-    assert {variable: light[variable] for variable in plot_style.VARIABLES.values()} == {
-        variable: colour for colour, variable in plot_style.VARIABLES.items()
-    }
+    assert {
+        variable: light[variable] for variable in plot_style.VARIABLES.values()
+    } == {variable: colour for colour, variable in plot_style.VARIABLES.items()}
     assert len(plot_style.VARIABLES) == 4 + len(plot_style.SERIES)
 
 
@@ -107,6 +130,8 @@ def test_a_figure_keeps_its_style_outside_and_shows_itself() -> None:
         axes.plot([0, 100], [0, 1], color=plot_style.TEXT)
     axes.set_xticks(range(0, 101, 5))  # ticks that did not exist inside
     made.draw_without_rendering()
-    assert {label.get_color() for label in axes.get_xticklabels()} == {plot_style.TEXT}
+    assert {label.get_color() for label in axes.get_xticklabels()} == {
+        plot_style.TEXT
+    }
     assert made._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     assert not re.search(r": #\w{6}", svg(made, "probe"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from testbed.audit import Audit, Result
+from testbed.expectations import Expectation
+from testbed.record.metrics import Fidelity, tally
+from testbed.record.verdicts import evaluate
 from testbed.report.labels import Headline, headline
-from testbed.results.audit import Audit, Result
-from testbed.results.metrics import Fidelity, tally
-from testbed.results.tables import evaluate
-from testbed.spec.experiment import Expectation
-from tests.unit.results import sample
-from tests.unit.results.written import FIG10
+from tests.unit.record import sample
+from tests.unit.record.written import FIG10
 
 TAKEN = tally(sample.main_example())
 BAD = tally(sample.main_example(worst_ratio=1.043))
@@ -73,14 +73,19 @@ def test_a_failed_audit_and_an_interrupted_run() -> None:
 
 def test_nothing_expected_is_nothing_shown() -> None:
     found = message(Expectation(), Fidelity(None))
-    assert (found.mood, moods(found)) == ("open", ["good", "open", "open", "good"])
+    assert (found.mood, moods(found)) == (
+        "open",
+        ["good", "open", "open", "good"],
+    )
     assert "states no expectations" in found.sentence
 
 
 def test_live_reservations_are_judged_without_expectations() -> None:
     found = message(Expectation())
     assert (found.mood, moods(found)) == ("good", ["good"] * 4)
-    late = message(Expectation(), taken=tally(sample.main_example(worst_ratio=1.3)))
+    late = message(
+        Expectation(), taken=tally(sample.main_example(worst_ratio=1.3))
+    )
     assert (late.mood, late.sentence) == ("bad", "1 of 10 jobs late.")
 
 
@@ -88,7 +93,10 @@ def test_late_jobs_that_the_file_accepts_are_a_doubt() -> None:
     late = tally(sample.main_example(worst_ratio=1.3))
     found = message(Expectation(fidelity="invalid"), taken=late)
     assert found.mood == "doubt"
-    assert found.sentence == "The run is complete. 1 of 10 jobs late, which the file accepts."
+    assert (
+        found.sentence
+        == "The run is complete. 1 of 10 jobs late, which the file accepts."
+    )
 
 
 def test_a_simulated_run() -> None:

@@ -16,7 +16,10 @@ from reproductions.grid_quantities import Gain, Grid, Largest
 
 
 def small(
-    series: str = "EASY", jobs: int = 120, model: ModelName = "feitelson", error: float = 0.0
+    series: str = "EASY",
+    jobs: int = 120,
+    model: ModelName = "feitelson",
+    error: float = 0.0,
 ) -> RunConfiguration:
     made = nodes(model, series, 3, 0.8, quick=True, cpu_error=error)
     variant = made.variant
@@ -31,7 +34,9 @@ def workload(one: RunConfiguration) -> ParallelJobs:
 
 
 @pytest.mark.parametrize("model", get_args(ModelName))
-def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(model: ModelName) -> None:
+def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(
+    model: ModelName,
+) -> None:
     jobs = workload(small(jobs=400, model=model))
     assert jobs.cpu_steps is not None
     assert jobs.load(320) == pytest.approx(0.8)
@@ -44,10 +49,13 @@ def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(model: M
         assert uses.max() <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("series", POLICIES)
 def test_every_job_finishes_and_a_run_repeats_itself(series: str) -> None:
     one = small(series)
-    first, second = ({k: v for k, v in one.run().items() if k != "cpu_s"} for _ in range(2))
+    first, second = (
+        {k: v for k, v in one.run().items() if k != "cpu_s"} for _ in range(2)
+    )
     assert first == second
     assert first["slowdown"] >= 1.0
     assert 0 < first["utilisation"] <= 1.0
@@ -77,7 +85,9 @@ def cpu_rules(figure: str, xs: tuple[float, ...]) -> set[tuple[str, str]]:
         for x in xs:
             one = whole.configuration(series, x, 1, False)  # noqa: FBT003
             assert isinstance(one, RunConfiguration)
-            found.add((one.variant.policy, dict(one.variant.settings)["workload.cpu"]))
+            found.add(
+                (one.variant.policy, dict(one.variant.settings)["workload.cpu"])
+            )
     return found
 
 
@@ -87,7 +97,11 @@ def test_a_study_varies_what_it_says_and_nothing_of_easy_but_the_jobs() -> None:
     assert cpu_rules("cmbf-cpu-estimate", (ERRORS[1],)) == {
         ("easy", "{low: 0.4}"), (known, "{low: 0.4, error: 0.1}"), (unknown, "{low: 0.4}"),
     }  # fmt: skip
-    lows = {rule for policy, rule in cpu_rules("cmbf-capacity", MEANS) if policy == known}
+    lows = {
+        rule
+        for policy, rule in cpu_rules("cmbf-capacity", MEANS)
+        if policy == known
+    }
     assert lows == {f"{{low: {low}}}" for low in (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)}
 
 

@@ -23,7 +23,10 @@ WRONG = Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0]))
 @pytest.fixture(autouse=True)
 def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     Sum.computed.clear()
-    made = {"made-fig1": figure(RIGHT, WRONG), "made-fig2": figure(RIGHT, name="made-fig2")}
+    made = {
+        "made-fig1": figure(RIGHT, WRONG),
+        "made-fig2": figure(RIGHT, name="made-fig2"),
+    }
     for module in (catalogue, verb):
         monkeypatch.setattr(module, "FIGURES", made)
         monkeypatch.setattr(module, "LIVE_FIGURES", {})
@@ -37,9 +40,19 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(tmp_path: Path, *arguments: str) -> int:
-    return main.run(["reproduce", *arguments, "--processes", "1", "--out", str(tmp_path / "out")])
+    return main.run(
+        [
+            "reproduce",
+            *arguments,
+            "--processes",
+            "1",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
 
 
+@pytest.mark.slow
 def test_a_figure_from_configurations_to_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +69,9 @@ def test_a_figure_from_configurations_to_files(
         "results.json",
         "table.md",
     }
-    assert all(stat.S_IMODE(file.stat().st_mode) == 0o644 for file in folder.iterdir())
+    assert all(
+        stat.S_IMODE(file.stat().st_mode) == 0o644 for file in folder.iterdir()
+    )
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     svg = (folder / "figure.svg").read_text()
     assert "Nobody, Fig. 1" in svg
@@ -68,11 +83,15 @@ def test_a_figure_from_configurations_to_files(
         in table
     )
     results = json.loads((folder / "results.json").read_text())
-    assert [claim["verdict"] for claim in results["claims"]] == ["reproduced", "not reproduced"]
+    assert [claim["verdict"] for claim in results["claims"]] == [
+        "reproduced",
+        "not reproduced",
+    ]
     assert results["measures"][0]["points"][0]["by_seed"] == [101.0, 102.0]
     assert results["cpu_s"] == 4.0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_same_command_again_computes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -91,19 +110,25 @@ def test_the_same_command_again_computes_nothing(
 @pytest.mark.usefixtures("undrawn")
 def test_the_quick_size_stands_in_a_folder_of_its_own(tmp_path: Path) -> None:
     assert command(tmp_path, "made-fig1", "--quick", "--seeds", "1") == 0
-    results = json.loads((tmp_path / "out" / "made-fig1-quick" / "results.json").read_text())
+    results = json.loads(
+        (tmp_path / "out" / "made-fig1-quick" / "results.json").read_text()
+    )
     assert results["size"] == "quick"
     assert results["simulated"] == "small"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_json_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(tmp_path, "--all", "--seeds", "1", "--json") == 0
     records = json.loads(capsys.readouterr().out)
     assert [record["name"] for record in records] == ["made-fig1", "made-fig2"]
     assert Path(records[0]["folder"]).name == "made-fig1"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_strict_is_for_those_who_want_to_fail(tmp_path: Path) -> None:
     assert command(tmp_path, "made-fig1", "--seeds", "2", "--strict") == 1
@@ -132,7 +157,10 @@ def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_usage_computes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    says: str,
 ) -> None:
     assert command(tmp_path, *arguments) == 2
     shown = capsys.readouterr().err
@@ -144,7 +172,9 @@ def test_bad_usage_computes_nothing(
 
 
 def test_an_interrupted_figure_says_how_to_continue(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = Sum.run
 
@@ -155,18 +185,26 @@ def test_an_interrupted_figure_says_how_to_continue(
 
     monkeypatch.setattr(Sum, "run", stops_at_the_third)
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 130
-    assert "2 of 8 runs are kept; the same command continues" in capsys.readouterr().err
+    assert (
+        "2 of 8 runs are kept; the same command continues"
+        in capsys.readouterr().err
+    )
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_figure_whose_data_are_missing_does_not_stop_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def without_data(series: str, x: float, seed: int, quick: bool) -> Sum:
         raise MachineCannot("no log is here", "testbed data fetch")
 
-    lacking = replace(figure(RIGHT, name="made-fig0"), configuration=without_data)
+    lacking = replace(
+        figure(RIGHT, name="made-fig0"), configuration=without_data
+    )
     whole = {"made-fig0": lacking, **catalogue.FIGURES}
     monkeypatch.setattr(verb, "FIGURES", whole)
     assert command(tmp_path, "--all", "--seeds", "1") == 3
@@ -183,5 +221,8 @@ def test_a_file_in_the_folders_place_is_2_before_anything_is_computed(
     (tmp_path / "out").write_text("")
     assert command(tmp_path, "made-fig1") == 2
     shown = capsys.readouterr().err
-    assert f"{tmp_path / 'out'} is not a folder\nhint: name a folder you may write to" in shown
+    assert (
+        f"{tmp_path / 'out'} is not a folder\nhint: name a folder you may write to"
+        in shown
+    )
     assert not Sum.computed

@@ -24,16 +24,24 @@ SMALL = Variant(
 def run_of(policy: str = "vc", **changed: str) -> RunConfiguration:
     keys = {"per_hour": "workload.per_hour", "bandwidth": "workload.bandwidth.mean",
             "oversubscription": "topology.oversubscription"}  # fmt: skip
-    values = dict(SMALL.settings) | {keys[name]: value for name, value in changed.items()}
+    values = dict(SMALL.settings) | {
+        keys[name]: value for name, value in changed.items()
+    }
     variant = replace(SMALL, policy=policy, settings=tuple(values.items()))
     return RunConfiguration(variant, 5, DAY_METRICS)
 
 
-@pytest.mark.parametrize("policy", ["dcloud", "dcloud-ts", "dcloud-bs", "vc", "bl"])
+@pytest.mark.parametrize(
+    "policy", ["dcloud", "dcloud-ts", "dcloud-bs", "vc", "bl"]
+)
 def test_no_job_vanishes(policy: str) -> None:
     found = run_of(policy).run()
     ends = ("met", "late", "rejected", "killed", "unfinished")
-    assert sum(found[end] for end in ends) == found["jobs"] == len(run_of().experiment().jobs)
+    assert (
+        sum(found[end] for end in ends)
+        == found["jobs"]
+        == len(run_of().experiment().jobs)
+    )
     assert found["success"] == found["met"] / found["jobs"]
     assert 0 < found["vm_use_day"] <= found["vm_use"]
     assert found["vm_use_day"] <= 1
@@ -48,10 +56,18 @@ def test_where_all_are_accepted_uses_are_sums_over_the_jobs() -> None:
     assert found["met"] == len(jobs) > 3
     vm_s = sum(job.n_vms * job.duration_s for job in jobs)
     assert found["vm_use"] == pytest.approx(vm_s / (24 * 4 * DAY_S))
-    day = sum(job.n_vms * min(job.duration_s, DAY_S - job.submit_s) for job in jobs)
+    day = sum(
+        job.n_vms * min(job.duration_s, DAY_S - job.submit_s) for job in jobs
+    )
     assert found["vm_use_day"] == pytest.approx(day / (24 * 4 * DAY_S))
     dollars = sum(
-        request_price(j.n_vms, j.bandwidth_bps, j.duration_s, j.deadline_s, discounts=False)
+        request_price(
+            j.n_vms,
+            j.bandwidth_bps,
+            j.duration_s,
+            j.deadline_s,
+            discounts=False,
+        )
         for j in jobs
     )
     assert found["revenue"] == pytest.approx(dollars)
@@ -65,8 +81,14 @@ def test_a_busy_network_disturbs_best_effort_jobs_alone() -> None:
 
 
 def test_equal_configurations_measure_the_same() -> None:
-    timings = ("cpu_s", "allocation_mean_s", "allocation_p99_s", "allocation_max_s")
+    timings = (
+        "cpu_s",
+        "allocation_mean_s",
+        "allocation_p99_s",
+        "allocation_max_s",
+    )
     first, second = (
-        {k: v for k, v in run_of("bl").run().items() if k not in timings} for _ in range(2)
+        {k: v for k, v in run_of("bl").run().items() if k not in timings}
+        for _ in range(2)
     )
     assert first == second

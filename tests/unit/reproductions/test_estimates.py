@@ -25,8 +25,12 @@ def test_the_interval_is_student_s(sample: list[float]) -> None:
         low, high = stats.t.interval(
             0.95, len(sample) - 1, loc=np.mean(sample), scale=stats.sem(sample)
         )
-        assert found.mean - found.half_width == pytest.approx(low, rel=1e-6, abs=1e-6)
-        assert found.mean + found.half_width == pytest.approx(high, rel=1e-6, abs=1e-6)
+        assert found.mean - found.half_width == pytest.approx(
+            low, rel=1e-6, abs=1e-6
+        )
+        assert found.mean + found.half_width == pytest.approx(
+            high, rel=1e-6, abs=1e-6
+        )
 
 
 def test_of_differences_it_is_the_paired_t_interval() -> None:

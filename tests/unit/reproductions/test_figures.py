@@ -16,7 +16,9 @@ ALL = list(FIGURES.values())
 
 
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
-def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) -> None:
+def test_every_claim_can_be_judged_from_the_figure_s_own_points(
+    figure: Figure,
+) -> None:
     class Anything(dict[str, float]):
         def __missing__(self, _: str) -> float:
             return 0.5
@@ -26,7 +28,11 @@ def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) 
         assert claim.text
         assert claim.published
         assert claim.checks
-        assert claim.judge(Grid(points)).verdict in ("reproduced", "not reproduced", "inconclusive")
+        assert claim.judge(Grid(points)).verdict in (
+            "reproduced",
+            "not reproduced",
+            "inconclusive",
+        )
     texts = Counter(claim.text for claim in figure.claims)
     assert max(texts.values()) == 1, texts.most_common(1)
     for panel in figure.panels:
@@ -36,8 +42,15 @@ def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) 
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
 def test_configurations_are_plain_values_that_differ(figure: Figure) -> None:
     for quick in (False, True):
-        runs = [run for own in figure.configurations(2, quick=quick).values() for run in own]
-        texts = {(type(run), json.dumps(run.to_json(), sort_keys=True)) for run in runs}
+        runs = [
+            run
+            for own in figure.configurations(2, quick=quick).values()
+            for run in own
+        ]
+        texts = {
+            (type(run), json.dumps(run.to_json(), sort_keys=True))
+            for run in runs
+        }
         assert len(texts) == len(set(runs))
         assert len(runs) == len(figure.points) * (1 if figure.exact else 2)
         assert all(run.cost() > 0 for run in runs)
@@ -69,8 +82,17 @@ def test_unknown_names_are_all_reported_with_the_known() -> None:
     assert all(name in caught.value.hint for name in FIGURES)
 
 
+@pytest.mark.slow
 def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> None:
     figure = FIGURES["dcloud-charging"]
-    runs = {run for own in figure.configurations(1, quick=False).values() for run in own}
-    done = Reproduced.of(figure, 1, {run: run.run() for run in runs}, quick=False)
-    assert [j.claim.text for j in done.judged if j.verdict != "reproduced"] == []
+    runs = {
+        run
+        for own in figure.configurations(1, quick=False).values()
+        for run in own
+    }
+    done = Reproduced.of(
+        figure, 1, {run: run.run() for run in runs}, quick=False
+    )
+    assert [
+        j.claim.text for j in done.judged if j.verdict != "reproduced"
+    ] == []

@@ -20,7 +20,9 @@ def test_the_data_files_are_in_the_package() -> None:
 def test_no_module_looks_above_the_package() -> None:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            assert not (isinstance(node, ast.Attribute) and node.attr == "parents"), path
+            assert not (
+                isinstance(node, ast.Attribute) and node.attr == "parents"
+            ), path
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not node.value.startswith(".."), path
                 assert "examples/" not in node.value, path
@@ -30,7 +32,9 @@ def test_no_module_looks_above_the_package() -> None:
 
 
 def test_examples_that_evaluations_play_are_those_of_the_package() -> None:
-    links = [path for path in (ROOT / "examples").rglob("*") if path.is_symlink()]
+    links = [
+        path for path in (ROOT / "examples").rglob("*") if path.is_symlink()
+    ]
     assert len(links) == 8
     for link in links:
         assert link.resolve().is_relative_to(PACKAGE)

@@ -8,7 +8,12 @@ import random
 
 import pytest
 
-from reproductions.jsa.jsa_optimality import SmallJob, best_reward, random_case, reward_of
+from reproductions.jsa.jsa_optimality import (
+    SmallJob,
+    best_reward,
+    random_case,
+    reward_of,
+)
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, empty_residual
 from topologies.datacentre import DataCentre
@@ -24,7 +29,9 @@ def by_enumeration(dc: DataCentre, jobs: list[SmallJob]) -> float:
     """Every start, option and placement of every subset of the jobs."""
     best = 0.0
     for chosen in itertools.product(*([None, *_ways(dc, job)] for job in jobs)):
-        value = sum(job.value for job, way in zip(jobs, chosen, strict=True) if way)
+        value = sum(
+            job.value for job, way in zip(jobs, chosen, strict=True) if way
+        )
         if value > best and _fits(dc, jobs, chosen):
             best = value
     return best
@@ -48,7 +55,9 @@ def _ways(dc: DataCentre, job: SmallJob) -> list[Way]:
     ]
 
 
-def _fits(dc: DataCentre, jobs: list[SmallJob], chosen: tuple[Way | None, ...]) -> bool:
+def _fits(
+    dc: DataCentre, jobs: list[SmallJob], chosen: tuple[Way | None, ...]
+) -> bool:
     for now in range(max(job.due for job in jobs)):
         slots = [0] * dc.n_servers
         rack = [0] * dc.n_links
@@ -57,14 +66,21 @@ def _fits(dc: DataCentre, jobs: list[SmallJob], chosen: tuple[Way | None, ...]) 
                 continue
             placed = tuple((s, n) for s, n in enumerate(way[3]) if n)
             placement = Placement(dc.trees[0].root, placed)
-            if check_placement(dc, empty_residual(dc), placement, job.n_vms, way[0]):
+            if check_placement(
+                dc, empty_residual(dc), placement, job.n_vms, way[0]
+            ):
                 return False
             for server, count in placed:
                 slots[server] += count
                 rack[server] += min(count, job.n_vms - count) * way[0]
-        if any(used > int(has) for used, has in zip(slots, dc.slots, strict=True)):
+        if any(
+            used > int(has) for used, has in zip(slots, dc.slots, strict=True)
+        ):
             return False
-        if any(used > int(has) for used, has in zip(rack, dc.link_capacity_bps, strict=True)):
+        if any(
+            used > int(has)
+            for used, has in zip(rack, dc.link_capacity_bps, strict=True)
+        ):
             return False
     return True
 
@@ -75,12 +91,22 @@ def test_the_programme_is_what_trying_everything_comes_to(seed: int) -> None:
     dc = tree([2], rng.randint(1, 4), rng.randint(1, 2))
     jobs = []
     for _ in range(3):
-        options = ((1, 2), (2, 1)) if rng.random() < 0.5 else ((rng.randint(1, 2), 2),)
-        jobs.append(SmallJob(rng.randint(1, 4), options, rng.randint(1, 3), rng.randint(1, 9)))
+        options = (
+            ((1, 2), (2, 1))
+            if rng.random() < 0.5
+            else ((rng.randint(1, 2), 2),)
+        )
+        jobs.append(
+            SmallJob(
+                rng.randint(1, 4), options, rng.randint(1, 3), rng.randint(1, 9)
+            )
+        )
     assert best_reward(dc, jobs) == pytest.approx(by_enumeration(dc, jobs))
 
 
-def test_no_policy_earns_more_than_the_optimum_and_jsa_mostly_earns_it() -> None:
+def test_no_policy_earns_more_than_the_optimum_and_jsa_mostly_earns_it() -> (
+    None
+):
     shares = []
     for seed in range(CASES):
         dc, jobs = random_case(4, random.Random(f"bound {seed}"))

@@ -13,7 +13,12 @@ from reproductions import catalogue, configuration, figure_runs, paper_pages
 from reproductions import reproduce as command
 from reproductions.claim_checks import Claim, more
 from reproductions.configuration import Variant
-from reproductions.figure_runs import LiveReproduced, Request, reproduce_live, write_live
+from reproductions.figure_runs import (
+    LiveReproduced,
+    Request,
+    reproduce_live,
+    write_live,
+)
 from reproductions.live_figure import (
     FIDELITY,
     SLOTS,
@@ -34,8 +39,8 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 from reproductions.result_cache import Progress
 from testbed.cli import main, options
-from testbed.results.reading import load_run
-from testbed.runs import playing
+from testbed.play import playing
+from testbed.record.reading import load_run
 from tests.support.live_backend import Scripted, example
 
 VC, BL = "VC", "BL"
@@ -58,7 +63,11 @@ def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
         curves=(Curves("use", "time [s]", slots_in_use, XS[0]),),
         panels=(Panel(SUCCESS, {(VC, 1.0): 50.0}), Panel(simulated(SUCCESS))),
         claims=(
-            Claim("BL meets more deadlines", "BL > VC", more(SUCCESS, BL, (VC,), XS)),
+            Claim(
+                "BL meets more deadlines",
+                "BL > VC",
+                more(SUCCESS, BL, (VC,), XS),
+            ),
             sound(series, XS),
             audited(series, XS),
             estimates_kept((VC,), XS, 0.12),
@@ -77,7 +86,9 @@ def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configuration, "FOLDER", tmp_path)
     # Reports and the list of installed packages take longer than all that is tested here.
     monkeypatch.setattr(playing, "write_report", lambda *_: None)
-    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
+    monkeypatch.setattr(
+        playing, "provenance", lambda **_: {"code": {"commit": "abc"}}
+    )
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -92,10 +103,16 @@ def request(tmp_path: Path, seeds: int = 1) -> Request:
 
 
 def run(
-    tmp_path: Path, backend: Scripted, *, again: bool = False, one: LiveFigure | None = None
+    tmp_path: Path,
+    backend: Scripted,
+    *,
+    again: bool = False,
+    one: LiveFigure | None = None,
 ) -> LiveReproduced:
     told: list[Progress] = []
-    found = reproduce_live(one or figure(), request(tmp_path), backend, told.append, again=again)
+    found = reproduce_live(
+        one or figure(), request(tmp_path), backend, told.append, again=again
+    )
     assert told[-1].done == told[-1].of
     assert [now.cost for now in told] == sorted(now.cost for now in told)
     return found
@@ -105,6 +122,7 @@ def verdicts(found: LiveReproduced) -> list[str]:
     return [judged.verdict for judged in found.done.judged]
 
 
+@pytest.mark.slow
 def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
     backend = Scripted()
     found = run(tmp_path, backend)
@@ -121,6 +139,7 @@ def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
     assert written["runs"][0]["commit"] == "abc"
 
 
+@pytest.mark.slow
 def test_a_live_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     run(tmp_path, Scripted())
     second = Scripted()
@@ -129,6 +148,7 @@ def test_a_live_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert verdicts(found) == ["reproduced"] * 6
 
 
+@pytest.mark.slow
 def test_another_text_is_another_run(tmp_path: Path) -> None:
     run(tmp_path, Scripted())
     path = tmp_path / "made.yaml"
@@ -147,7 +167,10 @@ def test_a_remark_in_the_file_is_not(tmp_path: Path) -> None:
     assert digest(Variant("made.yaml", "bl").repetition(1)) != first
 
 
-def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(
+    tmp_path: Path,
+) -> None:
     first = Scripted(stops_at=1)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, first)
@@ -158,15 +181,19 @@ def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(tmp_path: P
     assert verdicts(found) == ["reproduced"] * 6
 
 
+@pytest.mark.slow
 def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
     assert math.isnan(found.done.grid.values(SUCCESS, BL, 1.0)[0])
     assert (
         verdicts(found)
-        == ["inconclusive", "not reproduced"] + ["reproduced"] * 2 + ["inconclusive"] * 2
+        == ["inconclusive", "not reproduced"]
+        + ["reproduced"] * 2
+        + ["inconclusive"] * 2
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("level", ["suspect", "invalid"])
 def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_reported(
@@ -181,20 +208,27 @@ def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_reporte
     assert [r["attempts"] for r in written["runs"]] == [1, 2]
 
 
-def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path) -> None:
+def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(
+    tmp_path: Path,
+) -> None:
     backend = Scripted()
     backend.slow = 1.25
     found = run(tmp_path, backend)
-    assert verdicts(found) == ["reproduced"] * 3 + ["not reproduced"] * 2 + ["reproduced"]
+    assert verdicts(found) == ["reproduced"] * 3 + ["not reproduced"] * 2 + [
+        "reproduced"
+    ]
 
 
+@pytest.mark.slow
 def test_a_live_run_that_its_audit_refutes_is_reported(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted())
     path = found.outcomes[(VC, 1.0)][0].live.path / "events.jsonl"
     lines = path.read_text().splitlines()
     number = next(k for k, line in enumerate(lines) if '"job_reserved"' in line)
     reserved = json.loads(lines[number])
-    lines[number] = json.dumps(reserved | {"estimate_s": reserved["estimate_s"] + 1.0})
+    lines[number] = json.dumps(
+        reserved | {"estimate_s": reserved["estimate_s"] + 1.0}
+    )
     path.write_text("\n".join(lines) + "\n")
     found = run(tmp_path, Scripted())
     assert verdicts(found)[2] == "not reproduced"
@@ -204,7 +238,9 @@ def test_a_live_run_that_its_audit_refutes_is_reported(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_root_nothing_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(options.os, "geteuid", lambda: 1000)
     for module in (catalogue, command):
@@ -217,14 +253,25 @@ def test_where_there_is_no_root_nothing_is_begun(
     assert not list((tmp_path / "out").rglob("live/*/live"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_command_prints_runs_and_claims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for module in (catalogue, command):
         monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
-    monkeypatch.setattr(command, "Machine", lambda *_: Scripted(levels=("ok", "suspect")))
-    arguments = ["reproduce", "made-live", "--live", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(
+        command, "Machine", lambda *_: Scripted(levels=("ok", "suspect"))
+    )
+    arguments = [
+        "reproduce",
+        "made-live",
+        "--live",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main.run(arguments) == 0
     shown = capsys.readouterr()
     assert "made up to be suspect" in shown.out
@@ -236,18 +283,26 @@ def test_the_command_prints_runs_and_claims(
 
 def test_a_live_figure_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["reproduce", "dcloud-fig11"]) == 2
-    assert "sudo testbed reproduce dcloud-fig11 --live" in capsys.readouterr().err
+    assert (
+        "sudo testbed reproduce dcloud-fig11 --live" in capsys.readouterr().err
+    )
     assert main.run(["reproduce", "dcloud-fig5", "--live"]) == 2
     assert "only simulated" in capsys.readouterr().err
     assert main.run(["reproduce", "dcloud-fig5", "--again"]) == 2
     assert "--again is for --live" in capsys.readouterr().err
     assert main.run(["reproduce", "--list", "--json"]) == 0
-    backends = {row["name"]: row["backend"] for row in json.loads(capsys.readouterr().out)}
+    backends = {
+        row["name"]: row["backend"]
+        for row in json.loads(capsys.readouterr().out)
+    }
     assert backends["dcloud-fig11"] == "live"
     assert backends["dcloud-fig5"] == "simulated"
 
 
-def test_the_page_takes_live_results_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_the_page_takes_live_results_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
     write_live(found, request(tmp_path))
     monkeypatch.setattr(paper_pages, "FIGURES", {})
@@ -257,7 +312,9 @@ def test_the_page_takes_live_results_in(tmp_path: Path, monkeypatch: pytest.Monk
     parts = paper_pages.generated_parts(tmp_path)
     assert "BL at 1, seed 5: invalid, made up to be invalid." in parts["dcloud"]
     assert "2 live runs: fidelity 1 ok, 1 invalid." in parts["dcloud"]
-    assert "`sudo testbed reproduce made-live --seeds 1 --live`" in parts["dcloud"]
+    assert (
+        "`sudo testbed reproduce made-live --seeds 1 --live`" in parts["dcloud"]
+    )
     assert "Measured on the live network:" in parts["README"]
 
 
@@ -265,6 +322,8 @@ def test_use_of_slots_is_that_of_running_jobs(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted())
     curve = slots_in_use(load_run(found.outcomes[VC, 1.0][0].live.path))
     # Job a holds 4 of 8 slots for 6 s, job c 2 of them for 4 s from 20 s on.
-    assert dict(curve) == pytest.approx({0.0: 0.5, 6.0: 0.0, 20.0: 0.25, 24.0: 0.0})
+    assert dict(curve) == pytest.approx(
+        {0.0: 0.5, 6.0: 0.0, 20.0: 0.25, 24.0: 0.0}
+    )
     assert mean_until(curve, 24.0) == pytest.approx((6 * 0.5 + 4 * 0.25) / 24)
     assert mean_until(curve, 3.0) == pytest.approx(0.5)

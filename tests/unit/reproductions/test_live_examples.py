@@ -12,7 +12,7 @@ from reproductions.cmbf.cmbf_examples import AMBF, CMBF, LATE, MOVED, end_of
 from reproductions.cmbf.cmbf_interference import IDLE_USED, LOSS
 from reproductions.figure_runs import LiveReproduced, Request, reproduce_live
 from reproductions.live_figure import LiveFigure
-from testbed.runs import playing
+from testbed.play import playing
 from tests.support.live_backend import Scripted
 
 
@@ -20,10 +20,14 @@ from tests.support.live_backend import Scripted
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure_runs, "live_pictures", lambda *_: {})
     monkeypatch.setattr(playing, "write_report", lambda *_: None)
-    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
+    monkeypatch.setattr(
+        playing, "provenance", lambda **_: {"code": {"commit": "abc"}}
+    )
 
 
-def run(tmp_path: Path, figure: LiveFigure, slow: float = 1.0) -> LiveReproduced:
+def run(
+    tmp_path: Path, figure: LiveFigure, slow: float = 1.0
+) -> LiveReproduced:
     backend = Scripted()
     backend.slow = slow
     request = Request(tmp_path, 1, quick=False, command=["testbed"])
@@ -34,8 +38,11 @@ def verdicts(found: LiveReproduced) -> list[str]:
     return [judged.verdict for judged in found.done.judged]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cmbf-fig1", "cmcbf-fig2"])
-def test_the_examples_are_reproduced_where_nothing_takes_time(tmp_path: Path, name: str) -> None:
+def test_the_examples_are_reproduced_where_nothing_takes_time(
+    tmp_path: Path, name: str
+) -> None:
     found = run(tmp_path, LIVE_FIGURES[name])
     assert set(verdicts(found)) == {"reproduced"}
 
@@ -43,15 +50,28 @@ def test_the_examples_are_reproduced_where_nothing_takes_time(tmp_path: Path, na
 def test_a_slow_backend_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
     found = run(tmp_path, LIVE_FIGURES["cmbf-fig1"], slow=1.06)
     grid = found.done.grid
-    assert [*grid.values(MOVED, CMBF, 6.0), *grid.values(MOVED, AMBF, 6.0)] == [0.0, 0.0]
+    assert [*grid.values(MOVED, CMBF, 6.0), *grid.values(MOVED, AMBF, 6.0)] == [
+        0.0,
+        0.0,
+    ]
     assert grid.values(LATE, CMBF, 6.0) == pytest.approx([6.0])
     assert grid.values(end_of("J3"), CMBF, 6.0) == pytest.approx([1.06])
-    assert verdicts(found) == ["reproduced"] * 2 + ["not reproduced"] + ["reproduced"] * 3
+    assert (
+        verdicts(found)
+        == ["reproduced"] * 2 + ["not reproduced"] + ["reproduced"] * 3
+    )
 
 
 def test_the_study_reads_off_what_the_model_has(tmp_path: Path) -> None:
     figure = LIVE_FIGURES["cmbf-interference"]
-    few = LiveFigure(**{**vars(figure), "xs": (30.0,), "series": figure.series[:1], "claims": ()})
+    few = LiveFigure(
+        **{
+            **vars(figure),
+            "xs": (30.0,),
+            "series": figure.series[:1],
+            "claims": (),
+        }
+    )
     grid = run(tmp_path, few).done.grid
     series = few.series[0]
     assert 0.0 <= grid.values(LOSS, series, 30.0)[0] <= 3.7
@@ -59,6 +79,7 @@ def test_the_study_reads_off_what_the_model_has(tmp_path: Path) -> None:
     assert 80.0 <= grid.values(IDLE_USED, series, 30.0)[0] <= 100.0
 
 
+@pytest.mark.slow
 def test_leases_have_their_claims(tmp_path: Path) -> None:
     figure = LIVE_FIGURES["mbfcbs-leases"]
     few = LiveFigure(**{**vars(figure), "xs": figure.xs[-1:], "claims": ()})

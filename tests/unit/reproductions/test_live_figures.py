@@ -15,9 +15,9 @@ from reproductions.dcloud import dcloud_live
 from reproductions.dcloud.dcloud_live import deadline_over_finish
 from reproductions.jsa.jsa_live import REWARD, rewarded
 from testbed import events
-from testbed.results.folder import EVENTS
-from testbed.results.reading import Run, load_run
-from testbed.results.tables import topology_record
+from testbed.record.folder import EVENTS
+from testbed.record.reading import Run, load_run
+from testbed.record.topology_record import topology_record
 from topologies.tree import tree
 
 TOPOLOGY = topology_record(tree([2], [10**9], 2))
@@ -75,7 +75,9 @@ def test_reward_is_that_of_jobs_on_time(run: Run) -> None:
     assert math.isclose(rewarded(run)[REWARD.name], 0.2)
 
 
-def test_use_by_hour_is_each_hours_mean(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_use_by_hour_is_each_hours_mean(
+    monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     # A quarter of the first hour all slots, from 1.5 h on half of them.
     steps = [(0.0, 1.0), (900.0, 0.0), (5400.0, 0.5)]
     monkeypatch.setattr(dcloud_live, "slots_in_use", lambda _: steps)

@@ -12,22 +12,37 @@ from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import LEASE_METRICS, lease_measures
 from reproductions.grid_quantities import BetweenMeasures, Grid
 from reproductions.mbfcbs import FIGURES
-from reproductions.mbfcbs.mbfcbs_leases import AR, FIGURE_7, IM, MBFCBS, POLICIES, SMALL_POLICIES
+from reproductions.mbfcbs.mbfcbs_leases import (
+    AR,
+    FIGURE_7,
+    IM,
+    MBFCBS,
+    POLICIES,
+    SMALL_POLICIES,
+)
 from reproductions.occupancy import Occupancy
 from testbed import events
-from testbed.results.metrics import Tally
-from testbed.runs.playing import tee
+from testbed.play.playing import tee
+from testbed.record.metrics import Tally
 
 HOSTS = (("topology.nodes", "4"),)
-SMALL = Variant("mbfcbs/mbfcbs-large.yaml", "mbfcbs", (*HOSTS, *settings(jobs=60, load=1.5)))
+SMALL = Variant(
+    "mbfcbs/mbfcbs-large.yaml", "mbfcbs", (*HOSTS, *settings(jobs=60, load=1.5))
+)
 RUN = RunConfiguration(SMALL, 1, LEASE_METRICS)
 
 
 def lease(
-    name: str, at_s: float, kind: LeaseType, cores: int, wanted_s: float | None = None
+    name: str,
+    at_s: float,
+    kind: LeaseType,
+    cores: int,
+    wanted_s: float | None = None,
 ) -> events.JobSubmitted:
     demand = Lease(cores=cores, lease_type=kind, wanted_s=wanted_s)
-    return events.JobSubmitted(at_s, JobRequest(name, at_s, 1, 0, 10.0, demand=demand).to_json())
+    return events.JobSubmitted(
+        at_s, JobRequest(name, at_s, 1, 0, 10.0, demand=demand).to_json()
+    )
 
 
 def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
@@ -50,8 +65,16 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
     ):
         sink(event)
     found = lease_measures(tally.rows(), tally.records, held, 8)
-    assert (found["accepted"], found["success"], found["preemptions"]) == (3, 0.75, 1)
-    assert [found[f"success_{kind}"] for kind in ("ar", "im", "be")] == [1.0, 0.5, 1.0]
+    assert (found["accepted"], found["success"], found["preemptions"]) == (
+        3,
+        0.75,
+        1,
+    )
+    assert [found[f"success_{kind}"] for kind in ("ar", "im", "be")] == [
+        1.0,
+        0.5,
+        1.0,
+    ]
     core_s = 4 * 6 + 1 * 10 + 2 * 10 + 4 * 10
     assert found["use"] == pytest.approx(core_s / (8 * 40.0))
     assert found["use_early"] == pytest.approx(4 * 6 / (8 * 10.0))
@@ -60,17 +83,23 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
     assert found["completion_h"] == pytest.approx(58.0 / 3 / 3600.0)
 
 
-@pytest.mark.parametrize("policy", [*SMALL_POLICIES.values(), *POLICIES.values()])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "policy", [*SMALL_POLICIES.values(), *POLICIES.values()]
+)
 def test_equal_configurations_give_equal_results(policy: str) -> None:
     one = replace(RUN, variant=replace(SMALL, policy=policy))
     first, second = (
-        {key: value for key, value in one.run().items() if key != "cpu_s"} for _ in range(2)
+        {key: value for key, value in one.run().items() if key != "cpu_s"}
+        for _ in range(2)
     )
     assert first == second
     assert first["leases"] == 60
 
 
-def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> None:
+def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> (
+    None
+):
     def leases(policy: str = "mbfcbs", **values: object) -> list[JobRequest]:
         changed = settings(jobs=values.get("jobs", 60), load=1.5)
         variant = replace(SMALL, policy=policy, settings=(*HOSTS, *changed))
@@ -78,11 +107,15 @@ def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> Non
 
     assert leases() == leases("v-mct")
     kinds = [asdict(job.demand)["lease_type"] for job in leases()]
-    assert [asdict(job.demand)["lease_type"] for job in leases(jobs=80)][:60] == kinds
+    assert [asdict(job.demand)["lease_type"] for job in leases(jobs=80)][
+        :60
+    ] == kinds
 
 
 def test_every_figure_of_the_evaluation_is_there_under_its_name() -> None:
-    assert [figure.name for figure in FIGURES] == [f"mbfcbs-fig{n}" for n in range(4, 12)]
+    assert [figure.name for figure in FIGURES] == [
+        f"mbfcbs-fig{n}" for n in range(4, 12)
+    ]
     for figure in FIGURES:
         assert figure.claims
         for own in figure.configurations(1, quick=True).values():
@@ -90,7 +123,10 @@ def test_every_figure_of_the_evaluation_is_there_under_its_name() -> None:
 
 
 def test_types_are_compared_under_one_policy() -> None:
-    runs = {(MBFCBS, x): ({"success_ar": 1.0, "success_im": 0.75},) for x in FIGURE_7.xs}
+    runs = {
+        (MBFCBS, x): ({"success_ar": 1.0, "success_im": 0.75},)
+        for x in FIGURE_7.xs
+    }
     quantity = BetweenMeasures(AR, IM, MBFCBS, 800.0)
     assert quantity.values(Grid(runs)) == (25.0,)
     assert str(quantity) == "success rate of AR − success rate of IM at 800"

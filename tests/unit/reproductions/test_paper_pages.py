@@ -12,7 +12,13 @@ from reproductions import catalogue, paper_pages
 from reproductions.claim_checks import Claim, more
 from reproductions.figure_tables import to_json
 from reproductions.grid_quantities import Level
-from reproductions.paper_pages import compact, generated_parts, restored, take_in, updated
+from reproductions.paper_pages import (
+    compact,
+    generated_parts,
+    restored,
+    take_in,
+    updated,
+)
 from reproductions.published_figure import Reproduced
 from tests.support.made_figures import YIELD, figure
 
@@ -26,14 +32,21 @@ RIGHT = Claim("b is above a", "b > a", more(YIELD, "b", ("a",), [1.0, 2.0]))
 
 def made() -> Reproduced:
     one = figure(RIGHT)
-    results = {c: c.run() for own in one.configurations(2, quick=False).values() for c in own}
+    results = {
+        c: c.run()
+        for own in one.configurations(2, quick=False).values()
+        for c in own
+    }
     return Reproduced.of(one, 2, results, quick=False)
 
 
+@pytest.mark.slow
 def test_pages_are_what_their_values_say() -> None:
     for name, generated in generated_parts(PAGES).items():
         text = (PAGES / f"{name}.md").read_text("utf-8")
-        assert updated(text, generated) == text, "run python -m reproductions.paper_pages"
+        assert updated(text, generated) == text, (
+            "run python -m reproductions.paper_pages"
+        )
 
 
 def test_values_come_back_as_they_were() -> None:
@@ -58,11 +71,14 @@ def test_verdicts_are_judged_when_the_page_is_made(
     assert take_in(tmp_path / "out", tmp_path) == ["made-fig1"]
     assert "| b is above a | b > a |" in generated_parts(tmp_path)["jsa"]
     assert "**not reproduced**" not in generated_parts(tmp_path)["jsa"]
-    wrong = figure(Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0])))
+    wrong = figure(
+        Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0]))
+    )
     monkeypatch.setattr(paper_pages, "FIGURES", {"made-fig1": wrong})
     assert "**not reproduced**" in generated_parts(tmp_path)["jsa"]
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_from_the_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from reproductions import configuration, result_cache
-from reproductions.result_cache import ConfigurationTask, compute, key, sources_digest, stored
+from reproductions.result_cache import (
+    ConfigurationTask,
+    compute,
+    key,
+    sources_digest,
+    stored,
+)
 from testbed.spec.document import find_file
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.computing_sources import computing_modules
@@ -24,7 +30,9 @@ from tests.support.made_figures import Sum
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     Sum.computed.clear()
-    monkeypatch.setattr(result_cache, "sources_digest", lambda _: "these sources")
+    monkeypatch.setattr(
+        result_cache, "sources_digest", lambda _: "these sources"
+    )
 
 
 def silent(_: Progress) -> None:
@@ -36,13 +44,22 @@ CONFIGURATIONS = [Sum(1.0, 2.0), Sum(3.0, 4.0), Sum(1.0, 2.0)]
 
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
     seen: list[Progress] = []
-    first = compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), seen.append)
+    first = compute(
+        CONFIGURATIONS, ResultStore(tmp_path), InProcess(), seen.append
+    )
     assert first[CONFIGURATIONS[1]]["yield"] == pytest.approx(3.04)
     assert len(Sum.computed) == 2
-    assert [(p.done, p.of, p.kept) for p in seen] == [(0, 2, 0), (1, 2, 0), (2, 2, 0)]
+    assert [(p.done, p.of, p.kept) for p in seen] == [
+        (0, 2, 0),
+        (1, 2, 0),
+        (2, 2, 0),
+    ]
     assert seen[-1].cost == seen[-1].of_cost == 4.0
     Sum.computed.clear()
-    assert compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent) == first
+    assert (
+        compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent)
+        == first
+    )
     assert Sum.computed == []
 
 
@@ -51,9 +68,16 @@ def test_a_changed_configuration_and_a_changed_program_compute_anew(
 ) -> None:
     compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent)
     Sum.computed.clear()
-    compute([*CONFIGURATIONS, Sum(1.0, 2.5)], ResultStore(tmp_path), InProcess(), silent)
+    compute(
+        [*CONFIGURATIONS, Sum(1.0, 2.5)],
+        ResultStore(tmp_path),
+        InProcess(),
+        silent,
+    )
     assert Sum.computed == [Sum(1.0, 2.5)]
-    monkeypatch.setattr(result_cache, "sources_digest", lambda _: "other sources")
+    monkeypatch.setattr(
+        result_cache, "sources_digest", lambda _: "other sources"
+    )
     Sum.computed.clear()
     compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent)
     assert len(Sum.computed) == 2
@@ -78,9 +102,19 @@ def damaged(damage: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "{", "[]", '{"configuration": {}}', '{"measures": {"yield": 1}}', "{}\n"]
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        '{"configuration": {}}',
+        '{"measures": {"yield": 1}}',
+        "{}\n",
+    ],
 )
-def test_a_damaged_result_is_computed_again(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_result_is_computed_again(
+    tmp_path: Path, damage: str
+) -> None:
     store, one = ResultStore(tmp_path), CONFIGURATIONS[0]
     good = compute([one], store, InProcess(), silent)[one]
     assert stored(one, store) == good
@@ -88,8 +122,12 @@ def test_a_damaged_result_is_computed_again(tmp_path: Path, damage: str) -> None
     assert stored(one, store) is None
 
 
-@pytest.mark.parametrize("result", [{}, {"configuration": {}}, {"measures": {"yield": 1.0}}])
-def test_another_configurations_result_is_none(tmp_path: Path, result: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "result", [{}, {"configuration": {}}, {"measures": {"yield": 1.0}}]
+)
+def test_another_configurations_result_is_none(
+    tmp_path: Path, result: dict[str, object]
+) -> None:
     store, one = ResultStore(tmp_path), CONFIGURATIONS[0]
     store.put(key(one), result, {})
     assert store.get(key(one)) == result
@@ -114,7 +152,10 @@ def test_a_traces_content_goes_with_the_task(
     assert list(task.files) == ["log.swf"]
     # Where it runs the file has another name.
     (tmp_path / "data" / "log.swf").rename(tmp_path / "by-digest")
-    moved = {n: replace(ref, path=tmp_path / "by-digest") for n, ref in task.files.items()}
+    moved = {
+        n: replace(ref, path=tmp_path / "by-digest")
+        for n, ref in task.files.items()
+    }
     found = replace(task, files=moved).run(Here(tmp_path))
     assert found["result"]["measures"] == {"length": 8.0}
     assert os.environ["TESTBED_DATA"] == str(tmp_path / "data")
@@ -149,13 +190,15 @@ def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
     runs = [Bargain("the truth", 2.0), Bargain("20 % longer", 2.0)]
     with executor(None, 2, print) as two:
         both = compute(runs, ResultStore(tmp_path / "two"), two, silent)
-    assert both == compute(runs, ResultStore(tmp_path / "one"), InProcess(), silent)
+    assert both == compute(
+        runs, ResultStore(tmp_path / "one"), InProcess(), silent
+    )
 
 
 def test_the_sources_behind_a_run() -> None:
     behind = {name for name, _ in computing_modules()}
     for module in (
-        "testbed.results.metrics",
+        "testbed.record.metrics",
         "testbed.engine.engine",
         "testbed.schedulers.dcloud",
         "jobs.workload.tenants",
@@ -163,10 +206,15 @@ def test_the_sources_behind_a_run() -> None:
     ):
         assert module in behind, module
     # What shows results does not compute them.
-    assert not any(m.startswith(("testbed.cli", "testbed.report")) for m in behind)
+    assert not any(
+        m.startswith(("testbed.cli", "testbed.report")) for m in behind
+    )
     assert not any(m.startswith("reproductions") for m in behind)
     assert "reproductions.occupancy" in result_cache.SHARED
-    pricing, optimum = "reproductions.dcloud.dcloud_pricing", "reproductions.jsa.jsa_optimality"
+    pricing, optimum = (
+        "reproductions.dcloud.dcloud_pricing",
+        "reproductions.jsa.jsa_optimality",
+    )
     assert sources_digest(pricing) != sources_digest(optimum)
 
 

@@ -28,21 +28,34 @@ def large() -> DataCentre:
     return tree([50, 50, 40], [200 * GIGA, 10 * GIGA, GIGA], 4)
 
 
-def drawn(rng: random.Random, dc: DataCentre) -> tuple[Placement, int, float, float]:
+def drawn(
+    rng: random.Random, dc: DataCentre
+) -> tuple[Placement, int, float, float]:
     """A job on a run of servers somewhere, so that many overlap."""
     first = rng.choice([0, 39_950, 99_700]) + rng.randrange(200)
     servers = range(first, first + rng.randint(1, 90))
-    placement = Placement(dc.trees[0].root, tuple((s, rng.randint(1, 2)) for s in servers))
+    placement = Placement(
+        dc.trees[0].root, tuple((s, rng.randint(1, 2)) for s in servers)
+    )
     start_s = float(rng.randrange(100))
-    return placement, rng.randrange(10**7, 10**8), start_s, start_s + rng.randint(1, 60)
+    return (
+        placement,
+        rng.randrange(10**7, 10**8),
+        start_s,
+        start_s + rng.randint(1, 60),
+    )
 
 
-def most_used(pieces: dict[str, Piece], since_s: float, until_s: float) -> tuple[dict, dict]:
+def most_used(
+    pieces: dict[str, Piece], since_s: float, until_s: float
+) -> tuple[dict, dict]:
     """By object, the most that is in use at any instant of the window."""
     slots: dict[int, int] = {}
     bps: dict[int, int] = {}
     starts = {p[0] for p in pieces.values()}
-    for at_s in sorted({since_s, *(t for t in starts if since_s < t < until_s)}):
+    for at_s in sorted(
+        {since_s, *(t for t in starts if since_s < t < until_s)}
+    ):
         for most, which in ((slots, 2), (bps, 3)):
             now: dict[int, int] = {}
             for piece in pieces.values():
@@ -54,7 +67,9 @@ def most_used(pieces: dict[str, Piece], since_s: float, until_s: float) -> tuple
     return slots, bps
 
 
-def compare(ledger: Ledger, pieces: dict[str, Piece], since_s: float, until_s: float) -> None:
+def compare(
+    ledger: Ledger, pieces: dict[str, Piece], since_s: float, until_s: float
+) -> None:
     dc = ledger.datacentre
     slots, bps = most_used(pieces, since_s, until_s)
     free_slots, free_bps = dc.slots.copy(), dc.directed_capacity_bps.copy()
@@ -65,8 +80,11 @@ def compare(ledger: Ledger, pieces: dict[str, Piece], since_s: float, until_s: f
     assert (found.free_bps == free_bps).all()
 
 
+@pytest.mark.slow
 @BOTH_FORMS
-def test_a_hundred_thousand_servers(large: DataCentre, *, machine_code: bool) -> None:
+def test_a_hundred_thousand_servers(
+    large: DataCentre, *, machine_code: bool
+) -> None:
     with loops(machine_code=machine_code):
         reserves_and_releases(large)
 
@@ -80,8 +98,11 @@ def reserves_and_releases(large: DataCentre) -> None:
         placement, rate, start_s, end_s = drawn(rng, large)
         need = hose_bps(large.trees[0], placement, rate)
         slots, bps = most_used(pieces, start_s, end_s)
-        fits = all(slots.get(s, 0) + n <= 4 for s, n in placement.vms_on) and all(
-            bps.get(link, 0) + n <= large.directed_capacity_bps[link] for link, n in need.items()
+        fits = all(
+            slots.get(s, 0) + n <= 4 for s, n in placement.vms_on
+        ) and all(
+            bps.get(link, 0) + n <= large.directed_capacity_bps[link]
+            for link, n in need.items()
         )
         if not fits:
             refused += 1
@@ -100,8 +121,15 @@ def reserves_and_releases(large: DataCentre) -> None:
         ledger.release(job_id, early_s)
         pieces[f"{job_id}, over"] = (start_s, early_s, slots, need)
     ledger.check()
-    for since_s, until_s in ((0.0, 30.0), (20.0, 90.0), (50.0, 51.0), (0.0, 200.0)):
+    for since_s, until_s in (
+        (0.0, 30.0),
+        (20.0, 90.0),
+        (50.0, 51.0),
+        (0.0, 200.0),
+    ):
         compare(ledger, pieces, since_s, until_s)
     for job_id in sorted(ledger.holdings()):
         ledger.release(job_id, 0.0)
-    assert (ledger.residual(130.0, None).free_bps == large.directed_capacity_bps).all()
+    assert (
+        ledger.residual(130.0, None).free_bps == large.directed_capacity_bps
+    ).all()

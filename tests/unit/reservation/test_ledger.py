@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement, hose_bps, tree_of
-from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit, footprint
+from testbed.reservation.ledger import (
+    Ledger,
+    LedgerBroken,
+    OverCommit,
+    footprint,
+)
 from testbed.reservation.rerooting import other_roots, reroot
 from testbed.reservation.timeline import SWEEP
 from tests.support.ledger_use import in_use
@@ -29,19 +34,27 @@ LEVEL = frozen_array([0, 0, 0, 0, 0, 1, 1, 2, 2])
 
 
 def hanging(root: int, links: list[int]) -> Tree:
-    return make_tree(root, LEVEL, [LOWER[k] for k in links], [UPPER[k] for k in links], links)
+    return make_tree(
+        root, LEVEL, [LOWER[k] for k in links], [UPPER[k] for k in links], links
+    )
 
 
 def data_centre() -> DataCentre:
     return DataCentre(
         kind="custom",
-        names=tuple([f"server {s}" for s in range(5)] + ["rack 0", "rack 1", "root 0", "root 1"]),
+        names=tuple(
+            [f"server {s}" for s in range(5)]
+            + ["rack 0", "rack 1", "root 0", "root 1"]
+        ),
         level=LEVEL,
         slots=frozen_array(SLOTS),
         link_lower=frozen_array(LOWER),
         link_upper=frozen_array(UPPER),
         link_capacity_bps=frozen_array(CAPACITY),
-        trees=(hanging(7, [0, 1, 2, 3, 4, 5, 8]), hanging(8, [0, 1, 2, 3, 6, 7, 9])),
+        trees=(
+            hanging(7, [0, 1, 2, 3, 4, 5, 8]),
+            hanging(8, [0, 1, 2, 3, 6, 7, 9]),
+        ),
     )
 
 
@@ -74,28 +87,42 @@ class Twin:
                 tree = tree_of(self.datacentre, piece.placement.root)
                 for server, count in piece.placement.vms_on:
                     slots[server] += count
-                for link, amount in hose_bps(tree, piece.placement, piece.rate_bps).items():
+                for link, amount in hose_bps(
+                    tree, piece.placement, piece.rate_bps
+                ).items():
                     bps[link] += amount
         return slots, bps
 
-    def residual(self, start_s: float, end_s: float) -> tuple[list[int], list[int]]:
+    def residual(
+        self, start_s: float, end_s: float
+    ) -> tuple[list[int], list[int]]:
         free_slots = [int(m) for m in self.datacentre.slots]
         free_bps = [int(c) for c in self.datacentre.directed_capacity_bps]
-        instants = {start_s} | {p.start_s for p in self.pieces if start_s < p.start_s < end_s}
+        instants = {start_s} | {
+            p.start_s for p in self.pieces if start_s < p.start_s < end_s
+        }
         for at_s in sorted(instants):
             slots, bps = self.used(at_s)
             for s, m in enumerate(slots):
-                free_slots[s] = min(free_slots[s], int(self.datacentre.slots[s]) - m)
+                free_slots[s] = min(
+                    free_slots[s], int(self.datacentre.slots[s]) - m
+                )
             for k, used in enumerate(bps):
                 left = int(self.datacentre.directed_capacity_bps[k]) - used
                 free_bps[k] = min(free_bps[k], left)
         return free_slots, free_bps
 
-    def known_residual(self, start_s: float, end_s: float) -> tuple[list[int], list[int]]:
+    def known_residual(
+        self, start_s: float, end_s: float
+    ) -> tuple[list[int], list[int]]:
         """The residual with nothing free on what is lost."""
         slots, bps = self.residual(start_s, end_s)
-        slots = [0 if s in self.lost_servers else n for s, n in enumerate(slots)]
-        return slots, [0 if k // 2 in self.lost_links else n for k, n in enumerate(bps)]
+        slots = [
+            0 if s in self.lost_servers else n for s, n in enumerate(slots)
+        ]
+        return slots, [
+            0 if k // 2 in self.lost_links else n for k, n in enumerate(bps)
+        ]
 
     def on_lost(self, piece: Piece | None) -> dict[tuple[str, int], int]:
         """The amounts that a piece takes of lost servers and links."""
@@ -103,8 +130,14 @@ class Twin:
             return {}
         tree = tree_of(self.datacentre, piece.placement.root)
         need = hose_bps(tree, piece.placement, piece.rate_bps)
-        slots = {("s", s): n for s, n in piece.placement.vms_on if s in self.lost_servers}
-        return slots | {("l", k): n for k, n in need.items() if k // 2 in self.lost_links}
+        slots = {
+            ("s", s): n
+            for s, n in piece.placement.vms_on
+            if s in self.lost_servers
+        }
+        return slots | {
+            ("l", k): n for k, n in need.items() if k // 2 in self.lost_links
+        }
 
     def fits(self, piece: Piece, own: Piece | None) -> bool:
         had = self.on_lost(own)
@@ -126,7 +159,9 @@ class Twin:
         piece = self.held.pop(job_id)
         piece.end_s = max(piece.start_s, min(piece.end_s, at_s))
 
-    def change(self, job_id: str, at_s: float, placement: Placement, rate_bps: int) -> bool:
+    def change(
+        self, job_id: str, at_s: float, placement: Placement, rate_bps: int
+    ) -> bool:
         old = self.held[job_id]
         begin_s = max(at_s, old.start_s)
         new = Piece(job_id, placement, rate_bps, begin_s, old.end_s)
@@ -140,7 +175,9 @@ class Twin:
 def placements() -> st.SearchStrategy[Placement]:
     counts = st.lists(st.integers(0, 3), min_size=5, max_size=5).filter(any)
     return st.builds(
-        lambda root, xs: Placement(root, tuple((s, x) for s, x in enumerate(xs) if x)),
+        lambda root, xs: Placement(
+            root, tuple((s, x) for s, x in enumerate(xs) if x)
+        ),
         st.sampled_from([7, 8]),
         counts,
     )
@@ -157,7 +194,9 @@ steps = st.one_of(
         st.one_of(st.none(), st.integers(1, 6).map(float)),
     ),
     st.tuples(st.just("release"), st.integers(0, 9), instants),
-    st.tuples(st.just("rerate"), st.integers(0, 9), instants, st.integers(0, 6)),
+    st.tuples(
+        st.just("rerate"), st.integers(0, 9), instants, st.integers(0, 6)
+    ),
     st.tuples(st.just("reroot"), st.integers(0, 9), instants),
     st.tuples(
         st.just("lose"),
@@ -180,7 +219,9 @@ class Pair:
     def do(self, step: tuple) -> None:
         match step:
             case ("reserve", placement, rate, start_s, length_s):
-                self._reserve(placement, rate, max(start_s, self.forgotten_s), length_s)
+                self._reserve(
+                    placement, rate, max(start_s, self.forgotten_s), length_s
+                )
             case ("release", which, at_s):
                 if job_id := self._held(which):
                     at_s = max(at_s, self.forgotten_s)
@@ -205,19 +246,31 @@ class Pair:
         return ids[which % len(ids)] if ids else None
 
     def _reserve(
-        self, placement: Placement, rate: int, start_s: float, length_s: float | None
+        self,
+        placement: Placement,
+        rate: int,
+        start_s: float,
+        length_s: float | None,
     ) -> None:
         job_id = f"j{self.serial}"
         self.serial += 1
         end_s = None if length_s is None else start_s + length_s
-        piece = Piece(job_id, placement, rate, start_s, math.inf if end_s is None else end_s)
+        piece = Piece(
+            job_id,
+            placement,
+            rate,
+            start_s,
+            math.inf if end_s is None else end_s,
+        )
         if self.twin.reserve(piece):
             self.ledger.reserve(job_id, placement, rate, start_s, end_s)
         else:
             with pytest.raises(OverCommit):
                 self.ledger.reserve(job_id, placement, rate, start_s, end_s)
 
-    def _rerate(self, job_id: str, at_s: float, placement: Placement, rate: int) -> None:
+    def _rerate(
+        self, job_id: str, at_s: float, placement: Placement, rate: int
+    ) -> None:
         at_s = max(at_s, self.forgotten_s)
         held = self.twin.held[job_id]
         if at_s >= held.end_s:
@@ -234,15 +287,22 @@ class Pair:
         if at_s >= held.end_s:
             return
         moved = held.placement._replace(root=15 - held.placement.root)
-        used = {k // 2 for k in hose_bps(tree_of(data_centre(), moved.root), moved, 1)}
-        fits = not used & lost and self.twin.change(job_id, at_s, moved, held.rate_bps)
+        used = {
+            k // 2
+            for k in hose_bps(tree_of(data_centre(), moved.root), moved, 1)
+        }
+        fits = not used & lost and self.twin.change(
+            job_id, at_s, moved, held.rate_bps
+        )
         found = reroot(self.ledger, job_id, at_s, lost)
         assert found == moved if fits else isinstance(found, str)
 
     def compare(self) -> None:
         self.ledger.check()
         asked = [t / 2 for t in range(-1, 32) if t / 2 >= self.forgotten_s]
-        self.ledger.set_lost((), ())  # what is held does not depend on what is lost
+        self.ledger.set_lost(
+            (), ()
+        )  # what is held does not depend on what is lost
         for at_s in asked:
             slots, bps = self.twin.used(at_s)
             usage = in_use(self.ledger, at_s)
@@ -257,16 +317,21 @@ class Pair:
                 assert residual.free_slots.tolist() == slots
                 assert residual.free_bps.tolist() == bps
             ends = [t for t in asked[::4] if t > start_s]
-            for end_s, found in zip(ends, self.ledger.residuals(start_s, ends), strict=True):
+            for end_s, found in zip(
+                ends, self.ledger.residuals(start_s, ends), strict=True
+            ):
                 slots, bps = self.twin.known_residual(start_s, end_s)
                 assert found.free_slots.tolist() == slots
                 assert found.free_bps.tolist() == bps
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 @settings(max_examples=150, deadline=None)
 @given(history=st.lists(steps, max_size=25))
-def test_agrees_with_the_twin_on_random_histories(machine_code: bool, history: list) -> None:
+def test_agrees_with_the_twin_on_random_histories(
+    machine_code: bool, history: list
+) -> None:
     pair = Pair()
     with loops(machine_code=machine_code):
         for step in history:
@@ -274,6 +339,7 @@ def test_agrees_with_the_twin_on_random_histories(machine_code: bool, history: l
         pair.compare()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(history=st.lists(steps, max_size=12))
 def test_agrees_with_the_twin_after_every_step(history: list) -> None:
@@ -283,18 +349,23 @@ def test_agrees_with_the_twin_after_every_step(history: list) -> None:
         pair.compare()
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(placement=placements(), rate=st.integers(0, 9))
 def test_footprint_is_the_hose(placement: Placement, rate: int) -> None:
     dc = data_centre()
     print_ = footprint(dc, placement, rate)
-    held = dict(zip(print_.objects.tolist(), print_.amounts.tolist(), strict=True))
+    held = dict(
+        zip(print_.objects.tolist(), print_.amounts.tolist(), strict=True)
+    )
     assert list(held) == sorted(held)
-    assert {s: m for s, m in held.items() if s < dc.n_servers} == dict(placement.vms_on)
+    assert {s: m for s, m in held.items() if s < dc.n_servers} == dict(
+        placement.vms_on
+    )
     hose = hose_bps(tree_of(dc, placement.root), placement, rate)
-    assert {2 * (o - dc.n_servers): m for o, m in held.items() if o >= dc.n_servers} == {
-        k: m for k, m in hose.items() if k % 2 == 0
-    }
+    assert {
+        2 * (o - dc.n_servers): m for o, m in held.items() if o >= dc.n_servers
+    } == {k: m for k, m in hose.items() if k % 2 == 0}
 
 
 @pytest.fixture
@@ -309,10 +380,15 @@ ONE_EACH = Placement(7, ((0, 1), (1, 1)))
 
 def test_a_refusal_names_the_place_and_the_numbers(ledger: Ledger) -> None:
     ledger.reserve("a", ONE_EACH, 7, 0.0, 10.0)
-    with pytest.raises(OverCommit, match=r"job b: server 0 -> rack 0: 5 bit/s asked, 3 bit/s free"):
+    with pytest.raises(
+        OverCommit,
+        match=r"job b: server 0 -> rack 0: 5 bit/s asked, 3 bit/s free",
+    ):
         ledger.reserve("b", ONE_EACH, 5, 9.0, 12.0)
     ledger.reserve("c", Placement(7, ((0, 3),)), 5, 0.0, 10.0)
-    with pytest.raises(OverCommit, match=r"server 0: 1 slots asked, 0 free from 2 s on"):
+    with pytest.raises(
+        OverCommit, match=r"server 0: 1 slots asked, 0 free from 2 s on"
+    ):
         ledger.reserve("d", ONE_EACH, 1, 2.0, None)
     assert list(ledger.holdings()) == ["a", "c"]
 
@@ -324,7 +400,9 @@ def test_a_reservation_may_start_when_another_ends(ledger: Ledger) -> None:
         ledger.reserve("c", ONE_EACH, 1, 4.0, 5.0)
 
 
-def test_a_window_that_ends_where_a_reservation_starts_sees_nothing_of_it(ledger: Ledger) -> None:
+def test_a_window_that_ends_where_a_reservation_starts_sees_nothing_of_it(
+    ledger: Ledger,
+) -> None:
     ledger.reserve("later", ONE_EACH, 10, 5.0, None)
     assert ledger.residual(0.0, 5.0).free_bps[0] == 10
     assert ledger.residual(0.0, 5.5).free_bps[0] == 0
@@ -341,7 +419,9 @@ def test_a_failed_rerate_changes_nothing(ledger: Ledger) -> None:
     assert ledger.holdings()["a"].placement == ONE_EACH
 
 
-def test_a_rerate_may_use_what_the_job_itself_gives_back(ledger: Ledger) -> None:
+def test_a_rerate_may_use_what_the_job_itself_gives_back(
+    ledger: Ledger,
+) -> None:
     ledger.reserve("a", ONE_EACH, 10, 0.0, None)
     ledger.rerate("a", 2.0, 9)
     assert in_use(ledger, 0.5).free_slots[0] == 1
@@ -349,13 +429,19 @@ def test_a_rerate_may_use_what_the_job_itself_gives_back(ledger: Ledger) -> None
     assert in_use(ledger, 2.0).free_bps[:2].tolist() == [9, 9]
 
 
-def test_a_lost_link_has_no_room_for_others_and_stays_with_its_holder(ledger: Ledger) -> None:
+def test_a_lost_link_has_no_room_for_others_and_stays_with_its_holder(
+    ledger: Ledger,
+) -> None:
     ledger.reserve("a", ONE_EACH, 4, 0.0, None)
     ledger.set_lost((), {0})
     assert ledger.has_lost
-    with pytest.raises(OverCommit, match="server 0 -> rack 0: 1 bit/s asked, 0 bit/s free"):
+    with pytest.raises(
+        OverCommit, match="server 0 -> rack 0: 1 bit/s asked, 0 bit/s free"
+    ):
         ledger.reserve("b", ONE_EACH, 1, 0.0, None)
-    with pytest.raises(OverCommit, match="server 0 -> rack 0: 5 bit/s asked, 4 bit/s free"):
+    with pytest.raises(
+        OverCommit, match="server 0 -> rack 0: 5 bit/s asked, 4 bit/s free"
+    ):
         ledger.rerate("a", 1.0, 5)
     ledger.rerate("a", 1.0, 3)
     ledger.set_lost((), ())
@@ -366,8 +452,13 @@ def test_a_lost_link_has_no_room_for_others_and_stays_with_its_holder(ledger: Le
 def test_another_root_is_one_with_paths_and_room(ledger: Ledger) -> None:
     apart = Placement(7, ((0, 1), (2, 1)))
     ledger.reserve("a", apart, 6, 0.0, None)
-    assert list(other_roots(ledger.datacentre, apart, {4})) == [apart._replace(root=8)]
-    assert reroot(ledger, "a", 0.0, {4, 6}) == "no other root has a path without a lost link"
+    assert list(other_roots(ledger.datacentre, apart, {4})) == [
+        apart._replace(root=8)
+    ]
+    assert (
+        reroot(ledger, "a", 0.0, {4, 6})
+        == "no other root has a path without a lost link"
+    )
     ledger.reserve("b", Placement(8, ((1, 1), (3, 1))), 4, 0.0, None)
     assert reroot(ledger, "a", 0.0, {4}) == (
         "no other root has room (rack 0 -> root 1: 6 bit/s asked, 5 bit/s free from 0 s on)"
@@ -385,11 +476,16 @@ def test_everything_comes_back(ledger: Ledger) -> None:
     for k in range(3):
         ledger.release(f"j{k}", 4.0)
     assert ledger.residual(4.0, None).free_slots.tolist() == SLOTS
-    assert ledger.residual(4.0, None).free_bps.tolist() == np.repeat(CAPACITY, 2).tolist()
+    assert (
+        ledger.residual(4.0, None).free_bps.tolist()
+        == np.repeat(CAPACITY, 2).tolist()
+    )
     assert not ledger.holdings()
 
 
-def test_releasing_what_ran_out_is_no_error_but_a_stranger_is(ledger: Ledger) -> None:
+def test_releasing_what_ran_out_is_no_error_but_a_stranger_is(
+    ledger: Ledger,
+) -> None:
     ledger.reserve("a", ONE_EACH, 3, 0.0, 2.0)
     ledger.forget_before(3.0)
     assert not ledger.holdings()

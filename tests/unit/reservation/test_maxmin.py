@@ -21,12 +21,26 @@ Problem = tuple[list[float], list[list[tuple[int, float]]], list[float]]
 def problems(draw: st.DrawFn) -> Problem:
     """Capacities, for every unit its (link, weight) entries, and its cap."""
     n_links = draw(st.integers(1, 5))
-    capacity = draw(st.lists(st.integers(0, 20).map(float), min_size=n_links, max_size=n_links))
-    unit = st.dictionaries(
-        st.integers(0, n_links - 1), st.sampled_from([1.0, 0.5, 2.0, 3.0]), max_size=n_links
+    capacity = draw(
+        st.lists(
+            st.integers(0, 20).map(float), min_size=n_links, max_size=n_links
+        )
     )
-    units = [sorted(d.items()) for d in draw(st.lists(unit, min_size=1, max_size=8))]
-    caps = draw(st.lists(st.integers(1, 12).map(float), min_size=len(units), max_size=len(units)))
+    unit = st.dictionaries(
+        st.integers(0, n_links - 1),
+        st.sampled_from([1.0, 0.5, 2.0, 3.0]),
+        max_size=n_links,
+    )
+    units = [
+        sorted(d.items()) for d in draw(st.lists(unit, min_size=1, max_size=8))
+    ]
+    caps = draw(
+        st.lists(
+            st.integers(1, 12).map(float),
+            min_size=len(units),
+            max_size=len(units),
+        )
+    )
     return capacity, units, caps
 
 
@@ -34,7 +48,9 @@ def solve(problem: Problem, rates_of: Rates = max_min_rates) -> np.ndarray:
     capacity, units, caps = problem
     return rates_of(
         np.array(capacity),
-        np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(np.int64),
+        np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(
+            np.int64
+        ),
         np.array([link for its in units for link, _ in its], dtype=np.int64),
         np.array([w for its in units for _, w in its], dtype=np.float64),
         np.array(caps),
@@ -49,7 +65,8 @@ def slowly(problem: Problem) -> list[float]:
     while len(rate) < len(units):
         active = [u for u in range(len(units)) if u not in rate]
         load = [
-            sum(w for u in active for link, w in units[u] if link == k) for k in range(len(left))
+            sum(w for u in active for link, w in units[u] if link == k)
+            for k in range(len(left))
         ]
         level = min(caps[u] for u in active)
         for k, weight in enumerate(load):
@@ -59,7 +76,10 @@ def slowly(problem: Problem) -> list[float]:
             u
             for u in active
             if caps[u] <= level
-            or any(max(0.0, left[k]) / load[k] <= level * (1 + 1e-12) for k, _ in units[u])
+            or any(
+                max(0.0, left[k]) / load[k] <= level * (1 + 1e-12)
+                for k, _ in units[u]
+            )
         ]
         for u in stuck:
             rate[u] = level
@@ -68,6 +88,7 @@ def slowly(problem: Problem) -> list[float]:
     return [rate[u] for u in range(len(units))]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(problem=problems())
 def test_agrees_with_the_slow_version(problem: Problem) -> None:
@@ -93,7 +114,10 @@ def by_linear_programmes(problem: Problem) -> list[float]:
     fixed: dict[int, float] = {}
     while len(fixed) < n:
         active = [u for u in range(n) if u not in fixed]
-        low = [(fixed[u], fixed[u]) if u in fixed else (0.0, caps[u]) for u in range(n)]
+        low = [
+            (fixed[u], fixed[u]) if u in fixed else (0.0, caps[u])
+            for u in range(n)
+        ]
         # The last variable is the least rate of those that are not fixed.
         at_least = np.zeros((len(active), n + 1))
         at_least[range(len(active)), active] = -1.0
@@ -105,27 +129,43 @@ def by_linear_programmes(problem: Problem) -> list[float]:
             bounds=[*low, (0.0, None)],
         )
         level = float(found.x[n])
-        floor = [(fixed[u],) * 2 if u in fixed else (level - 1e-9, caps[u]) for u in range(n)]
+        floor = [
+            (fixed[u],) * 2 if u in fixed else (level - 1e-9, caps[u])
+            for u in range(n)
+        ]
         for u in active:
-            most = linprog(-np.eye(n)[u], rows, np.add(capacity, 1e-7), bounds=floor)
+            most = linprog(
+                -np.eye(n)[u], rows, np.add(capacity, 1e-7), bounds=floor
+            )
             if -most.fun <= level + 1e-5:
                 fixed[u] = level
     return [fixed[u] for u in range(n)]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problem=problems())
 def test_agrees_with_linear_programmes(problem: Problem) -> None:
-    assert solve(problem).tolist() == pytest.approx(by_linear_programmes(problem), abs=1e-4)
+    assert solve(problem).tolist() == pytest.approx(
+        by_linear_programmes(problem), abs=1e-4
+    )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(problem=problems())
-def test_nobody_can_have_more_without_taking_from_somebody_no_faster(problem: Problem) -> None:
+def test_nobody_can_have_more_without_taking_from_somebody_no_faster(
+    problem: Problem,
+) -> None:
     capacity, units, caps = problem
     rates = solve(problem)
     used = [
-        sum(w * rates[u] for u, its in enumerate(units) for link, w in its if link == k)
+        sum(
+            w * rates[u]
+            for u, its in enumerate(units)
+            for link, w in its
+            if link == k
+        )
         for k in range(len(capacity))
     ]
     for k, amount in enumerate(used):
@@ -137,7 +177,9 @@ def test_nobody_can_have_more_without_taking_from_somebody_no_faster(problem: Pr
             for k, _ in its
             if used[k] >= capacity[k] - 1e-9
             and all(
-                rates[v] <= rates[u] + 1e-9 for v, others in enumerate(units) if k in dict(others)
+                rates[v] <= rates[u] + 1e-9
+                for v, others in enumerate(units)
+                if k in dict(others)
             )
         ]
         assert rates[u] >= caps[u] - 1e-9 or bottlenecks
@@ -146,7 +188,11 @@ def test_nobody_can_have_more_without_taking_from_somebody_no_faster(problem: Pr
 def test_the_textbook_example() -> None:
     # Two links of 10: one unit over both, two over the first, one over the second.
     rates = solve(
-        ([10.0, 10.0], [[(0, 1.0), (1, 1.0)], [(0, 1.0)], [(0, 1.0)], [(1, 1.0)]], [99.0] * 4)
+        (
+            [10.0, 10.0],
+            [[(0, 1.0), (1, 1.0)], [(0, 1.0)], [(0, 1.0)], [(1, 1.0)]],
+            [99.0] * 4,
+        )
     )
     assert rates == pytest.approx([10 / 3, 10 / 3, 10 / 3, 20 / 3])
 

@@ -20,7 +20,9 @@ CAPACITY = np.array([50, 40, 30, 60, 20, 1000], dtype=np.int64)
 
 
 def drawn(rng: random.Random) -> Footprint:
-    objects = sorted(rng.sample(range(len(CAPACITY)), rng.randint(1, len(CAPACITY))))
+    objects = sorted(
+        rng.sample(range(len(CAPACITY)), rng.randint(1, len(CAPACITY)))
+    )
     amounts = [rng.randint(1, 9) for _ in objects]
     return Footprint(np.array(objects), np.array(amounts))
 
@@ -67,13 +69,18 @@ def come_and_go(rng: random.Random) -> None:
             until_s = rng.choice((math.inf, since_s + rng.randint(1, 25)))
             objects = np.array(sorted(rng.sample(range(len(CAPACITY)), 2)))
             by_sweep = line.least_free(since_s, until_s)[objects]
-            assert line.least_free_of(objects, since_s, until_s).tolist() == by_sweep.tolist()
+            assert (
+                line.least_free_of(objects, since_s, until_s).tolist()
+                == by_sweep.tolist()
+            )
 
 
 def test_an_object_with_very_many_intervals_is_swept() -> None:
     line = Timeline(CAPACITY)
     for k in range(timeline.LONGEST + 1):
-        line.add(Footprint(np.array([5]), np.array([1])), float(k), float(k + 2))
+        line.add(
+            Footprint(np.array([5]), np.array([1])), float(k), float(k + 2)
+        )
     objects = np.array([5])
     assert line.least_free_of(objects, 0.0, math.inf).tolist() == [998]
     assert line.least_free_of(objects, 0.0, 1.0).tolist() == [999]
@@ -87,10 +94,17 @@ def test_what_is_free_at_a_placement_is_the_residual_there() -> None:
     ledger.reserve("b", Placement(root, ((1, 1), (2, 1))), 300, 5.0, 20.0)
     there = Placement(root, ((1, 1), (2, 1)))
     for end_s in (4.0, 8.0, None):
-        whole, part = ledger.residual(0.0, end_s), ledger.free_at(there, 100, 0.0, end_s)
-        assert {s: part.free_slots[s] for s in (1, 2)} == {s: whole.free_slots[s] for s in (1, 2)}
+        whole, part = (
+            ledger.residual(0.0, end_s),
+            ledger.free_at(there, 100, 0.0, end_s),
+        )
+        assert {s: part.free_slots[s] for s in (1, 2)} == {
+            s: whole.free_slots[s] for s in (1, 2)
+        }
         links = {link for s in (1, 2) for link in _above(centre, s)}
-        for directed in (way for link in links for way in (2 * link, 2 * link + 1)):
+        for directed in (
+            way for link in links for way in (2 * link, 2 * link + 1)
+        ):
             assert part.free_bps[directed] == whole.free_bps[directed]
         assert part.free_slots[0] == 0
     ledger.check()
@@ -116,4 +130,9 @@ def test_memory_is_free_there_too() -> None:
 
 def test_of_a_placement_that_is_wrong_there_is_what_there_is() -> None:
     ledger = Ledger(flat(3, 4))
-    assert ledger.free_at(Placement(77, ((0, 1), (99, 1))), 0, 0.0, 5.0).free_slots[0] == 4
+    assert (
+        ledger.free_at(
+            Placement(77, ((0, 1), (99, 1))), 0, 0.0, 5.0
+        ).free_slots[0]
+        == 4
+    )

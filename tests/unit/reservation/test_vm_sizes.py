@@ -52,7 +52,10 @@ def test_what_is_booked_is_gone_and_comes_back() -> None:
 def test_too_much_memory_is_refused_with_the_place_and_the_time() -> None:
     ledger = Ledger(DC)
     ledger.reserve("a", on(0), 0, 5.0, 9.0, VmSize(1, 600))
-    with pytest.raises(OverCommit, match=r"server 0: 500 MiB asked, 400 MiB free from 0 s to 6 s"):
+    with pytest.raises(
+        OverCommit,
+        match=r"server 0: 500 MiB asked, 400 MiB free from 0 s to 6 s",
+    ):
         ledger.reserve("b", on(0), 0, 0.0, 6.0, VmSize(1, 500))
     ledger.reserve("b", on(0), 0, 0.0, 5.0, VmSize(1, 500))
     ledger.check()
@@ -62,7 +65,12 @@ def test_without_memory_in_the_data_centre_nothing_is_asked_of_it() -> None:
     plain = flat(2, 4)
     assert (
         check_placement(
-            plain, empty_residual(plain), Placement(2, ((0, 1),)), 1, 0, VmSize(4, 10**9)
+            plain,
+            empty_residual(plain),
+            Placement(2, ((0, 1),)),
+            1,
+            0,
+            VmSize(4, 10**9),
         )
         == []
     )
@@ -88,7 +96,12 @@ def test_the_ledger_books_exactly_what_fits_second_by_second(
 ) -> None:
     ledger = Ledger(DC)
     assert DC.memory_mib is not None
-    free = np.stack([np.repeat(DC.slots[:, None], 20, 1), np.repeat(DC.memory_mib[:, None], 20, 1)])
+    free = np.stack(
+        [
+            np.repeat(DC.slots[:, None], 20, 1),
+            np.repeat(DC.memory_mib[:, None], 20, 1),
+        ]
+    )
     for number, (server, cores, memory, start, length) in enumerate(wanted):
         part = free[:, server, start : start + length]
         fits = bool(np.all(part >= np.array([[cores], [memory]])))

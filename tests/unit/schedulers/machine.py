@@ -16,8 +16,12 @@ from testbed.schedulers.queues import NodeQueue
 from topologies.flat import flat
 
 
-def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -> JobRequest:
-    uses = {key: more.pop(key) for key in ("cpu_use", "cpu_estimate") if key in more}
+def job(
+    name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object
+) -> JobRequest:
+    uses = {
+        key: more.pop(key) for key in ("cpu_use", "cpu_estimate") if key in more
+    }
     demand = Compute(**uses)  # type: ignore[arg-type]
     return JobRequest(name, at, nodes, 0, runs_s, demand=demand, **more)  # type: ignore[arg-type]
 
@@ -64,7 +68,14 @@ def run(
         if after_step is not None:
             after_step(engine)
 
-    Engine(machine, jobs, policy, backend or SimulatedBackend(machine), history.append, check).run()
+    Engine(
+        machine,
+        jobs,
+        policy,
+        backend or SimulatedBackend(machine),
+        history.append,
+        check,
+    ).run()
     return history
 
 
@@ -72,16 +83,22 @@ def starts(history: Sequence[events.Event]) -> dict[str, list[float]]:
     """Times at which each job started or resumed, in order of first start."""
     out: dict[str, list[float]] = {}
     for event in history:
-        if isinstance(event, events.JobStarted | events.JobMigrated | events.JobResumed):
+        if isinstance(
+            event, events.JobStarted | events.JobMigrated | events.JobResumed
+        ):
             out.setdefault(event.job_id, []).append(event.t)
     return out
 
 
 def finishes(history: Sequence[events.Event]) -> dict[str, float]:
     return {
-        e.job_id: e.t for e in history if isinstance(e, events.JobEnded) and e.outcome == "finished"
+        e.job_id: e.t
+        for e in history
+        if isinstance(e, events.JobEnded) and e.outcome == "finished"
     }
 
 
 def evictions(history: Sequence[events.Event]) -> list[tuple[float, str]]:
-    return [(e.t, e.job_id) for e in history if isinstance(e, events.JobPreempted)]
+    return [
+        (e.t, e.job_id) for e in history if isinstance(e, events.JobPreempted)
+    ]

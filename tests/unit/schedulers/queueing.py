@@ -43,7 +43,9 @@ class Machine:
         """When there will be enough nodes for ``job``, if ``also`` starts now."""
         free = self.free - (also.nodes if also else 0)
         # Who has run longer than planned may end at any moment.
-        ends = [(max(end_s, self.now_s), n) for end_s, n in self.running.values()]
+        ends = [
+            (max(end_s, self.now_s), n) for end_s, n in self.running.values()
+        ]
         if also:
             ends.append((self.now_s + also.planned_s, also.nodes))
         at_s = self.now_s

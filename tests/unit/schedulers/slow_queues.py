@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.exact import Exact
-from testbed.embedding.placement import Placement, Residual, empty_residual, hose_bps, tree_of
+from testbed.embedding.placement import (
+    Placement,
+    Residual,
+    empty_residual,
+    hose_bps,
+    tree_of,
+)
 from topologies.datacentre import DataCentre
 
 
@@ -30,14 +36,25 @@ class Run:
 class Slow:
     """One run; ``play`` plays it."""
 
-    def __init__(self, dc: DataCentre, policy: str, embedder: Embedder, *, skip: bool) -> None:
-        self.dc, self.policy, self.embedder, self.skip = dc, policy, embedder, skip
+    def __init__(
+        self, dc: DataCentre, policy: str, embedder: Embedder, *, skip: bool
+    ) -> None:
+        self.dc, self.policy, self.embedder, self.skip = (
+            dc,
+            policy,
+            embedder,
+            skip,
+        )
         self.queue: list[JobRequest] = []
         self.arrived: list[JobRequest] = []
         self.runs: dict[str, Run] = {}
 
     def running(self) -> list[JobRequest]:
-        return [job for job in self.arrived if self.runs[job.id].placement is not None]
+        return [
+            job
+            for job in self.arrived
+            if self.runs[job.id].placement is not None
+        ]
 
     def end_of(self, job: JobRequest) -> int:
         return self.runs[job.id].since + self.runs[job.id].left_s
@@ -50,7 +67,9 @@ class Slow:
                 continue
             for server, count in placement.vms_on:
                 residual.free_slots[server] -= count
-            need = hose_bps(tree_of(self.dc, placement.root), placement, job.bandwidth_bps)
+            need = hose_bps(
+                tree_of(self.dc, placement.root), placement, job.bandwidth_bps
+            )
             for link, bps in need.items():
                 residual.free_bps[link] -= bps
         return residual
@@ -66,7 +85,9 @@ class Slow:
         placement = self.embed(job, self.free([]))
         if placement is None and not self.running():
             # AdaBa's order may change while a job waits; alone, any placement serves.
-            least = Exact().embed(self.dc, self.free([]), job.n_vms, job.bandwidth_bps)
+            least = Exact().embed(
+                self.dc, self.free([]), job.n_vms, job.bandwidth_bps
+            )
             assert isinstance(least, Placement)
             return least
         return placement
@@ -93,7 +114,9 @@ class Slow:
             self.algorithm_2(now)
 
     def blocking(self, now: int, rank: Callable[[JobRequest], float]) -> None:
-        for job in sorted(self.queue, key=lambda j: (rank(j), self.arrived.index(j))):
+        for job in sorted(
+            self.queue, key=lambda j: (rank(j), self.arrived.index(j))
+        ):
             placement = self.place(job)
             if placement is not None:
                 self.start(job, placement, now)
@@ -108,7 +131,11 @@ class Slow:
             head = self.queue[0]
             placement = self.place(head)
             if placement is None:
-                later = [job for job in self.running() if arrival(job) > arrival(head)]
+                later = [
+                    job
+                    for job in self.running()
+                    if arrival(job) > arrival(head)
+                ]
                 placement = self.embed(head, self.free(later))
                 if placement is None:
                     break

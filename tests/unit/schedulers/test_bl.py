@@ -14,7 +14,11 @@ from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement, Residual, empty_residual
 from testbed.engine.engine import Engine
 from testbed.schedulers.bl import Baseline, SlotsAlone
-from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency, SharingModel
+from testbed.schedulers.policy import (
+    FLOW_DEPENDENCIES,
+    FlowDependency,
+    SharingModel,
+)
 from topologies.datacentre import DataCentre, IntArray
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -23,19 +27,28 @@ SMALL = tree([2, 2, 2], [40, 20, 10], 2)
 
 
 def play(
-    dc: DataCentre, jobs: list[JobRequest], dependency: FlowDependency = "slowest"
+    dc: DataCentre,
+    jobs: list[JobRequest],
+    dependency: FlowDependency = "slowest",
 ) -> dict[str, events.JobEnded]:
     history: list[events.Event] = []
     backend = SimulatedBackend(dc, SharingModel(dependency))
     engine = Engine(
-        dc, jobs, Baseline(), backend, history.append, after_step=lambda e: e.ledger.check()
+        dc,
+        jobs,
+        Baseline(),
+        backend,
+        history.append,
+        after_step=lambda e: e.ledger.check(),
     )
     engine.run()
     assert not engine.ledger.holdings()
     return {e.job_id: e for e in history if isinstance(e, events.JobEnded)}
 
 
-def lowest_subtree(dc: DataCentre, free: IntArray, n_vms: int) -> Placement | None:
+def lowest_subtree(
+    dc: DataCentre, free: IntArray, n_vms: int
+) -> Placement | None:
     residual = Residual(free, empty_residual(dc).free_bps)
     answer = SlotsAlone().embed(dc, residual, n_vms, 0)
     return answer if isinstance(answer, Placement) else None
@@ -58,7 +71,10 @@ def test_the_lowest_subtree_with_enough_slots() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(free=st.lists(st.integers(0, 2), min_size=16, max_size=16), n=st.integers(1, 20))
+@given(
+    free=st.lists(st.integers(0, 2), min_size=16, max_size=16),
+    n=st.integers(1, 20),
+)
 def test_all_slots_can_be_used_in_a_fat_tree(free: list[int], n: int) -> None:
     found = lowest_subtree(fat_tree(4, 10, 2), np.array(free), n)
     assert (found is not None) is (sum(free) >= n)
@@ -76,31 +92,46 @@ def test_only_slots_turn_a_job_away() -> None:
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
-def test_jobs_compete_and_are_killed_at_their_deadline(dependency: FlowDependency) -> None:
+def test_jobs_compete_and_are_killed_at_their_deadline(
+    dependency: FlowDependency,
+) -> None:
     # Both have a VM on server 1, whose uplink carries a flow of each: 5 of the 10 bit/s they want.
-    jobs = [JobRequest("a", 0.0, 3, 10, 10.0, 25.0), JobRequest("b", 0.0, 3, 10, 10.0, 15.0)]
+    jobs = [
+        JobRequest("a", 0.0, 3, 10, 10.0, 25.0),
+        JobRequest("b", 0.0, 3, 10, 10.0, 15.0),
+    ]
     found = play(tree([3], 10, 2), jobs, dependency)
     assert (found["b"].outcome, found["b"].t) == ("killed", 15.0)
     assert "reservation ended" in found["b"].reason
     # From then on a has the link for itself: three quarters done at 15 s, the rest in 2.5.
-    assert (found["a"].outcome, found["a"].t) == ("finished", pytest.approx(17.5))
+    assert (found["a"].outcome, found["a"].t) == (
+        "finished",
+        pytest.approx(17.5),
+    )
 
 
 def test_alone_a_job_runs_as_profiled() -> None:
-    jobs = [JobRequest(k, 0.0, n, 10, 10.0, 15.0) for k, n in (("a", 2), ("b", 2), ("c", 1))]
+    jobs = [
+        JobRequest(k, 0.0, n, 10, 10.0, 15.0)
+        for k, n in (("a", 2), ("b", 2), ("c", 1))
+    ]
     found = play(tree([8], 10, 1), jobs)
     assert {(e.outcome, e.t) for e in found.values()} == {("finished", 10.0)}
 
 
 def test_a_service_is_not_killed() -> None:
-    service = JobRequest("web", 0.0, 2, 5, 10.0, 10.0, tags=(SERVICE_TAG,), true_duration_s=50.0)
+    service = JobRequest(
+        "web", 0.0, 2, 5, 10.0, 10.0, tags=(SERVICE_TAG,), true_duration_s=50.0
+    )
     assert play(SMALL, [service])["web"].t == 50.0
 
 
 def test_no_estimate_is_given() -> None:
     history: list[events.Event] = []
     jobs = [JobRequest("a", 0.0, 2, 5, 10.0, 30.0)]
-    Engine(SMALL, jobs, Baseline(), SimulatedBackend(SMALL), history.append).run()
+    Engine(
+        SMALL, jobs, Baseline(), SimulatedBackend(SMALL), history.append
+    ).run()
     (booked,) = [e for e in history if isinstance(e, events.JobReserved)]
     assert (booked.estimate_s, booked.rate_bps, booked.links) == (None, 0, [])
 
@@ -121,7 +152,15 @@ def test_every_job_has_an_outcome_in_time(
     dependency: FlowDependency, drawn: list[tuple[int, int, int, int, str]]
 ) -> None:
     jobs = [
-        JobRequest(f"j{k:02}", float(at), n, b, float(p), 2.0 * p, demand=Transfer(pattern=pattern))  # type: ignore[arg-type]
+        JobRequest(
+            f"j{k:02}",
+            float(at),
+            n,
+            b,
+            float(p),
+            2.0 * p,
+            demand=Transfer(pattern=pattern),
+        )  # type: ignore[arg-type]
         for k, (at, n, b, p, pattern) in enumerate(drawn)
     ]
     found = play(SMALL, jobs, dependency)

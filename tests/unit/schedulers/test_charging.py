@@ -38,7 +38,9 @@ def test_a_small_vm_for_an_hour() -> None:
 
 
 @given(n=counts, b=bandwidths, p=durations, r=ratios, by=more)
-def test_more_than_is_needed_costs_more(n: int, b: float, p: float, r: float, by: float) -> None:
+def test_more_than_is_needed_costs_more(
+    n: int, b: float, p: float, r: float, by: float
+) -> None:
     d = p * r
     price = request_price(n, b, p, d)
     assert request_price(n + 1, b, p, d) > price
@@ -68,16 +70,26 @@ def test_the_true_profile_is_the_cheapest(
 
 
 @given(n=counts, b=bandwidths, p=durations, r=ratios)
-def test_the_price_is_the_request_s_alone(n: int, b: float, p: float, r: float) -> None:
+def test_the_price_is_the_request_s_alone(
+    n: int, b: float, p: float, r: float
+) -> None:
     job = JobRequest("j", 0.0, n, int(b), p, p * r)
-    assert job_price(job, 1.0, discounts=True) == job_price(job, 9.0, discounts=True)
-    assert job_price(job, 1.0, discounts=True) <= job_price(job, 1.0, discounts=False)
+    assert job_price(job, 1.0, discounts=True) == job_price(
+        job, 9.0, discounts=True
+    )
+    assert job_price(job, 1.0, discounts=True) <= job_price(
+        job, 1.0, discounts=False
+    )
     assert job_price(job, 1.0, discounts=False) == service_price(n, int(b), p)
 
 
 def test_a_service_pays_for_as_long_as_it_ran() -> None:
-    service = JobRequest("s", 0.0, 3, 10**9, HOUR_S, HOUR_S, tags=(SERVICE_TAG,))
-    assert job_price(service, 2 * HOUR_S, discounts=True) == pytest.approx(6 * 0.373)
+    service = JobRequest(
+        "s", 0.0, 3, 10**9, HOUR_S, HOUR_S, tags=(SERVICE_TAG,)
+    )
+    assert job_price(service, 2 * HOUR_S, discounts=True) == pytest.approx(
+        6 * 0.373
+    )
     assert service_price(2, 0, HOUR_S) == pytest.approx(0.17)
 
 

@@ -31,13 +31,18 @@ SIZES = {
 }
 
 cmcbf = partial(Cmbf, "cmcbf", background=True)
-IDEAL = Interference(loss_max=0.0, eff_single=(1.0, 1.0), eff_mean=0.5, eff_sigma=0.0)
+IDEAL = Interference(
+    loss_max=0.0, eff_single=(1.0, 1.0), eff_mean=0.5, eff_sigma=0.0
+)
 """No loss in the foreground; in the background several processes run at half speed, one at full."""
 
 
 def fig2(runs_s: dict[str, float]) -> list[JobRequest]:
     """All at time 0, in order; several processes use less than 96 % of a CPU, one all of it."""
-    return [job(name, n, runs_s[name], cpu_use=1.0 if n == 1 else 0.5) for name, n in SIZES.items()]
+    return [
+        job(name, n, runs_s[name], cpu_use=1.0 if n == 1 else 0.5)
+        for name, n in SIZES.items()
+    ]
 
 
 class Tiers:
@@ -54,7 +59,9 @@ class Tiers:
         )
 
 
-def play(policy: Cmbf, runs_s: dict[str, float]) -> tuple[Tiers, list[events.Event]]:
+def play(
+    policy: Cmbf, runs_s: dict[str, float]
+) -> tuple[Tiers, list[events.Event]]:
     seen = Tiers()
     backend = SimulatedBackend(flat(5, 1), interference=IDEAL)
     return seen, run(policy, fig2(runs_s), 5, backend, seen)
@@ -91,14 +98,27 @@ def test_cmcbf_fig_2() -> None:
         25.0: ({"J08"}, set()),
     }
     assert evictions(history) == [(5.0, "J04")]
-    switched = [(e.t, e.job_id, e.tier) for e in history if isinstance(e, events.JobTierSwitched)]
-    assert switched == [(15.0, "J10", "foreground"), (20.0, "J10", "background")]
-    moved = [(e.t, e.job_id, e.tier) for e in history if isinstance(e, events.JobMigrated)]
+    switched = [
+        (e.t, e.job_id, e.tier)
+        for e in history
+        if isinstance(e, events.JobTierSwitched)
+    ]
+    assert switched == [
+        (15.0, "J10", "foreground"),
+        (20.0, "J10", "background"),
+    ]
+    moved = [
+        (e.t, e.job_id, e.tier)
+        for e in history
+        if isinstance(e, events.JobMigrated)
+    ]
     assert moved == [(5.0, "J05", "foreground"), (10.0, "J04", "foreground")]
 
 
 def test_in_amcbf_j9_cannot_preempt_j10_while_j8_is_the_head() -> None:
-    seen, history = play(Cmbf("amcbf", background=True, head_only=True, cost_s=0.0), RUNS_S)
+    seen, history = play(
+        Cmbf("amcbf", background=True, head_only=True, cost_s=0.0), RUNS_S
+    )
     assert seen.at[15.0] == ({"J05", "J06", "J10"}, set())
     assert seen.at[20.0] == ({"J05", "J10"}, set())
     # J10 ends by itself, and J9 has its turn before J5 is over and J8 can start.
@@ -110,8 +130,12 @@ def test_no_vm_goes_into_the_background_of_96_percent() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=0.96), job("b", 1, 10.0, cpu_use=0.5)]
     assert finishes(run(cmcbf(), jobs, 1)) == {"a": 10.0, "b": 20.0}
     jobs = [job("a", 1, 10.0, cpu_use=0.95), job("b", 1, 10.0, cpu_use=0.5)]
-    history = run(cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL))
-    assert [(e.job_id, e.tier) for e in history if isinstance(e, events.JobStarted)] == [
+    history = run(
+        cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL)
+    )
+    assert [
+        (e.job_id, e.tier) for e in history if isinstance(e, events.JobStarted)
+    ] == [
         ("a", "foreground"),
         ("b", "background"),
     ]
@@ -121,14 +145,26 @@ def test_without_a_known_cpu_use_any_node_takes_a_background_vm() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=1.0), job("b", 1, 10.0, cpu_use=1.0)]
     backend = SimulatedBackend(flat(1, 1), interference=IDEAL)
     history = run(cmcbf(cpu="unknown"), jobs, 1, backend)
-    assert [e.tier for e in history if isinstance(e, events.JobStarted)][1] == "background"
-    assert finishes(history) == {"a": 10.0, "b": pytest.approx(10.0 + 10.0 - 0.4)}
+    assert [e.tier for e in history if isinstance(e, events.JobStarted)][
+        1
+    ] == "background"
+    assert finishes(history) == {
+        "a": 10.0,
+        "b": pytest.approx(10.0 + 10.0 - 0.4),
+    }
 
 
 def test_an_estimate_decides_where_the_truth_is_hidden() -> None:
-    jobs = [job("a", 1, 10.0, cpu_use=1.0, cpu_estimate=0.5), job("b", 1, 10.0, cpu_use=1.0)]
-    history = run(cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL))
-    assert [e.tier for e in history if isinstance(e, events.JobStarted)][1] == "background"
+    jobs = [
+        job("a", 1, 10.0, cpu_use=1.0, cpu_estimate=0.5),
+        job("b", 1, 10.0, cpu_use=1.0),
+    ]
+    history = run(
+        cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL)
+    )
+    assert [e.tier for e in history if isinstance(e, events.JobStarted)][
+        1
+    ] == "background"
 
 
 def test_the_busiest_process_goes_onto_the_least_loaded_node() -> None:
@@ -139,7 +175,13 @@ def test_the_busiest_process_goes_onto_the_least_loaded_node() -> None:
     placed = {}
 
     def look(engine: Engine) -> None:
-        placed.update({k: s.placement for k, s in engine.jobs.items() if s.placement is not None})
+        placed.update(
+            {
+                k: s.placement
+                for k, s in engine.jobs.items()
+                if s.placement is not None
+            }
+        )
 
     run(
         cmcbf(),
@@ -178,7 +220,11 @@ def test_every_job_ends_no_sooner_than_alone_and_both_tiers_hold(
     history = run(cmcbf(head_only=head_only, cost_s=cost_s), jobs, 4)
     ends = finishes(history)
     assert len(ends) == len(jobs)
-    measured = {e.job_id: e.measured_s for e in history if isinstance(e, events.JobEnded)}
+    measured = {
+        e.job_id: e.measured_s
+        for e in history
+        if isinstance(e, events.JobEnded)
+    }
     for one in jobs:
         stay_s = measured[one.id]
         assert stay_s is not None
@@ -187,17 +233,25 @@ def test_every_job_ends_no_sooner_than_alone_and_both_tiers_hold(
 
 @settings(max_examples=40, deadline=None)
 @given(JOBS)
-def test_every_job_that_could_be_in_the_foreground_is(jobs: list[JobRequest]) -> None:
+def test_every_job_that_could_be_in_the_foreground_is(
+    jobs: list[JobRequest],
+) -> None:
     """The property that Section 4.2 states, looked up whenever CMCBF has decided after an end."""
 
     def check(engine: Engine) -> None:
         state = engine.jobs
-        foreground = [k for k in engine.running if state[k].tier == "foreground"]
-        others = [k for k in [*engine.waiting, *engine.running] if k not in foreground]
+        foreground = [
+            k for k in engine.running if state[k].tier == "foreground"
+        ]
+        others = [
+            k for k in [*engine.waiting, *engine.running] if k not in foreground
+        ]
         idle = 4 - sum(state[k].request.n_vms for k in foreground)
         for one in others:
             later = sum(
-                state[k].request.n_vms for k in foreground if state[k].order > state[one].order
+                state[k].request.n_vms
+                for k in foreground
+                if state[k].order > state[one].order
             )
             assert state[one].request.n_vms > idle + later
 

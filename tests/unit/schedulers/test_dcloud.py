@@ -42,7 +42,10 @@ def play(
     )
     engine.run()
     assert not engine.ledger.holdings()
-    assert engine.ledger.residual(engine.now_s, None).free_slots.tolist() == dc.slots.tolist()
+    assert (
+        engine.ledger.residual(engine.now_s, None).free_slots.tolist()
+        == dc.slots.tolist()
+    )
     return history
 
 
@@ -60,7 +63,11 @@ def test_figure_1(dc: DataCentre, by: str) -> None:
     theta = 600.0
     job = JobRequest("j", 0.0, 6, GIGA, theta, 2 * theta)
     found = reserved(play(dc, [job], DCloud(embedder(by), gamma=0.0)))["j"]
-    assert (found.rate_bps, found.start_s, found.end_s) == (GIGA // 2, 0.0, 2 * theta)
+    assert (found.rate_bps, found.start_s, found.end_s) == (
+        GIGA // 2,
+        0.0,
+        2 * theta,
+    )
     assert sorted(count for _, count in found.vms_on) == [2, 4]
 
 
@@ -68,10 +75,16 @@ def test_sliding_past_what_is_there() -> None:
     # The data centre is full until 10 s; a job that can wait does, and starts at a grid point.
     fills = JobRequest("fills", 0.0, 24, 0, 10.0, 10.0, demand=Compute())
     waits = JobRequest("waits", 5.0, 24, 0, 5.0, 25.0, demand=Compute())
-    history = play(SMALL, [fills, waits], DCloud(embedder("oktopus"), gamma=0.0))
-    assert reserved(history)["waits"].start_s == 5.0 + 6.0  # steps of (25 - 5) / 10 s
+    history = play(
+        SMALL, [fills, waits], DCloud(embedder("oktopus"), gamma=0.0)
+    )
+    assert (
+        reserved(history)["waits"].start_s == 5.0 + 6.0
+    )  # steps of (25 - 5) / 10 s
     assert ended(history)["waits"].t == 16.0
-    by_scaling_alone = DCloud(embedder("oktopus"), 0.0, Reshaping(slides=False), "dcloud-bs")
+    by_scaling_alone = DCloud(
+        embedder("oktopus"), 0.0, Reshaping(slides=False), "dcloud-bs"
+    )
     refused = ended(play(SMALL, [fills, waits], by_scaling_alone))["waits"]
     assert refused.outcome == "rejected"
 
@@ -80,16 +93,26 @@ def test_scaling_where_the_bandwidth_asked_for_does_not_fit() -> None:
     # Two VMs a server: their uplink carries 2b, so b' can be half the link at most.
     star = tree([2], 100, 2)
     job = JobRequest("j", 0.0, 4, 100, 10.0, 20.0)
-    booked = reserved(play(star, [job], DCloud(embedder("oktopus"), gamma=0.0)))["j"]
+    booked = reserved(
+        play(star, [job], DCloud(embedder("oktopus"), gamma=0.0))
+    )["j"]
     assert (booked.rate_bps, booked.start_s, booked.end_s) == (50, 0.0, 20.0)
-    only_slides = DCloud(embedder("oktopus"), 0.0, Reshaping(scales=False), "dcloud-ts")
+    only_slides = DCloud(
+        embedder("oktopus"), 0.0, Reshaping(scales=False), "dcloud-ts"
+    )
     assert ended(play(star, [job], only_slides))["j"].outcome == "rejected"
 
 
-def test_what_is_left_of_a_reservation_is_free_when_the_job_ends_early() -> None:
-    early = JobRequest("early", 0.0, 24, 0, 10.0, 10.0, demand=Compute(), true_duration_s=4.0)
+def test_what_is_left_of_a_reservation_is_free_when_the_job_ends_early() -> (
+    None
+):
+    early = JobRequest(
+        "early", 0.0, 24, 0, 10.0, 10.0, demand=Compute(), true_duration_s=4.0
+    )
     after = JobRequest("after", 4.0, 24, 0, 5.0, 5.0, demand=Compute())
-    assert {e.outcome for e in ended(play(SMALL, [early, after])).values()} == {"finished"}
+    assert {e.outcome for e in ended(play(SMALL, [early, after])).values()} == {
+        "finished"
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,7 +121,9 @@ def test_what_is_left_of_a_reservation_is_free_when_the_job_ends_early() -> None
      (0.13, "killed", 112.0)],
 )  # fmt: skip
 def test_profiling_errors(error: float, outcome: str, end_s: float) -> None:
-    job = JobRequest("j", 0.0, 2, 5, 100.0, 150.0, true_duration_s=100.0 * (1 + error))
+    job = JobRequest(
+        "j", 0.0, 2, 5, 100.0, 150.0, true_duration_s=100.0 * (1 + error)
+    )
     job = replace(job, demand=Compute(), bandwidth_bps=0)
     policy = DCloud(embedder("oktopus"), 0.12, Reshaping(slides=False))
     found = ended(play(SMALL, [job], policy))["j"]
@@ -108,14 +133,18 @@ def test_profiling_errors(error: float, outcome: str, end_s: float) -> None:
 
 
 def test_an_error_beyond_the_deadline_is_killed_at_the_deadline() -> None:
-    job = JobRequest("j", 3.0, 2, 0, 100.0, 100.0, demand=Compute(), true_duration_s=101.0)
+    job = JobRequest(
+        "j", 3.0, 2, 0, 100.0, 100.0, demand=Compute(), true_duration_s=101.0
+    )
     assert ended(play(SMALL, [job]))["j"].t == 103.0
 
 
 def test_a_demand_curve_ends_before_its_estimate_and_frees_the_rest() -> None:
     curve = DemandCurve(((0.5, 0), (1.0, 10)))
     job = JobRequest("j", 0.0, 6, 10, 10.0, 60.0, demand=curve)
-    history = play(SMALL, [job], DCloud(embedder("oktopus"), 0.0, Reshaping(slides=False)))
+    history = play(
+        SMALL, [job], DCloud(embedder("oktopus"), 0.0, Reshaping(slides=False))
+    )
     booked, done = reserved(history)["j"], ended(history)["j"]
     assert booked.rate_bps < 10
     assert booked.end_s is not None
@@ -124,11 +153,16 @@ def test_a_demand_curve_ends_before_its_estimate_and_frees_the_rest() -> None:
 
 
 def test_a_service_is_neither_slid_nor_scaled_nor_killed() -> None:
-    service = JobRequest("web", 0.0, 2, 5, 10.0, 10.0, tags=(SERVICE_TAG,), true_duration_s=500.0)
+    service = JobRequest(
+        "web", 0.0, 2, 5, 10.0, 10.0, tags=(SERVICE_TAG,), true_duration_s=500.0
+    )
     history = play(SMALL, [service])
     booked = reserved(history)["web"]
     assert (booked.rate_bps, booked.start_s, booked.end_s) == (5, 0.0, None)
-    assert (ended(history)["web"].outcome, ended(history)["web"].t) == ("finished", 500.0)
+    assert (ended(history)["web"].outcome, ended(history)["web"].t) == (
+        "finished",
+        500.0,
+    )
 
 
 def test_refusals_have_reasons() -> None:
@@ -168,6 +202,7 @@ def requests(drawn: list[tuple[int, int, int, int, float]]) -> list[JobRequest]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
 @settings(max_examples=30, deadline=None)
 @given(drawn=drawn_jobs)
@@ -177,16 +212,23 @@ def test_without_room_it_decides_as_vc_does(
     jobs = [replace(job, deadline_s=job.duration_s) for job in requests(drawn)]
     theirs = play(SMALL, jobs, VirtualCluster(embedder(by)))
     ours = play(SMALL, jobs, DCloud(embedder(by)))
-    assert [(e.job_id, e.t, e.outcome, e.reason) for e in ended(theirs).values()] == [
-        (e.job_id, e.t, e.outcome, e.reason) for e in ended(ours).values()
-    ]
-    assert [(e.job_id, e.rate_bps, e.root, e.vms_on) for e in reserved(theirs).values()] == [
-        (e.job_id, e.rate_bps, e.root, e.vms_on) for e in reserved(ours).values()
+    assert [
+        (e.job_id, e.t, e.outcome, e.reason) for e in ended(theirs).values()
+    ] == [(e.job_id, e.t, e.outcome, e.reason) for e in ended(ours).values()]
+    assert [
+        (e.job_id, e.rate_bps, e.root, e.vms_on)
+        for e in reserved(theirs).values()
+    ] == [
+        (e.job_id, e.rate_bps, e.root, e.vms_on)
+        for e in reserved(ours).values()
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "dc", [SMALL, fat_tree(4, 10, 2), flat(6, 4)], ids=["tree", "fat-tree", "flat"]
+    "dc",
+    [SMALL, fat_tree(4, 10, 2), flat(6, 4)],
+    ids=["tree", "fat-tree", "flat"],
 )
 @pytest.mark.parametrize(
     "reshaping", [Reshaping(), Reshaping(scales=False), Reshaping(slides=False)]
@@ -214,6 +256,7 @@ def test_what_it_admits_ends_by_its_deadline(
             assert found[job.id].t <= entry.end_s
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(drawn=drawn_jobs)
 def test_scaling_time_by_a_power_of_two_changes_no_decision(
@@ -230,6 +273,6 @@ def test_scaling_time_by_a_power_of_two_changes_no_decision(
         for job in jobs
     ]
     fast, slow = reserved(play(SMALL, jobs)), reserved(play(SMALL, slower))
-    assert {k: (e.rate_bps, e.vms_on, 64 * e.start_s) for k, e in fast.items()} == {
-        k: (e.rate_bps, e.vms_on, e.start_s) for k, e in slow.items()
-    }
+    assert {
+        k: (e.rate_bps, e.vms_on, 64 * e.start_s) for k, e in fast.items()
+    } == {k: (e.rate_bps, e.vms_on, e.start_s) for k, e in slow.items()}

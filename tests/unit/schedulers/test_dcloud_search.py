@@ -76,7 +76,9 @@ class Compared:
             assert found is expected
             return
         self.choices += 1
-        assert found.increase == pytest.approx(expected.increase, rel=1e-9, abs=1e-9)
+        assert found.increase == pytest.approx(
+            expected.increase, rel=1e-9, abs=1e-9
+        )
         assert found.shape == expected.shape
         assert found.placement == expected.placement
 
@@ -87,6 +89,7 @@ def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
     return policy.choices
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
 @settings(max_examples=12, deadline=None)
@@ -105,11 +108,20 @@ def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
     )
 )
 def test_small_data_centres(
-    name: str, drawn: list[tuple[int, int, int, int, float, bool]], *, machine_code: bool
+    name: str,
+    drawn: list[tuple[int, int, int, int, float, bool]],
+    *,
+    machine_code: bool,
 ) -> None:
     jobs = [
         JobRequest(
-            f"j{k:02}", float(at), n, b, float(p), p * r, true_duration_s=p * 0.5 if early else None
+            f"j{k:02}",
+            float(at),
+            n,
+            b,
+            float(p),
+            p * r,
+            true_duration_s=p * 0.5 if early else None,
         )
         for k, (at, n, b, p, r, early) in enumerate(drawn)
     ]

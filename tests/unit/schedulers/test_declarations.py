@@ -11,10 +11,15 @@ import pytest
 
 import testbed.schedulers
 from testbed.errors import BadInput
-from testbed.results.folder import RESOLVED, RunFolder
-from testbed.runs.playing import begin_folder
+from testbed.play.playing import begin_folder
+from testbed.record.folder import RESOLVED, RunFolder
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
-from testbed.schedulers.registry import by_name, known_policies, own_policies, policy_kind
+from testbed.schedulers.registry import (
+    by_name,
+    known_policies,
+    own_policies,
+    policy_kind,
+)
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
 from testbed.spec.json_schema import experiment_schema
@@ -64,17 +69,23 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("patient")
 def test_a_new_module_makes_its_policy_known_to_files_and_messages() -> None:
     experiment = parse_experiment(
-        FILE.format(policy="{name: patient, depth: 7, patience: 2 min}"), Path("p.yaml")
+        FILE.format(policy="{name: patient, depth: 7, patience: 2 min}"),
+        Path("p.yaml"),
     )
     policy = experiment.policies[0]
     assert policy.label == "patient-depth=7-patience=120.0"
     with pytest.raises(SpecErrors) as caught:
-        parse_experiment(FILE.format(policy="{name: patient, depth: 700, patients: 1}"), Path("p"))
+        parse_experiment(
+            FILE.format(policy="{name: patient, depth: 700, patients: 1}"),
+            Path("p"),
+        )
     assert [problem.message for problem in caught.value.problems] == [
         "must lie between 1 and 100, not at 700",
         "is no parameter of patient (did you mean 'patience'?)",
     ]
-    with pytest.raises(BadInput, match=r"known are .*oktopus-batch, patient, priority"):
+    with pytest.raises(
+        BadInput, match=r"known are .*oktopus-batch, patient, priority"
+    ):
         policy_kind("patent")
 
 
@@ -82,7 +93,11 @@ def test_a_new_module_makes_its_policy_known_to_files_and_messages() -> None:
 def test_it_is_in_the_schema_with_its_help() -> None:
     entries = experiment_schema()["properties"]["policies"]["items"]["anyOf"]
     assert "patient" in entries[0]["enum"]
-    own = next(e for e in entries[1:] if e["properties"]["name"] == {"const": "patient"})
+    own = next(
+        e
+        for e in entries[1:]
+        if e["properties"]["name"] == {"const": "patient"}
+    )
     assert own["description"] == "fcfs with patience"
     assert own["properties"]["depth"] == {
         "description": "jobs behind the head that are tried",
@@ -92,12 +107,16 @@ def test_it_is_in_the_schema_with_its_help() -> None:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("depth", "claims"), [(3, ["no-preemption"]), (4, [])])
-def test_its_claims_are_in_the_run_folder(depth: int, claims: list[str], tmp_path: Path) -> None:
+def test_its_claims_are_in_the_run_folder(
+    depth: int, claims: list[str], tmp_path: Path
+) -> None:
     experiment = parse_experiment(
         FILE.format(policy=f"{{name: patient, depth: {depth}}}"), Path("p.yaml")
     )
     folder = RunFolder(tmp_path)
-    begin_folder(folder, experiment, experiment.policies[0], "simulated", [], {})
+    begin_folder(
+        folder, experiment, experiment.policies[0], "simulated", [], {}
+    )
     assert json.loads((tmp_path / RESOLVED).read_text())["claims"] == claims
 
 
@@ -106,8 +125,12 @@ def test_two_policies_of_one_name_are_refused() -> None:
         by_name([policy_kind("vc"), policy_kind("vc")])
 
 
-@pytest.mark.parametrize("kind", known_policies().values(), ids=lambda kind: kind.name)
-def test_every_policy_declares_known_claims_and_explains_its_keys(kind: PolicyKind) -> None:
+@pytest.mark.parametrize(
+    "kind", known_policies().values(), ids=lambda kind: kind.name
+)
+def test_every_policy_declares_known_claims_and_explains_its_keys(
+    kind: PolicyKind,
+) -> None:
     choices: list[dict[str, object]] = [{}]
     for key, takes in kind.takes.items():
         assert takes.help
@@ -119,7 +142,11 @@ def test_every_policy_declares_known_claims_and_explains_its_keys(kind: PolicyKi
 
 def test_easy_claims_what_its_estimates_allow() -> None:
     kind = policy_kind("easy")
-    assert kind.claims_of({}) == ("head-not-delayed", "no-preemption", "no-starvation")
+    assert kind.claims_of({}) == (
+        "head-not-delayed",
+        "no-preemption",
+        "no-starvation",
+    )
     stated = kind.claims_of({"estimates": "user"})
     assert stated == ("head-not-delayed-by-user-estimates", "no-preemption")
 
@@ -134,6 +161,9 @@ def test_a_parameter_s_unit_is_in_its_field_and_not_in_its_key() -> None:
 
 def test_best_effort_policies_name_the_network_that_they_assume() -> None:
     assert policy_kind("ps-p").sharing_of({}).weights == "proximate"
-    assert policy_kind("ps-p").sharing_of({"coupling": "slowest"}).flow_dependency == "slowest"
+    assert (
+        policy_kind("ps-p").sharing_of({"coupling": "slowest"}).flow_dependency
+        == "slowest"
+    )
     assert policy_kind("bl").sharing_of({}).flow_dependency == "slowest"
     assert "coupling" not in policy_kind("vc").takes

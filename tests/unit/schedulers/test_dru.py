@@ -47,7 +47,9 @@ def test_figure_1(dc: DataCentre) -> None:
         used = np.zeros(dc.n_servers + dc.n_links, dtype=np.int64)
         taken = footprint(dc, candidate.placement, candidate.rate_bps)
         used[taken.objects] += taken.amounts
-        return node_dru(utilisation, used)[0] * (candidate.end_s - candidate.start_s)
+        return node_dru(utilisation, used)[0] * (
+            candidate.end_s - candidate.start_s
+        )
 
     spread, together = dru_integrated(one_each(dc)), dru_integrated(packed(dc))
     assert spread[:6].tolist() == [THETA] * 6
@@ -56,7 +58,9 @@ def test_figure_1(dc: DataCentre) -> None:
     assert together[switch] == pytest.approx(2 * THETA / 3)
     timeline = Ledger(dc).timeline
     timeline.seek(0.0)
-    first, second = increases(utilisation, timeline, [one_each(dc), packed(dc)]).tolist()
+    first, second = increases(
+        utilisation, timeline, [one_each(dc), packed(dc)]
+    ).tolist()
     assert less(second, first)
     assert not less(first, second)
 
@@ -68,11 +72,17 @@ def test_the_maximum_comes_before_the_integral() -> None:
     slots_full = Candidate(Placement(root, ((0, 4),)), 0, 0.0, 1.0)
     link_full = Candidate(Placement(root, ((0, 1), (1, 1))), 100, 1.0, 2.0)
     total = integral(Utilisation(dc), [slots_full, link_full], 0.0, 2.0)
-    assert total.tolist() == [1.0 + 2.0]  # not max(4/4 + 1/4, 0 + 1) = 1.25 for server 0
+    assert total.tolist() == [
+        1.0 + 2.0
+    ]  # not max(4/4 + 1/4, 0 + 1) = 1.25 for server 0
 
 
 def test_levels_are_those_with_an_uplink_highest_first() -> None:
-    assert [len(g) for g in Utilisation(tree([2, 3, 4], 1, 1)).levels] == [2, 6, 24]
+    assert [len(g) for g in Utilisation(tree([2, 3, 4], 1, 1)).levels] == [
+        2,
+        6,
+        24,
+    ]
     assert [len(g) for g in Utilisation(fat_tree(4, 1, 1)).levels] == [8, 8, 16]
     assert [len(g) for g in Utilisation(flat(7, 2)).levels] == [7]
 
@@ -90,7 +100,9 @@ def test_levels_are_those_with_an_uplink_highest_first() -> None:
         ((1e9, 2.0), (1e9 + 0.5, 1.0), False),
     ],
 )
-def test_comparison(a: tuple[float, ...], b: tuple[float, ...], is_less: bool) -> None:
+def test_comparison(
+    a: tuple[float, ...], b: tuple[float, ...], is_less: bool
+) -> None:
     assert less(a, b) is is_less
     scaled = ([1e6 * x for x in a], [1e6 * y for y in b])
     assert less(*scaled) is is_less
@@ -123,7 +135,9 @@ CENTRES = {
 
 
 @st.composite
-def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list[Candidate]]:
+def histories(
+    draw: st.DrawFn, name: str
+) -> tuple[Ledger, list[Candidate], list[Candidate]]:
     """A ledger with reservations in it, those reservations, and candidates that fit beside them."""
     dc = CENTRES[name]
     ledger = Ledger(dc)
@@ -133,9 +147,11 @@ def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list
         st.lists(
             st.tuples(
                 st.integers(0, len(dc.trees) - 1),
-                st.lists(st.integers(0, 2), min_size=dc.n_servers, max_size=dc.n_servers).filter(
-                    any
-                ),
+                st.lists(
+                    st.integers(0, 2),
+                    min_size=dc.n_servers,
+                    max_size=dc.n_servers,
+                ).filter(any),
                 st.integers(0, 6),
                 st.integers(0, 9),
                 st.integers(1, 9),
@@ -145,10 +161,17 @@ def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list
         )
     )
     for k, (root, counts, rate, start, length, keep) in enumerate(drawn):
-        placement = Placement(dc.trees[root].root, tuple((s, m) for s, m in enumerate(counts) if m))
-        candidate = Candidate(placement, rate, float(start), float(start) + length * 0.7)
+        placement = Placement(
+            dc.trees[root].root,
+            tuple((s, m) for s, m in enumerate(counts) if m),
+        )
+        candidate = Candidate(
+            placement, rate, float(start), float(start) + length * 0.7
+        )
         try:
-            ledger.reserve(f"j{k}", placement, rate, candidate.start_s, candidate.end_s)
+            ledger.reserve(
+                f"j{k}", placement, rate, candidate.start_s, candidate.end_s
+            )
         except OverCommit:
             continue
         if keep:
@@ -160,6 +183,7 @@ def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list
     return ledger, held, fits
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
 @settings(max_examples=30, deadline=None)
@@ -176,7 +200,9 @@ def test_differences_equal_full_integration(
     before = integral(utilisation, held, 0.0, end_s)
     for row, candidate in zip(found, candidates, strict=True):
         after = integral(utilisation, [*held, candidate], 0.0, end_s)
-        assert row.tolist() == pytest.approx((after - before).tolist(), rel=1e-9, abs=1e-9)
+        assert row.tolist() == pytest.approx(
+            (after - before).tolist(), rel=1e-9, abs=1e-9
+        )
         assert np.all(row >= -1e-12)
 
 

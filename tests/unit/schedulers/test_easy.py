@@ -24,7 +24,9 @@ from topologies.flat import flat
 
 def plain(one: JobRequest, estimates: str) -> queueing.Plain:
     planned_s = one.stated_s if estimates == "user" else one.duration_s
-    return queueing.Plain(one.id, one.submit_s, one.n_vms, one.duration_s, planned_s)
+    return queueing.Plain(
+        one.id, one.submit_s, one.n_vms, one.duration_s, planned_s
+    )
 
 
 def first_starts(history: list[events.Event]) -> dict[str, float]:
@@ -53,24 +55,35 @@ def played(policy: Policy, jobs: Requests) -> tuple[dict[str, float], set[str]]:
     return begun, set(ended.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimates", ["accurate", "user"])
-def test_every_job_of_kth_starts_when_the_slow_twin_says(estimates: str) -> None:
+def test_every_job_of_kth_starts_when_the_slow_twin_says(
+    estimates: str,
+) -> None:
     jobs = kth()
-    twin = queueing.starts([plain(one, estimates) for one in jobs], 100, queueing.easy)
+    twin = queueing.starts(
+        [plain(one, estimates) for one in jobs], 100, queueing.easy
+    )
     assert len(twin) == 28_476
     assert played(Easy(estimates), jobs) == (twin, {"finished"})
 
 
+@pytest.mark.slow
 def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says() -> None:
     jobs = kth()
-    twin = queueing.starts([plain(one, "user") for one in jobs], 100, queueing.fcfs)
+    twin = queueing.starts(
+        [plain(one, "user") for one in jobs], 100, queueing.fcfs
+    )
     fcfs = build_policy("fcfs", embedder("first-fit"), {})
     assert played(fcfs, jobs) == (twin, {"finished"})
 
 
 JOBS = st.lists(
     st.tuples(
-        st.integers(1, 6), st.integers(1, 12), st.integers(0, 25), st.sampled_from([1.0, 1.5, 4.0])
+        st.integers(1, 6),
+        st.integers(1, 12),
+        st.integers(0, 25),
+        st.sampled_from([1.0, 1.5, 4.0]),
     ),
     min_size=1,
     max_size=16,
@@ -84,8 +97,12 @@ JOBS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(JOBS, st.sampled_from(["accurate", "user"]))
-def test_any_jobs_start_when_the_slow_twin_says(jobs: list[JobRequest], estimates: str) -> None:
-    twin = queueing.starts([plain(one, estimates) for one in jobs], 6, queueing.easy)
+def test_any_jobs_start_when_the_slow_twin_says(
+    jobs: list[JobRequest], estimates: str
+) -> None:
+    twin = queueing.starts(
+        [plain(one, estimates) for one in jobs], 6, queueing.easy
+    )
     assert first_starts(run(Easy(estimates), jobs, 6)) == twin
 
 
@@ -96,7 +113,9 @@ def test_jobs_that_outrun_their_estimates_start_when_the_slow_twin_says(
 ) -> None:
     short = [job(j.id, j.n_vms, j.duration_s, j.submit_s, estimate_s=share * j.duration_s)
              for j in jobs]  # fmt: skip
-    twin = queueing.starts([plain(one, "user") for one in short], 6, queueing.easy)
+    twin = queueing.starts(
+        [plain(one, "user") for one in short], 6, queueing.easy
+    )
     assert first_starts(run(Easy("user"), short, 6)) == twin
 
 
@@ -125,7 +144,11 @@ def test_a_job_that_ends_just_as_the_head_starts_is_backfilled() -> None:
 
 def test_a_job_that_ends_after_it_is_not() -> None:
     jobs = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 8.001, 2.0)]
-    assert first_starts(run(Easy(), jobs, 3)) == {"a": 0.0, "b": 10.0, "c": 15.0}
+    assert first_starts(run(Easy(), jobs, 3)) == {
+        "a": 0.0,
+        "b": 10.0,
+        "c": 15.0,
+    }
 
 
 def test_extra_nodes_are_given_away_once() -> None:
@@ -136,7 +159,12 @@ def test_extra_nodes_are_given_away_once() -> None:
         job("c", 1, 90.0, 2.0),
         job("d", 1, 90.0, 3.0),
     ]
-    assert first_starts(run(Easy(), jobs, 4)) == {"a": 0.0, "c": 2.0, "b": 10.0, "d": 15.0}
+    assert first_starts(run(Easy(), jobs, 4)) == {
+        "a": 0.0,
+        "c": 2.0,
+        "b": 10.0,
+        "d": 15.0,
+    }
 
 
 def test_all_that_ends_at_the_shadow_time_counts_for_the_extra_nodes() -> None:
@@ -147,16 +175,24 @@ def test_all_that_ends_at_the_shadow_time_counts_for_the_extra_nodes() -> None:
         job("d", 2, 99.0, 2.0),
     ]
     # All six nodes are there from 10 on and c needs three: d may keep the other two.
-    assert first_starts(run(Easy(), jobs, 6)) == {"a": 0.0, "b": 0.0, "c": 10.0, "d": 2.0}
+    assert first_starts(run(Easy(), jobs, 6)) == {
+        "a": 0.0,
+        "b": 0.0,
+        "c": 10.0,
+        "d": 2.0,
+    }
 
 
 def test_no_job_is_left_behind_silently() -> None:
-    jobs = [job("huge", 9, 1.0), *(job(f"j{k}", 6, 1.0, float(k)) for k in range(5))]
+    jobs = [
+        job("huge", 9, 1.0),
+        *(job(f"j{k}", 6, 1.0, float(k)) for k in range(5)),
+    ]
     history = run(Easy(), jobs, 6)
     assert len(finishes(history)) == 5
-    assert {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}["huge"] == (
-        "9 nodes asked, the machine has 6"
-    )
+    assert {
+        e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)
+    }["huge"] == ("9 nodes asked, the machine has 6")
 
 
 def test_the_wait_reason_names_the_estimate_and_the_blocking_jobs() -> None:
@@ -179,7 +215,9 @@ def test_the_wait_reason_names_the_estimate_and_the_blocking_jobs() -> None:
     }  # fmt: skip
 
 
-def test_a_job_that_asks_for_bandwidth_runs_where_the_network_limits_nothing() -> None:
+def test_a_job_that_asks_for_bandwidth_runs_where_the_network_limits_nothing() -> (
+    None
+):
     history = run(Easy(), [JobRequest("a", 0.0, 2, 100, 10.0)], 2)
     assert finishes(history) == {"a": 10.0}
 

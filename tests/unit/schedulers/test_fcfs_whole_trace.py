@@ -18,7 +18,9 @@ from topologies.flat import flat
 
 @pytest.mark.slow
 def test_every_job_of_kth_starts_when_the_slow_twin_says() -> None:
-    jobs = Requests(jobs_of(read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))).jobs.from_zero())
+    jobs = Requests(
+        jobs_of(read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))).jobs.from_zero()
+    )
     begun: dict[str, float] = {}
 
     def note(event: events.Event) -> None:
@@ -29,7 +31,9 @@ def test_every_job_of_kth_starts_when_the_slow_twin_says() -> None:
     policy = build_policy("fcfs", embedder("first-fit"), {})
     Engine(machine, jobs, policy, SimulatedBackend(machine), note).run()
     asked = [
-        queueing.Plain(one.id, one.submit_s, one.n_vms, one.duration_s, one.duration_s)
+        queueing.Plain(
+            one.id, one.submit_s, one.n_vms, one.duration_s, one.duration_s
+        )
         for one in jobs
     ]
     twin = queueing.starts(asked, 100, queueing.fcfs)

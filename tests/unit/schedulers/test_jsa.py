@@ -33,7 +33,14 @@ def play(
     history: list[events.Event] = []
     built = build_policy(policy, embedder(placing), parameters)
     backend = SimulatedBackend(dc, SharingModel("lockstep"), 1)
-    engine = Engine(dc, jobs, built, backend, history.append, after_step=lambda e: e.ledger.check())
+    engine = Engine(
+        dc,
+        jobs,
+        built,
+        backend,
+        history.append,
+        after_step=lambda e: e.ledger.check(),
+    )
     engine.run()
     assert not engine.ledger.holdings()
     return history
@@ -48,11 +55,26 @@ def started(history: list[events.Event]) -> list[str]:
 
 
 def rates(history: list[events.Event]) -> dict[str, int]:
-    return {e.job_id: e.rate_bps for e in history if isinstance(e, events.JobReserved)}
+    return {
+        e.job_id: e.rate_bps
+        for e in history
+        if isinstance(e, events.JobReserved)
+    }
 
 
-def job(name: str, at_s: float, n: int, due_s: float, value: float = 1.0) -> JobRequest:
-    return JobRequest(name, at_s, n, 10, 20.0, due_s, value=value, demand=Transfer(profile=FAST))
+def job(
+    name: str, at_s: float, n: int, due_s: float, value: float = 1.0
+) -> JobRequest:
+    return JobRequest(
+        name,
+        at_s,
+        n,
+        10,
+        20.0,
+        due_s,
+        value=value,
+        demand=Transfer(profile=FAST),
+    )
 
 
 def test_jsa_starts_with_the_least_option_and_uses_what_is_left() -> None:
@@ -71,7 +93,9 @@ def test_a_batch_is_scheduled_as_one_whatever_order_it_arrives_in() -> None:
     assert started(play("jsa", batch))[0] == "b"
 
 
-def test_a_job_is_discarded_when_no_option_can_bring_it_to_its_deadline() -> None:
+def test_a_job_is_discarded_when_no_option_can_bring_it_to_its_deadline() -> (
+    None
+):
     jobs = [job("a", 0.0, 8, 25.0), job("b", 1.0, 8, 25.0)]
     history = play("jsa", jobs)
     late = ended(history)["b"]
@@ -81,7 +105,11 @@ def test_a_job_is_discarded_when_no_option_can_bring_it_to_its_deadline() -> Non
 
 
 def test_what_waits_says_what_stands_in_its_way_once() -> None:
-    jobs = [job("a", 0.0, 8, 90.0), job("b", 0.0, 8, 900.0, 0.5), job("c", 1.0, 1, 900.0, 0.1)]
+    jobs = [
+        job("a", 0.0, 8, 90.0),
+        job("b", 0.0, 8, 900.0, 0.5),
+        job("c", 1.0, 1, 900.0, 0.1),
+    ]
     waits = [e for e in play("jsa", jobs) if isinstance(e, events.JobWaits)]
     assert [(e.job_id, e.t) for e in waits] == [("b", 0.0), ("c", 1.0)]
     assert all("slot" in e.reason for e in waits)
@@ -89,19 +117,27 @@ def test_what_waits_says_what_stands_in_its_way_once() -> None:
 
 def test_a_job_too_large_for_the_idle_data_centre_is_rejected_at_once() -> None:
     for policy in ("jsa", "edf", "oktopus-batch", "ps-p"):
-        last = ended(play(policy, [job("a", 0.0, 8, 90.0), job("b", 0.0, 9, 900.0)]))["b"]
+        last = ended(
+            play(policy, [job("a", 0.0, 8, 90.0), job("b", 0.0, 9, 900.0)])
+        )["b"]
         assert (last.outcome, last.t) == ("rejected", 0.0)
         assert "idle data centre" in last.reason
 
 
-def test_a_job_without_profile_or_deadline_has_its_own_bandwidth_as_its_only_option() -> None:
+def test_a_job_without_profile_or_deadline_has_its_own_bandwidth_as_its_only_option() -> (
+    None
+):
     history = play("jsa", [JobRequest("a", 0.0, 4, 6, 30.0)])
     assert rates(history) == {"a": 6}
     assert ended(history)["a"].measured_s == pytest.approx(30.0)
 
 
 def test_edf_goes_by_deadline_and_oktopus_by_arrival() -> None:
-    jobs = [job("a", 0.0, 8, 200.0), job("b", 0.0, 8, 100.0), job("c", 0.0, 8, 300.0)]
+    jobs = [
+        job("a", 0.0, 8, 200.0),
+        job("b", 0.0, 8, 100.0),
+        job("c", 0.0, 8, 300.0),
+    ]
     assert started(play("edf", jobs)) == ["b", "a", "c"]
     assert started(play("oktopus-batch", jobs)) == ["a", "b", "c"]
 
@@ -121,10 +157,20 @@ def test_late_jobs_are_dropped_or_run_as_asked() -> None:
     assert (ran.outcome, ran.t) == ("finished", pytest.approx(40.0))
 
 
-def test_those_behind_a_job_that_does_not_fit_are_tried_unless_it_blocks() -> None:
-    jobs = [job("a", 0.0, 6, 99.0), job("b", 0.0, 6, 99.0), job("c", 0.0, 2, 99.0)]
+def test_those_behind_a_job_that_does_not_fit_are_tried_unless_it_blocks() -> (
+    None
+):
+    jobs = [
+        job("a", 0.0, 6, 99.0),
+        job("b", 0.0, 6, 99.0),
+        job("c", 0.0, 2, 99.0),
+    ]
     assert started(play("oktopus-batch", jobs)) == ["a", "c", "b"]
-    assert started(play("oktopus-batch", jobs, queue="block")) == ["a", "b", "c"]
+    assert started(play("oktopus-batch", jobs, queue="block")) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_a_head_that_can_never_fit_blocks_nobody() -> None:
@@ -133,24 +179,37 @@ def test_a_head_that_can_never_fit_blocks_nobody() -> None:
 
 
 @pytest.mark.parametrize("policy", ["edf", "oktopus-batch"])
-def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(policy: str) -> None:
+def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(
+    policy: str,
+) -> None:
     # With a and b there are 2, 3, 6 and 6 slots left; a link takes one of five VMs, or four.
     # In sequence that is 1 + 1 + 1 + 1, and the fifth has no place; all five on the third have.
     dc = tree([4], 10, 6)
     jobs = [
         JobRequest(name, 0.0, n, rate, 20.0, 99.0 + k)
-        for k, (name, n, rate) in enumerate((("a", 4, 10), ("b", 3, 30), ("c", 5, 10)))
+        for k, (name, n, rate) in enumerate(
+            (("a", 4, 10), ("b", 3, 30), ("c", 5, 10))
+        )
     ]
-    waits = [e for e in play(policy, jobs, dc, "first-fit") if isinstance(e, events.JobWaits)]
-    assert [(e.job_id, "placements do exist" in e.reason) for e in waits] == [("c", True)]
+    waits = [
+        e
+        for e in play(policy, jobs, dc, "first-fit")
+        if isinstance(e, events.JobWaits)
+    ]
+    assert [(e.job_id, "placements do exist" in e.reason) for e in waits] == [
+        ("c", True)
+    ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "placing"),
     [("jsa", "oktopus"), ("simple-jsa", "oktopus")]
     + [(p, e) for p in ("edf", "oktopus-batch") for e in embedder_names()],
 )
-def test_whatever_is_started_ends_by_its_deadline(policy: str, placing: str) -> None:
+def test_whatever_is_started_ends_by_its_deadline(
+    policy: str, placing: str
+) -> None:
     rng = random.Random(policy)
     for _ in range(15):
         jobs = []
@@ -166,7 +225,9 @@ def test_whatever_is_started_ends_by_its_deadline(policy: str, placing: str) -> 
                     took_s * rng.uniform(2, 7),
                     value=rng.uniform(100, 1000),
                     demand=Transfer(
-                        profile=linear_profile(bandwidth, took_s, rng.uniform(0, 0.14))
+                        profile=linear_profile(
+                            bandwidth, took_s, rng.uniform(0, 0.14)
+                        )
                     ),
                 )
             )

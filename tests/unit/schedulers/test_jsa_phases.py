@@ -50,11 +50,15 @@ def random_case(seed: object) -> Case:
         dc = fat_tree(4, rng.randint(20, 200), 2)
     else:
         fanout = [rng.randint(1, 3) for _ in range(rng.randint(1, 3))]
-        dc = tree(fanout, [rng.randint(20, 300) for _ in fanout], rng.randint(1, 4))
+        dc = tree(
+            fanout, [rng.randint(20, 300) for _ in fanout], rng.randint(1, 4)
+        )
     slots = np.array([rng.randint(0, int(n)) for n in dc.slots])
     share = np.repeat([rng.random() ** 0.5 for _ in range(dc.n_links)], 2)
     free = Residual(slots, (dc.directed_capacity_bps * share).astype(np.int64))
-    return Case(dc, free, [_candidate(rng, k) for k in range(rng.randint(1, 12))])
+    return Case(
+        dc, free, [_candidate(rng, k) for k in range(rng.randint(1, 12))]
+    )
 
 
 def _candidate(rng: random.Random, number: int) -> Candidate:
@@ -68,7 +72,9 @@ def _candidate(rng: random.Random, number: int) -> Candidate:
         rng.choice([None, took_s * rng.uniform(1, 7)]),
         value=float(rng.choice([0, 100, 500])),
         demand=Transfer(
-            profile=rng.choice([None, linear_profile(bandwidth, took_s, rng.uniform(0, 0.19))])
+            profile=rng.choice(
+                [None, linear_profile(bandwidth, took_s, rng.uniform(0, 0.19))]
+            )
         ),
     )
     return Candidate(job, JSA().options(job), number)
@@ -78,8 +84,14 @@ def left_over(case: Case, run: list[Scheduled]) -> Residual:
     """The residual after the jobs of a round; each of them is checked where it is placed."""
     slots, bps = case.free.free_slots.copy(), case.free.free_bps.copy()
     for job in run:
-        n, rate, placement = job.candidate.job.n_vms, job.rate_bps, job.held.placement
-        wrong = check_placement(case.datacentre, Residual(slots, bps), placement, n, rate)
+        n, rate, placement = (
+            job.candidate.job.n_vms,
+            job.rate_bps,
+            job.held.placement,
+        )
+        wrong = check_placement(
+            case.datacentre, Residual(slots, bps), placement, n, rate
+        )
         assert wrong == []
         for server, count in placement.vms_on:
             slots[server] -= count
@@ -107,7 +119,9 @@ def can_rise(case: Case, run: list[Scheduled], job: Scheduled) -> bool:
     others = left_over(case, [other for other in run if other is not job])
     rate = job.candidate.options[job.option + 1][0]
     n = job.candidate.job.n_vms
-    return not check_placement(case.datacentre, others, job.held.placement, n, rate)
+    return not check_placement(
+        case.datacentre, others, job.held.placement, n, rate
+    )
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -140,24 +154,34 @@ def as_printed(case: Case) -> dict[str, int]:
     run: list[Scheduled] = []
     for candidate in sorted(
         case.ready,
-        key=lambda c: (-c.job.value / max(c.due_s - NOW_S, 1e-300), c.due_s, c.order),
+        key=lambda c: (
+            -c.job.value / max(c.due_s - NOW_S, 1e-300),
+            c.due_s,
+            c.order,
+        ),
     ):
         options = candidate.options
         for k, (rate, took_s) in enumerate(options):
             if took_s > candidate.due_s - NOW_S:
                 continue
             left = left_over(case, run)
-            placement = VMPLACE.embed(case.datacentre, left, candidate.job.n_vms, rate)
+            placement = VMPLACE.embed(
+                case.datacentre, left, candidate.job.n_vms, rate
+            )
             if isinstance(placement, Placement):
                 held = case.room().book(placement, 0)
                 run.append(Scheduled(candidate, held, k))
             break
     while run:
-        longest = min(run, key=lambda job: (-job.duration_s, job.candidate.order))
+        longest = min(
+            run, key=lambda job: (-job.duration_s, job.candidate.order)
+        )
         if not can_rise(case, run, longest):
             break
         longest.option += 1
-    for job in sorted(run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)):
+    for job in sorted(
+        run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)
+    ):
         while can_rise(case, run, job):
             job.option += 1
     return {job.candidate.job.id: job.rate_bps for job in run}
@@ -170,21 +194,37 @@ def test_a_round_is_the_printed_algorithm(seed: int) -> None:
     run, _, _ = admit(room, case.ready, NOW_S)
     shorten_longest(room, run)
     raise_all(room, run)
-    assert {job.candidate.job.id: job.rate_bps for job in run} == as_printed(case)
+    assert {job.candidate.job.id: job.rate_bps for job in run} == as_printed(
+        case
+    )
 
 
 def ready(
-    name: str, value: float, deadline_s: float, profile: Profile | None = None, order: int = 1
+    name: str,
+    value: float,
+    deadline_s: float,
+    profile: Profile | None = None,
+    order: int = 1,
 ) -> Candidate:
     job = JobRequest(
-        name, 0.0, 2, 10, 10.0, deadline_s, value=value, demand=Transfer(profile=profile)
+        name,
+        0.0,
+        2,
+        10,
+        10.0,
+        deadline_s,
+        value=value,
+        demand=Transfer(profile=profile),
     )
     return Candidate(job, JSA().options(job), order)
 
 
 def test_jobs_go_by_reward_over_the_time_left_now() -> None:
     # Now at 50 s, 100 and 10 s are left: 400/100 < 50/10, though at 0 s it was 400/150 > 50/60.
-    late, early = ready("a", 400.0, 150.0, order=1), ready("b", 50.0, 60.0, order=2)
+    late, early = (
+        ready("a", 400.0, 150.0, order=1),
+        ready("b", 50.0, 60.0, order=2),
+    )
     assert [one.job.id for one in by_reward([late, early], NOW_S)] == ["b", "a"]
     assert [one.job.id for one in by_reward([late, early], 0.0)] == ["a", "b"]
 

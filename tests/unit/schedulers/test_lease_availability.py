@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.schedulers.lease_availability import AvailabilityList
-from testbed.schedulers.lease_calendar import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
+from testbed.schedulers.lease_calendar import (
+    FIRM,
+    PREEMPTED,
+    PREEMPTIBLE,
+    Booking,
+    Calendar,
+    Use,
+)
 
 CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([50, 50, 80, 20])
 HOSTS, FAR = len(CORES), 300
@@ -21,16 +29,23 @@ def free_at(bookings: list[Booking], cores: int, at: float) -> int:
 
 def slow_until(bookings: list[Booking], cores: int, k: int, now: int) -> float:
     """Time for which k cores stay free, second by second."""
-    return next((t for t in range(now, FAR) if free_at(bookings, cores, t) < k), math.inf)
+    return next(
+        (t for t in range(now, FAR) if free_at(bookings, cores, t) < k),
+        math.inf,
+    )
 
 
-def slow_available(bookings: list[Booking], cores: int, k: int, now: int) -> float:
+def slow_available(
+    bookings: list[Booking], cores: int, k: int, now: int
+) -> float:
     """From when on k cores are free for good, looking back from the end."""
     short = [t for t in range(now, FAR) if free_at(bookings, cores, t) < k]
     return max(short) + 1 if short else -math.inf
 
 
-def slow_fits(bookings: list[Booking], host: int, start: int, end: int, wanted: Use) -> bool:
+def slow_fits(
+    bookings: list[Booking], host: int, start: int, end: int, wanted: Use
+) -> bool:
     for t in range(start, end):
         memory = sum(b.memory_mib for b in bookings if b.start_s <= t < b.end_s)
         if free_at(bookings, int(CORES[host]), t) < wanted.cores:
@@ -56,6 +71,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
 def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
@@ -63,12 +79,29 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
     ral = AvailabilityList(calendar)
     booked: list[dict[str, Booking]] = [{} for _ in range(HOSTS)]
     now = 0
-    for number, (what, host, start, length, cores, memory, flag, advance) in enumerate(steps):
+    for number, (
+        what,
+        host,
+        start,
+        length,
+        cores,
+        memory,
+        flag,
+        advance,
+    ) in enumerate(steps):
         wanted = Use(cores, memory)
         begin, end = now + start, now + start + length
         mine = list(booked[host].values())
         if what == "add" and slow_fits(mine, host, begin, end, wanted):
-            new = Booking(float(begin), f"l{number}", float(end), cores, memory, flag, advance)
+            new = Booking(
+                float(begin),
+                f"l{number}",
+                float(end),
+                cores,
+                memory,
+                flag,
+                advance,
+            )
             calendar.add(host, new)
             booked[host][new.lease_id] = new
         elif what == "remove" and booked[host]:
@@ -76,8 +109,12 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
             del booked[host][old.lease_id]
         elif what == "pass":
             now += length // 3
-            for place in range(HOSTS):  # what has ended is taken out by whoever ended it
-                for over in [b for b in booked[place].values() if b.end_s <= now]:
+            for place in range(
+                HOSTS
+            ):  # what has ended is taken out by whoever ended it
+                for over in [
+                    b for b in booked[place].values() if b.end_s <= now
+                ]:
                     calendar.remove(place, over.lease_id)
                     del booked[place][over.lease_id]
         ral.update(float(now))
@@ -86,29 +123,52 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
         check_preemption(calendar, booked, host, begin, end)
 
 
-def check_rows(ral: AvailabilityList, booked: list[dict[str, Booking]], now: int) -> None:
+def check_rows(
+    ral: AvailabilityList, booked: list[dict[str, Booking]], now: int
+) -> None:
     for host in range(HOSTS):
-        mine, cores, most = list(booked[host].values()), int(CORES[host]), int(CORES.max())
+        mine, cores, most = (
+            list(booked[host].values()),
+            int(CORES[host]),
+            int(CORES.max()),
+        )
         free = free_at(mine, cores, now)
         assert ral.free_cores[host] == free
         memory = sum(b.memory_mib for b in mine if b.start_s <= now < b.end_s)
         assert ral.free_memory_mib[host] == MEMORY[host] - memory
         expected = [slow_until(mine, cores, k, now) for k in range(1, free + 1)]
-        assert ral.until_s[:, host].tolist() == expected + [-math.inf] * (most - free)
-        everywhere = [slow_available(mine, cores, k, now) for k in range(1, cores + 1)]
+        assert ral.until_s[:, host].tolist() == expected + [-math.inf] * (
+            most - free
+        )
+        everywhere = [
+            slow_available(mine, cores, k, now) for k in range(1, cores + 1)
+        ]
         open_ = [] if any(b.advance for b in mine) else everywhere
-        assert ral.available_s[:, host].tolist() == open_ + [math.inf] * (most - len(open_))
+        assert ral.available_s[:, host].tolist() == open_ + [math.inf] * (
+            most - len(open_)
+        )
 
 
 def check_answers(
-    ral: AvailabilityList, booked: list[dict[str, Booking]], now: int, length: int, wanted: Use
+    ral: AvailabilityList,
+    booked: list[dict[str, Booking]],
+    now: int,
+    length: int,
+    wanted: Use,
 ) -> None:
     all_hosts = [list(mine.values()) for mine in booked]
-    good = [h for h in range(HOSTS) if slow_fits(all_hosts[h], h, now, now + length, wanted)]
+    good = [
+        h
+        for h in range(HOSTS)
+        if slow_fits(all_hosts[h], h, now, now + length, wanted)
+    ]
     found = ral.most_used(float(now), float(now + length), wanted)
     cores = [int(c) for c in CORES]
     frees = [free_at(mine, cores[h], now) for h, mine in enumerate(all_hosts)]
-    ranked = [(frees[h], slow_until(all_hosts[h], cores[h], wanted.cores, now), h) for h in good]
+    ranked = [
+        (frees[h], slow_until(all_hosts[h], cores[h], wanted.cores, now), h)
+        for h in good
+    ]
     assert found == (min(ranked)[2] if good else None)
     times = []
     for host, mine in enumerate(all_hosts):
@@ -123,7 +183,11 @@ def check_answers(
 
 
 def check_preemption(
-    calendar: Calendar, booked: list[dict[str, Booking]], host: int, begin: int, end: int
+    calendar: Calendar,
+    booked: list[dict[str, Booking]],
+    host: int,
+    begin: int,
+    end: int,
 ) -> None:
     everything = sorted(
         (at, b.start_s, b.lease_id, b.end_s, b.cores, b.flag)
@@ -136,7 +200,9 @@ def check_preemption(
         if row[0] == host and row[1] < end and row[3] > begin and row[5] == PREEMPTIBLE
     ]  # fmt: skip
     found = calendar.preemptible(host, begin, end)
-    assert [(host, b.start_s, b.lease_id, b.end_s, b.cores, b.flag) for b in found] == expected
+    assert [
+        (host, b.start_s, b.lease_id, b.end_s, b.cores, b.flag) for b in found
+    ] == expected
 
 
 def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:

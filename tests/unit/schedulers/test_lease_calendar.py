@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.schedulers.lease_calendar import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
+from testbed.schedulers.lease_calendar import (
+    FIRM,
+    PREEMPTED,
+    PREEMPTIBLE,
+    Booking,
+    Calendar,
+    Use,
+)
 
 HOSTS, HORIZON = 5, 240
 CORES, MEMORY = np.array([4, 4, 6, 8, 6]), np.array([10, 10, 20, 30, 20])
@@ -22,7 +29,9 @@ class Plain:
 
     def change(self, host: int, booking: Booking, sign: int) -> None:
         for kind in (0,) if booking.flag == PREEMPTIBLE else (0, 1):
-            part = self.use[kind, :, host, int(booking.start_s) : int(booking.end_s)]
+            part = self.use[
+                kind, :, host, int(booking.start_s) : int(booking.end_s)
+            ]
             part += sign * np.array([[booking.cores], [booking.memory_mib]])
         key = (host, booking.lease_id)
         if sign > 0:
@@ -34,14 +43,23 @@ class Plain:
         most = self.use[int(firm), :, host, start:end].max(axis=1)
         return Use(int(most[0]), int(most[1]))
 
-    def left(self, first: float, end: float, *, firm: bool) -> list[tuple[int, int]]:
+    def left(
+        self, first: float, end: float, *, firm: bool
+    ) -> list[tuple[int, int]]:
         """Cores and memory that each host has left from first to end."""
-        use = self.use[int(firm), :, :, int(first) : int(end)].max(axis=2, initial=0)
-        return [(int(c), int(m)) for c, m in zip(CORES - use[0], MEMORY - use[1], strict=True)]
+        use = self.use[int(firm), :, :, int(first) : int(end)].max(
+            axis=2, initial=0
+        )
+        return [
+            (int(c), int(m))
+            for c, m in zip(CORES - use[0], MEMORY - use[1], strict=True)
+        ]
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, int, int, int, int, int, int]]:
+def histories(
+    draw: st.DrawFn,
+) -> list[tuple[str, int, int, int, int, int, int]]:
     """One step: operation, host, start, length, cores, memory, flag."""
     return draw(
         st.lists(
@@ -59,17 +77,25 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int, int, int, int, int, int]]
     )
 
 
+@pytest.mark.slow
 @given(histories(), st.sampled_from([1.0, 7.0, 10.0, 64.0, 500.0]))
 @settings(max_examples=60, deadline=None)
 def test_the_calendar_equals_a_plain_array(
     history: list[tuple[str, int, int, int, int, int, int]], slot_s: float
 ) -> None:
     calendar, plain, now = Calendar(CORES, MEMORY, slot_s), Plain(), 0
-    for number, (what, host, start, length, cores, memory, flag) in enumerate(history):
+    for number, (what, host, start, length, cores, memory, flag) in enumerate(
+        history
+    ):
         if what == "add":
             begin = now + start
             booking = Booking(
-                float(begin), f"l{number}", float(begin + length), cores, memory, flag
+                float(begin),
+                f"l{number}",
+                float(begin + length),
+                cores,
+                memory,
+                flag,
             )
             calendar.add(host, booking)
             plain.change(host, booking, 1)
@@ -83,26 +109,48 @@ def test_the_calendar_equals_a_plain_array(
         for firm in (False, True):
             expected = plain.used(host, begin, end, firm=firm)
             assert calendar.used(host, begin, end, firm=firm) == expected
-            check_all_hosts(calendar, plain, begin, end, Use(cores, memory), firm=firm)
+            check_all_hosts(
+                calendar, plain, begin, end, Use(cores, memory), firm=firm
+            )
         there = [
             b
             for (at, _), b in plain.bookings.items()
-            if at == host and b.flag == PREEMPTIBLE and b.start_s < end and b.end_s > begin
+            if at == host
+            and b.flag == PREEMPTIBLE
+            and b.start_s < end
+            and b.end_s > begin
         ]
         assert calendar.preemptible(host, begin, end) == sorted(there)
     calendar.check()
 
 
 def check_all_hosts(
-    calendar: Calendar, plain: Plain, begin: int, end: int, wanted: Use, *, firm: bool
+    calendar: Calendar,
+    plain: Plain,
+    begin: int,
+    end: int,
+    wanted: Use,
+    *,
+    firm: bool,
 ) -> None:
     """Whom the calendar names, and in which order, against a look at every host."""
     slot_s = calendar.slot_s
     first, last = begin // slot_s, -(-end // slot_s) - 1
     left = plain.left(first * slot_s, (last + 1) * slot_s, firm=firm)
-    inside = plain.left((first + 1) * slot_s, max(last, first + 1) * slot_s, firm=firm)
-    ranked = [host for _, host in sorted((cores, host) for host, (cores, _) in enumerate(left))]
-    room = [h for h in ranked if left[h][0] >= wanted.cores and left[h][1] >= wanted.memory_mib]
+    inside = plain.left(
+        (first + 1) * slot_s, max(last, first + 1) * slot_s, firm=firm
+    )
+    ranked = [
+        host
+        for _, host in sorted(
+            (cores, host) for host, (cores, _) in enumerate(left)
+        )
+    ]
+    room = [
+        h
+        for h in ranked
+        if left[h][0] >= wanted.cores and left[h][1] >= wanted.memory_mib
+    ]
     # Nobody need have memory for a lease that asks for none, however much is booked there.
     if not wanted.memory_mib:
         room = [h for h in ranked if left[h][0] >= wanted.cores]
@@ -110,7 +158,9 @@ def check_all_hosts(
     perhaps = [h for h in ranked if inside[h][0] >= wanted.cores]
     assert list(calendar.perhaps_room(begin, end, wanted, firm=firm)) == perhaps
     most = max(cores for cores, _ in left)
-    assert calendar.emptiest(begin, end, firm=firm) == [c for c, _ in left].index(most)
+    assert calendar.emptiest(begin, end, firm=firm) == [
+        c for c, _ in left
+    ].index(most)
     for host in range(HOSTS):
         use = plain.used(host, begin, end, firm=firm)
         fits = use.cores + wanted.cores <= CORES[host]
@@ -144,7 +194,9 @@ def test_memory_is_looked_at_in_the_order_of_what_is_left() -> None:
     assert found == sorted(with_memory, key=lambda host: (3 - host % 3, host))
 
 
-def test_a_lease_that_follows_another_in_a_bucket_is_not_counted_twice() -> None:
+def test_a_lease_that_follows_another_in_a_bucket_is_not_counted_twice() -> (
+    None
+):
     calendar = Calendar(np.array([4]), np.array([100]), 10.0)
     calendar.add(0, Booking(0.0, "a", 5.0, 4, 100))
     assert calendar.fits(0, 5.0, 9.0, Use(4, 100))

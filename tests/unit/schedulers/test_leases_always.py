@@ -15,12 +15,12 @@ from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.results.tables import topology_record
+from testbed.record.topology_record import topology_record
 from testbed.schedulers.mbfcbs import Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
 from tests.support.ledger_use import in_use
-from tests.unit.results.test_with_the_engine import check, failures
+from tests.unit.record.test_with_the_engine import check, failures
 from topologies.flat import flat
 
 DC = flat(3, [2, 4, 6], memory_mib=[2000, 5000, 6000])
@@ -33,7 +33,9 @@ def leases(draw: st.DrawFn) -> list[JobRequest]:
     for number in range(draw(st.integers(1, 22))):
         clock += draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 12.5]))
         kind: LeaseType | None = draw(
-            st.sampled_from(["advance", "advance", "immediate", "best-effort", None])
+            st.sampled_from(
+                ["advance", "advance", "immediate", "best-effort", None]
+            )
         )
         length = draw(st.sampled_from([1.0, 4.0, 10.0, 33.3]))
         out.append(
@@ -47,11 +49,13 @@ def leases(draw: st.DrawFn) -> list[JobRequest]:
                     cores=draw(st.integers(1, 4)),
                     memory_mib=draw(st.sampled_from([0, 500, 1900, 4000])),
                     lease_type=kind,
-                    wanted_s=clock + draw(st.sampled_from([0.0, 2.0, 9.9, 40.0]))
+                    wanted_s=clock
+                    + draw(st.sampled_from([0.0, 2.0, 9.9, 40.0]))
                     if kind == "advance"
                     else None,
                 ),
-                true_duration_s=length * draw(st.sampled_from([1.0, 1.0, 0.3, 0.77])),
+                true_duration_s=length
+                * draw(st.sampled_from([1.0, 1.0, 0.3, 0.77])),
             )
         )
     return out
@@ -59,7 +63,9 @@ def leases(draw: st.DrawFn) -> list[JobRequest]:
 
 POLICIES = {
     "mbfcbs": lambda: Mbfcbs(Settings(slot_s=10.0)),
-    "greedy": lambda: Mbfcbs(Settings(preemption=False, earliest=False, depth=1)),
+    "greedy": lambda: Mbfcbs(
+        Settings(preemption=False, earliest=False, depth=1)
+    ),
     "v-mct": lambda: build_policy("v-mct", embedder("oktopus"), {}),
     "priority": lambda: build_policy("priority", embedder("oktopus"), {}),
 }
@@ -77,7 +83,9 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
 
     sink = stream.append
     Engine(DC, jobs, policy, SimulatedBackend(), sink, look).run()
-    head = events.RunStarted(0.0, "x", policy.name, "sim", 1, topology_record(DC))
+    head = events.RunStarted(
+        0.0, "x", policy.name, "sim", 1, topology_record(DC)
+    )
     return [head, *stream]
 
 
@@ -87,13 +95,19 @@ def agrees_with_the_ledger(engine: Engine, policy: Mbfcbs) -> None:
     calendar = policy.capacity.calendar
     now_s = engine.now_s
     for host in range(DC.n_servers):
-        assert calendar.used(host, now_s, now_s + 1e-9).cores >= usage.free_slots[host]
+        assert (
+            calendar.used(host, now_s, now_s + 1e-9).cores
+            >= usage.free_slots[host]
+        )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @given(jobs=leases())
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_run_passes_the_audit_and_no_lease_vanishes(
     tmp_path: Path, name: str, jobs: list[JobRequest]
@@ -102,7 +116,9 @@ def test_every_run_passes_the_audit_and_no_lease_vanishes(
     checked = check(tmp_path, stream)
     assert failures(checked) == []
     ends = [event for event in stream if isinstance(event, events.JobEnded)]
-    assert sorted(event.job_id for event in ends) == sorted(job.id for job in jobs)
+    assert sorted(event.job_id for event in ends) == sorted(
+        job.id for job in jobs
+    )
     kinds = {job.id: job.demand.lease_type for job in jobs}
     outcomes = {event.job_id: event.outcome for event in ends}
     assert "unfinished" not in outcomes.values()
@@ -125,5 +141,7 @@ def cannot_ever_fit(job: JobRequest) -> bool:
 @given(jobs=leases())
 @settings(max_examples=5, deadline=None)
 def test_the_same_leases_give_the_same_events(jobs: list[JobRequest]) -> None:
-    first, second = (play(jobs, Mbfcbs(Settings(slot_s=10.0))) for _ in range(2))
+    first, second = (
+        play(jobs, Mbfcbs(Settings(slot_s=10.0))) for _ in range(2)
+    )
     assert first == second

@@ -41,8 +41,12 @@ class JSAWithQueue(Base):
     def __init__(
         self,
         embedder: Any,
-        depth: Annotated[int, parameter(3, "jobs that are tried", limits=(1, 10))] = 4,
-        patience_s: Annotated[float, parameter(60.0, "time until it gives up", unit="s")] = 60.0,
+        depth: Annotated[
+            int, parameter(3, "jobs that are tried", limits=(1, 10))
+        ] = 4,
+        patience_s: Annotated[
+            float, parameter(60.0, "time until it gives up", unit="s")
+        ] = 60.0,
         share: float = 1,
         order: str = "fifo",
         strict: bool = True,
@@ -52,7 +56,11 @@ class JSAWithQueue(Base):
 
 def test_the_constructors_arguments_are_the_parameters() -> None:
     kind = kind_of(JSAWithQueue)
-    assert (kind.name, kind.summary, kind.embeds) == ("jsa-with-queue", "Waits.", True)
+    assert (kind.name, kind.summary, kind.embeds) == (
+        "jsa-with-queue",
+        "Waits.",
+        True,
+    )
     assert kind.source is SOURCE
     assert {key: takes.default for key, takes in kind.takes.items()} == {
         "depth": 4,
@@ -91,10 +99,15 @@ def test_a_subclass_of_a_policy_of_ours_has_a_name_of_its_own() -> None:
         """As vc, and more."""
 
     kind = kind_of(Patient)
-    assert (kind.name, kind.make(embedder("greedy"), {}).name) == ("patient", "patient")
+    assert (kind.name, kind.make(embedder("greedy"), {}).name) == (
+        "patient",
+        "patient",
+    )
 
 
-def test_declared_parameters_and_attributes_are_those_of_a_declaration() -> None:
+def test_declared_parameters_and_attributes_are_those_of_a_declaration() -> (
+    None
+):
     @dataclass(frozen=True)
     class Own:
         depth: int = parameter(3, "jobs behind the head")
@@ -122,7 +135,12 @@ def test_declared_parameters_and_attributes_are_those_of_a_declaration() -> None
 
 
 def test_a_declaration_is_taken_as_it_is() -> None:
-    kind = PolicyKind("own", "a policy", lambda embedder, _: VirtualCluster(embedder), embeds=True)
+    kind = PolicyKind(
+        "own",
+        "a policy",
+        lambda embedder, _: VirtualCluster(embedder),
+        embeds=True,
+    )
     assert kind_of(kind).name == "own"
     assert kind_of(kind).source is SOURCE
 
@@ -162,7 +180,9 @@ def test_each_mistake_is_one_sentence_that_says_what_to_write() -> None:
     assert objection(_init("depth=float('nan')")) == (
         "takes depth with the default nan: a default is true or false, a number or a text"
     )
-    assert objection(_init("depth=float('inf')")).startswith("takes depth with the default inf")
+    assert objection(_init("depth=float('inf')")).startswith(
+        "takes depth with the default inf"
+    )
     assert objection(_init("*depths")) == (
         f"takes *depths, which no file can give: name each parameter, as {example}"
     )
@@ -170,17 +190,27 @@ def test_each_mistake_is_one_sentence_that_says_what_to_write() -> None:
         objection(_init("name='x'"))
         == "takes name, which has a meaning of its own: call it otherwise"
     )
-    assert objection(7) == ("is an int, not a class with decide(self, view, event) or a PolicyKind")
+    assert objection(7) == (
+        "is an int, not a class with decide(self, view, event) or a PolicyKind"
+    )
     assert objection(_wrong(name="a b")) == (
         "is called 'a b': a policy's name consists of letters, digits, '.', '_' and '-', 64 at most"
     )
     assert objection(_wrong(name=7)).startswith("is called 7: a policy's name")
-    assert objection(_wrong(claims=("fast",))).startswith("claims 'fast', which is none of granted")
-    assert objection(_wrong(claims=7)) == "has the claims 7: they are a tuple of names"
+    assert objection(_wrong(claims=("fast",))).startswith(
+        "claims 'fast', which is none of granted"
+    )
+    assert (
+        objection(_wrong(claims=7))
+        == "has the claims 7: they are a tuple of names"
+    )
     assert objection(_wrong(on_failure=("explode",))) == (
         "has the on_failure ('explode',): it is a tuple of wait, kill and requeue"
     )
-    assert objection(_wrong(sharing="equal")) == "has a sharing that is no SharingModel"
+    assert (
+        objection(_wrong(sharing="equal"))
+        == "has a sharing that is no SharingModel"
+    )
     assert objection(_wrong(parameters=7)) == (
         "has parameters that are no dataclass with fields made by parameter(...)"
     )
@@ -190,11 +220,15 @@ def test_a_declaration_is_checked_as_a_class_is() -> None:
     def build(embedder: Any, _: Any) -> VirtualCluster:
         return VirtualCluster(embedder)
 
-    wrong: Any = {"parameters": int}, {"claims": ("fast",)}, {"on_failure": "kill"}
+    wrong: Any = (
+        {"parameters": int},
+        {"claims": ("fast",)},
+        {"on_failure": "kill"},
+    )
     for given in wrong:
-        assert objection(PolicyKind("own", "a policy", build, **given)).startswith(
-            f"{'claims' if 'claims' in given else 'has'} "
-        )
+        assert objection(
+            PolicyKind("own", "a policy", build, **given)
+        ).startswith(f"{'claims' if 'claims' in given else 'has'} ")
 
 
 def test_declared_parameters_need_a_constructor_that_takes_them() -> None:

@@ -31,7 +31,9 @@ EMBEDDERS = ["adaba", "best-fit", "first-fit", "greedy", "oktopus", "exact"]
 seeds = st.integers(0, 2**32)
 
 
-def job(name: str, at: float, vms: int, duration: float, bps: int = 0) -> JobRequest:
+def job(
+    name: str, at: float, vms: int, duration: float, bps: int = 0
+) -> JobRequest:
     return JobRequest(name, at, vms, bps, duration)
 
 
@@ -46,7 +48,12 @@ def play(
     history: list[events.Event] = []
     built = build_policy(policy, embedder(embed), parameters or {})
     engine = Engine(
-        dc, jobs, built, SimulatedBackend(), history.append, lambda e: e.reservations.check()
+        dc,
+        jobs,
+        built,
+        SimulatedBackend(),
+        history.append,
+        lambda e: e.reservations.check(),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HoseCapacity, "_change", checking(HoseCapacity._change))
@@ -63,7 +70,9 @@ def checking(change: Callable[..., None]) -> Callable[..., None]:
         residual = free.residual
         assert residual.free_slots.min() >= 0
         assert residual.free_bps.min(initial=0) >= 0
-        assert free.idle == bool((residual.free_slots == free._view.datacentre.slots).all())
+        assert free.idle == bool(
+            (residual.free_slots == free._view.datacentre.slots).all()
+        )
 
     return step
 
@@ -76,13 +85,19 @@ def lives(history: list[events.Event]) -> dict[str, Run]:
         match event:
             case events.JobSubmitted():
                 runs[event.job["id"]] = Run(0)
-            case events.JobStarted() | events.JobResumed() | events.JobMigrated():
+            case (
+                events.JobStarted() | events.JobResumed() | events.JobMigrated()
+            ):
                 since[event.job_id] = event.t
             case events.JobPreempted():
-                runs[event.job_id].stints.append((since.pop(event.job_id), event.t))  # type: ignore[arg-type]
+                runs[event.job_id].stints.append(
+                    (since.pop(event.job_id), event.t)
+                )  # type: ignore[arg-type]
             case events.JobEnded():
                 if event.job_id in since:
-                    runs[event.job_id].stints.append((since.pop(event.job_id), event.t))  # type: ignore[arg-type]
+                    runs[event.job_id].stints.append(
+                        (since.pop(event.job_id), event.t)
+                    )  # type: ignore[arg-type]
                 runs[event.job_id].rejected = event.outcome == "rejected"
                 assert event.outcome in ("finished", "rejected")
     assert not since
@@ -93,8 +108,14 @@ def stints(history: list[events.Event]) -> dict[str, list[tuple[int, int]]]:
     return {name: run.stints for name, run in lives(history).items()}
 
 
-def reasons(history: list[events.Event]) -> list[tuple[float, str, str, list[str]]]:
-    return [(e.t, e.job_id, e.reason, e.behind) for e in history if isinstance(e, events.JobWaits)]
+def reasons(
+    history: list[events.Event],
+) -> list[tuple[float, str, str, list[str]]]:
+    return [
+        (e.t, e.job_id, e.reason, e.behind)
+        for e in history
+        if isinstance(e, events.JobWaits)
+    ]
 
 
 # ---------------------------------------------------------------------------------- worked examples
@@ -153,7 +174,10 @@ def test_bgmbf_backfills_and_the_head_takes_its_place_back() -> None:
         "tiny": [(15, 21)],
     }
     (evicted,) = (e for e in history if isinstance(e, events.JobPreempted))
-    assert (evicted.job_id, evicted.reason) == ("small", "wide stands first and needs its place")
+    assert (evicted.job_id, evicted.reason) == (
+        "small",
+        "wide stands first and needs its place",
+    )
 
 
 def test_bgmbf_sdf_backfills_the_shortest_first() -> None:
@@ -179,7 +203,9 @@ def test_only_the_needed_ones_are_evicted_where_asked_for() -> None:
         job("c", 3, 1, 50),
     ]
     evict = {"all": {}, "needed": {"evict": "needed"}}
-    literal, spared = (stints(play(FOUR, jobs, "bgmbf", parameters=p)) for p in evict.values())
+    literal, spared = (
+        stints(play(FOUR, jobs, "bgmbf", parameters=p)) for p in evict.values()
+    )
     # wide needs one of the two nodes. As printed both go, and b is backfilled again at once.
     assert literal["b"] == [(2, 10), (10, 52)]
     assert spared["b"] == [(2, 52)]
@@ -203,7 +229,9 @@ def test_the_latest_are_evicted_and_those_not_needed_spared() -> None:
         job("d", 4, 2, 50),
     ]
     history = play(dc, jobs, "bgmbf", parameters={"evict": "needed"})
-    assert {e.job_id for e in history if isinstance(e, events.JobPreempted)} == {"c", "d"}
+    assert {
+        e.job_id for e in history if isinstance(e, events.JobPreempted)
+    } == {"c", "d"}
 
 
 def test_resuming_elsewhere_is_a_migration_and_costs() -> None:
@@ -213,10 +241,17 @@ def test_resuming_elsewhere_is_a_migration_and_costs() -> None:
         job("moved", 2, 1, 50),
         job("stays", 3, 1, 50),
     ]
-    history = play(flat(5, 1), jobs, "bgmbf", parameters={"migration_cost": 7.0})
+    history = play(
+        flat(5, 1), jobs, "bgmbf", parameters={"migration_cost": 7.0}
+    )
     # wide takes nodes 0 to 3, where both were; node 4 is left for the one that arrived first.
     first, *_ = (e for e in history if isinstance(e, events.JobMigrated))
-    assert (first.t, first.job_id, first.vms_on, first.cost_s) == (10, "moved", [[4, 1]], 7.0)
+    assert (first.t, first.job_id, first.vms_on, first.cost_s) == (
+        10,
+        "moved",
+        [[4, 1]],
+        7.0,
+    )
     assert stints(history)["moved"] == [(2, 10), (10, 59)]
 
 
@@ -254,7 +289,9 @@ def test_backfilled_jobs_of_an_earlier_head_keep_their_rank() -> None:
 # --------------------------------------------------------------------------------- the slow twin
 
 
-def workload(rng: random.Random, most_vms: int, most_bps: int, n: int = 14) -> list[JobRequest]:
+def workload(
+    rng: random.Random, most_vms: int, most_bps: int, n: int = 14
+) -> list[JobRequest]:
     """Whole seconds, so that ties are common: ends, arrivals, both."""
     at = 0
     jobs = []
@@ -285,6 +322,7 @@ def datacentre(rng: random.Random) -> DataCentre:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", NAMES)
 @given(seeds)
 @settings(max_examples=15)
@@ -301,14 +339,21 @@ def test_job_by_job_like_a_slow_twin(policy: str, seed: int) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", NAMES)
 @given(seeds)
 @settings(max_examples=15)
-def test_every_job_ends_work_is_kept_and_nothing_starts_early(policy: str, seed: int) -> None:
+def test_every_job_ends_work_is_kept_and_nothing_starts_early(
+    policy: str, seed: int
+) -> None:
     rng = random.Random(seed)
     dc = datacentre(rng)
     jobs = workload(rng, dc.total_slots + 2, 12, n=20)
-    parameters = {"evict": rng.choice(["all", "needed"])} if policy.startswith("bgmbf") else {}
+    parameters = (
+        {"evict": rng.choice(["all", "needed"])}
+        if policy.startswith("bgmbf")
+        else {}
+    )
     found = lives(play(dc, jobs, policy, rng.choice(EMBEDDERS), parameters))
     for each in jobs:
         run = found[each.id]
@@ -326,7 +371,9 @@ def test_fcfs_order_is_never_broken(seed: int) -> None:
     dc = datacentre(rng)
     jobs = workload(rng, dc.total_slots, 12, n=20)
     found = lives(play(dc, jobs, "fcfs", rng.choice(EMBEDDERS)))
-    starts = [found[j.id].stints[0][0] for j in jobs if not found[j.id].rejected]
+    starts = [
+        found[j.id].stints[0][0] for j in jobs if not found[j.id].rejected
+    ]
     assert starts == sorted(starts)
 
 
@@ -334,15 +381,27 @@ def test_fcfs_order_is_never_broken(seed: int) -> None:
 
 
 @pytest.mark.parametrize("policy", NAMES)
-def test_who_arrives_when_another_ends_takes_its_place_at_once(policy: str) -> None:
+def test_who_arrives_when_another_ends_takes_its_place_at_once(
+    policy: str,
+) -> None:
     jobs = [job("a", 0, 4, 10), job("b", 10, 4, 5), job("c", 15, 1, 1)]
-    assert stints(play(FOUR, jobs, policy)) == {"a": [(0, 10)], "b": [(10, 15)], "c": [(15, 16)]}
+    assert stints(play(FOUR, jobs, policy)) == {
+        "a": [(0, 10)],
+        "b": [(10, 15)],
+        "c": [(15, 16)],
+    }
 
 
-def test_a_backfilled_job_that_ends_as_the_head_can_start_is_not_evicted() -> None:
+def test_a_backfilled_job_that_ends_as_the_head_can_start_is_not_evicted() -> (
+    None
+):
     jobs = [job("long", 0, 3, 10), job("wide", 1, 4, 5), job("fits", 2, 1, 8)]
     history = play(FOUR, jobs, "bgmbf")
-    assert stints(history) == {"long": [(0, 10)], "wide": [(10, 15)], "fits": [(2, 10)]}
+    assert stints(history) == {
+        "long": [(0, 10)],
+        "wide": [(10, 15)],
+        "fits": [(2, 10)],
+    }
     assert not [e for e in history if isinstance(e, events.JobPreempted)]
 
 
@@ -365,13 +424,28 @@ def test_what_cannot_fit_an_empty_data_centre_is_rejected_on_arrival(
     policy: str, embed: str
 ) -> None:
     dc = tree([2, 2], 10, 2)
-    jobs = [job("a", 0, 8, 10), job("huge", 1, 9, 1), job("fast", 2, 3, 1, 11), job("b", 3, 1, 1)]
-    ended = [e for e in play(dc, jobs, policy, embed) if isinstance(e, events.JobEnded)]
+    jobs = [
+        job("a", 0, 8, 10),
+        job("huge", 1, 9, 1),
+        job("fast", 2, 3, 1, 11),
+        job("b", 3, 1, 1),
+    ]
+    ended = [
+        e
+        for e in play(dc, jobs, policy, embed)
+        if isinstance(e, events.JobEnded)
+    ]
     recorded = {e.job_id: (e.t, e.outcome, e.reason) for e in ended}
     empty = "it does not fit even in an empty data centre: "
-    assert recorded["huge"] == (1, "rejected", f"{empty}not enough slots: 9 asked, 8 free")
+    assert recorded["huge"] == (
+        1,
+        "rejected",
+        f"{empty}not enough slots: 9 asked, 8 free",
+    )
     assert recorded["fast"][:2] == (2, "rejected")
-    assert recorded["fast"][2].startswith(empty + "11 bit/s per VM is above every server's NIC")
+    assert recorded["fast"][2].startswith(
+        empty + "11 bit/s per VM is above every server's NIC"
+    )
     assert recorded["a"][1] == recorded["b"][1] == "finished"
 
 
@@ -388,10 +462,18 @@ def test_a_job_that_its_embedder_no_longer_finds_a_place_for_runs_all_the_same(
         job("largest", 2, 1, 5, 100),
         job("last", 8, 1, 1),
     ]
-    alone = embedder("adaba").embed(dc, empty_residual(dc), 6, 5, largest_bps=100)
+    alone = embedder("adaba").embed(
+        dc, empty_residual(dc), 6, 5, largest_bps=100
+    )
     assert isinstance(alone, Refusal)
-    ended = {e.job_id: e for e in play(dc, jobs, policy, "adaba") if isinstance(e, events.JobEnded)}
-    assert [ended[name].outcome for name in ("now", "later", "largest", "last")] == ["finished"] * 4
+    ended = {
+        e.job_id: e
+        for e in play(dc, jobs, policy, "adaba")
+        if isinstance(e, events.JobEnded)
+    }
+    assert [
+        ended[name].outcome for name in ("now", "later", "largest", "last")
+    ] == ["finished"] * 4
 
 
 # ------------------------------------------------------------------------------ words and settings

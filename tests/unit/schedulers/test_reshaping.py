@@ -27,11 +27,15 @@ def test_eleven_by_eleven_but_the_last_start_has_no_room_to_scale() -> None:
     assert [len(row) for row in rows] == [11] * 10 + [1]
     assert [row[0].delay_s for row in rows] == [100.0 * k for k in range(11)]
     assert {row[0].rate_bps for row in rows} == {10**9}
-    assert [s.rate_bps for s in rows[0]] == [-(-(10**9) * (110 - k * 10) // 110) for k in range(11)]
+    assert [s.rate_bps for s in rows[0]] == [
+        -(-(10**9) * (110 - k * 10) // 110) for k in range(11)
+    ]
 
 
 def test_no_room_is_one_point() -> None:
-    assert [[s.rate_bps for s in row] for row in shapes(7, 5.0, 5.0, both)] == [[7]]
+    assert [[s.rate_bps for s in row] for row in shapes(7, 5.0, 5.0, both)] == [
+        [7]
+    ]
     (only,) = shapes(7, 5.0, 5.0, both)[0]
     assert (only.delay_s, only.duration_s) == (0.0, 5.0)
 
@@ -60,7 +64,9 @@ def test_too_long_a_job_is_refused() -> None:
     ratio=st.floats(1.0, 50.0),
     gamma=st.floats(0.0, 0.5),
 )
-def test_every_point_ends_by_the_deadline(b: int, p: float, ratio: float, gamma: float) -> None:
+def test_every_point_ends_by_the_deadline(
+    b: int, p: float, ratio: float, gamma: float
+) -> None:
     d = p * ratio
     relaxed = relaxed_s(p, d, gamma)
     rows = shapes(b, relaxed, d, both)

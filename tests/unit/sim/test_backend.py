@@ -13,7 +13,11 @@ from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import StartFailed
 from testbed.errors import RunFailed
-from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency, SharingModel
+from testbed.schedulers.policy import (
+    FLOW_DEPENDENCIES,
+    FlowDependency,
+    SharingModel,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -22,7 +26,9 @@ DC = tree([2, 2, 2], [400, 200, 100], 4)
 ROOT = DC.trees[0].root
 
 
-def transfer(job_id: str, n: int = 2, b: int = 100, p: float = 10.0, **more: object) -> JobRequest:
+def transfer(
+    job_id: str, n: int = 2, b: int = 100, p: float = 10.0, **more: object
+) -> JobRequest:
     return JobRequest(job_id, 0.0, n, b, p, **more)  # type: ignore[arg-type]
 
 
@@ -43,7 +49,9 @@ def test_a_reserved_job_ends_exactly_when_the_model_says() -> None:
     assert ends(backend) == [("a", 0.1 * (100 / 30))]
 
 
-def test_completions_of_one_instant_come_together_by_id_and_later_ones_later() -> None:
+def test_completions_of_one_instant_come_together_by_id_and_later_ones_later() -> (
+    None
+):
     backend = SimulatedBackend()
     for name, rate in (("c", 100), ("a", 100), ("b", 50)):
         backend.start(transfer(name), on((0, 2)), rate, "foreground")
@@ -51,7 +59,9 @@ def test_completions_of_one_instant_come_together_by_id_and_later_ones_later() -
     assert backend.now_s() == 10.0
     assert backend.wait(15.0) == []
     assert backend.now_s() == 15.0
-    assert [(c.job_id, c.measured_s) for c in backend.wait(None)] == [("b", 20.0)]
+    assert [(c.job_id, c.measured_s) for c in backend.wait(None)] == [
+        ("b", 20.0)
+    ]
     assert backend.wait(None) == []
 
 
@@ -93,7 +103,10 @@ def test_work_is_conserved_across_preemption() -> None:
     backend.preempt("a")
     backend.migrate("a", on((2, 2)), 0.0, "foreground")
     (done,) = backend.wait(None)
-    assert (done.at_s, done.measured_s) == (pytest.approx(26.0), pytest.approx(10.0))
+    assert (done.at_s, done.measured_s) == (
+        pytest.approx(26.0),
+        pytest.approx(10.0),
+    )
 
 
 def test_a_migration_costs_time_on_the_new_nodes_and_none_of_the_work() -> None:
@@ -102,10 +115,15 @@ def test_a_migration_costs_time_on_the_new_nodes_and_none_of_the_work() -> None:
     backend.wait(4.0)
     backend.migrate("a", on((2, 2)), 3.0, "foreground")
     (done,) = backend.wait(None)
-    assert (done.at_s, done.measured_s) == (pytest.approx(13.0), pytest.approx(13.0))
+    assert (done.at_s, done.measured_s) == (
+        pytest.approx(13.0),
+        pytest.approx(13.0),
+    )
 
 
-def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again() -> None:
+def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again() -> (
+    None
+):
     backend = SimulatedBackend()
     backend.start(transfer("a"), on((0, 2)), 100, "foreground")
     backend.wait(4.0)
@@ -116,7 +134,10 @@ def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again(
     backend.wait(10.0)
     backend.resume("a", 3.0, "foreground")
     (done,) = backend.wait(None)
-    assert (done.at_s, done.measured_s) == (pytest.approx(19.0), pytest.approx(15.0))
+    assert (done.at_s, done.measured_s) == (
+        pytest.approx(19.0),
+        pytest.approx(15.0),
+    )
 
 
 def test_ends_that_differ_by_rounding_alone_are_one_instant() -> None:
@@ -157,25 +178,41 @@ def test_what_the_simulator_cannot_do_it_says() -> None:
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
-def test_two_jobs_over_one_link_halve_it_until_one_has_gone(dependency: FlowDependency) -> None:
+def test_two_jobs_over_one_link_halve_it_until_one_has_gone(
+    dependency: FlowDependency,
+) -> None:
     backend = SimulatedBackend(DC, SharingModel(dependency))
     backend.start(transfer("a", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("b", p=20.0), on((0, 1), (1, 1)), 0, "foreground")
     # 100 bit/s for two: a has its 1000 bits at 20 s, b then the other half of its 2000 alone.
-    assert ends(backend) == [("a", pytest.approx(20.0)), ("b", pytest.approx(30.0))]
+    assert ends(backend) == [
+        ("a", pytest.approx(20.0)),
+        ("b", pytest.approx(30.0)),
+    ]
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
-def test_best_effort_gets_what_reservations_leave(dependency: FlowDependency) -> None:
+def test_best_effort_gets_what_reservations_leave(
+    dependency: FlowDependency,
+) -> None:
     backend = SimulatedBackend(DC, SharingModel(dependency))
-    backend.start(transfer("kept", p=10.0, b=60), on((0, 1), (1, 1)), 60, "foreground")
-    backend.start(transfer("best_effort", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
+    backend.start(
+        transfer("kept", p=10.0, b=60), on((0, 1), (1, 1)), 60, "foreground"
+    )
+    backend.start(
+        transfer("best_effort", p=10.0), on((0, 1), (1, 1)), 0, "foreground"
+    )
     # 40 bit/s until 10 s, then 100.
-    assert ends(backend) == [("kept", 10.0), ("best_effort", pytest.approx(16.0))]
+    assert ends(backend) == [
+        ("kept", 10.0),
+        ("best_effort", pytest.approx(16.0)),
+    ]
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
-def test_inside_one_server_nothing_is_shared(dependency: FlowDependency) -> None:
+def test_inside_one_server_nothing_is_shared(
+    dependency: FlowDependency,
+) -> None:
     backend = SimulatedBackend(DC, SharingModel(dependency))
     for name in "abc":
         backend.start(transfer(name), on((0, 2)), 0, "foreground")
@@ -190,7 +227,8 @@ def star(*pairs: tuple[int, int]) -> Placement:
 
 
 @pytest.mark.parametrize(
-    ("dependency", "end_s"), [("slowest", 20.0), ("lockstep", 15.0), ("independent", 20.0)]
+    ("dependency", "end_s"),
+    [("slowest", 20.0), ("lockstep", 15.0), ("independent", 20.0)],
 )
 def test_flow_dependencies_differ_in_what_a_slow_job_takes_from_others(
     dependency: FlowDependency, end_s: float
@@ -198,15 +236,27 @@ def test_flow_dependencies_differ_in_what_a_slow_job_takes_from_others(
     # A ring over servers 0, 1, 2 is held to a third of server 2's link by two more jobs there. Its
     # flow from 0 to 1 could have half of that way: it takes it, or (as "lockstep") takes a third.
     backend = SimulatedBackend(STAR, SharingModel(dependency))
-    backend.start(transfer("ring", n=3, p=900.0), star((0, 1), (1, 1), (2, 1)), 0, "foreground")
+    backend.start(
+        transfer("ring", n=3, p=900.0),
+        star((0, 1), (1, 1), (2, 1)),
+        0,
+        "foreground",
+    )
     for name in ("x", "y"):
-        backend.start(transfer(name, p=900.0), star((2, 1), (3, 1)), 0, "foreground")
-    backend.start(transfer("pair", p=10.0), star((0, 1), (1, 1)), 0, "foreground")
-    assert [(c.job_id, c.at_s) for c in backend.wait(None)] == [("pair", pytest.approx(end_s))]
+        backend.start(
+            transfer(name, p=900.0), star((2, 1), (3, 1)), 0, "foreground"
+        )
+    backend.start(
+        transfer("pair", p=10.0), star((0, 1), (1, 1)), 0, "foreground"
+    )
+    assert [(c.job_id, c.at_s) for c in backend.wait(None)] == [
+        ("pair", pytest.approx(end_s))
+    ]
 
 
 @pytest.mark.parametrize(
-    ("dependency", "end_s"), [("slowest", 50.0), ("lockstep", 40.0), ("independent", 40.0)]
+    ("dependency", "end_s"),
+    [("slowest", 50.0), ("lockstep", 40.0), ("independent", 40.0)],
 )
 def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
     dependency: FlowDependency, end_s: float
@@ -214,10 +264,19 @@ def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
     # The ring's flows from and to server 2 have a quarter of its link, for 40 s. Its flow from 0 to
     # 1 shares server 0's uplink with the pair: independent, it is through after 20 s.
     backend = SimulatedBackend(STAR, SharingModel(dependency, recompute_s=1.0))
-    backend.start(transfer("ring", n=3, p=10.0), star((0, 1), (1, 1), (2, 1)), 0, "foreground")
+    backend.start(
+        transfer("ring", n=3, p=10.0),
+        star((0, 1), (1, 1), (2, 1)),
+        0,
+        "foreground",
+    )
     for name in ("x", "y", "z"):
-        backend.start(transfer(name, p=900.0), star((2, 1), (3, 1)), 0, "foreground")
-    backend.start(transfer("pair", p=30.0), star((0, 1), (4, 1)), 0, "foreground")
+        backend.start(
+            transfer(name, p=900.0), star((2, 1), (3, 1)), 0, "foreground"
+        )
+    backend.start(
+        transfer("pair", p=30.0), star((0, 1), (4, 1)), 0, "foreground"
+    )
     found = {}
     while done := backend.wait(100.0):
         found |= {c.job_id: c.at_s for c in done}
@@ -227,7 +286,9 @@ def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
 @pytest.mark.parametrize("pattern", ["ring", "permutation", "all-to-all"])
 @settings(max_examples=60, deadline=None)
 @given(
-    counts=st.lists(st.integers(0, 4), min_size=8, max_size=8).filter(lambda c: sum(c) > 1),
+    counts=st.lists(st.integers(0, 4), min_size=8, max_size=8).filter(
+        lambda c: sum(c) > 1
+    ),
     seed=st.integers(0, 99),
 )
 def test_traffic_never_loads_a_link_above_the_hose(
@@ -253,20 +314,28 @@ def walk(dc: DataCentre, root: int, source: int, target: int) -> set[int]:
     ups, downs = tree_.path_to_root(source), tree_.path_to_root(target)
     meet = next(node for node in ups if node in downs)
     links = {2 * int(tree_.uplink[v]) for v in ups[: ups.index(meet)]}
-    return links | {2 * int(tree_.uplink[v]) + 1 for v in downs[: downs.index(meet)]}
+    return links | {
+        2 * int(tree_.uplink[v]) + 1 for v in downs[: downs.index(meet)]
+    }
 
 
-@pytest.mark.parametrize("dc", [DC, fat_tree(4, 100, 2)], ids=["tree", "fat-tree"])
+@pytest.mark.parametrize(
+    "dc", [DC, fat_tree(4, 100, 2)], ids=["tree", "fat-tree"]
+)
 def test_paths_go_up_to_where_they_meet_and_down(dc: DataCentre) -> None:
     import numpy as np
 
     for tree_ in dc.trees:
-        source, target = (a.ravel() for a in np.indices((dc.n_servers, dc.n_servers)))
+        source, target = (
+            a.ravel() for a in np.indices((dc.n_servers, dc.n_servers))
+        )
         start, links = paths(dc, tree_.root, source.copy(), target.copy())
         for k in range(len(source)):
             used = links[start[k] : start[k + 1]].tolist()
             assert len(used) == len(set(used))
-            assert set(used) == walk(dc, tree_.root, int(source[k]), int(target[k]))
+            assert set(used) == walk(
+                dc, tree_.root, int(source[k]), int(target[k])
+            )
 
 
 def test_permutations_depend_on_seed_and_job_alone() -> None:
@@ -278,13 +347,17 @@ def test_permutations_depend_on_seed_and_job_alone() -> None:
 
     assert links(1) == links(1)
     assert links(1) != links(2)
-    assert links(1) != links(1, transfer("k", n=32, demand=Transfer("permutation")))
+    assert links(1) != links(
+        1, transfer("k", n=32, demand=Transfer("permutation"))
+    )
 
 
 def test_what_the_servers_send_is_metered() -> None:
     metered: list[tuple[float, float, float]] = []
     backend = SimulatedBackend(
-        DC, SharingModel("slowest"), meter=lambda *stretch: metered.append(stretch)
+        DC,
+        SharingModel("slowest"),
+        meter=lambda *stretch: metered.append(stretch),
     )
     backend.start(transfer("a"), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("b"), on((0, 1), (1, 1)), 0, "foreground")
@@ -293,4 +366,7 @@ def test_what_the_servers_send_is_metered() -> None:
     backend.kill("b")
     backend.wait(None)
     # a and b send 50 bit/s up from either server; c stays inside its own.
-    assert metered == [(0.0, 1.0, pytest.approx(200.0)), (1.0, 10.0, pytest.approx(200.0))]
+    assert metered == [
+        (0.0, 1.0, pytest.approx(200.0)),
+        (1.0, 10.0, pytest.approx(200.0)),
+    ]

@@ -16,11 +16,15 @@ def remaining_s(job: JobRequest, done: float, rate_bps: float) -> float:
     return job.demand.remaining_s(job, done, rate_bps)
 
 
-def advanced(job: JobRequest, done: float, rate_bps: float, elapsed_s: float) -> float:
+def advanced(
+    job: JobRequest, done: float, rate_bps: float, elapsed_s: float
+) -> float:
     return job.demand.advanced(job, done, rate_bps, elapsed_s)
 
 
-def demand_job(steps: tuple[tuple[float, int], ...], duration_s: float = 10.0) -> JobRequest:
+def demand_job(
+    steps: tuple[tuple[float, int], ...], duration_s: float = 10.0
+) -> JobRequest:
     return JobRequest("d", 0.0, 2, 100, duration_s, demand=DemandCurve(steps))
 
 
@@ -37,6 +41,7 @@ curves = st.lists(
 rates = st.integers(10, 300)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(steps=curves, rate=rates, done=st.floats(0.0, 1.0))
 def test_remaining_is_the_integral(
@@ -51,7 +56,9 @@ def test_remaining_is_the_integral(
         x = done + (k + 0.5) * width
         demand = next(c for end, c in steps if x <= end)
         total += width * tau_s * max(1.0, demand / rate)
-    assert remaining_s(job, done, rate) == pytest.approx(total, rel=3e-2, abs=0.3)
+    assert remaining_s(job, done, rate) == pytest.approx(
+        total, rel=3e-2, abs=0.3
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -72,7 +79,9 @@ def test_what_is_done_and_what_remains_belong_together(
 
 @settings(max_examples=100, deadline=None)
 @given(steps=curves, rate=rates)
-def test_from_the_start_it_is_the_model(steps: tuple[tuple[float, int], ...], rate: int) -> None:
+def test_from_the_start_it_is_the_model(
+    steps: tuple[tuple[float, int], ...], rate: int
+) -> None:
     job = demand_job(steps)
     assert remaining_s(job, 0.0, rate) == job.demand.duration_s(job, rate)
 
@@ -82,7 +91,9 @@ def test_a_transfer_advances_with_its_share() -> None:
     assert remaining_s(job, 0.0, 50) == 20.0
     assert advanced(job, 0.0, 50, 5.0) == 0.25
     assert remaining_s(job, 0.25, 100) == 7.5
-    assert remaining_s(job, 0.25, 400) == 7.5  # more than was profiled speeds nothing up
+    assert (
+        remaining_s(job, 0.25, 400) == 7.5
+    )  # more than was profiled speeds nothing up
     assert advanced(job, 0.9, 100, 100.0) == 1.0
 
 
@@ -90,7 +101,10 @@ def test_nothing_moves_without_bandwidth_but_what_needs_none() -> None:
     transfer = JobRequest("t", 0.0, 2, 100, 10.0)
     assert remaining_s(transfer, 0.5, 0) == math.inf
     assert advanced(transfer, 0.5, 0, 1000.0) == 0.5
-    assert remaining_s(JobRequest("c", 0.0, 2, 0, 10.0, demand=Compute()), 0.5, 0) == 5.0
+    assert (
+        remaining_s(JobRequest("c", 0.0, 2, 0, 10.0, demand=Compute()), 0.5, 0)
+        == 5.0
+    )
     ends_computing = demand_job(((0.5, 100), (1.0, 0)))
     assert remaining_s(ends_computing, 0.5, 0) == 5.0
     assert remaining_s(ends_computing, 0.4, 0) == math.inf

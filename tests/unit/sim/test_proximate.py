@@ -34,19 +34,27 @@ def random_problem(rng: random.Random, *, common: bool) -> Problem:
         own = Fraction(rng.randint(1, 5))
         units.append(
             [
-                (k, rng.randint(1, 3), own if common else Fraction(rng.randint(1, 5), 2))
+                (
+                    k,
+                    rng.randint(1, 3),
+                    own if common else Fraction(rng.randint(1, 5), 2),
+                )
                 for k in links
             ]
         )
     return capacity, units, [rng.randint(1, 12) for _ in units]
 
 
-def solve(problem: Problem, rates_of: Callable[..., FloatArray] = max_min_rates) -> list[float]:
+def solve(
+    problem: Problem, rates_of: Callable[..., FloatArray] = max_min_rates
+) -> list[float]:
     capacity, units, caps = problem
     flat = [entry for its in units for entry in its]
     rates: list[float] = rates_of(
         np.array(capacity, dtype=np.float64),
-        np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(np.int64),
+        np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(
+            np.int64
+        ),
         np.array([link for link, _, _ in flat], dtype=np.int64),
         np.array([float(weight) for _, weight, _ in flat]),
         np.array(caps, dtype=np.float64),
@@ -61,20 +69,31 @@ def filled_together(problem: Problem) -> list[Fraction]:
     For units that count for the same everywhere. Whoever is at its cap or on a full link stays.
     """
     capacity, units, caps = problem
-    rate: dict[int, Fraction] = {u: Fraction(caps[u]) for u, its in enumerate(units) if not its}
+    rate: dict[int, Fraction] = {
+        u: Fraction(caps[u]) for u, its in enumerate(units) if not its
+    }
     while len(rate) < len(units):
         rising = {u: units[u][0][2] for u in range(len(units)) if u not in rate}
         stops = [Fraction(caps[u]) / priority for u, priority in rising.items()]
         full_at = {}
         for link, amount in enumerate(capacity):
-            recomputed = sum(w * rate[u] for u in rate for k, w, _ in units[u] if k == link)
-            speed = sum(w * rising[u] for u in rising for k, w, _ in units[u] if k == link)
+            recomputed = sum(
+                w * rate[u] for u in rate for k, w, _ in units[u] if k == link
+            )
+            speed = sum(
+                w * rising[u]
+                for u in rising
+                for k, w, _ in units[u]
+                if k == link
+            )
             if speed:
                 full_at[link] = (amount - recomputed) / speed
         level = min([*stops, *full_at.values()])
         full = {link for link, at in full_at.items() if at == level}
         for u, priority in rising.items():
-            if caps[u] <= priority * level or any(k in full for k, _, _ in units[u]):
+            if caps[u] <= priority * level or any(
+                k in full for k, _, _ in units[u]
+            ):
                 rate[u] = priority * level
     return [rate[u] for u in range(len(units))]
 
@@ -82,14 +101,20 @@ def filled_together(problem: Problem) -> list[Fraction]:
 def one_after_another(problem: Problem) -> tuple[list[Fraction], bool]:
     """One unit, or the units of one link, at a time; and whether links ever held each other up."""
     capacity, units, caps = problem
-    rate: dict[int, Fraction] = {u: Fraction(caps[u]) for u, its in enumerate(units) if not its}
+    rate: dict[int, Fraction] = {
+        u: Fraction(caps[u]) for u, its in enumerate(units) if not its
+    }
     stuck = False
     while len(rate) < len(units):
         left = [u for u in range(len(units)) if u not in rate]
         share = {}
         for link, amount in enumerate(capacity):
-            used = sum(w * rate[u] for u in rate for k, w, _ in units[u] if k == link)
-            total = sum(w * p for u in left for k, w, p in units[u] if k == link)
+            used = sum(
+                w * rate[u] for u in rate for k, w, _ in units[u] if k == link
+            )
+            total = sum(
+                w * p for u in left for k, w, p in units[u] if k == link
+            )
             if total:
                 share[link] = (amount - used) / total
         level = {u: min(p * share[k] for k, _, p in units[u]) for u in left}
@@ -115,37 +140,53 @@ def one_after_another(problem: Problem) -> tuple[list[Fraction], bool]:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_weighted_max_min_is_what_progressive_filling_comes_to(seed: int) -> None:
+def test_weighted_max_min_is_what_progressive_filling_comes_to(
+    seed: int,
+) -> None:
     problem = random_problem(random.Random(f"common {seed}"), common=True)
     expected = [float(rate) for rate in filled_together(problem)]
     assert solve(problem, fill_vectors) == pytest.approx(expected, rel=1e-9)
 
 
-def test_with_a_priority_for_each_link_units_may_be_filled_in_any_order() -> None:
+def test_with_a_priority_for_each_link_units_may_be_filled_in_any_order() -> (
+    None
+):
     held_up = 0
     for seed in range(300):
         problem = random_problem(random.Random(f"own {seed}"), common=False)
         expected, stuck = one_after_another(problem)
         held_up += stuck
         found = solve(problem, fill_vectors)
-        assert found == pytest.approx([float(rate) for rate in expected], rel=1e-9)
+        assert found == pytest.approx(
+            [float(rate) for rate in expected], rel=1e-9
+        )
     assert 0 < held_up < 150
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_the_minimum_guarantees_are_kept_and_no_link_carries_too_much(seed: int) -> None:
+def test_the_minimum_guarantees_are_kept_and_no_link_carries_too_much(
+    seed: int,
+) -> None:
     problem = random_problem(random.Random(f"least {seed}"), common=False)
     capacity, units, caps = problem
     rates = solve(problem)
     assert rates == solve(problem, fill_vectors)
     total = [
-        sum(w * p for its in units for k, w, p in its if k == link) for link in range(len(capacity))
+        sum(w * p for its in units for k, w, p in its if k == link)
+        for link in range(len(capacity))
     ]
     for u, its in enumerate(units):
-        guaranteed = min([caps[u], *(float(p * capacity[k] / total[k]) for k, _, p in its)])
+        guaranteed = min(
+            [caps[u], *(float(p * capacity[k] / total[k]) for k, _, p in its)]
+        )
         assert rates[u] >= guaranteed * (1 - 1e-9)
     for link, amount in enumerate(capacity):
-        used = sum(w * rates[u] for u, its in enumerate(units) for k, w, _ in its if k == link)
+        used = sum(
+            w * rates[u]
+            for u, its in enumerate(units)
+            for k, w, _ in its
+            if k == link
+        )
         assert used <= amount * (1 + 1e-9)
 
 
@@ -169,7 +210,8 @@ def test_a_limited_job_is_the_best_served_of_a_full_link(seed: int) -> None:
             used = sum(w * rates[v] for w, _, v in on_it)
             best = max(served for _, served, _ in on_it)
             full.append(
-                used >= capacity[k] * (1 - 1e-9) and rates[u] / float(p) >= best * (1 - 1e-9)
+                used >= capacity[k] * (1 - 1e-9)
+                and rates[u] / float(p) >= best * (1 - 1e-9)
             )
         assert rates[u] >= caps[u] * (1 - 1e-9) or any(full)
 
@@ -180,12 +222,16 @@ TWO_RACKS = tree([2, 4], [100, 1000], 4)
 
 
 def rates_of(
-    dc: DataCentre, placed: dict[str, tuple[tuple[int, int], ...]], sharing: SharingModel
+    dc: DataCentre,
+    placed: dict[str, tuple[tuple[int, int], ...]],
+    sharing: SharingModel,
 ) -> dict[str, float]:
     network = SharedNetwork(dc, sharing, 1)
     for name, vms_on in placed.items():
         n = sum(count for _, count in vms_on)
-        job = JobRequest(name, 0.0, n, 900, 10.0, demand=Transfer(pattern="all-to-all"))
+        job = JobRequest(
+            name, 0.0, n, 900, 10.0, demand=Transfer(pattern="all-to-all")
+        )
         network.join(job, Placement(dc.trees[0].root, vms_on))
     return network.recompute()
 
@@ -193,7 +239,9 @@ def rates_of(
 def test_a_job_gets_a_rack_uplink_in_proportion_to_its_vms_below() -> None:
     # Below rack 0: six VMs of a, two of b; 100 upward. PS-P: 75 and 25.
     placed = {"a": ((0, 3), (1, 3), (4, 4), (5, 2)), "b": ((2, 2), (6, 2))}
-    found = rates_of(TWO_RACKS, placed, SharingModel("lockstep", weights="proximate"))
+    found = rates_of(
+        TWO_RACKS, placed, SharingModel("lockstep", weights="proximate")
+    )
     # a's rate per VM b carries 6·6/11 of it across, b's 2·2/3.
     assert found["a"] * 36 / 11 == pytest.approx(75.0)
     assert found["b"] * 4 / 3 == pytest.approx(25.0)
@@ -201,8 +249,12 @@ def test_a_job_gets_a_rack_uplink_in_proportion_to_its_vms_below() -> None:
 
 def test_flows_one_by_one_come_to_the_same_where_all_are_alike() -> None:
     placed = {"a": ((0, 3), (1, 3), (4, 3), (5, 3)), "b": ((2, 2), (6, 2))}
-    jobs = rates_of(TWO_RACKS, placed, SharingModel("lockstep", weights="proximate"))
-    flows = rates_of(TWO_RACKS, placed, SharingModel("slowest", weights="proximate"))
+    jobs = rates_of(
+        TWO_RACKS, placed, SharingModel("lockstep", weights="proximate")
+    )
+    flows = rates_of(
+        TWO_RACKS, placed, SharingModel("slowest", weights="proximate")
+    )
     assert jobs == pytest.approx(flows)
 
 

@@ -22,7 +22,9 @@ INTERFERENCE = Interference()
 
 
 def job(name: str, *use: float, runs_s: float = 100.0) -> JobRequest:
-    return JobRequest(name, 0.0, len(use), 0, runs_s, demand=Compute(cpu_use=use))
+    return JobRequest(
+        name, 0.0, len(use), 0, runs_s, demand=Compute(cpu_use=use)
+    )
 
 
 def on(*servers: int, processes: tuple[int, ...] = ()) -> Placement:
@@ -46,7 +48,9 @@ def test_alone_in_the_foreground_a_job_loses_nothing() -> None:
     assert ends(backend) == {"a": 100.0}
 
 
-def test_in_the_foreground_of_another_a_job_loses_what_its_slowest_crowded_process_loses() -> None:
+def test_in_the_foreground_of_another_a_job_loses_what_its_slowest_crowded_process_loses() -> (
+    None
+):
     backend = simulator()
     foreground, background = job("a", 0.5, 0.9), job("b", 1.0, runs_s=1e9)
     backend.start(foreground, on(0, 1), 0, "foreground")
@@ -57,7 +61,9 @@ def test_in_the_foreground_of_another_a_job_loses_what_its_slowest_crowded_proce
     assert (done.job_id, done.at_s) == ("a", pytest.approx(100.0 / (1 - loss)))
 
 
-def test_in_the_background_of_another_a_process_gets_its_share_of_what_is_left() -> None:
+def test_in_the_background_of_another_a_process_gets_its_share_of_what_is_left() -> (
+    None
+):
     backend = simulator()
     foreground, background = job("a", 0.7, runs_s=1e9), job("b", 0.9)
     backend.start(foreground, on(0), 0, "foreground")
@@ -74,7 +80,9 @@ def test_what_it_needs_is_all_it_gets() -> None:
     backend.start(job("a", 0.7, runs_s=1e9), on(0), 0, "foreground")
     backend.start(background, on(0), 0, "background")
     (done,) = backend.wait(1e6)
-    assert done.at_s == pytest.approx(100.0 / INTERFERENCE.effs(background, 1)[0])
+    assert done.at_s == pytest.approx(
+        100.0 / INTERFERENCE.effs(background, 1)[0]
+    )
 
 
 def test_a_busy_foreground_leaves_4_percent() -> None:
@@ -83,7 +91,9 @@ def test_a_busy_foreground_leaves_4_percent() -> None:
     backend.start(job("a", 1.0, runs_s=1e9), on(0), 0, "foreground")
     backend.start(background, on(0), 0, "background")
     (done,) = backend.wait(1e6)
-    assert done.at_s == pytest.approx(100.0 / (INTERFERENCE.effs(background, 1)[0] * 0.04))
+    assert done.at_s == pytest.approx(
+        100.0 / (INTERFERENCE.effs(background, 1)[0] * 0.04)
+    )
 
 
 def test_in_the_background_of_nobody_a_job_runs_at_full_speed() -> None:
@@ -92,7 +102,9 @@ def test_in_the_background_of_nobody_a_job_runs_at_full_speed() -> None:
     assert ends(backend) == {"b": 100.0}
 
 
-def test_a_job_advances_with_its_slowest_process_wherever_each_of_them_is() -> None:
+def test_a_job_advances_with_its_slowest_process_wherever_each_of_them_is() -> (
+    None
+):
     foreground = job("a", 0.9, 0.4, runs_s=1e9)
     background = job("b", 0.9, 0.4)
     effs = INTERFERENCE.effs(background, 1)
@@ -103,7 +115,10 @@ def test_a_job_advances_with_its_slowest_process_wherever_each_of_them_is() -> N
         (done,) = backend.wait(1e6)
         need = [0.4, 0.9] if order == (1, 0) else [0.9, 0.4]
         eff = effs[::-1] if order == (1, 0) else effs
-        speed = min(e * min(1.0, i / n) for e, i, n in zip(eff, (0.1, 0.6), need, strict=True))
+        speed = min(
+            e * min(1.0, i / n)
+            for e, i, n in zip(eff, (0.1, 0.6), need, strict=True)
+        )
         assert done.at_s == pytest.approx(100.0 / speed)
 
 
@@ -115,7 +130,9 @@ def test_a_switch_to_the_foreground_is_a_matter_of_speed_alone() -> None:
     (first,) = backend.wait(None)
     backend.switch_tier("b", "foreground")
     done_by_then = INTERFERENCE.effs(background, 1)[0] / 3 * first.at_s
-    assert ends(backend)["b"] == pytest.approx(first.at_s + 100.0 - done_by_then)
+    assert ends(backend)["b"] == pytest.approx(
+        first.at_s + 100.0 - done_by_then
+    )
 
 
 def test_draws_are_the_jobs_own_and_within_the_stated_ranges() -> None:
@@ -124,12 +141,17 @@ def test_draws_are_the_jobs_own_and_within_the_stated_ranges() -> None:
     assert all(0.2 <= eff <= 0.8 for eff in effs)
     assert all(0.0 <= loss <= 0.037 for loss in losses)
     assert abs(sum(effs) / 200 - 0.43) < 0.05
-    assert (effs, losses) == (INTERFERENCE.effs(wide, 7), INTERFERENCE.losses(wide, 7))
+    assert (effs, losses) == (
+        INTERFERENCE.effs(wide, 7),
+        INTERFERENCE.losses(wide, 7),
+    )
     assert effs != INTERFERENCE.effs(job("other", *([0.5] * 200)), 7)
     assert effs != INTERFERENCE.effs(wide, 8)
 
 
-def test_cpu_seconds_count_what_processes_use_in_the_foreground_and_get_in_the_background() -> None:
+def test_cpu_seconds_count_what_processes_use_in_the_foreground_and_get_in_the_background() -> (
+    None
+):
     backend = simulator()
     backend.start(job("a", 0.7, runs_s=1e4), on(0), 0, "foreground")
     backend.start(job("b", 0.9, runs_s=1e6), on(0), 0, "background")
@@ -163,7 +185,11 @@ def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
             continue
         servers = sorted(data.draw(st.sets(st.sampled_from(free), min_size=1)))
         order = data.draw(st.permutations(range(len(servers))))
-        use = data.draw(st.lists(st.floats(0.05, 1.0), min_size=len(order), max_size=len(order)))
+        use = data.draw(
+            st.lists(
+                st.floats(0.05, 1.0), min_size=len(order), max_size=len(order)
+            )
+        )
         request = job(next(names), *use)
         placement = on(*servers, processes=tuple(order))
         tiers.enter(request, placement, tier)

@@ -22,11 +22,18 @@ def star(*vms: tuple[int, int]) -> Placement:
     return Placement(STAR.trees[0].root, vms)
 
 
-def test_its_duration_is_the_same_at_every_rate_and_its_volume_what_the_rate_gives() -> None:
+def test_its_duration_is_the_same_at_every_rate_and_its_volume_what_the_rate_gives() -> (
+    None
+):
     job = measurement()
     assert {job.demand.duration_s(job, rate) for rate in (1, 50, 100)} == {10.0}
-    assert [job.demand.volume_bits(job, rate) for rate in (0, 50)] == [1000.0, 500.0]
-    assert job.demand.estimate_s(job, 50) == 20.0  # what a scheduler states knows no application
+    assert [job.demand.volume_bits(job, rate) for rate in (0, 50)] == [
+        1000.0,
+        500.0,
+    ]
+    assert (
+        job.demand.estimate_s(job, 50) == 20.0
+    )  # what a scheduler states knows no application
     assert job.is_best_effort(0)
 
 
@@ -55,11 +62,17 @@ def test_without_a_reservation_it_takes_its_share_of_the_links_until_its_time_is
 ) -> None:
     backend = SimulatedBackend(STAR, SharingModel(dependency))  # type: ignore[arg-type]
     for name, demand_s in (("m", 10.0), ("n", 30.0)):
-        backend.start(measurement(name, demand_s), star((0, 1), (1, 1)), 0, "foreground")
+        backend.start(
+            measurement(name, demand_s), star((0, 1), (1, 1)), 0, "foreground"
+        )
     transfer = JobRequest("t", 0.0, 2, 100, 10.0)
     backend.start(transfer, star((0, 1), (1, 1)), 0, "foreground")
     found = {}
     while done := backend.wait(None):
         found |= {completion.job_id: completion.at_s for completion in done}
     # A third of the link for 10 s, a half for the rest of 1000 bits.
-    assert found == {"m": 10.0, "n": 30.0, "t": pytest.approx(10.0 + (1000 - 1000 / 3) / 50)}
+    assert found == {
+        "m": 10.0,
+        "n": 30.0,
+        "t": pytest.approx(10.0 + (1000 - 1000 / 3) / 50),
+    }

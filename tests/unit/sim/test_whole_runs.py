@@ -16,13 +16,13 @@ import pytest
 from jobs.workload.distributions import NormalDistribution
 from jobs.workload.tenants import INTERPRETATIONS, day_and_night, interpretation
 from testbed import events
+from testbed.audit import audit
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.results.audit import audit
-from testbed.results.folder import RunFolder
-from testbed.results.tables import conclude
-from testbed.runs.playing import dry_run
+from testbed.play.playing import dry_run
+from testbed.record.conclusion import conclude
+from testbed.record.folder import RunFolder
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -65,7 +65,11 @@ def text_of(rng: random.Random, policy: str, error: str) -> str:
     )
     services = rng.choice(["", "services: 20 %, "])
     ratio = rng.choice(
-        ["", "deadline_ratio: {mean: 1, sigma: 0}, ", "deadline_ratio: {mean: 20}, "]
+        [
+            "",
+            "deadline_ratio: {mean: 1, sigma: 0}, ",
+            "deadline_ratio: {mean: 20}, ",
+        ]
     )
     return f"""\
 name: random
@@ -87,18 +91,27 @@ def audited(base: Path, experiment: Experiment) -> None:
         for event in dry_run(experiment, experiment.policies[0]):
             log(event)
     policy = experiment.policies[0].label
-    folder.write_json("spec.resolved.json", {**experiment.resolved, "policy": policy})
+    folder.write_json(
+        "spec.resolved.json", {**experiment.resolved, "policy": policy}
+    )
     summary = conclude(folder, wall_s=0.0).summary
     checked = audit(folder.path)
     assert [str(f) for result in checked.results for f in result.findings] == []
     assert checked.passed
-    outcomes = (summary.finished, summary.rejected, summary.killed, summary.unfinished)
+    outcomes = (
+        summary.finished,
+        summary.rejected,
+        summary.killed,
+        summary.unfinished,
+    )
     assert summary.jobs == sum(outcomes) == len(experiment.jobs)
     assert summary.unfinished == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("error", ERRORS, ids=["exact", "both-signs", "beyond-gamma"])
+@pytest.mark.parametrize(
+    "error", ERRORS, ids=["exact", "both-signs", "beyond-gamma"]
+)
 def test_every_run_of_every_policy_passes_the_audit(
     tmp_path: Path, policy: str, error: str
 ) -> None:
@@ -116,7 +129,9 @@ def history(experiment: Experiment) -> list[events.Event]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_renaming_servers_changes_no_decision(tmp_path: Path, policy: str) -> None:
+def test_renaming_servers_changes_no_decision(
+    tmp_path: Path, policy: str
+) -> None:
     rng = random.Random(policy)
     for run in range(RUNS):
         path = tmp_path / f"{run}.yaml"
@@ -124,7 +139,9 @@ def test_renaming_servers_changes_no_decision(tmp_path: Path, policy: str) -> No
         experiment = load_experiment(path)
         dc = experiment.datacentre
         names = [f"node-{rng.randrange(10**9)}" for _ in dc.names]
-        renamed = replace(experiment, datacentre=replace(dc, names=tuple(names)))
+        renamed = replace(
+            experiment, datacentre=replace(dc, names=tuple(names))
+        )
         assert [without_reason(e) for e in history(renamed)] == [
             without_reason(e) for e in history(experiment)
         ]
@@ -132,11 +149,17 @@ def test_renaming_servers_changes_no_decision(tmp_path: Path, policy: str) -> No
 
 def without_reason(event: events.Event) -> events.Event:
     """Reasons name servers."""
-    return replace(event, reason="") if isinstance(event, events.JobEnded) else event
+    return (
+        replace(event, reason="")
+        if isinstance(event, events.JobEnded)
+        else event
+    )
 
 
 # Independent flows are recomputed once a minute: a fixed interval, which does not scale.
-@pytest.mark.parametrize("policy", [p for p in POLICIES if "independent" not in p])
+@pytest.mark.parametrize(
+    "policy", [p for p in POLICIES if "independent" not in p]
+)
 def test_scaling_time_changes_no_decision(tmp_path: Path, policy: str) -> None:
     rng = random.Random(f"time {policy}")
     for run in range(RUNS):
@@ -161,10 +184,14 @@ def test_scaling_time_changes_no_decision(tmp_path: Path, policy: str) -> None:
         ours, theirs = decided(slower), decided(experiment)
         assert [what for what, _ in ours] == [what for what, _ in theirs]
         times = [when for _, when in theirs]
-        assert [[t / 4 for t in when] for _, when in ours] == [pytest.approx(t) for t in times]
+        assert [[t / 4 for t in when] for _, when in ours] == [
+            pytest.approx(t) for t in times
+        ]
 
 
-def decided(experiment: Experiment) -> list[tuple[tuple[object, ...], list[float]]]:
+def decided(
+    experiment: Experiment,
+) -> list[tuple[tuple[object, ...], list[float]]]:
     """Decisions, and the times that belong to them."""
     found: list[tuple[tuple[object, ...], list[float]]] = []
     for event in history(experiment):
@@ -179,7 +206,9 @@ def decided(experiment: Experiment) -> list[tuple[tuple[object, ...], list[float
 
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
 @pytest.mark.parametrize("reading", sorted(INTERPRETATIONS))
-def test_where_deadlines_leave_no_room_dcloud_decides_as_vc(by: str, reading: str) -> None:
+def test_where_deadlines_leave_no_room_dcloud_decides_as_vc(
+    by: str, reading: str
+) -> None:
     dc = tree([3, 4, 5], [6 * 10**9, 3 * 10**9, 10**9], 4)
     tenants = replace(
         interpretation(reading, vms=12, duration=1800.0),

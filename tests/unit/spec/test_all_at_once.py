@@ -58,15 +58,30 @@ MISTAKES = [
     ("time: 1}", "tome: 1}", 8, "scale.tome"),
     ("embedder: oktopus", "embedder: octopus", 9, "embedder"),
     ("[scripted]", "[scripted, vv]", 10, "policies[1]"),
-    ("  slots_per_server: 2", "  slots_per_server: 2\n  colour: red", 8, "topology.colour"),
+    (
+        "  slots_per_server: 2",
+        "  slots_per_server: 2\n  colour: red",
+        8,
+        "topology.colour",
+    ),
     ("at: 0 s", "at: 0", 15, "workload.jobs[0].at"),
     ("vms: 4", "vms: 400", 16, "workload.jobs[0].vms"),
-    ("granted: 600 Mbit/s", "granted: 800 Mbit/s", 18, "workload.jobs[0].granted"),
+    (
+        "granted: 600 Mbit/s",
+        "granted: 800 Mbit/s",
+        18,
+        "workload.jobs[0].granted",
+    ),
     ("deadline: 60 s", "deadline: 5 s", 20, "workload.jobs[0].deadline"),
     ("pattern: ring", "pattern: rnig", 21, "workload.jobs[0].pattern"),
     ("after: a", "after: c", 24, "workload.jobs[1].after"),
     ("vms: 3", "vms: 0", 25, "workload.jobs[1].vms"),
-    ("bandwidth: 700 Mbit/s", "bandwidth: 7 Gbit/s", 26, "workload.jobs[1].bandwidth"),
+    (
+        "bandwidth: 700 Mbit/s",
+        "bandwidth: 7 Gbit/s",
+        26,
+        "workload.jobs[1].bandwidth",
+    ),
     ("duration: 5 s", "duration: 1:05", 27, "workload.jobs[1].duration"),
     ("until: 70 %", "until: 170 %", 28, "workload.jobs[1].demand[0].until"),
     ("cpu: 12 %", "cpu: no", 29, "workload.jobs[1].cpu"),
@@ -79,25 +94,34 @@ MISTAKES = [
 def problems_of(text: str) -> list[tuple[int, str]]:
     with pytest.raises(SpecErrors) as caught:
         parse_experiment(text, Path("x.yaml"))
-    return [(problem.place.line, problem.path) for problem in caught.value.problems]
+    return [
+        (problem.place.line, problem.path) for problem in caught.value.problems
+    ]
 
 
 def test_the_base_is_good() -> None:
     assert parse_experiment(GOOD, Path("x.yaml")).name == "base"
 
 
-@pytest.mark.parametrize(("old", "new", "line", "path"), MISTAKES, ids=[m[3] for m in MISTAKES])
-def test_one_mistake_is_one_problem(old: str, new: str, line: int, path: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "line", "path"), MISTAKES, ids=[m[3] for m in MISTAKES]
+)
+def test_one_mistake_is_one_problem(
+    old: str, new: str, line: int, path: str
+) -> None:
     assert GOOD.count(old) == 1
     assert problems_of(GOOD.replace(old, new)) == [(line, path)]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.sets(st.sampled_from(range(len(MISTAKES))), min_size=2))
 def test_any_mistakes_are_all_reported(chosen: set[int]) -> None:
     text = GOOD
     expected = []
-    added_line = any(MISTAKES[index][3] == "topology.colour" for index in chosen)
+    added_line = any(
+        MISTAKES[index][3] == "topology.colour" for index in chosen
+    )
     for index in sorted(chosen):
         old, new, line, path = MISTAKES[index]
         text = text.replace(old, new)
@@ -107,9 +131,13 @@ def test_any_mistakes_are_all_reported(chosen: set[int]) -> None:
 
 
 def test_an_impossible_topology_does_not_hide_the_jobs_mistakes() -> None:
-    text = GOOD.replace("[4, 2, 2]", "[4, 0, 2]").replace("links: [4 Gbit/s,", "links: [4000,")
+    text = GOOD.replace("[4, 2, 2]", "[4, 0, 2]").replace(
+        "links: [4 Gbit/s,", "links: [4000,"
+    )
     text = text.replace("slots_per_server: 2", "slots_per_server: -1")
-    text = text.replace("granted: 600", "granted: 900").replace("after: a", "after: b")
+    text = text.replace("granted: 600", "granted: 900").replace(
+        "after: a", "after: b"
+    )
     assert problems_of(text) == [
         (5, "topology.fanout[1]"),
         (6, "topology.links[0]"),
@@ -124,4 +152,7 @@ def test_problems_cross_processes() -> None:
         parse_experiment(GOOD.replace("seed: 7", "seed: x"), Path("x.yaml"))
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made on the line itself
     assert isinstance(again, SpecErrors)
-    assert (again.problems, str(again)) == (caught.value.problems, str(caught.value))
+    assert (again.problems, str(again)) == (
+        caught.value.problems,
+        str(caught.value),
+    )

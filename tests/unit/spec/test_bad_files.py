@@ -63,10 +63,15 @@ def test_there_are_bad_files() -> None:
     ],
 )  # fmt: skip
 def test_files_that_are_no_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, expected: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    expected: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(document, "MAX_VALUES", 2_000)  # as the limit is, it takes seconds
+    monkeypatch.setattr(
+        document, "MAX_VALUES", 2_000
+    )  # as the limit is, it takes seconds
     Path("x.yaml").write_bytes(content)
     with pytest.raises(SpecErrors) as caught:
         load_experiment("x.yaml")
@@ -93,7 +98,10 @@ def test_a_problem_in_another_file_names_that_file(tmp_path: Path) -> None:
     )
     with pytest.raises(SpecErrors) as caught:
         load_experiment(main)
-    places = [(problem.place.source, problem.place.line) for problem in caught.value.problems]
+    places = [
+        (problem.place.source, problem.place.line)
+        for problem in caught.value.problems
+    ]
     assert places == [(str(tmp_path / "lab.yaml"), 4), (str(main), 2)]
 
 

@@ -32,26 +32,40 @@ def parsed(more: str = "") -> Experiment:
 def test_without_bandwidths_it_is_the_published_sweep_three_times() -> None:
     experiment = parsed()
     assert experiment.sweep is not None
-    assert experiment.sweep.bandwidths_bps == tuple(20 * step * MBIT for step in range(1, 11))
+    assert experiment.sweep.bandwidths_bps == tuple(
+        20 * step * MBIT for step in range(1, 11)
+    )
     assert experiment.sweep.repetitions == 3
     assert len(experiment.jobs) == 30
     assert [policy.name for policy in experiment.policies] == ["scripted"]
 
 
-def test_the_default_sweep_ends_where_the_data_centre_can_give_no_more() -> None:
-    experiment = parse_experiment(HEAD.replace("100 Mbit/s", "400 Mbit/s"), Path("app.yaml"))
+def test_the_default_sweep_ends_where_the_data_centre_can_give_no_more() -> (
+    None
+):
+    experiment = parse_experiment(
+        HEAD.replace("100 Mbit/s", "400 Mbit/s"), Path("app.yaml")
+    )
     assert experiment.sweep is not None
     # Two of the four VMs stand on one server, whose link carries twice their bandwidth.
     assert experiment.sweep.bandwidths_bps[-1] == 480 * MBIT
     (note,) = experiment.workload_notes
     assert (
-        note == "the sweep ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
+        note
+        == "the sweep ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
     )
 
 
 def test_runs_come_one_after_another_round_by_round() -> None:
-    jobs = parsed("  bandwidths: [50 Mbit/s, 200 Mbit/s]\n  repetitions: 2\n").jobs
-    assert [job.id for job in jobs] == ["sort-200-1", "sort-50-1", "sort-200-2", "sort-50-2"]
+    jobs = parsed(
+        "  bandwidths: [50 Mbit/s, 200 Mbit/s]\n  repetitions: 2\n"
+    ).jobs
+    assert [job.id for job in jobs] == [
+        "sort-200-1",
+        "sort-50-1",
+        "sort-200-2",
+        "sort-50-2",
+    ]
     assert jobs[0].after is None
     assert all(after.after == before.id for before, after in pairwise(jobs))
     assert {job.application for job in jobs} == {"sort"}
@@ -59,7 +73,9 @@ def test_runs_come_one_after_another_round_by_round() -> None:
 
 
 def test_a_transfer_is_expected_to_take_as_long_as_its_bytes() -> None:
-    jobs = parsed("  bandwidths: [50 Mbit/s, 200 Mbit/s]\n  repetitions: 1\n").jobs
+    jobs = parsed(
+        "  bandwidths: [50 Mbit/s, 200 Mbit/s]\n  repetitions: 1\n"
+    ).jobs
     assert [(job.bandwidth_bps, job.duration_s) for job in jobs] == [
         (200 * MBIT, 4.0),
         (50 * MBIT, 16.0),
@@ -67,8 +83,12 @@ def test_a_transfer_is_expected_to_take_as_long_as_its_bytes() -> None:
 
 
 def test_nothing_is_known_of_a_command_but_what_it_takes() -> None:
-    command = HEAD.replace("pattern: all-to-all", 'command: [sh, -c, "sleep 1"]')
-    experiment = parse_experiment(command + "  bandwidths: [50 Mbit/s, 200 Mbit/s]\n", Path("a"))
+    command = HEAD.replace(
+        "pattern: all-to-all", 'command: [sh, -c, "sleep 1"]'
+    )
+    experiment = parse_experiment(
+        command + "  bandwidths: [50 Mbit/s, 200 Mbit/s]\n", Path("a")
+    )
     assert experiment.sweep is not None
     assert not experiment.sweep.modelled
     # p·b/b' below its bandwidth and p above it.
@@ -108,7 +128,9 @@ def test_what_a_sweep_cannot_mean_is_named_with_its_place(
         parse_experiment(HEAD.replace(old, new), Path("app.yaml"))
     (problem,) = caught.value.problems
     where = problem.place
-    assert f"{where.source}:{where.line}:{where.column}: {problem.path}" == place
+    assert (
+        f"{where.source}:{where.line}:{where.column}: {problem.path}" == place
+    )
     assert why in problem.message
 
 
@@ -124,7 +146,9 @@ CURVES = st.lists(st.integers(0, 900), min_size=1, max_size=4).filter(any)
 def test_an_applications_work_is_the_same_at_every_bandwidth(
     demands: list[int], asked: int, point: int
 ) -> None:
-    steps = tuple((k / len(demands), c * MBIT) for k, c in enumerate(demands, 1))
+    steps = tuple(
+        (k / len(demands), c * MBIT) for k, c in enumerate(demands, 1)
+    )
     for demand in (Transfer(), DemandCurve(steps)):
         job = JobRequest("a", 0.0, 2, asked * MBIT, 10.0, demand=demand)
         moved = demand.volume_bits(at_bandwidth(job, point * MBIT))

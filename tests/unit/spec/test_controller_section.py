@@ -19,7 +19,11 @@ workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s
 """
 
 
-def written(folder: Path, section: str = "{app: ./mine.py}", code: str | None = "x = 1\n") -> Path:
+def written(
+    folder: Path,
+    section: str = "{app: ./mine.py}",
+    code: str | None = "x = 1\n",
+) -> Path:
     if code is not None:
         (folder / "mine.py").write_text(code, encoding="utf-8")
     path = folder / "one.yaml"
@@ -40,12 +44,16 @@ def test_the_file_beside_the_experiment_is_its_controller(
     monkeypatch.chdir(tmp_path)
     experiment = load_experiment("one.yaml")
     assert experiment.controller_app == tmp_path / "mine.py"
-    assert experiment.resolved["controller"] == {"app": str(tmp_path / "mine.py")}
+    assert experiment.resolved["controller"] == {
+        "app": str(tmp_path / "mine.py")
+    }
 
 
 def test_without_the_section_nothing_says_so(tmp_path: Path) -> None:
     path = written(tmp_path)
-    path.write_text(path.read_text().replace("controller: {app: ./mine.py}\n", ""))
+    path.write_text(
+        path.read_text().replace("controller: {app: ./mine.py}\n", "")
+    )
     experiment = load_experiment(path)
     assert experiment.controller_app is None
     assert "controller" not in experiment.resolved
@@ -54,7 +62,9 @@ def test_without_the_section_nothing_says_so(tmp_path: Path) -> None:
 def test_a_mistake_of_syntax_is_told_at_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, code="import json\ndef broken(:\n")
     (problem,) = problems(path)
-    assert problem.startswith(f"{tmp_path}/mine.py:2:12: controller.app: is not Python: ")
+    assert problem.startswith(
+        f"{tmp_path}/mine.py:2:12: controller.app: is not Python: "
+    )
 
 
 @pytest.mark.parametrize("code", ["return 1\n", "x = '\\d'\nbreak\n"])
@@ -74,14 +84,25 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("{app: ./other.py}", "one.yaml:2:19: controller.app: there is no file './other.py'"),
+        (
+            "{app: ./other.py}",
+            "one.yaml:2:19: controller.app: there is no file './other.py'",
+        ),
         ("{app: 5}", "one.yaml:2:19: controller.app: must be a text, not 5"),
-        ("{}", "one.yaml:2:13: controller.app: is required: a Ryu or os-ken application"),
-        ("./mine.py", "one.yaml:2:13: controller: must be a mapping with the keys app"),
+        (
+            "{}",
+            "one.yaml:2:13: controller.app: is required: a Ryu or os-ken application",
+        ),
+        (
+            "./mine.py",
+            "one.yaml:2:13: controller: must be a mapping with the keys app",
+        ),
         ("{app: ./mine.py, port: 1}", "controller.port: is an unknown key"),
     ],
 )
-def test_sections_that_are_refused(tmp_path: Path, section: str, expected: str) -> None:
+def test_sections_that_are_refused(
+    tmp_path: Path, section: str, expected: str
+) -> None:
     (problem,) = problems(written(tmp_path, section))
     assert expected in problem
 
@@ -96,9 +117,13 @@ def test_the_schema_knows_it() -> None:
     assert not validator.is_valid({})
 
 
-def test_validate_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_names_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(["validate", str(written(tmp_path, code="x =\n"))]) == 2
-    assert "mine.py:1:4: controller.app: is not Python" in capsys.readouterr().err
+    assert (
+        "mine.py:1:4: controller.app: is not Python" in capsys.readouterr().err
+    )
 
 
 def test_a_plan_says_whose_the_flows_are(

@@ -37,7 +37,10 @@ def test_a_failure_that_lasts_is_two_and_all_are_in_order_of_time() -> None:
     centre = experiment.datacentre
     edge, link = centre.names.index("edge 1"), experiment.failures[0].part
     ends = (int(centre.link_lower[link]), int(centre.link_upper[link]))
-    assert ends == (centre.names.index("server 1"), centre.names.index("edge 0"))
+    assert ends == (
+        centre.names.index("server 1"),
+        centre.names.index("edge 0"),
+    )
     assert experiment.failures == (
         Failure(0.0, "link_failed", link),
         Failure(5.0, "switch_restarted", edge),
@@ -45,30 +48,47 @@ def test_a_failure_that_lasts_is_two_and_all_are_in_order_of_time() -> None:
         Failure(70.0, "controller_killed"),
         Failure(90.0, "server_restored", 3),
     )
-    assert experiment.resolved["failures"][0] == {"at_s": 0.0, "kind": "link_failed", "part": link}
+    assert experiment.resolved["failures"][0] == {
+        "at_s": 0.0,
+        "kind": "link_failed",
+        "part": link,
+    }
 
 
-@pytest.mark.parametrize("text", ["server 1 - edge 0", "edge 0 -> server 1", "server 1 --  edge 0"])
+@pytest.mark.parametrize(
+    "text", ["server 1 - edge 0", "edge 0 -> server 1", "server 1 --  edge 0"]
+)
 def test_a_links_ends_are_named_in_either_order(text: str) -> None:
     assert (
-        read(f"at: 0 s, link: {text}").failures == read("at: 0 s, link: edge 0 - server 1").failures
+        read(f"at: 0 s, link: {text}").failures
+        == read("at: 0 s, link: edge 0 - server 1").failures
     )
 
 
 def test_a_part_may_fail_again_the_moment_it_is_back() -> None:
-    twice = ("at: 9 s, server: server 0, lasts: 1 s", "at: 1 s, server: server 0, lasts: 8 s")
+    twice = (
+        "at: 9 s, server: server 0, lasts: 1 s",
+        "at: 1 s, server: server 0, lasts: 8 s",
+    )
     kinds = [(one.at_s, one.kind) for one in read(twice[1], twice[0]).failures]
     assert kinds[1:3] == [(9.0, "server_restored"), (9.0, "server_failed")]
 
 
-def test_the_order_of_entries_does_not_matter_where_one_ends_as_another_begins() -> None:
-    entries = ("at: 9 s, server: server 0, lasts: 1 s", "at: 1 s, server: server 0, lasts: 8 s")
+def test_the_order_of_entries_does_not_matter_where_one_ends_as_another_begins() -> (
+    None
+):
+    entries = (
+        "at: 9 s, server: server 0, lasts: 1 s",
+        "at: 1 s, server: server 0, lasts: 8 s",
+    )
     assert read(*entries).failures == read(*reversed(entries)).failures
 
 
 def test_a_policy_says_what_becomes_of_a_job_and_has_a_default() -> None:
     first, second = read("at: 1 s, controller: killed").policies
-    ways = [one.kind.on_failure_of(dict(one.parameters)) for one in (first, second)]
+    ways = [
+        one.kind.on_failure_of(dict(one.parameters)) for one in (first, second)
+    ]
     assert ways == ["kill", "wait"]
 
 
@@ -76,7 +96,9 @@ def test_a_file_without_failures_says_nothing_of_them() -> None:
     experiment = parse_experiment(FILE, Path("x.yaml"))
     assert experiment.failures == ()
     assert "failures" not in experiment.resolved
-    assert parse_experiment(f"{FILE}failures: []\n", Path("x.yaml")).failures == ()
+    assert (
+        parse_experiment(f"{FILE}failures: []\n", Path("x.yaml")).failures == ()
+    )
 
 
 def test_a_controller_of_ones_own_plays_no_failures(tmp_path: Path) -> None:
@@ -105,6 +127,8 @@ def test_a_controller_of_ones_own_plays_no_failures(tmp_path: Path) -> None:
         ({"at": "1 s", "servers": "s"}, False),
     ],
 )
-def test_the_schema_knows_the_section(entry: dict[str, Any], *, valid: bool) -> None:
+def test_the_schema_knows_the_section(
+    entry: dict[str, Any], *, valid: bool
+) -> None:
     document = {**yaml.safe_load(FILE), "failures": [entry]}
     assert Draft202012Validator(experiment_schema()).is_valid(document) == valid

@@ -28,6 +28,7 @@ def outcome(text: str) -> Experiment | SpecErrors:
         return errors
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.text())
 def test_any_text(text: str) -> None:
@@ -36,7 +37,9 @@ def test_any_text(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.yaml"
     path.write_bytes(content)
     with pytest.raises(SpecErrors):

@@ -12,15 +12,16 @@ from jobs.workload.lwf import read_lwf
 from jobs.workload.swf import read_swf
 from jobs.workload.swim import read_swim
 from jobs.workload.traces import TraceErrors
+from testbed.audit import audit
 from testbed.errors import BadInput
-from testbed.results.audit import audit
-from testbed.results.reading import read_events, read_json
-from testbed.runs.backend_trace import read_trace
+from testbed.play.backend_trace import read_trace
+from testbed.record.event_file import read_events
+from testbed.record.stored_json import read_json
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
 from tests.support.fuzz.mutations import NUMBERS
-from tests.unit.results import sample
-from tests.unit.results.written import write_run
+from tests.unit.record import sample
+from tests.unit.record.written import write_run
 
 FILE = """\
 seed: 1
@@ -33,7 +34,10 @@ expect: {estimate_ratio: {min: 0.9}}
 PLACES = {
     "seed": ("seed: 1", "seed: {}"),
     "topology.fanout[0]": ("[2, 2]", "[{}, 2]"),
-    "topology.slots_per_server": ("slots_per_server: 2", "slots_per_server: {}"),
+    "topology.slots_per_server": (
+        "slots_per_server: 2",
+        "slots_per_server: {}",
+    ),
     "topology.links": ("1 Gbit/s", "{} Gbit/s"),
     "policies[0].gamma": ("gamma: 0.1", "gamma: {}"),
     "workload.jobs[0].vms": ("vms: 2", "vms: {}"),
@@ -44,26 +48,39 @@ PLACES = {
     "expect.estimate_ratio.min": ("min: 0.9", "min: {}"),
 }
 
-pytestmark = pytest.mark.parametrize("number", NUMBERS.values(), ids=list(NUMBERS))
+pytestmark = pytest.mark.parametrize(
+    "number", NUMBERS.values(), ids=list(NUMBERS)
+)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PLACES)
 @pytest.mark.parametrize("quote", ["", "'"])
-def test_of_an_experiment_file(number: str, path: str, quote: str, tmp_path: Path) -> None:
+def test_of_an_experiment_file(
+    number: str, path: str, quote: str, tmp_path: Path
+) -> None:
     old, new = PLACES[path]
     value = new.format(number)
-    key, blank, content = value.rpartition(": ") if not path.endswith("]") else ("", "", number)
-    text = FILE.replace(old, f"{key}{blank}{quote}{content}{quote}" if key else value, 1)
+    key, blank, content = (
+        value.rpartition(": ") if not path.endswith("]") else ("", "", number)
+    )
+    text = FILE.replace(
+        old, f"{key}{blank}{quote}{content}{quote}" if key else value, 1
+    )
     with pytest.raises(SpecErrors) as caught:
         parse_experiment(text, tmp_path / "x.yaml")
     assert all(problem.place.line for problem in caught.value.problems)
     assert path.partition(".")[0].partition("[")[0] in str(caught.value)
 
 
-@pytest.mark.parametrize("path", [path for path in PLACES if path != "topology.links"])
+@pytest.mark.parametrize(
+    "path", [path for path in PLACES if path != "topology.links"]
+)
 def test_of_the_command_line(number: str, path: str, tmp_path: Path) -> None:
     _, new = PLACES[path]
-    value = new.rpartition(": ")[2].format(number) if "[{}" not in new else number
+    value = (
+        new.rpartition(": ")[2].format(number) if "[{}" not in new else number
+    )
     with pytest.raises(SpecErrors, match="--set"):
         parse_experiment(FILE, tmp_path / "x.yaml", {path: value})
 
@@ -80,7 +97,9 @@ XML = (
 
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("field", [0, 1, 3, 7])
-def test_of_a_log(number: str, field: int, lenient: bool, tmp_path: Path) -> None:
+def test_of_a_log(
+    number: str, field: int, lenient: bool, tmp_path: Path
+) -> None:
     words = [*SWF]
     words[field] = number
     check_trace(read_swf, " ".join(words), tmp_path, lenient=lenient)
@@ -88,7 +107,9 @@ def test_of_a_log(number: str, field: int, lenient: bool, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("field", [1, 3, 5])
-def test_of_a_hadoop_trace(number: str, field: int, lenient: bool, tmp_path: Path) -> None:
+def test_of_a_hadoop_trace(
+    number: str, field: int, lenient: bool, tmp_path: Path
+) -> None:
     words = [*SWIM]
     words[field] = number
     check_trace(read_swim, "\t".join(words), tmp_path, lenient=lenient)
@@ -96,7 +117,9 @@ def test_of_a_hadoop_trace(number: str, field: int, lenient: bool, tmp_path: Pat
 
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("field", [0, 2, 4, 6])
-def test_of_leases_in_lines(number: str, field: int, lenient: bool, tmp_path: Path) -> None:
+def test_of_leases_in_lines(
+    number: str, field: int, lenient: bool, tmp_path: Path
+) -> None:
     words = [*LWF]
     words[field] = number
     check_trace(read_lwf, " ".join(words), tmp_path, lenient=lenient)
@@ -116,7 +139,9 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def check_trace(read: Callable[..., object], line: str, folder: Path, *, lenient: bool) -> None:
+def check_trace(
+    read: Callable[..., object], line: str, folder: Path, *, lenient: bool
+) -> None:
     """Nothing is left of a trace of one such line, leniently read or not; it is named."""
     with pytest.raises(TraceErrors) as caught:
         read(written(folder, line), lenient=lenient)
@@ -135,7 +160,9 @@ def test_of_events(number: str, tmp_path: Path) -> None:
 
 def test_of_a_trace_of_answers(number: str, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    path.write_text(f'{{"now_s": {number}}}\n{{"now_s": "{number}"}}\n', encoding="utf-8")
+    path.write_text(
+        f'{{"now_s": {number}}}\n{{"now_s": "{number}"}}\n', encoding="utf-8"
+    )
     if number == "1e400":  # in JSON's grammar
         with pytest.raises(BadInput, match=r"answers\.jsonl:1: damaged"):
             list(read_trace(path))
@@ -144,9 +171,12 @@ def test_of_a_trace_of_answers(number: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "check"), [("summary.json", "summary"), ("spec.resolved.json", "experiment")]
+    ("name", "check"),
+    [("summary.json", "summary"), ("spec.resolved.json", "experiment")],
 )
-def test_of_the_files_of_a_run(number: str, name: str, check: str, tmp_path: Path) -> None:
+def test_of_the_files_of_a_run(
+    number: str, name: str, check: str, tmp_path: Path
+) -> None:
     folder, _ = write_run(tmp_path, sample.sliding())
     stored = json.loads((folder.path / name).read_text(encoding="utf-8"))
     stored["seed"] = "HERE"
@@ -162,12 +192,18 @@ def test_of_the_files_of_a_run(number: str, name: str, check: str, tmp_path: Pat
 def test_of_tables(number: str, name: str, tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.sliding())
     lines = (folder.path / name).read_text(encoding="utf-8").splitlines()
-    column = lines[0].split(",").index("duration_s" if name == "jobs.csv" else "reserved_bps")
+    column = (
+        lines[0]
+        .split(",")
+        .index("duration_s" if name == "jobs.csv" else "reserved_bps")
+    )
     for at, cell in ((1, number), (2, f"{lines[2].split(',')[column]}_0")):
         cells = lines[at].split(",")
         cells[column] = cell
         changed = [*lines[:at], ",".join(cells), *lines[at + 1 :]]
-        (folder.path / name).write_text("\n".join(changed) + "\n", encoding="utf-8")
+        (folder.path / name).write_text(
+            "\n".join(changed) + "\n", encoding="utf-8"
+        )
         assert name in failed(folder.path)
 
 

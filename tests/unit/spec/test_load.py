@@ -9,15 +9,9 @@ import pytest
 
 from jobs.demand import Compute, DemandCurve, Iperf3
 from jobs.request import JobRequest
+from testbed.expectations import ApplicationExpectation, Band, Expectation
 from testbed.spec.document import SpecErrors
-from testbed.spec.experiment import (
-    ApplicationExpectation,
-    Band,
-    Expectation,
-    Experiment,
-    PolicySpec,
-    Scale,
-)
+from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.experiment_file import load_experiment, parse_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
@@ -36,7 +30,9 @@ def parse(text: str, **overrides: object) -> Experiment:
     return parse_experiment(text, Path("folder/some file.yaml"), overrides)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_examples_are_sound(path: Path) -> None:
     skip_without_traces_of(path.read_text("utf-8"))
     experiment = load_experiment(path)
@@ -47,9 +43,14 @@ def test_examples_are_sound(path: Path) -> None:
     if experiment.workload_facts:
         assert resolved["workload_facts"]["jobs"] == len(experiment.jobs) > 0
     else:
-        assert [job["id"] for job in resolved["jobs"]] == [job.id for job in experiment.jobs]
+        assert [job["id"] for job in resolved["jobs"]] == [
+            job.id for job in experiment.jobs
+        ]
     # What a failure stops keeps no estimate.
-    banded = resolved["expect"]["estimate_ratio"] or resolved["expect"]["applications"]
+    banded = (
+        resolved["expect"]["estimate_ratio"]
+        or resolved["expect"]["applications"]
+    )
     assert banded or experiment.failures
 
 
@@ -63,7 +64,9 @@ def test_the_short_form_has_defaults() -> None:
     assert experiment.expect == Expectation()
     assert experiment.datacentre.total_slots == 3
     assert experiment.jobs == (
-        JobRequest("a", submit_s=0.0, n_vms=2, bandwidth_bps=10_000_000, duration_s=2.0),
+        JobRequest(
+            "a", submit_s=0.0, n_vms=2, bandwidth_bps=10_000_000, duration_s=2.0
+        ),
     )
     assert str(experiment.job_places["a"]).endswith("some file.yaml:5:7")
 
@@ -88,9 +91,11 @@ def test_the_bandwidth_scaling_example() -> None:
             (f"{name}-{rate}", rate * 10**6, after)
             for rate, after in zip(rates, before, strict=True)
         ]
-    assert {job.demand.kind for job in experiment.jobs if job.application == "wordcount"} == {
-        "demand"
-    }
+    assert {
+        job.demand.kind
+        for job in experiment.jobs
+        if job.application == "wordcount"
+    } == {"demand"}
     assert experiment.expect == Expectation(
         applications={
             "sort": ApplicationExpectation(Band(0.98, 1.01)),
@@ -151,11 +156,17 @@ expect:
 
 
 def test_a_measurement_with_iperf3_is_a_kind_of_job() -> None:
-    entry = SHORT.replace("{id: a,", "{id: a, kind: iperf3, pattern: all-to-all,")
+    entry = SHORT.replace(
+        "{id: a,", "{id: a, kind: iperf3, pattern: all-to-all,"
+    )
     (job,) = parse(entry).jobs
-    assert job == JobRequest("a", 0.0, 2, 10_000_000, 2.0, demand=Iperf3("all-to-all"))
+    assert job == JobRequest(
+        "a", 0.0, 2, 10_000_000, 2.0, demand=Iperf3("all-to-all")
+    )
     assert job.to_json()["kind"] == "iperf3"
-    wrong = SHORT.replace("{id: a,", "{id: a, kind: iperf3, cpu: 10 %, speedup: 0.1,")
+    wrong = SHORT.replace(
+        "{id: a,", "{id: a, kind: iperf3, cpu: 10 %, speedup: 0.1,"
+    )
     with pytest.raises(SpecErrors) as refused:
         parse(wrong)
     assert [problem.message for problem in refused.value.problems] == [
@@ -171,7 +182,9 @@ def test_after_a_sweep_is_after_its_last_job() -> None:
             "    - {id: b, after: a, vms: 2, bandwidth: 10 Mbit/s, duration: 2 s}",
         )
     )
-    assert [(job.id, job.after, job.application) for job in experiment.jobs] == [
+    assert [
+        (job.id, job.after, job.application) for job in experiment.jobs
+    ] == [
         ("a-10000k", None, "a"),
         ("a-1500k", "a-10000k", "a"),
         ("b", "a-1500k", None),
@@ -194,7 +207,9 @@ def test_a_sweep_may_follow_a_job_that_comes_later_in_the_file() -> None:
 
 
 def test_anchors_and_byte_order_marks_are_fine(tmp_path: Path) -> None:
-    text = SHORT.replace("10 Mbit/s", "&rate 10 Mbit/s").replace("2 s}", "2 s, granted: *rate}")
+    text = SHORT.replace("10 Mbit/s", "&rate 10 Mbit/s").replace(
+        "2 s}", "2 s, granted: *rate}"
+    )
     path = tmp_path / "bom.yaml"
     path.write_text(text, "utf-8-sig")
     job = load_experiment(path).jobs[0]
@@ -230,14 +245,38 @@ def test_a_rate_that_the_live_run_finds() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("scale.rate", "aut", "scale.rate: must be a number or auto, not the text 'aut'"),
+        (
+            "scale.rate",
+            "aut",
+            "scale.rate: must be a number or auto, not the text 'aut'",
+        ),
         ("seed", "-1", "--set seed=-1: seed: must be at least 0, not -1"),
-        ("sede", "1", "--set sede=1: sede: is an unknown key (did you mean 'seed'?)"),
-        ("scale.rate", "no", "--set scale.rate=no: scale.rate: YAML 1.1 reads no as false"),
-        ("scale", "{rate: 0}", "--set scale={rate: 0}: scale.rate: must be above 0, not 0"),
-        ("workload.jobs[7].vms", "1", "workload.jobs[7].vms: is not a place in this file"),
+        (
+            "sede",
+            "1",
+            "--set sede=1: sede: is an unknown key (did you mean 'seed'?)",
+        ),
+        (
+            "scale.rate",
+            "no",
+            "--set scale.rate=no: scale.rate: YAML 1.1 reads no as false",
+        ),
+        (
+            "scale",
+            "{rate: 0}",
+            "--set scale={rate: 0}: scale.rate: must be above 0, not 0",
+        ),
+        (
+            "workload.jobs[7].vms",
+            "1",
+            "workload.jobs[7].vms: is not a place in this file",
+        ),
         (f"workload.jobs[{'1' * 5000}]", "1", "is not a place in this file"),
-        ("workload.kind.x", "1", "workload.kind.x: is not a place in this file"),
+        (
+            "workload.kind.x",
+            "1",
+            "workload.kind.x: is not a place in this file",
+        ),
         ("", "1", "--set =1: is not a place in this file"),
         ("seed", "[", "--set seed=[: seed: not YAML: "),
         ("seed", "", "--set seed=: seed: is empty"),
@@ -250,15 +289,17 @@ def test_bad_overrides_are_named(key: str, text: str, message: str) -> None:
     assert len(caught.value.problems) == 1
 
 
-def test_a_topology_in_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_in_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab = (
         "servers: [{name: s, slots: 2}, {name: z, slots: 1}]\nswitches: [t]\nlinks:\n"
         "  - {lower: s, upper: t, capacity: 5 Mbit/s}\n"
         "  - {lower: z, upper: t, capacity: 5 Mbit/s}\n"
     )
-    text = SHORT.replace("{kind: flat, nodes: 3}", "{kind: custom, path: lab.yaml}").replace(
-        "10 Mbit/s", "5 Mbit/s"
-    )
+    text = SHORT.replace(
+        "{kind: flat, nodes: 3}", "{kind: custom, path: lab.yaml}"
+    ).replace("10 Mbit/s", "5 Mbit/s")
     data = tmp_path / "data"
     data.mkdir()
     (data / "lab.yaml").write_text(lab)
@@ -294,15 +335,21 @@ expect: {estimate_ratio: {min: 0.98, max: 1.02}, applications: {x: {estimate_rat
 
 def test_reservations_are_strict_unless_the_file_says_otherwise() -> None:
     experiment = parse_experiment(ENFORCED, Path("a.yaml"))
-    assert experiment.enforcement == experiment.resolved["enforcement"] == "strict"
+    assert (
+        experiment.enforcement == experiment.resolved["enforcement"] == "strict"
+    )
     assert experiment.expect.estimate_ratio == Band(0.98, 1.02)
 
 
-@pytest.mark.parametrize(("mode", "late_above"), [("work-conserving", 1.05), ("none", None)])
+@pytest.mark.parametrize(
+    ("mode", "late_above"), [("work-conserving", 1.05), ("none", None)]
+)
 def test_where_reservations_do_not_limit_a_job_may_end_early(
     mode: str, late_above: float | None
 ) -> None:
-    experiment = parse_experiment(ENFORCED, Path("a.yaml"), {"enforcement": mode})
+    experiment = parse_experiment(
+        ENFORCED, Path("a.yaml"), {"enforcement": mode}
+    )
     assert experiment.resolved["enforcement"] == mode
     expect = experiment.expect
     assert expect.estimate_ratio == Band(None, 1.02)

@@ -21,7 +21,9 @@ from testbed.spec.experiment_file import load_experiment
 from testbed.spec.json_schema import experiment_schema
 from topologies.mininet_topo import from_mininet
 
-CUSTOM_FILE = Path(__file__).parents[3] / "testbed" / "plan" / "mininet_custom.py"
+CUSTOM_FILE = (
+    Path(__file__).parents[3] / "testbed" / "plan" / "mininet_custom.py"
+)
 TOPO = """\
 from mininet.topo import Topo
 
@@ -75,8 +77,12 @@ def file(tmp_path: Path) -> Path:
 
 def load(file: Path, code: str | None = None, **topology: str) -> Experiment:
     if code is not None:
-        file.with_name("topo.py").write_text(f"from mininet.topo import Topo\n{code}")
-    return load_experiment(file, {f"topology.{key}": text for key, text in topology.items()})
+        file.with_name("topo.py").write_text(
+            f"from mininet.topo import Topo\n{code}"
+        )
+    return load_experiment(
+        file, {f"topology.{key}": text for key, text in topology.items()}
+    )
 
 
 def errors(file: Path, code: str | None = None, **topology: str) -> list[str]:
@@ -96,7 +102,11 @@ def test_names_slots_and_the_resolved_form(file: Path) -> None:
     resolved = experiment.resolved["topology"]
     assert resolved["kind"] == "custom"
     assert resolved["servers"][1] == {"name": "h001", "slots": 2}
-    assert resolved["links"][0] == {"lower": "h000", "upper": "e00", "capacity_bps": 100_000_000}
+    assert resolved["links"][0] == {
+        "lower": "h000",
+        "upper": "e00",
+        "capacity_bps": 100_000_000,
+    }
     assert resolved["roots"] == ["c0", "c1", "c2", "c3"]
 
 
@@ -108,7 +118,9 @@ def test_arguments_by_name_and_entries_of_topos(file: Path) -> None:
 
 
 @needs_mininet
-def test_the_file_is_looked_for_as_others_are(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_looked_for_as_others_are(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = file.parent / "data"
     data.mkdir()
     file.with_name("topo.py").rename(data / "topo.py")
@@ -119,7 +131,9 @@ def test_the_file_is_looked_for_as_others_are(file: Path, monkeypatch: pytest.Mo
 
 
 @needs_mininet
-def test_what_it_prints_is_no_result(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_prints_is_no_result(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(["validate", str(file), "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)[0]["valid"]
@@ -130,8 +144,15 @@ def test_what_it_prints_is_no_result(file: Path, capsys: pytest.CaptureFixture[s
 def test_reading_it_leaves_nothing(file: Path) -> None:
     before = dict(sys.modules)
     load(file)
-    assert sorted(path.name for path in file.parent.iterdir()) == ["one.yaml", "topo.py"]
-    assert not [name for name in sys.modules.keys() - before.keys() if "topology" in name]
+    assert sorted(path.name for path in file.parent.iterdir()) == [
+        "one.yaml",
+        "topo.py",
+    ]
+    assert not [
+        name
+        for name in sys.modules.keys() - before.keys()
+        if "topology" in name
+    ]
 
 
 @needs_mininet
@@ -176,7 +197,9 @@ def test_reading_it_leaves_nothing(file: Path) -> None:
         "not whole", "no topo",
     ],
 )  # fmt: skip
-def test_a_file_that_gives_no_topo(file: Path, code: str, expected: str) -> None:
+def test_a_file_that_gives_no_topo(
+    file: Path, code: str, expected: str
+) -> None:
     (shown,) = errors(file, code)
     assert shown.startswith(expected)
 
@@ -189,7 +212,9 @@ class FatTree(Topo):
         self.addLink(self.addHost("h1"), self.addSwitch("s1"))
         self.addHost("h2", slots=0)
 """
-    text = file.read_text().replace("slots_per_server: 2", "slots_per_server: two")
+    text = file.read_text().replace(
+        "slots_per_server: 2", "slots_per_server: two"
+    )
     file.write_text(text.replace("policies: [vc,", "policies: [vcc,"))
     needed = "a link needs bw, a number of Mbit/s above 0 and up to 10**9: addLink(..., bw=100)"
     *of_topo, slots, policy = errors(file, code)
@@ -204,16 +229,21 @@ class FatTree(Topo):
 
 
 def test_without_mininet_it_says_what_helps(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(mininet_file, "find_spec", lambda _: None)
-    with pytest.raises(MachineCannot, match=r"one\.yaml:2:11: Mininet is missing") as caught:
+    with pytest.raises(
+        MachineCannot, match=r"one\.yaml:2:11: Mininet is missing"
+    ) as caught:
         load(file)
     assert caught.value.hint == "sudo ./provision.sh install"
     assert command(["validate", str(file)]) == 3
     assert "sudo ./provision.sh install" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_other_topology_imports_mininet(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(
         "topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}\n"
@@ -223,7 +253,12 @@ def test_no_other_topology_imports_mininet(tmp_path: Path) -> None:
         "import sys; from testbed.spec.experiment_file import load_experiment\n"
         f"load_experiment({str(tmp_path / 'one.yaml')!r}); sys.exit('mininet' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], timeout=60, check=False
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +274,12 @@ def test_no_other_topology_imports_mininet(tmp_path: Path) -> None:
 )
 def test_the_schema_knows_it(changes: dict[str, Any], good: bool) -> None:
     jobs = [{"id": "a", "vms": 2, "bandwidth": "1 Mbit/s", "duration": "2 s"}]
-    topology = {"kind": "mininet", "path": "topo.py", "topo": "FatTree", **changes}
+    topology = {
+        "kind": "mininet",
+        "path": "topo.py",
+        "topo": "FatTree",
+        **changes,
+    }
     whole = {"topology": topology, "workload": {"kind": "jobs", "jobs": jobs}}
     assert Draft202012Validator(experiment_schema()).is_valid(whole) is good
 
@@ -265,7 +305,10 @@ def test_simulated_it_decides_as_the_same_network_in_our_form(
         out = str(tmp_path / f"runs-{path.stem}")
         assert command(["simulate", str(path), "--out", out]) == 0
     capsys.readouterr()
-    ours, theirs = tables(tmp_path / "runs-native"), tables(tmp_path / "runs-one")
+    ours, theirs = (
+        tables(tmp_path / "runs-native"),
+        tables(tmp_path / "runs-one"),
+    )
     assert sorted(ours) == sorted(theirs) == ["bl", "dcloud", "vc"]
     assert all(len(rows) > 10 for rows in ours.values())
     assert ours == theirs
@@ -284,7 +327,9 @@ def test_it_is_planned_and_the_plan_is_the_native_ones(
     head = file.read_text().split("policies:")[0]
     file.write_text(f"{head}policies: [vc]\nworkload: {jobs}\n")
     native = file.with_name("native.yaml")
-    native.write_text(f"name: one\ntopology: {NATIVE}\npolicies: [vc]\nworkload: {jobs}\n")
+    native.write_text(
+        f"name: one\ntopology: {NATIVE}\npolicies: [vc]\nworkload: {jobs}\n"
+    )
     shown = []
     for path in (file, native):
         assert command(["plan", str(path), "--json"]) == 0
@@ -298,9 +343,22 @@ def test_it_is_planned_and_the_plan_is_the_native_ones(
 def executed_by_mn() -> dict[str, Any]:
     """``topos`` of the file, executed as ``mn --custom`` does."""
     names: dict[str, Any] = {}
-    exec(compile(CUSTOM_FILE.read_text("utf-8"), str(CUSTOM_FILE), "exec"), names, names)  # noqa: S102
+    exec(  # noqa: S102
+        compile(CUSTOM_FILE.read_text("utf-8"), str(CUSTOM_FILE), "exec"),
+        names,
+        names,
+    )
     # What else it leaves there mn takes for its own: no name that it knows may be among them.
-    known = {"switches", "hosts", "controllers", "links", "tests", "validate", "CLI", "Mininet"}
+    known = {
+        "switches",
+        "hosts",
+        "controllers",
+        "links",
+        "tests",
+        "validate",
+        "CLI",
+        "Mininet",
+    }
     assert known.isdisjoint(names)
     topos: dict[str, Any] = names["topos"]
     return topos
@@ -317,14 +375,20 @@ def test_mn_builds_the_network_of_an_experiment_file(file: Path) -> None:
     assert found.link_capacity_bps.tolist() == centre.link_capacity_bps.tolist()
     file.write_text(f"{file.read_text()}scale: {{rate: 0.5}}\n")
     half = from_mininet(buildTopo(executed_by_mn(), f"hosenet,{file}"))
-    assert (2 * half.link_capacity_bps).tolist() == centre.link_capacity_bps.tolist()
+    assert (
+        2 * half.link_capacity_bps
+    ).tolist() == centre.link_capacity_bps.tolist()
     tenth = buildTopo(executed_by_mn(), f"hosenet,{file},rate=0.1,prefix=tq")
     assert from_mininet(tenth).names[0] == "tq-s0"
-    assert (10 * from_mininet(tenth).nic_bps).tolist() == centre.nic_bps.tolist()
+    assert (
+        10 * from_mininet(tenth).nic_bps
+    ).tolist() == centre.nic_bps.tolist()
 
 
 @needs_mininet
-def test_a_bad_file_ends_mn_before_it_deletes_what_others_made(tmp_path: Path) -> None:
+def test_a_bad_file_ends_mn_before_it_deletes_what_others_made(
+    tmp_path: Path,
+) -> None:
     """``mn`` answers an exception with ``mn -c``, but not SystemExit."""
     from mininet.util import buildTopo
 

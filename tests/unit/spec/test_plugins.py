@@ -188,9 +188,15 @@ def test_nothing_of_a_package_is_imported_before_it_is_asked_for() -> None:
     assert not {"extra_module", "broken_module"} & set(sys.modules)
 
 
+@pytest.mark.slow
 def test_all_groups_are_simulated_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(FILE, encoding="utf-8")
-    arguments = ["simulate", str(tmp_path / "a.yaml"), "--out", str(tmp_path / "runs")]
+    arguments = [
+        "simulate",
+        str(tmp_path / "a.yaml"),
+        "--out",
+        str(tmp_path / "runs"),
+    ]
     assert command(arguments) == 0
     (run,) = (tmp_path / "runs").iterdir()
     source = {"distribution": "hosenet-extra", "version": "1.0"}
@@ -200,14 +206,23 @@ def test_all_groups_are_simulated_and_recorded(tmp_path: Path) -> None:
         return {"group": group, "name": name, **known}
 
     used = {
-        folder.name: json.loads((folder / "provenance.json").read_text())["plugins"]
+        folder.name: json.loads((folder / "provenance.json").read_text())[
+            "plugins"
+        ]
         for folder in run.iterdir()
         if folder.is_dir()
     }
     others = [entry("topologies", "star"), entry("workloads", "pairs")]
     assert used == {
-        "packed": [entry("policies", "packed"), entry("embedders", "reversed"), *others],
-        "packed-depth-7-embedder-greedy": [entry("policies", "packed"), *others],
+        "packed": [
+            entry("policies", "packed"),
+            entry("embedders", "reversed"),
+            *others,
+        ],
+        "packed-depth-7-embedder-greedy": [
+            entry("policies", "packed"),
+            *others,
+        ],
         "vc": [entry("embedders", "reversed"), *others],
     }
     resolved = json.loads((run / "vc" / "spec.resolved.json").read_text())
@@ -217,17 +232,30 @@ def test_all_groups_are_simulated_and_recorded(tmp_path: Path) -> None:
         "link": 2_000_000_000,
         "slots": [2],
     }
-    assert resolved["workload_facts"]["parameters"] == {"jobs": 5, "every": 10.0, "fault": ""}
-    assert [line["policy"] for line in json.loads((run / "summary.json").read_text())] == [
+    assert resolved["workload_facts"]["parameters"] == {
+        "jobs": 5,
+        "every": 10.0,
+        "fault": "",
+    }
+    assert [
+        line["policy"]
+        for line in json.loads((run / "summary.json").read_text())
+    ] == [
         *("packed", "packed-depth=7-embedder=greedy"),
         "vc",
     ]
 
 
 def test_the_seed_makes_a_workloads_jobs() -> None:
-    first, again, other = read(FILE), read(FILE), read(FILE.replace("seed: 3", "seed: 4"))
+    first, again, other = (
+        read(FILE),
+        read(FILE),
+        read(FILE.replace("seed: 3", "seed: 4")),
+    )
     assert list(first.jobs) == list(again.jobs) != list(other.jobs)
-    assert [job.id for job in first.jobs] == [f"pair-{number}" for number in range(5)]
+    assert [job.id for job in first.jobs] == [
+        f"pair-{number}" for number in range(5)
+    ]
     assert type(first.jobs[0].n_vms) is int
 
 
@@ -247,7 +275,9 @@ def test_what_is_wrong_with_the_keys_is_told_as_of_ours() -> None:
 
 
 def test_an_unknown_kind_lists_the_installed_ones() -> None:
-    text = FILE.replace("kind: star", "kind: stair").replace("kind: pairs", "kind: pears")
+    text = FILE.replace("kind: star", "kind: stair").replace(
+        "kind: pairs", "kind: pears"
+    )
     assert problems(text) == [
         (
             "a.yaml:3:18: topology.kind: unknown kind of topology 'stair' (did you mean 'star'?);"
@@ -265,7 +295,10 @@ def test_an_unknown_kind_lists_the_installed_ones() -> None:
     ("given", "message"),
     [
         ("star, servers: 13", "3:33: topology.servers: 13 brings bad luck"),
-        ("star, servers: 14", "3:11: topology: X (entry point star) makes None, not a DataCentre"),
+        (
+            "star, servers: 14",
+            "3:11: topology: X (entry point star) makes None, not a DataCentre",
+        ),
         (
             "star, servers: 4, slots: []",
             (
@@ -287,7 +320,10 @@ def test_an_unknown_kind_lists_the_installed_ones() -> None:
                 " *keys is no key that a file can give"
             ),
         ),
-        ("number", "3:18: topology.kind: X (entry point number) is 7, not a function"),
+        (
+            "number",
+            "3:18: topology.kind: X (entry point number) is 7, not a function",
+        ),
     ],
 )
 def test_a_topology_that_cannot_be_made_is_one_sentence(
@@ -302,20 +338,32 @@ def test_a_topology_that_cannot_be_made_is_one_sentence(
     ("fault", "message"),
     [
         ("twice", "makes job 'pair-0': another one has this id"),
-        ("endless", "makes job 'endless': duration_s is inf: it must be finite and at least 0"),
+        (
+            "endless",
+            "makes job 'endless': duration_s is inf: it must be finite and at least 0",
+        ),
         ("no job", "makes 'job', which is no JobRequest"),
-        ("after", "makes job 'next': it waits for 'nobody', which is no job before it"),
+        (
+            "after",
+            "makes job 'next': it waits for 'nobody', which is no job before it",
+        ),
         ("raises", "raises ValueError: out of luck (Y:72)"),
     ],
 )
 def test_a_workload_that_cannot_be_made_is_one_sentence(
     fault: str, message: str, tmp_path: Path
 ) -> None:
-    found = problems(FILE.replace("every: 10 s", f"every: 10 s, fault: {fault}"))
-    assert _short(found, tmp_path) == [f"a.yaml:6:11: workload: X (entry point pairs) {message}"]
+    found = problems(
+        FILE.replace("every: 10 s", f"every: 10 s, fault: {fault}")
+    )
+    assert _short(found, tmp_path) == [
+        f"a.yaml:6:11: workload: X (entry point pairs) {message}"
+    ]
     early = problems(FILE.replace("every: 10 s", "every: 10 s, fault: early"))
     assert early[0].endswith("s of the one before: sort them")
-    assert problems(FILE.replace("{kind: pairs, jobs: 5, every: 10 s}", "{kind: star}")) == [
+    assert problems(
+        FILE.replace("{kind: pairs, jobs: 5, every: 10 s}", "{kind: star}")
+    ) == [
         (
             "a.yaml:6:18: workload.kind: hosenet-extra 1.0 (entry point star): its parameters"
             " cannot be read: the first two must be datacentre and random"
@@ -325,7 +373,10 @@ def test_a_workload_that_cannot_be_made_is_one_sentence(
 
 def _short(found: list[str], folder: Path) -> list[str]:
     module = str(folder / "package" / "extra_module.py")
-    return [text.replace("hosenet-extra 1.0", "X").replace(module, "Y") for text in found]
+    return [
+        text.replace("hosenet-extra 1.0", "X").replace(module, "Y")
+        for text in found
+    ]
 
 
 def test_a_kind_of_job_makes_its_demand_of_its_parameters() -> None:
@@ -334,12 +385,16 @@ def test_a_kind_of_job_makes_its_demand_of_its_parameters() -> None:
     (job,) = read(JOBS.replace(", KEYS", "")).jobs
     assert job.to_json()["demand"] == {"steps": ((0.5, 0), (1.0, 10**9))}
     experiment = read(JOBS.replace("KEYS", "parameters: {shuffle: 25 %}"))
-    assert [(use.group, use.name) for use in experiment.plugins] == [("demands", "mapreduce")]
+    assert [(use.group, use.name) for use in experiment.plugins] == [
+        ("demands", "mapreduce")
+    ]
 
 
 def test_what_is_wrong_with_a_kind_of_job_is_one_sentence() -> None:
     where = "a.yaml:6"
-    assert problems(JOBS.replace("KEYS", "parameters: {shufle: 1}, cpu: 50 %")) == [
+    assert problems(
+        JOBS.replace("KEYS", "parameters: {shufle: 1}, cpu: 50 %")
+    ) == [
         (
             f"{where}:91: workload.jobs[0].parameters.shufle: is an unknown key (did you mean"
             " 'shuffle'?)"
@@ -353,14 +408,18 @@ def test_what_is_wrong_with_a_kind_of_job_is_one_sentence() -> None:
             " Command"
         )
     ]
-    assert problems(JOBS.replace("KEYS", "parameters: {idle: true}, granted: 5 Mbit/s")) == [
+    assert problems(
+        JOBS.replace("KEYS", "parameters: {idle: true}, granted: 5 Mbit/s")
+    ) == [
         f"{where}:104: workload.jobs[0].granted: means nothing to a mapreduce job"
     ]
     without = JOBS.replace("bandwidth: 500 Mbit/s, ", "").replace(", KEYS", "")
     assert problems(without) == [
         f"{where}:7: workload.jobs[0].bandwidth: is required for a mapreduce job"
     ]
-    assert problems(JOBS.replace("mapreduce, KEYS", "transfer, parameters: {}")) == [
+    assert problems(
+        JOBS.replace("mapreduce, KEYS", "transfer, parameters: {}")
+    ) == [
         (
             f"{where}:77: workload.jobs[0].parameters: belongs to kinds of installed packages, this"
             " one's is transfer"
@@ -390,7 +449,10 @@ def test_policies_are_known_by_their_entry_points_or_their_own_names() -> None:
                 " 'nosuch' (B:3)"
             ),
         ),
-        ("taken", "hosenet-extra 1.0 (entry point taken) is called vc, as a policy of ours is"),
+        (
+            "taken",
+            "hosenet-extra 1.0 (entry point taken) is called vc, as a policy of ours is",
+        ),
         (
             "number",
             (
@@ -404,7 +466,10 @@ def test_a_broken_policy_is_told_to_whoever_asks_for_it_alone(
     name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text(FILE.replace("policies: [packed, ", f"policies: [{name}, "), encoding="utf-8")
+    file.write_text(
+        FILE.replace("policies: [packed, ", f"policies: [{name}, "),
+        encoding="utf-8",
+    )
     assert command(["validate", str(file)]) == 2
     module = str(tmp_path / "package" / "broken_module.py")
     shown = capsys.readouterr().err.replace(module, "B")
@@ -418,7 +483,9 @@ def test_a_broken_policy_is_told_to_whoever_asks_for_it_alone(
 def test_two_packages_with_one_name_are_told(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     entries = "[hosenet.policies]\npacked = other_module:Packed\n"
-    with installed_package(tmp_path / "other", {"other_module": MODULE}, entries, "other-extra"):
+    with installed_package(
+        tmp_path / "other", {"other_module": MODULE}, entries, "other-extra"
+    ):
         with pytest.raises(PluginError) as caught:
             policy_kind("packed")
         assert str(caught.value) == (
@@ -434,12 +501,17 @@ def test_embedders_are_known_and_broken_ones_are_told() -> None:
         "broken": "raises ModuleNotFoundError: No module named 'nosuch'",
         "number": "is no embedder: it has no method embed(self, datacentre, residual, n_vms,",
     }.items():
-        (found,) = problems(FILE.replace("embedder: reversed", f"embedder: {name}"))
+        (found,) = problems(
+            FILE.replace("embedder: reversed", f"embedder: {name}")
+        )
         assert found.startswith(
             f"a.yaml:4:11: embedder: hosenet-extra 1.0 (entry point {name}) {message}"
         )
     (found,) = problems(FILE.replace("embedder: greedy", "embedder: number"))
-    assert "policies[1].embedder: hosenet-extra 1.0 (entry point number) is no embedder" in found
+    assert (
+        "policies[1].embedder: hosenet-extra 1.0 (entry point number) is no embedder"
+        in found
+    )
     with pytest.raises(BadInput, match=r"unknown embedder 'revers'.*reversed"):
         embedder("revers")
 
@@ -454,26 +526,49 @@ ANSWERS = {
     ),
     "Placement(4, None)": "raises TypeError: 'NoneType' object is not iterable",
     "Refusal(None)": "raises TypeError: 'NoneType' object is not callable",
-    "residual.free_slots.fill(0)": "raised ValueError: assignment destination is read-only",
-    "1 // 0": "raised ZeroDivisionError: integer division or modulo by zero",
-    "__import__('time').time()": "reads the clock (time.time, extra_module.py:36)",
-    "__import__('random').random()": "draws random numbers (random.random, extra_module.py:36)",
-    "__import__('numpy').random.rand()": "draws random numbers (numpy.random)",
-    "print()": "does input or output (print, extra_module.py:36)",
-    "__import__('sys').exit(0)": "raised SystemExit: 0",
+    "residual.free_slots.fill(0)": "raises ValueError: assignment destination is read-only",
+    "1 // 0": "raises ZeroDivisionError: integer division or modulo by zero",
+    "__import__('sys').exit(0)": "raises SystemExit: 0",
+}
+IMPURE = {
+    "__import__('time').time()": "a decision reads the clock (time.time)",
+    "__import__('random').random()": "a decision draws random numbers (random.random)",
+    "__import__('numpy').random.rand()": "a decision draws random numbers (numpy.random.rand)",
+    "print()": "a decision does input or output (print)",
 }
 
 
+@pytest.mark.parametrize("answer", IMPURE)
+def test_an_impure_embedder_is_refused_when_it_is_loaded(
+    answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "package" / "extra_module.py"
+    text = module.read_text().replace(
+        "answer = None", f"answer = lambda self, residual: {answer}"
+    )
+    module.write_text(text)
+    file = tmp_path / "a.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    assert command(["validate", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert IMPURE[answer] in error
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_what_an_embedder_answers_wrongly_ends_the_run_in_a_sentence(
     answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = tmp_path / "package" / "extra_module.py"
-    text = module.read_text().replace("answer = None", f"answer = lambda self, residual: {answer}")
+    text = module.read_text().replace(
+        "answer = None", f"answer = lambda self, residual: {answer}"
+    )
     module.write_text(text.replace("random.integers(1, 3)", "2"))
     file = tmp_path / "a.yaml"
     file.write_text(FILE, encoding="utf-8")
-    assert command(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 4
+    assert (
+        command(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 4
+    )
     lines = capsys.readouterr().err.splitlines()
     shown = next(line for line in lines if line.startswith("error: "))
     begins = r"error: policy packed, at [\d.]+ s, on the arrival of job pair-0: embedder reversed, "
@@ -486,8 +581,16 @@ def test_what_an_embedder_answers_wrongly_ends_the_run_in_a_sentence(
 def test_the_schema_has_them_all_and_refuses_what_the_loader_refuses() -> None:
     validator = Draft202012Validator(experiment_schema())
     good = [FILE, JOBS.replace("KEYS", "parameters: {shuffle: 25 %}")]
-    good.append(FILE.replace("[packed,", "[{class: ./mine.py:Mine, depth: 3}, first-own,"))
-    assert [error.message for text in good for error in validator.iter_errors(_tree(text))] == []
+    good.append(
+        FILE.replace(
+            "[packed,", "[{class: ./mine.py:Mine, depth: 3}, first-own,"
+        )
+    )
+    assert [
+        error.message
+        for text in good
+        for error in validator.iter_errors(_tree(text))
+    ] == []
     for wrong, right in {
         "servers: 0": "servers: 4",
         "server: 4": "servers: 4",
@@ -500,7 +603,9 @@ def test_the_schema_has_them_all_and_refuses_what_the_loader_refuses() -> None:
         text = FILE.replace(right, wrong)
         assert text != FILE
         assert not validator.is_valid(_tree(text)), wrong
-    assert not validator.is_valid(_tree(JOBS.replace("KEYS", "parameters: {shufle: 1}")))
+    assert not validator.is_valid(
+        _tree(JOBS.replace("KEYS", "parameters: {shufle: 1}"))
+    )
 
 
 def _tree(text: str) -> Any:
@@ -509,5 +614,7 @@ def _tree(text: str) -> Any:
 
 def test_a_file_that_names_no_plug_in_loads_as_before(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text(JOBS.replace(", kind: mapreduce, KEYS", ""), encoding="utf-8")
+    file.write_text(
+        JOBS.replace(", kind: mapreduce, KEYS", ""), encoding="utf-8"
+    )
     assert load_experiment(file).plugins == ()

@@ -64,7 +64,9 @@ def folder(tmp_path: Path) -> Path:
 
 def written(folder: Path, *policies: str) -> Path:
     """An experiment file with these entries, one a line from the fourth on."""
-    text = FILE.replace("POLICIES", "\n".join(f"  - {each}" for each in policies))
+    text = FILE.replace(
+        "POLICIES", "\n".join(f"  - {each}" for each in policies)
+    )
     (folder / "a.yaml").write_text(text, encoding="utf-8")
     return folder / "a.yaml"
 
@@ -77,10 +79,15 @@ def refused(folder: Path, *policies: str) -> list[str]:
     """Problems of the file, without the folder."""
     with pytest.raises(SpecErrors) as caught:
         load_experiment(written(folder, *policies))
-    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+    return [
+        str(problem).replace(f"{folder}/", "")
+        for problem in caught.value.problems
+    ]
 
 
-def test_a_class_of_a_file_is_a_policy_with_its_constructors_parameters(folder: Path) -> None:
+def test_a_class_of_a_file_is_a_policy_with_its_constructors_parameters(
+    folder: Path,
+) -> None:
     first, second = loaded(
         folder,
         "{class: ./mine.py:Patient}",
@@ -100,20 +107,33 @@ def test_a_class_of_a_file_is_a_policy_with_its_constructors_parameters(folder: 
     assert first.resolved == {"class": "./mine.py:Patient", "name": "patient"}
 
 
+@pytest.mark.slow
 def test_it_is_simulated_beside_ours(folder: Path) -> None:
-    entries = ("vc", "{class: ./mine.py:Patient}", "{class: ./mine.py:Patient, share: 0.5}")
+    entries = (
+        "vc",
+        "{class: ./mine.py:Patient}",
+        "{class: ./mine.py:Patient, share: 0.5}",
+    )
     file = written(folder, *entries)
     assert command(["simulate", str(file), "--out", str(folder / "runs")]) == 0
     ends = {}
     for table in (folder / "runs").glob("*/*/jobs.csv"):
         with table.open(encoding="utf-8") as rows:
-            ends |= {row["policy"]: float(row["measured_s"]) for row in csv.DictReader(rows)}
+            ends |= {
+                row["policy"]: float(row["measured_s"])
+                for row in csv.DictReader(rows)
+            }
     assert ends == {"vc": 6.0, "patient": 6.0, "patient-share=0.5": 12.0}
     (resolved,) = (folder / "runs").glob("*/patient/spec.resolved.json")
-    assert json.loads(resolved.read_text())["policies"][1]["class"] == "./mine.py:Patient"
+    assert (
+        json.loads(resolved.read_text())["policies"][1]["class"]
+        == "./mine.py:Patient"
+    )
 
 
-def test_what_is_wrong_with_its_parameters_is_told_as_of_ours(folder: Path) -> None:
+def test_what_is_wrong_with_its_parameters_is_told_as_of_ours(
+    folder: Path,
+) -> None:
     assert refused(
         folder,
         "{class: ./mine.py:Patient, dept: 3}",
@@ -157,21 +177,31 @@ def test_a_class_that_is_not_there_is_told_with_what_is(folder: Path) -> None:
 
 
 def test_what_its_file_raises_is_told_at_its_line(folder: Path) -> None:
-    (folder / "broken.py").write_text("import os\n\nimport nosuch\n", encoding="utf-8")
+    (folder / "broken.py").write_text(
+        "import os\n\nimport nosuch\n", encoding="utf-8"
+    )
     (folder / "syntax.py").write_text("x = (\n", encoding="utf-8")
-    assert refused(folder, "{class: ./broken.py:X}", "{class: ./syntax.py:X}") == [
+    assert refused(
+        folder, "{class: ./broken.py:X}", "{class: ./syntax.py:X}"
+    ) == [
         "broken.py:3:1: policies[0].class: raises ModuleNotFoundError: No module named 'nosuch'",
         (
             "syntax.py:1:5: policies[1].class: raises SyntaxError: '(' was never closed"
             " (syntax.py, line 1)"
         ),
     ]
-    assert not [name for name in sys.modules if name.startswith("testbed_plugin_broken")]
+    assert not [
+        name for name in sys.modules if name.startswith("testbed_plugin_broken")
+    ]
 
 
-def test_a_modules_class_does_as_well(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_modules_class_does_as_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "package_of_mine").mkdir()
-    (folder / "package_of_mine" / "sub.py").write_text(PATIENT, encoding="utf-8")
+    (folder / "package_of_mine" / "sub.py").write_text(
+        PATIENT, encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(folder))
     (policy,) = loaded(folder, "{class: package_of_mine.sub:Patient}").policies
     assert policy.kind.name == "patient"
@@ -192,7 +222,9 @@ def test_the_command_line_names_files_of_the_working_directory_too(
     monkeypatch.chdir(elsewhere)
     file = written(folder, "vc")
     for name in ("mine.py", "here.py"):
-        chosen = load_experiment(file, {"policies": f"[{{class: ./{name}:Patient}}]"})
+        chosen = load_experiment(
+            file, {"policies": f"[{{class: ./{name}:Patient}}]"}
+        )
         assert chosen.policies[0].name == "patient"
     assert refused(folder, "{class: ./here.py:Patient}")
 
@@ -215,15 +247,26 @@ def test_modules_beside_a_file_are_its_own(folder: Path) -> None:
     other.mkdir()
     for place, share in ((folder, 1.0), (other, 0.5)):
         (place / "shared").mkdir()
-        (place / "shared" / "__init__.py").write_text("from shared.deep import SHARE\n")
+        (place / "shared" / "__init__.py").write_text(
+            "from shared.deep import SHARE\n"
+        )
         (place / "shared" / "deep.py").write_text(f"SHARE = {share}\n")
-        text = PATIENT.replace("share: float = 1.0", "share: float = shared.SHARE")
-        (place / "uses.py").write_text(f"import shared\n{text}", encoding="utf-8")
+        text = PATIENT.replace(
+            "share: float = 1.0", "share: float = shared.SHARE"
+        )
+        (place / "uses.py").write_text(
+            f"import shared\n{text}", encoding="utf-8"
+        )
     first = policy_from("./uses.py:Patient", folder).kind
     second = policy_from("./other/uses.py:Patient", folder).kind
-    assert [kind.takes["share"].default for kind in (first, second)] == [1.0, 0.5]
+    assert [kind.takes["share"].default for kind in (first, second)] == [
+        1.0,
+        0.5,
+    ]
     assert [
-        [file.name for file in kind.source.files] for kind in (first, second) if kind.source
+        [file.name for file in kind.source.files]
+        for kind in (first, second)
+        if kind.source
     ] == [
         ["uses.py", "shared/__init__.py", "shared/deep.py"],
         ["other/uses.py", "other/shared/__init__.py", "other/shared/deep.py"],
@@ -234,7 +277,9 @@ def test_modules_beside_a_file_are_its_own(folder: Path) -> None:
 
 def test_an_edited_module_beside_a_file_is_executed_anew(folder: Path) -> None:
     """In one process, and whatever bytecode lies there: what is recorded is what was executed."""
-    (folder / "mine.py").write_text(f"from shared import SHARE\n{PATIENT}    share = SHARE\n")
+    (folder / "mine.py").write_text(
+        f"from shared import SHARE\n{PATIENT}    share = SHARE\n"
+    )
     beside = folder / "shared.py"
     for share, size in (("0.5", 12), ("0.25", 13), ("0.75", 13)):
         before = beside.stat() if beside.exists() else None
@@ -253,23 +298,38 @@ def test_an_edited_module_beside_a_file_is_executed_anew(folder: Path) -> None:
         )
 
 
-def test_a_run_folder_has_what_a_repetition_needs(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_run_folder_has_what_a_repetition_needs(
+    folder: Path, tmp_path: Path
+) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "shared.py").write_text("SHARE = 0.5\n")
     text = PATIENT.replace("share: float = 1.0", "share: float = shared.SHARE")
-    (folder / "sub" / "uses.py").write_text(f"import shared\n{text}", encoding="utf-8")
+    (folder / "sub" / "uses.py").write_text(
+        f"import shared\n{text}", encoding="utf-8"
+    )
     file = written(folder, "vc", "{class: ./sub/uses.py:Patient}")
     assert command(["simulate", str(file), "--out", str(folder / "runs")]) == 0
     (vc,) = (folder / "runs").glob("*/vc")
     own = vc.with_name("patient")
     for run in (vc, own):  # a folder's spec.yaml names all policies
-        kept = [str(path.relative_to(run)) for path in sorted(run.glob("plugins/**/*.py"))]
+        kept = [
+            str(path.relative_to(run))
+            for path in sorted(run.glob("plugins/**/*.py"))
+        ]
         assert kept == ["plugins/sub/shared.py", "plugins/sub/uses.py"]
     assert json.loads((vc / "provenance.json").read_text())["plugins"] == []
     (plugin,) = json.loads((own / "provenance.json").read_text())["plugins"]
-    assert [Path(beside["path"]).name for beside in plugin["beside"]] == ["shared.py"]
+    assert [Path(beside["path"]).name for beside in plugin["beside"]] == [
+        "shared.py"
+    ]
     shutil.rmtree(folder / "sub")
-    again = ["simulate", str(own / "spec.yaml"), "--out", str(tmp_path / "again")]
+    again = [
+        "simulate",
+        str(own / "spec.yaml"),
+        "--out",
+        str(tmp_path / "again"),
+    ]
     assert command(again) == 0
     (jobs,) = (tmp_path / "again").glob("*/patient/jobs.csv")
     assert jobs.read_text() == (own / "jobs.csv").read_text()
@@ -310,7 +370,9 @@ MISTAKES = {
     "class Mine(Patient, metaclass=Meta): pass": (
         "4:13: policies[0].class: Mine raises ValueError: parameters (mine.py:26)"
     ),
-    "class Mine(Patient): pass": ("4:36: policies[0].depth: must be like 3, not the text 'deep'"),
+    "class Mine(Patient): pass": (
+        "4:36: policies[0].depth: must be like 3, not the text 'deep'"
+    ),
     "class Yours(Patient): pass": (
         "4:13: policies[0].class: there is no 'Mine' in mine.py; it has: Patient, Yours"
     ),
@@ -342,8 +404,12 @@ def test_each_mistake_is_one_sentence_of_the_command(
         ),
     ],
 )
-def test_a_class_that_cannot_be_made_is_one_sentence(line: str, message: str, folder: Path) -> None:
-    (folder / "mine.py").write_text(f"{PATIENT}\n\nclass Mine(Patient):\n{line}\n")
+def test_a_class_that_cannot_be_made_is_one_sentence(
+    line: str, message: str, folder: Path
+) -> None:
+    (folder / "mine.py").write_text(
+        f"{PATIENT}\n\nclass Mine(Patient):\n{line}\n"
+    )
     (found,) = refused(folder, "{class: ./mine.py:Mine}")
     assert found.startswith(f"a.yaml:4:5: policies[0]: {message}")
     with pytest.raises(BadInput) as caught:
@@ -368,11 +434,21 @@ def test_a_class_that_can_be_made_once_alone_leaves_a_whole_folder(
 ) -> None:
     once = "made = []\n\n\nclass Patient:\n    def __init__(self):\n        made.append(self)\n"
     once += "        assert len(made) < 2, 'again'\n\n    def decide(self, view, event):\n"
-    (folder / "mine.py").write_text(f"{once}        return []\n", encoding="utf-8")
+    (folder / "mine.py").write_text(
+        f"{once}        return []\n", encoding="utf-8"
+    )
     file = written(folder, '{class: "./mine.py:Patient"}')
-    assert command(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 4
+    assert (
+        command(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 4
+    )
     said = capsys.readouterr().err
-    assert f"policy patient: it raises AssertionError: again ({folder / 'mine.py'}:7)" in said
+    assert (
+        f"policy patient: it raises AssertionError: again ({folder / 'mine.py'}:7)"
+        in said
+    )
     (run,) = (tmp_path / "runs").iterdir()
-    assert '"status":"failed"' in (run / "events.jsonl").read_text("utf-8").splitlines()[-1]
+    assert (
+        '"status":"failed"'
+        in (run / "events.jsonl").read_text("utf-8").splitlines()[-1]
+    )
     assert command(["audit", str(run)]) == 0

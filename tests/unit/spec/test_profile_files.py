@@ -34,11 +34,17 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     read, document = read_profile(path)
     assert document.problems == []
     assert read is not None
-    assert [bps for bps, _ in read.options] == [bps for bps, _ in profile.options]
-    assert [s for _, s in read.options] == pytest.approx([s for _, s in profile.options])
+    assert [bps for bps, _ in read.options] == [
+        bps for bps, _ in profile.options
+    ]
+    assert [s for _, s in read.options] == pytest.approx(
+        [s for _, s in profile.options]
+    )
 
 
-def test_jobs_get_their_profile_from_a_file_or_the_model(tmp_path: Path) -> None:
+def test_jobs_get_their_profile_from_a_file_or_the_model(
+    tmp_path: Path,
+) -> None:
     path = experiment(
         tmp_path,
         "    - {id: a, vms: 2, bandwidth: 100 Mbit/s, duration: 30 s, reward: 7, profile: p.yaml}\n"
@@ -46,12 +52,16 @@ def test_jobs_get_their_profile_from_a_file_or_the_model(tmp_path: Path) -> None
         "options: [{bandwidth: 50 Mbit/s, time: 40 s}, {bandwidth: 100 Mbit/s, time: 30 s}]\n",
     )
     a, b = load_experiment(path).jobs
-    assert a.demand.profile == Profile(((50_000_000, 40.0), (100_000_000, 30.0)))
+    assert a.demand.profile == Profile(
+        ((50_000_000, 40.0), (100_000_000, 30.0))
+    )
     assert (a.value, b.value) == (7.0, 0.0)
     assert b.demand.profile == linear_profile(100_000_000, 30.0, 0.1)
 
 
-def test_all_errors_are_reported_at_once_with_their_place(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_their_place(
+    tmp_path: Path,
+) -> None:
     path = experiment(
         tmp_path,
         "    - {id: a, vms: 2, bandwidth: 100 Mbit/s, duration: 30 s, profile: p.yaml}\n"
@@ -84,4 +94,7 @@ def test_options_that_do_not_get_faster_are_named(tmp_path: Path) -> None:
     read, document = read_profile(path)
     assert read is None
     (problem,) = document.problems
-    assert (problem.place.line, "no-elongation threshold" in str(problem)) == (3, True)
+    assert (problem.place.line, "no-elongation threshold" in str(problem)) == (
+        3,
+        True,
+    )

@@ -46,7 +46,10 @@ def test_values(text: str, value: object) -> None:
         ("ON", "write true, or 'ON'"),
         ("off", "write false, or 'off'"),
         ("TRUE", "write true, or 'TRUE'"),
-        ("10:20", "the number 620: write a time with its unit, as 620 s, or '10:20'"),
+        (
+            "10:20",
+            "the number 620: write a time with its unit, as 620 s, or '10:20'",
+        ),
         ("1:00:00", "the number 3600"),
         ("1e3", "write 1000, or '1e3'"),
         ("1.5e3", "write 1500, or '1.5e3'"),
@@ -79,7 +82,8 @@ def test_surprises(text: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["on", "no", "y: <<", "<<", "true", "null", "1e3", "1e9999999999999999999"]
+    "key",
+    ["on", "no", "y: <<", "<<", "true", "null", "1e3", "1e9999999999999999999"],
 )
 def test_keys_are_words(key: str) -> None:
     key = key.removeprefix("y: ")
@@ -88,7 +92,9 @@ def test_keys_are_words(key: str) -> None:
     assert plain_key("bandwidth") == "bandwidth"
 
 
-@given(st.text("0123456789.eE+-_:xXobtrufalsnyTRUENO~ ", min_size=1, max_size=12))
+@given(
+    st.text("0123456789.eE+-_:xXobtrufalsnyTRUENO~ ", min_size=1, max_size=12)
+)
 def test_nothing_is_read_unlike_yaml_reads_it(text: str) -> None:
     """Text taken for a number or a truth value is one to PyYAML too, and of the same value."""
     try:
@@ -102,7 +108,11 @@ def test_nothing_is_read_unlike_yaml_reads_it(text: str) -> None:
     except ScalarError:
         return
     if isinstance(value, str):
-        theirs = yaml.safe_load(text) if not re.match(r"[0-9]{4}-", node.value) else value
+        theirs = (
+            yaml.safe_load(text)
+            if not re.match(r"[0-9]{4}-", node.value)
+            else value
+        )
         assert isinstance(theirs, str), (text, theirs)
     else:
         theirs = yaml.safe_load(text)

@@ -31,20 +31,50 @@ VALUES: list[Any] = [
 
 def test_it_is_a_schema_of_its_dialect() -> None:
     Draft202012Validator.check_schema(experiment_schema())
-    assert experiment_schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert (
+        experiment_schema()["$schema"]
+        == "https://json-schema.org/draft/2020-12/schema"
+    )
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_satisfy_it(path: Path) -> None:
-    assert [e.message for e in VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))] == []
+    assert [
+        e.message
+        for e in VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))
+    ] == []
 
 
 @pytest.mark.parametrize(
     ("section", "mistake"),
     [
-        ("topology", {"kind": "tree", "fanout": [2], "links": 1000, "slots_per_server": 2}),
-        ("topology", {"kind": "tree", "fanout": [0], "links": "1 Gbit/s", "slots_per_server": 2}),
-        ("topology", {"kind": "fat-tree", "k": 5, "links": "1 Gbit/s", "slots_per_server": 2}),
+        (
+            "topology",
+            {
+                "kind": "tree",
+                "fanout": [2],
+                "links": 1000,
+                "slots_per_server": 2,
+            },
+        ),
+        (
+            "topology",
+            {
+                "kind": "tree",
+                "fanout": [0],
+                "links": "1 Gbit/s",
+                "slots_per_server": 2,
+            },
+        ),
+        (
+            "topology",
+            {
+                "kind": "fat-tree",
+                "k": 5,
+                "links": "1 Gbit/s",
+                "slots_per_server": 2,
+            },
+        ),
         ("topology", {"kind": "ring"}),
         ("policies", ["vcc"]),
         ("policies", [{"name": "vc", "gamma": 1}]),
@@ -54,7 +84,13 @@ def test_examples_satisfy_it(path: Path) -> None:
         ("seed", -1),
         ("expect", {"estimate_ratio": {"least": 1}}),
         ("workload", {"kind": "jobs", "jobs": []}),
-        ("workload", {"kind": "jobs", "jobs": [{"id": "a", "vms": 2, "bandwidth": "5 Mbit/s"}]}),
+        (
+            "workload",
+            {
+                "kind": "jobs",
+                "jobs": [{"id": "a", "vms": 2, "bandwidth": "5 Mbit/s"}],
+            },
+        ),
         ("colour", "red"),
     ],
 )
@@ -64,9 +100,12 @@ def test_it_refuses_mistakes(section: str, mistake: object) -> None:
     assert not VALIDATOR.is_valid({**good, section: mistake})
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(st.sampled_from(EXAMPLES), st.integers(0), st.integers(1, 3))
-def test_what_it_refuses_the_loader_refuses(path: Path, seed: int, changes: int) -> None:
+def test_what_it_refuses_the_loader_refuses(
+    path: Path, seed: int, changes: int
+) -> None:
     rng = random.Random(seed)
     tree = deepcopy(TREES[path])
     for _ in range(changes):

@@ -51,7 +51,13 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("64 MB", 64_000_000), ("64 MiB", 67_108_864), ("1 B", 1), ("1.5 kB", 1500)]
+    ("text", "size"),
+    [
+        ("64 MB", 64_000_000),
+        ("64 MiB", 67_108_864),
+        ("1 B", 1),
+        ("1.5 kB", 1500),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert units.parse_size(text) == size
@@ -59,14 +65,22 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("value", "share"),
-    [("12 %", 0.12), ("12%", 0.12), (0.12, 0.12), (1, 1.0), ("0.5 %", 0.005), ("250 %", 2.5)],
+    [
+        ("12 %", 0.12),
+        ("12%", 0.12),
+        (0.12, 0.12),
+        (1, 1.0),
+        ("0.5 %", 0.005),
+        ("250 %", 2.5),
+    ],
 )
 def test_shares(value: object, share: float) -> None:
     assert units.parse_share(value) == share
 
 
 @pytest.mark.parametrize(
-    ("value", "per_hour"), [("160 /h", 160.0), (160, 160.0), ("2 /min", 120.0), ("1 /s", 3600.0)]
+    ("value", "per_hour"),
+    [("160 /h", 160.0), (160, 160.0), ("2 /min", 120.0), ("1 /s", 3600.0)],
 )
 def test_rates_per_hour(value: object, per_hour: float) -> None:
     assert units.parse_per_hour(value) == per_hour
@@ -75,35 +89,73 @@ def test_rates_per_hour(value: object, per_hour: float) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (500, "500 is a bare number: write 500 Mbit/s (or bit/s, kbit/s, Gbit/s, Tbit/s)"),
-        (0.5, "0.5 is a bare number: write 0.5 Mbit/s (or bit/s, kbit/s, Gbit/s, Tbit/s)"),
+        (
+            500,
+            "500 is a bare number: write 500 Mbit/s (or bit/s, kbit/s, Gbit/s, Tbit/s)",
+        ),
+        (
+            0.5,
+            "0.5 is a bare number: write 0.5 Mbit/s (or bit/s, kbit/s, Gbit/s, Tbit/s)",
+        ),
         (1e-7, "0.0000001 is a bare number: write 0.0000001 Mbit/s"),
         ("500", "500 is a bare number: write 500 Mbit/s"),
         (-5, "-5 is negative, and has no unit"),
         (True, "a bandwidth such as 5 Mbit/s is wanted, not true"),
         ([1], "a bandwidth such as 5 Mbit/s is wanted, not a list"),
         (float("nan"), "a bandwidth is finite, not nan"),
-        ("500 Mbps", "unknown unit 'Mbps' of bandwidth (did you mean 500 Mbit/s?)"),
-        ("500 mbit/s", "unknown unit 'mbit/s' of bandwidth (did you mean 500 Mbit/s?)"),
+        (
+            "500 Mbps",
+            "unknown unit 'Mbps' of bandwidth (did you mean 500 Mbit/s?)",
+        ),
+        (
+            "500 mbit/s",
+            "unknown unit 'mbit/s' of bandwidth (did you mean 500 Mbit/s?)",
+        ),
         ("1 G", "unknown unit 'G' of bandwidth (did you mean 1 Gbit/s?)"),
-        ("8 MB/s", "'8 MB/s' counts bytes: bandwidths are in bits, as 8 Mbit/s"),
-        ("8 furlongs", "unknown unit 'furlongs' of bandwidth (write one of bit/s, kbit/s, Mbit/s,"),
+        (
+            "8 MB/s",
+            "'8 MB/s' counts bytes: bandwidths are in bits, as 8 Mbit/s",
+        ),
+        (
+            "8 furlongs",
+            "unknown unit 'furlongs' of bandwidth (write one of bit/s, kbit/s, Mbit/s,",
+        ),
         ("-5 Mbit/s", "-5 Mbit/s is negative"),
-        ("1,000 Mbit/s", "'1,000 Mbit/s' is not a bandwidth: write the number without separators"),
-        ("1 000 Mbit/s", "'1 000 Mbit/s' is not a bandwidth: write the number without separators"),
+        (
+            "1,000 Mbit/s",
+            "'1,000 Mbit/s' is not a bandwidth: write the number without separators",
+        ),
+        (
+            "1 000 Mbit/s",
+            "'1 000 Mbit/s' is not a bandwidth: write the number without separators",
+        ),
         ("1e3 Mbit/s", "unknown unit 'e3 Mbit/s' of bandwidth"),
-        ("Mbit/s", "'Mbit/s' is not a bandwidth: write a number and a unit, as 5 Mbit/s"),
+        (
+            "Mbit/s",
+            "'Mbit/s' is not a bandwidth: write a number and a unit, as 5 Mbit/s",
+        ),
         ("", "'' is not a bandwidth"),
         (" 5 Mbit/s", "' 5 Mbit/s' is not a bandwidth"),
         ("5  Mbit/s", "'5  Mbit/s' has too many blanks: write 5 Mbit/s"),
-        ("5 Mbit/s\n", "unknown unit 'Mbit/s\\n' of bandwidth (did you mean 5 Mbit/s?)"),
+        (
+            "5 Mbit/s\n",
+            "unknown unit 'Mbit/s\\n' of bandwidth (did you mean 5 Mbit/s?)",
+        ),
         ("0.5 bit/s", "0.5 bit/s is not a whole number of bit/s"),
-        ("1001 Tbit/s", "1001 Tbit/s is more than any bandwidth here (at most 1000 Tbit/s)"),
-        ("9" * 50 + " bit/s", "'99999999999999999999...' is too long for a quantity"),
+        (
+            "1001 Tbit/s",
+            "1001 Tbit/s is more than any bandwidth here (at most 1000 Tbit/s)",
+        ),
+        (
+            "9" * 50 + " bit/s",
+            "'99999999999999999999...' is too long for a quantity",
+        ),
         ("٣ Mbit/s", "'٣ Mbit/s' is not a bandwidth"),
     ],
 )
-def test_a_refused_bandwidth_comes_with_a_hint(value: object, message: str) -> None:
+def test_a_refused_bandwidth_comes_with_a_hint(
+    value: object, message: str
+) -> None:
     with pytest.raises(UnitError) as caught:
         units.parse_bandwidth(value)
     assert str(caught.value).startswith(message)
@@ -120,7 +172,9 @@ def test_a_refused_bandwidth_comes_with_a_hint(value: object, message: str) -> N
         (6, "6 is a bare number: write 6 s (or us, ms, min, h, d)"),
     ],
 )
-def test_a_refused_duration_comes_with_a_hint(value: object, message: str) -> None:
+def test_a_refused_duration_comes_with_a_hint(
+    value: object, message: str
+) -> None:
     with pytest.raises(UnitError) as caught:
         units.parse_duration(value)
     assert str(caught.value) == message
@@ -129,7 +183,10 @@ def test_a_refused_duration_comes_with_a_hint(value: object, message: str) -> No
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("12 percent", "'12 percent' is not a share: write it as 12 % or as 0.12"),
+        (
+            "12 percent",
+            "'12 percent' is not a share: write it as 12 % or as 0.12",
+        ),
         ("0.12", "'0.12' is a text: remove the quotes, or write 0.12 %"),
         ("-1 %", "-1 % is negative"),
         (-0.5, "-0.5 is negative"),
@@ -154,7 +211,9 @@ def test_written_bandwidths_read_back(bps: int) -> None:
 
 
 @given(
-    st.floats(0, units.MAX_DURATION_S, allow_subnormal=False).filter(lambda s: s == 0 or s > 1e-9)
+    st.floats(0, units.MAX_DURATION_S, allow_subnormal=False).filter(
+        lambda s: s == 0 or s > 1e-9
+    )
 )
 def test_written_durations_read_back(seconds: float) -> None:
     assert units.parse_duration(units.format_duration(seconds)) == seconds
@@ -169,7 +228,9 @@ def test_written_shares_read_back(share: float) -> None:
     st.decimals(0, 1000, places=6, allow_nan=False),
     st.sampled_from(list(units.BANDWIDTH.units.items())),
 )
-def test_bandwidth_is_the_decimal_product(number: Decimal, unit: tuple[str, Decimal]) -> None:
+def test_bandwidth_is_the_decimal_product(
+    number: Decimal, unit: tuple[str, Decimal]
+) -> None:
     name, factor = unit
     exact = number * factor
     if exact == exact.to_integral_value() and exact <= units.MAX_BANDWIDTH_BPS:
@@ -181,7 +242,12 @@ def test_bandwidth_is_the_decimal_product(number: Decimal, unit: tuple[str, Deci
 
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for parse in (units.parse_bandwidth, units.parse_duration, units.parse_size, units.parse_share):
+    for parse in (
+        units.parse_bandwidth,
+        units.parse_duration,
+        units.parse_size,
+        units.parse_share,
+    ):
         with suppress(UnitError):
             assert parse(text) >= 0
 

@@ -21,7 +21,10 @@ workload: {kind: exponential, jobs: 12, mean_vms: 4, load: 0.7}
 
 
 def planned(
-    *options: str, text: str = FILE, path: Path = Path("queue.yaml"), **asked: Any
+    *options: str,
+    text: str = FILE,
+    path: Path = Path("queue.yaml"),
+    **asked: Any,
 ) -> SweepPlan:
     over = tuple(map(read_option, options))
     return plan_sweep(path, text, Asked(over, **asked))

@@ -39,7 +39,9 @@ def of(text: str, path: Path = Path("made.yaml"), **asked: Any) -> list[Cell]:
     return [cell for one in found.combinations() for cell in found.of(one)]
 
 
-def keys(text: str, path: Path = Path("made.yaml"), **asked: Any) -> Mapping[Any, str]:
+def keys(
+    text: str, path: Path = Path("made.yaml"), **asked: Any
+) -> Mapping[Any, str]:
     return {cell.values: cell.key for cell in of(text, path, **asked)}
 
 
@@ -76,7 +78,8 @@ def test_the_file_is_in_the_key(old: str, new: str) -> None:
     "text",
     [
         "# a comment\n" + FILE + SWEEP,
-        FILE.replace("kind: tree, fanout: [2, 2]", "fanout: [2, 2], kind: tree") + SWEEP,
+        FILE.replace("kind: tree, fanout: [2, 2]", "fanout: [2, 2], kind: tree")
+        + SWEEP,
         # What a key has in the file where the sweep replaces it.
         FILE.replace("seed: 7", "seed: 8").replace("vms: 3", "vms: 4") + SWEEP,
         FILE.replace("seed: 7\n", "") + SWEEP,
@@ -91,22 +94,32 @@ def test_nothing_else_is_in_it(text: str) -> None:
 
 def test_a_wider_sweep_keeps_the_keys() -> None:
     narrow = keys(FILE + SWEEP)
-    wide = keys(FILE + SWEEP.replace("[2, 3]", "[1, 2, 3, 4]").replace("1..3", "1..9"))
+    wide = keys(
+        FILE + SWEEP.replace("[2, 3]", "[1, 2, 3, 4]").replace("1..3", "1..9")
+    )
     assert {values: wide[values] for values in narrow} == narrow
     # A key that the file had a value for all the time.
     more = keys(FILE + SWEEP, over=over("topology.slots_per_server=1,2"))
-    assert {values: more[(values[0], 2, values[1])] for values in narrow} == narrow
+    assert {
+        values: more[(values[0], 2, values[1])] for values in narrow
+    } == narrow
 
 
 def test_a_name_is_in_the_key_wherever_it_comes_from() -> None:
     unnamed = FILE.replace("name: made\n", "") + SWEEP
-    made, other = keys(unnamed, Path("made.yaml")), keys(unnamed, Path("other.yaml"))
-    assert not set(made.values()) & set(other.values())
-    assert keys(FILE + SWEEP, Path("other.yaml")) == keys(FILE + SWEEP, Path("made.yaml"))
-    swept = keys(FILE + SWEEP, over=over("name=first,made"))
-    assert {values: swept[(values[0], "made", values[1])] for values in keys(FILE + SWEEP)} == keys(
-        FILE + SWEEP
+    made, other = (
+        keys(unnamed, Path("made.yaml")),
+        keys(unnamed, Path("other.yaml")),
     )
+    assert not set(made.values()) & set(other.values())
+    assert keys(FILE + SWEEP, Path("other.yaml")) == keys(
+        FILE + SWEEP, Path("made.yaml")
+    )
+    swept = keys(FILE + SWEEP, over=over("name=first,made"))
+    assert {
+        values: swept[(values[0], "made", values[1])]
+        for values in keys(FILE + SWEEP)
+    } == keys(FILE + SWEEP)
 
 
 def test_the_command_line_gives_the_same_cells() -> None:
@@ -116,25 +129,35 @@ def test_the_command_line_gives_the_same_cells() -> None:
 
 def test_a_policy_alone_is_the_policy_swept() -> None:
     swept = of(
-        FILE, over=over("policies=vc,{name: dcloud, gamma: 12 %, on_failure: wait}", "seed=1")
+        FILE,
+        over=over(
+            "policies=vc,{name: dcloud, gamma: 12 %, on_failure: wait}",
+            "seed=1",
+        ),
     )
     alone = of(FILE, over=over("seed=1"))
     assert alone[0].key == swept[1].key != swept[0].key
     several = FILE.replace("policies: [", "policies: [vc, ")
-    assert [one.key for one in of(several, over=over("seed=1"))] == [one.key for one in swept]
+    assert [one.key for one in of(several, over=over("seed=1"))] == [
+        one.key for one in swept
+    ]
 
 
 def test_the_backend_the_code_and_the_versions_are_in_the_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = keys(FILE + SWEEP)
-    assert not set(before.values()) & set(keys(FILE + SWEEP, live=True).values())
+    assert not set(before.values()) & set(
+        keys(FILE + SWEEP, live=True).values()
+    )
     with monkeypatch.context() as changed:
         changed.setattr(cells, "code_digest", lambda **_: "other sources")
         assert not set(before.values()) & set(keys(FILE + SWEEP).values())
     assert keys(FILE + SWEEP) == before
     versions.cache_clear()
-    monkeypatch.setattr(metadata, "version", lambda name: "2.0" if name == "numba" else "1.0")
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "2.0" if name == "numba" else "1.0"
+    )
     assert not set(before.values()) & set(keys(FILE + SWEEP).values())
     versions.cache_clear()
 
@@ -147,19 +170,28 @@ def test_the_versions_in_the_key_are_those_that_workers_agree_on() -> None:
 
 def profile(folder: Path, text: str = "") -> Path:
     folder.mkdir(exist_ok=True)
-    content = "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
+    content = (
+        "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
+    )
     (folder / "own.yaml").write_text((text or content), encoding="utf-8")
     (folder / "made.yaml").write_text(PROFILED, encoding="utf-8")
     return folder / "made.yaml"
 
 
-def test_the_content_of_files_is_in_the_key_and_not_their_place(tmp_path: Path) -> None:
+def test_the_content_of_files_is_in_the_key_and_not_their_place(
+    tmp_path: Path,
+) -> None:
     here, there = profile(tmp_path / "a"), profile(tmp_path / "b")
     before = keys(PROFILED, here, over=over("seed=1..2"))
     assert before == keys(PROFILED, there, over=over("seed=1..2"))
     (cell, *_) = of(PROFILED, here, over=over("seed=1..2"))
-    assert [ref.path for ref in cell.files.values()] == [here.parent / "own.yaml"]
-    profile(there.parent, "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 7 s}\n")
+    assert [ref.path for ref in cell.files.values()] == [
+        here.parent / "own.yaml"
+    ]
+    profile(
+        there.parent,
+        "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 7 s}\n",
+    )
     after = keys(PROFILED, there, over=over("seed=1..2"))
     assert not set(before.values()) & set(after.values())
 
@@ -167,13 +199,19 @@ def test_the_content_of_files_is_in_the_key_and_not_their_place(tmp_path: Path) 
 def test_a_cell_has_the_files_of_its_own_values(tmp_path: Path) -> None:
     path = profile(tmp_path)
     (tmp_path / "next.yaml").write_text((tmp_path / "own.yaml").read_text())
-    found = of(PROFILED, path, over=over("workload.jobs[0].profile=own.yaml,next.yaml", "seed=1"))
+    found = of(
+        PROFILED,
+        path,
+        over=over("workload.jobs[0].profile=own.yaml,next.yaml", "seed=1"),
+    )
     assert [list(cell.files) for cell in found] == [["own.yaml"], ["next.yaml"]]
     assert found[0].key != found[1].key
 
 
 def test_a_key_costs_microseconds() -> None:
-    found = Cells(plan_sweep(Path("made.yaml"), FILE, Asked(over("seed=1..5000"))))
+    found = Cells(
+        plan_sweep(Path("made.yaml"), FILE, Asked(over("seed=1..5000")))
+    )
     began_s = time.process_time()
     made = sum(1 for one in found.combinations() for _ in found.of(one))
     each_s = (time.process_time() - began_s) / made

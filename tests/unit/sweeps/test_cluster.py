@@ -61,7 +61,9 @@ def said() -> list[str]:
 
 def squares(done: list[tuple[Task, Outcome]]) -> dict[str, int]:
     assert [outcome.failure for _, outcome in done if outcome.failure] == []
-    return {task.key: dict(outcome.result or {})["square"] for task, outcome in done}
+    return {
+        task.key: dict(outcome.result or {})["square"] for task, outcome in done
+    }
 
 
 def wanted(count: int) -> dict[str, int]:
@@ -108,11 +110,15 @@ def test_one_task_needs_no_other_process(said: list[str]) -> None:
 
 
 def test_a_scheduler_that_does_not_answer(said: list[str]) -> None:
-    with pytest.raises(BadInput, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+    with pytest.raises(
+        BadInput, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"
+    ):
         executor("tcp://127.0.0.1:9", 2, said.append).__enter__()
 
 
-def test_a_scheduler_with_tls_wants_keys(said: list[str], tmp_path: Path) -> None:
+def test_a_scheduler_with_tls_wants_keys(
+    said: list[str], tmp_path: Path
+) -> None:
     from dask import config
     from distributed.security import Security
 
@@ -120,8 +126,21 @@ def test_a_scheduler_with_tls_wants_keys(said: list[str], tmp_path: Path) -> Non
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     cert.write_text(keys.tls_ca_file, "utf-8")
     key.write_text(keys.tls_client_key, "utf-8")
-    options = ("--protocol", "tls", "--tls-ca-file", cert, "--tls-cert", cert, "--tls-key", key)
-    paths = {"ca-file": str(cert), "client.cert": str(cert), "client.key": str(key)}
+    options = (
+        "--protocol",
+        "tls",
+        "--tls-ca-file",
+        cert,
+        "--tls-cert",
+        cert,
+        "--tls-key",
+        key,
+    )
+    paths = {
+        "ca-file": str(cert),
+        "client.cert": str(cert),
+        "client.key": str(key),
+    }
     tls = {f"distributed.comm.tls.{name}": path for name, path in paths.items()}
     with DaskProcesses(tmp_path, *map(str, options)) as dask:
         assert dask.address.startswith("tls://")
@@ -132,7 +151,10 @@ def test_a_scheduler_with_tls_wants_keys(said: list[str], tmp_path: Path) -> Non
             config.set(tls),
             executor(dask.address, 1, said.append) as there,
         ):
-            assert squares(list(there.results([Square(2), Square(3)])))["square-3"] == 9
+            assert (
+                squares(list(there.results([Square(2), Square(3)])))["square-3"]
+                == 9
+            )
 
 
 def test_a_killed_worker_changes_no_result(
@@ -153,7 +175,11 @@ def test_a_killed_worker_changes_no_result(
     assert len(done) == 200
     assert squares(done) == wanted(200)
     assert any("is lost: its" in sentence for sentence in said)
-    assert {outcome.provenance["worker"] for _, outcome in done} >= {"a", "c", "d"}
+    assert {outcome.provenance["worker"] for _, outcome in done} >= {
+        "a",
+        "c",
+        "d",
+    }
 
 
 def test_a_task_that_kills_its_workers_fails_and_no_other_does(
@@ -162,17 +188,26 @@ def test_a_task_that_kills_its_workers_fails_and_no_other_does(
     for name in "abcd":
         dask.worker(name)
     dask.wait_for_workers()
-    tasks = [Deadly(number) if number == 5 else Square(number) for number in range(20)]
+    tasks = [
+        Deadly(number) if number == 5 else Square(number)
+        for number in range(20)
+    ]
     with executor(dask.address, 1, said.append) as there:
         done = list(there.results(tasks))
-    failed = [outcome.failure for _, outcome in done if outcome.failure is not None]
+    failed = [
+        outcome.failure for _, outcome in done if outcome.failure is not None
+    ]
     assert len(done) == 20
     [failure] = failed
-    assert failure.message.startswith("square-5: given up after 3 attempts: worker tcp://")
+    assert failure.message.startswith(
+        "square-5: given up after 3 attempts: worker tcp://"
+    )
     assert failure.message.endswith("was lost")
 
 
-def test_what_a_task_raises_is_its_failure(dask: DaskProcesses, said: list[str]) -> None:
+def test_what_a_task_raises_is_its_failure(
+    dask: DaskProcesses, said: list[str]
+) -> None:
     dask.worker("a")
     tasks = [Wrong(0), Wrong(1, planned=False), Unpicklable(2), Square(3)]
     with executor(dask.address, 1, said.append) as there:
@@ -180,7 +215,10 @@ def test_what_a_task_raises_is_its_failure(dask: DaskProcesses, said: list[str])
     failures = {key: outcome.failure for key, outcome in done.items()}
     assert failures["square-0"] is not None
     assert failures["square-0"].error.args == ("the cell is bad",)
-    assert (failures["square-0"].hint, failures["square-0"].exit_code) == ("make it good", 2)
+    assert (failures["square-0"].hint, failures["square-0"].exit_code) == (
+        "make it good",
+        2,
+    )
     assert "ZeroDivisionError: a fault" in str(failures["square-1"])
     assert "square-2: given up after 3 attempts" in str(failures["square-2"])
     assert "lambda" in str(failures["square-2"])
@@ -191,14 +229,18 @@ def test_workers_of_other_code_are_not_used(
     dask: DaskProcesses, said: list[str], tmp_path: Path
 ) -> None:
     """Of other code, without the product, with another numpy; one that agrees does all."""
-    changed, bare, old = (tmp_path / f"for-{name}" for name in ("changed", "bare", "old"))
+    changed, bare, old = (
+        tmp_path / f"for-{name}" for name in ("changed", "bare", "old")
+    )
     copy_product(changed)
     (changed / "testbed/units.py").write_text("# other\n", "utf-8")
     bare.mkdir()
     (bare / "sitecustomize.py").write_text(WITHOUT_PRODUCT, "utf-8")
     metadata = old / "numpy-1.0.dist-info/METADATA"
     metadata.parent.mkdir(parents=True)
-    metadata.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n", "utf-8")
+    metadata.write_text(
+        "Metadata-Version: 2.1\nName: numpy\nVersion: 1.0\n", "utf-8"
+    )
     for place in (changed, bare, old):
         dask.worker(place.name, PYTHONPATH=str(place))
     dask.wait_for_workers()
@@ -223,14 +265,23 @@ def test_workers_of_other_code_are_not_used(
 
 def copy_product(to: Path) -> None:
     for package in ("testbed", "topologies", "jobs", "controller"):
-        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package,
+            to / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
 
 
 def test_files_are_found_or_sent_once_and_kept(
-    dask: DaskProcesses, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dask: DaskProcesses,
+    said: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of one path the driver alone has a file; of another, the worker has its content elsewhere."""
-    driver, data, cache = (tmp_path / name for name in ("driver", "data", "cache"))
+    driver, data, cache = (
+        tmp_path / name for name in ("driver", "data", "cache")
+    )
     driver.mkdir()
     (data / "deep").mkdir(parents=True)
     monkeypatch.chdir(driver)
@@ -247,7 +298,9 @@ def test_files_are_found_or_sent_once_and_kept(
         dask.worker(name, **environment)
     dask.wait_for_workers()
     with executor(dask.address, 1, said.append) as there:
-        done = list(there.results(Square(number, files=files) for number in range(10)))
+        done = list(
+            there.results(Square(number, files=files) for number in range(10))
+        )
     squares(done)
     for _, outcome in done:
         assert outcome.result is not None
@@ -271,7 +324,10 @@ def test_files_are_found_or_sent_once_and_kept(
 
 
 def test_a_file_that_has_changed_since_is_not_used(
-    dask: DaskProcesses, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dask: DaskProcesses,
+    said: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = tmp_path / "driver"
     driver.mkdir()
@@ -285,11 +341,15 @@ def test_a_file_that_has_changed_since_is_not_used(
     failures = {task.key: outcome.failure for task, outcome in done}
     assert failures["square-2"] is None
     assert "has changed since the sweep began" in str(failures["square-1"])
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert not [
+        path for path in (tmp_path / "cache").rglob("*") if path.is_file()
+    ]
 
 
 def ref(path: Path) -> FileRef:
-    return FileRef(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    return FileRef(
+        path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path
+    )
 
 
 def test_closing_drops_what_is_not_done_and_leaves_the_cluster(
@@ -313,11 +373,16 @@ def test_closing_drops_what_is_not_done_and_leaves_the_cluster(
         next(results)
         results.close()
         gate.touch()
-        assert squares(list(there.results(Square(number) for number in range(5)))) == wanted(5)
+        assert squares(
+            list(there.results(Square(number) for number in range(5)))
+        ) == wanted(5)
     assert len(drawn) <= 5
     with Client(dask.address, set_as_default=False) as other:
         assert len(other.scheduler_info(n_workers=-1)["workers"]) == 2
-        wait_until(lambda: other.run_on_scheduler(known_tasks) == 0, "the scheduler to forget")
+        wait_until(
+            lambda: other.run_on_scheduler(known_tasks) == 0,
+            "the scheduler to forget",
+        )
     assert [process.poll() for process in dask.workers.values()] == [None, None]
 
 
@@ -346,14 +411,24 @@ worker_side.facts = facts
 
 
 def live_workers(
-    dask: DaskProcesses, names: str, place: Path, *, able: bool = True, apart: bool = False
+    dask: DaskProcesses,
+    names: str,
+    place: Path,
+    *,
+    able: bool = True,
+    apart: bool = False,
 ) -> None:
     """Workers that offer the live network, of machines on which the doctor says so or not; each on
     a machine of its own, if they are ``apart``.
     """
     (place / "apart.py").write_text(APART if apart else "", "utf-8")
     for name in names:
-        preload = "--preload", doctor_says(place, able=able), "--preload", str(place / "apart.py")
+        preload = (
+            "--preload",
+            doctor_says(place, able=able),
+            "--preload",
+            str(place / "apart.py"),
+        )
         dask.worker(name, *LIVE, *preload)
     dask.wait_for_workers()
 
@@ -361,8 +436,14 @@ def live_workers(
 def doctor_says(place: Path, *, able: bool) -> str:
     """A file that makes the worker's doctor say that."""
     file = place / f"doctor_{able}.py"
-    record = {"doctor": {"can_run": able, "verdict": "as scripted"}, "machine": {"cpus": 2}}
-    lines = ("from testbed.sweeps import worker_side", f"def said(): return {record!r}")
+    record = {
+        "doctor": {"can_run": able, "verdict": "as scripted"},
+        "machine": {"cpus": 2},
+    }
+    lines = (
+        "from testbed.sweeps import worker_side",
+        f"def said(): return {record!r}",
+    )
     file.write_text("\n".join((*lines, "worker_side.examined = said")), "utf-8")
     return str(file)
 
@@ -375,12 +456,17 @@ def test_live_tasks_take_turns_on_a_machine(
     live_workers(dask, "ab", tmp_path)
     with executor(dask.address, 1, said.append) as there:
         # Invalid on one machine, which the file accepts.
-        tasks = [LiveRun(number, log=log, bad=("a",), accepted=True) for number in range(6)]
+        tasks = [
+            LiveRun(number, log=log, bad=("a",), accepted=True)
+            for number in range(6)
+        ]
         done = list(there.results(tasks))
     assert len(squares(done)) == 6
     lines = [line.split() for line in log.read_text("utf-8").splitlines()]
     assert [line[0] for line in lines] == ["begin", "end"] * 6
-    assert [line[1:] for line in lines[::2]] == [line[1:] for line in lines[1::2]]
+    assert [line[1:] for line in lines[::2]] == [
+        line[1:] for line in lines[1::2]
+    ]
     assert {line[2] for line in lines} == {"a", "b"}
     for _, outcome in done:
         assert outcome.provenance["doctor"]["verdict"] == "as scripted"
@@ -399,14 +485,23 @@ def test_a_machine_whose_run_is_invalid_is_left_out(
         assert {outcome.provenance["worker"] for _, outcome in done} == {"b"}
         # Two machines' lines come in any order.
         lines = [line.split() for line in log.read_text("utf-8").splitlines()]
-        assert sorted(line[2] for line in lines if line[0] == "begin") == ["a"] + ["b"] * 5
+        assert (
+            sorted(line[2] for line in lines if line[0] == "begin")
+            == ["a"] + ["b"] * 5
+        )
         [sentence] = said
         assert "is given no more live tasks: its live run square-" in sentence
         assert sentence.endswith(" is invalid: as scripted")
         # The last machine fails too: what is left is not done.
-        rest = list(there.results(LiveRun(number, log=log, bad=("b",)) for number in range(3)))
+        rest = list(
+            there.results(
+                LiveRun(number, log=log, bad=("b",)) for number in range(3)
+            )
+        )
     assert [outcome.failure is not None for _, outcome in rest] == [True] * 3
-    assert "square-0 is not done: no live worker is left" in str(rest[0][1].failure)
+    assert "square-0 is not done: no live worker is left" in str(
+        rest[0][1].failure
+    )
 
 
 def test_a_machine_that_the_doctor_refuses_runs_nothing(
@@ -414,9 +509,13 @@ def test_a_machine_that_the_doctor_refuses_runs_nothing(
 ) -> None:
     live_workers(dask, "a", tmp_path, able=False)
     with executor(dask.address, 1, said.append) as there:
-        done = list(there.results([LiveRun(0, log=tmp_path / "log"), Square(1)]))
+        done = list(
+            there.results([LiveRun(0, log=tmp_path / "log"), Square(1)])
+        )
     failures = {task.key: outcome.failure for task, outcome in done}
-    assert "cannot run the live network: as scripted" in str(failures["square-0"])
+    assert "cannot run the live network: as scripted" in str(
+        failures["square-0"]
+    )
     assert failures["square-1"] is None
     assert not (tmp_path / "log").exists()
 
@@ -427,7 +526,9 @@ def test_no_worker_offers_the_live_network(
     dask.worker("a")
     with executor(dask.address, 1, said.append) as there:
         results = there.results([LiveRun(0, log=tmp_path / "log")])
-        with pytest.raises(MachineCannot, match="offers the live network") as refusal:
+        with pytest.raises(
+            MachineCannot, match="offers the live network"
+        ) as refusal:
             next(results)
     assert "--resources testbed=1" in str(refusal.value.hint)
 
@@ -444,10 +545,16 @@ def test_a_live_run_whose_worker_is_killed_ends_and_is_done_elsewhere(
     killed.join()
     assert outcome.result is not None
     assert outcome.result["square"] == 9
-    begun = [line.split()[2] for line in log.read_text("utf-8").splitlines() if "begin" in line]
+    begun = [
+        line.split()[2]
+        for line in log.read_text("utf-8").splitlines()
+        if "begin" in line
+    ]
     assert sorted(begun) == ["a", "b"]
     assert outcome.provenance["worker"] == begun[1]
-    assert any("the next one there removes first" in sentence for sentence in said)
+    assert any(
+        "the next one there removes first" in sentence for sentence in said
+    )
 
 
 def kill_first(dask: DaskProcesses, log: Path, gate: Path) -> None:
@@ -487,16 +594,21 @@ def test_a_live_program_is_interrupted_and_cleans(
     assert said[-1].startswith("interrupting live runs on worker tcp://")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_dies_ends_the_sweep(
     dask: DaskProcesses, said: list[str], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     dask.worker("a")
     with executor(dask.address, 1, said.append) as there:
-        results = there.results(Square(number, gate if number else None) for number in range(9))
+        results = there.results(
+            Square(number, gate if number else None) for number in range(9)
+        )
         next(results)
         dask.scheduler.kill()
-        with pytest.raises(RunFailed, match=r"the Dask scheduler of tcp://.* is gone"):
+        with pytest.raises(
+            RunFailed, match=r"the Dask scheduler of tcp://.* is gone"
+        ):
             list(results)
 
 
@@ -521,7 +633,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
-def test_an_end_of_the_driver_leaves_no_process(tmp_path: Path, signal_number: int) -> None:
+def test_an_end_of_the_driver_leaves_no_process(
+    tmp_path: Path, signal_number: int
+) -> None:
     """Ctrl-C reaches the workers too, as from a terminal; SIGKILL the driver alone."""
     script = tmp_path / "sweep.py"
     script.write_text(SWEEP, "utf-8")
@@ -529,7 +643,12 @@ def test_an_end_of_the_driver_leaves_no_process(tmp_path: Path, signal_number: i
     pipe = subprocess.PIPE
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        argv, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        argv,
+        env=env,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     ) as driver:
         assert driver.stdout is not None
         pids = {int(driver.stdout.readline()) for _ in range(4)}
@@ -539,7 +658,10 @@ def test_an_end_of_the_driver_leaves_no_process(tmp_path: Path, signal_number: i
             driver.kill()
         _, err = driver.communicate(timeout=60)
     for pid in pids:
-        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"process {pid} to end")
+        wait_until(
+            lambda pid=pid: not Path(f"/proc/{pid}").exists(),
+            f"process {pid} to end",
+        )
     if signal_number == signal.SIGINT:
         assert driver.returncode == 130
         assert err == ""

@@ -27,13 +27,17 @@ def test_a_lost_worker_leaves_no_trace_in_the_results(
     said: list[str] = []
     with DaskProcesses(tmp_path) as dask:
         for name in "abcd":
-            dask.worker(name, *(("--resources", "testbed=1") if name in "cd" else ()))
+            dask.worker(
+                name, *(("--resources", "testbed=1") if name in "cd" else ())
+            )
         dask.wait_for_workers()
         pid = dask.workers["b"].pid
 
         def lose_one(progress: Progress) -> None:
             if progress.done == 1:
-                os.kill(pid, signal.SIGSTOP)  # from now on it answers nothing, whatever it is sent
+                os.kill(
+                    pid, signal.SIGSTOP
+                )  # from now on it answers nothing, whatever it is sent
             if progress.done == 20:
                 dask.kill("b")
 
@@ -54,4 +58,7 @@ def written(folder: Path) -> dict[str, bytes]:
 def stored(out: Path) -> dict[str, str]:
     """Results in the store, without their provenance."""
     store = out / ".cells"
-    return {path.name: path.read_text("utf-8").splitlines()[0] for path in store.glob("??/*.jsonl")}
+    return {
+        path.name: path.read_text("utf-8").splitlines()[0]
+        for path in store.glob("??/*.jsonl")
+    }

@@ -23,7 +23,9 @@ QUICK_S = 1e-3
 
 
 def worker(name: str, machine: str = "m", *, live: bool = False) -> Seat:
-    facts = WorkerFacts(name, f"host-{machine}", machine, 1, live, "digest", Path("/nowhere"))
+    facts = WorkerFacts(
+        name, f"host-{machine}", machine, 1, live, "digest", Path("/nowhere")
+    )
     return Seat(f"tcp://{name}", facts, live)
 
 
@@ -36,7 +38,9 @@ class Scripted:
         self.is_open = True
         self.stopped: list[Seat] = []
 
-    def __call__(self, _client: object, report: Callable[[Any], None]) -> Scripted:
+    def __call__(
+        self, _client: object, report: Callable[[Any], None]
+    ) -> Scripted:
         self.report = report
         return self
 
@@ -47,7 +51,9 @@ class Scripted:
     def unwatch(self) -> None:
         pass
 
-    def play(self, seat: Seat, tasks: Sequence[Task], limit_s: float) -> tuple[Seat, list[Task]]:
+    def play(
+        self, seat: Seat, tasks: Sequence[Task], limit_s: float
+    ) -> tuple[Seat, list[Task]]:
         return seat, list(tasks)
 
     def stop(self, seats: Sequence[Seat]) -> None:
@@ -61,29 +67,48 @@ class Scripted:
             self.sent.append((*work, found))
         return found
 
-    def answer(self, position: int = 0, *, wall_s: float = QUICK_S, most: int = 1000) -> None:
+    def answer(
+        self, position: int = 0, *, wall_s: float = QUICK_S, most: int = 1000
+    ) -> None:
         """Computes what was sent: the oldest of it, or another."""
         _, tasks, found = self.sent.pop(position)
-        outcomes = [attempt(task, Here(Path("/nowhere"))) for task in tasks[:most]]
-        found.set_result([Outcome(one.result, one.failure, {"wall_s": wall_s}) for one in outcomes])
+        outcomes = [
+            attempt(task, Here(Path("/nowhere"))) for task in tasks[:most]
+        ]
+        found.set_result(
+            [
+                Outcome(one.result, one.failure, {"wall_s": wall_s})
+                for one in outcomes
+            ]
+        )
 
     def sizes(self) -> list[int]:
         return [len(tasks) for _, tasks, _ in self.sent]
 
     def keys(self, name: str) -> list[list[str]]:
-        return [[t.key for t in tasks] for seat, tasks, _ in self.sent if seat.facts.name == name]
+        return [
+            [t.key for t in tasks]
+            for seat, tasks, _ in self.sent
+            if seat.facts.name == name
+        ]
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Scripted, DaskExecutor]]:
+def opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[Scripted, DaskExecutor]]:
     def open_with(
-        *events: Any, patience_s: float | None = None, said: list[str] | None = None
+        *events: Any,
+        patience_s: float | None = None,
+        said: list[str] | None = None,
     ) -> tuple[Scripted, DaskExecutor]:
         link = Scripted(*events)
         monkeypatch.setattr(dask_executor, "WorkerLink", link)
         monkeypatch.setattr(dask_executor, "LOOK_S", 0.001)
         say = (said if said is not None else []).append
-        there = DaskExecutor("tcp://here", nullcontext, say, patience_s=patience_s)
+        there = DaskExecutor(
+            "tcp://here", nullcontext, say, patience_s=patience_s
+        )
         return link, there.__enter__()
 
     return open_with
@@ -98,7 +123,9 @@ def counted(drawn: list[int], most: int = 10_000) -> Iterator[Task]:
 class Run:
     """The results of an executor, drawn one by one as the test answers."""
 
-    def __init__(self, link: Scripted, results: Iterator[tuple[Task, Outcome]]) -> None:
+    def __init__(
+        self, link: Scripted, results: Iterator[tuple[Task, Outcome]]
+    ) -> None:
         self.link = link
         self.results = results
         self.done: list[Task] = []
@@ -106,10 +133,15 @@ class Run:
     def answer(self, position: int = 0, **how: Any) -> None:
         size = len(self.link.sent[position][1])
         self.link.answer(position, **how)
-        self.done += [next(self.results)[0] for _ in range(min(size, how.get("most", size)))]
+        self.done += [
+            next(self.results)[0]
+            for _ in range(min(size, how.get("most", size)))
+        ]
 
 
-def begin(link: Scripted, there: DaskExecutor, tasks: Iterator[Task], most: int | None) -> Run:
+def begin(
+    link: Scripted, there: DaskExecutor, tasks: Iterator[Task], most: int | None
+) -> Run:
     """The first result is there; what else was sent waits."""
     run = Run(link, there.results(tasks, most))
     start = link.start
@@ -136,7 +168,10 @@ def test_batches_of_cheap_tasks_grow_twofold(opened: Any) -> None:
         sizes.append(next_sizes[-1])
     assert sizes[:3] == sorted(sizes[:3])
     assert max(sizes) == dask_executor.MOST_IN_BATCH
-    assert all(later <= 2 * sooner for sooner, later in zip([2, *sizes], sizes, strict=False))
+    assert all(
+        later <= 2 * sooner
+        for sooner, later in zip([2, *sizes], sizes, strict=False)
+    )
 
 
 def test_long_tasks_are_sent_one_by_one(opened: Any) -> None:
@@ -147,9 +182,14 @@ def test_long_tasks_are_sent_one_by_one(opened: Any) -> None:
     assert link.sizes() == [1] * 2 * dask_executor.AHEAD
 
 
-def test_batches_last_longer_the_more_workers_a_scheduler_has(opened: Any) -> None:
+@pytest.mark.slow
+def test_batches_last_longer_the_more_workers_a_scheduler_has(
+    opened: Any,
+) -> None:
     """A thousand of half a second would be two thousand messages a second."""
-    link, there = opened(*(Joined(worker(f"w{number}", str(number))) for number in range(1000)))
+    link, there = opened(
+        *(Joined(worker(f"w{number}", str(number))) for number in range(1000))
+    )
     run = begin(link, there, counted([]), None)
     for _ in range(3000):
         run.answer(wall_s=1.0)
@@ -171,7 +211,9 @@ def test_what_a_worker_gives_back_is_done_again(opened: Any) -> None:
     while link.sent:
         run.answer(most=1)
     assert list(run.results) == []
-    assert sorted(int(task.key.split("-")[1]) for task in run.done) == list(range(30))
+    assert sorted(int(task.key.split("-")[1]) for task in run.done) == list(
+        range(30)
+    )
 
 
 def test_a_task_of_a_lost_worker_is_alone_on_the_next(opened: Any) -> None:
@@ -187,7 +229,9 @@ def test_a_task_of_a_lost_worker_is_alone_on_the_next(opened: Any) -> None:
     assert link.keys("a") == [[suspects[1]]]
 
 
-def test_a_worker_that_is_lost_before_it_had_a_task_is_named(opened: Any) -> None:
+def test_a_worker_that_is_lost_before_it_had_a_task_is_named(
+    opened: Any,
+) -> None:
     said: list[str] = []
     link, there = opened(Joined(worker("a")), Joined(worker("b")), said=said)
     link.report(Lost("tcp://b", expected=False))
@@ -198,13 +242,17 @@ def test_a_worker_that_is_lost_before_it_had_a_task_is_named(opened: Any) -> Non
     assert said == ["worker tcp://b on host host-m is lost"]
 
 
-def test_the_hint_is_that_of_the_first_worker_that_cannot_be_used(opened: Any) -> None:
+def test_the_hint_is_that_of_the_first_worker_that_cannot_be_used(
+    opened: Any,
+) -> None:
     with pytest.raises(BadInput, match="unreached") as caught:
         opened(Refused("unreached", "look there"), Refused("another"))
     assert caught.value.hint == "look there"
 
 
-def test_a_worker_that_was_retired_is_not_held_against_its_tasks(opened: Any) -> None:
+def test_a_worker_that_was_retired_is_not_held_against_its_tasks(
+    opened: Any,
+) -> None:
     said: list[str] = []
     link, there = opened(Joined(worker("a")), Joined(worker("b")), said=said)
     run = begin(link, there, counted([], 40), None)
@@ -222,12 +270,19 @@ def test_a_worker_that_was_retired_is_not_held_against_its_tasks(opened: Any) ->
 def test_nothing_runs_beside_a_live_task(opened: Any) -> None:
     """Neither another one on its machine, nor a simulated one; another machine computes."""
     workers = [worker(name, live=name != "c") for name in "abc"]
-    link, there = opened(*map(Joined, [*workers, worker("other", "n", live=True)]))
+    link, there = opened(
+        *map(Joined, [*workers, worker("other", "n", live=True)])
+    )
     tasks = [Square(number, live=number in (2, 3, 4)) for number in range(9)]
     run = begin(link, there, iter(tasks), None)
     on_machines: list[list[tuple[str, bool]]] = []
     while link.sent:
-        on_machines.append([(seat.facts.boot_id, tasks[0].live) for seat, tasks, _ in link.sent])
+        on_machines.append(
+            [
+                (seat.facts.boot_id, tasks[0].live)
+                for seat, tasks, _ in link.sent
+            ]
+        )
         run.answer()
     assert len(run.done) == 9
     for sent in on_machines:
@@ -241,7 +296,11 @@ def test_a_machine_that_is_left_out_is_so_with_all_its_workers(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another worker of it, or the same one started again, is given no live task either."""
-    workers = [worker("a", live=True), worker("b", live=True), worker("c", "n", live=True)]
+    workers = [
+        worker("a", live=True),
+        worker("b", live=True),
+        worker("c", "n", live=True),
+    ]
     link, there = opened(*map(Joined, workers))
     start, given = link.start, list[str]()
 
@@ -280,11 +339,20 @@ def test_simulated_tasks_behind_live_ones_that_nobody_can_do(
         return found
 
     monkeypatch.setattr(link, "start", answered)
-    done = list(there.results(Square(number, live=number < 3) for number in range(5)))
-    failures = [str(outcome.failure) for _, outcome in done if outcome.failure is not None]
+    done = list(
+        there.results(Square(number, live=number < 3) for number in range(5))
+    )
+    failures = [
+        str(outcome.failure)
+        for _, outcome in done
+        if outcome.failure is not None
+    ]
     assert [task.key for task, _ in done[3:]] == ["square-3", "square-4"]
     assert len(failures) == 3
-    assert all("no live worker is left" in one and "no Open vSwitch" in one for one in failures)
+    assert all(
+        "no live worker is left" in one and "no Open vSwitch" in one
+        for one in failures
+    )
 
 
 def test_a_cluster_without_a_worker_ends_the_sweep(opened: Any) -> None:

@@ -82,7 +82,10 @@ def test_a_missing_package_is_named_with_the_command(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MachineCannot) as refusal:
         executor(cluster, 2, print).__enter__()
-    assert refusal.value.message == f"--cluster {extra} needs the Python package {package!r}"
+    assert (
+        refusal.value.message
+        == f"--cluster {extra} needs the Python package {package!r}"
+    )
     assert refusal.value.hint == f"pip install 'hosenet[{extra}]'"
 
 
@@ -90,7 +93,9 @@ def test_a_launcher_that_fails_is_one_sentence(
     made: list[FakeCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(self: FakeCluster, *arguments: Any, **options: Any) -> None:
-        raise ValueError("You must specify how much cores per job you want, for example:\nmore")
+        raise ValueError(
+            "You must specify how much cores per job you want, for example:\nmore"
+        )
 
     monkeypatch.setattr(FakeCluster, "__init__", fails)
     with pytest.raises(MachineCannot) as refusal:
@@ -117,10 +122,20 @@ def test_what_is_no_cluster(cluster: str) -> None:
 
 @pytest.mark.parametrize(
     "cluster",
-    ["tcp://", "tcp://a", "tcp://:1", "tcp://a:", "tcp://a:b", "tcp://a:70000", "tls://a"],
+    [
+        "tcp://",
+        "tcp://a",
+        "tcp://:1",
+        "tcp://a:",
+        "tcp://a:b",
+        "tcp://a:70000",
+        "tls://a",
+    ],
 )
 def test_what_is_no_address(cluster: str) -> None:
-    with pytest.raises(BadInput, match="is no address of a Dask scheduler") as refusal:
+    with pytest.raises(
+        BadInput, match="is no address of a Dask scheduler"
+    ) as refusal:
         executor(cluster, 2, print)
     assert "tcp://HOST:PORT" in str(refusal.value.hint)
 
@@ -136,5 +151,7 @@ def test_a_server_that_is_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.sweeps.cluster.ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(BadInput, match="no Dask scheduler answers at tcp://"):
+        with pytest.raises(
+            BadInput, match="no Dask scheduler answers at tcp://"
+        ):
             executor(address, 2, print).__enter__()

@@ -53,15 +53,25 @@ class Runs:
     def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         if argv[0] == "sleep":
             self.sleeps += 1
-            return subprocess.CompletedProcess(argv, -2 if self.sleeps == self.interrupted else 0)
+            return subprocess.CompletedProcess(
+                argv, -2 if self.sleeps == self.interrupted else 0
+            )
         if self.sleeps < self.in_use:
             return subprocess.CompletedProcess(argv, 3, IN_USE, "")
         command = list(argv)[3:]
         self.commands.append(command)
         folder = Path(command[1]).parent
-        self.files.append({str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()})
+        self.files.append(
+            {
+                str(p.relative_to(folder))
+                for p in folder.rglob("*")
+                if p.is_file()
+            }
+        )
         texts = [Path(folder, name).read_text() for name in self.wanted]
-        self.profiles.append([text[text.index("time: ") + 6 : -2] for text in texts])
+        self.profiles.append(
+            [text[text.index("time: ") + 6 : -2] for text in texts]
+        )
         if self.ends is not None:
             code, out, err = self.ends
             return subprocess.CompletedProcess(command, code, out, err)
@@ -69,8 +79,13 @@ class Runs:
         assert main.run(["simulate", *own[1:]]) in (0, 1)
         (run,) = Path(own[own.index("--out") + 1]).iterdir()
         record = json.loads((run / "summary.json").read_text())
-        verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
-        record |= {"backend": "live", "fidelity": {"verdict": verdict, "reasons": []}}
+        verdict = (
+            self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
+        )
+        record |= {
+            "backend": "live",
+            "fidelity": {"verdict": verdict, "reasons": []},
+        }
         record |= {"folder": str(run), "audit_passed": True}
         return subprocess.CompletedProcess(command, 0, json.dumps([record]), "")
 
@@ -79,7 +94,9 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
     monkeypatch.setattr(live_cell, "run_child", found)
-    monkeypatch.setattr(live_cell, "_machine", lambda: {"doctor": {"can_run": True}})
+    monkeypatch.setattr(
+        live_cell, "_machine", lambda: {"doctor": {"can_run": True}}
+    )
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(sweep_folder, "sweep_pictures", lambda *_: {})
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -95,12 +112,19 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "pair.yaml"
 
 
-def live(place: Path, *options: str, text: str = TEXT, again: bool = False) -> Any:
-    plan = planned(*(options or ("seed=1..2",)), text=text, path=place, live=True)
+def live(
+    place: Path, *options: str, text: str = TEXT, again: bool = False
+) -> Any:
+    plan = planned(
+        *(options or ("seed=1..2",)), text=text, path=place, live=True
+    )
     return done(plan, place.parent / "out", again=again, processes=2)
 
 
-def test_a_live_cell_is_run_by_the_command_beside_its_files(runs: Runs, place: Path) -> None:
+@pytest.mark.slow
+def test_a_live_cell_is_run_by_the_command_beside_its_files(
+    runs: Runs, place: Path
+) -> None:
     found = live(place, "workload.jobs[0].vms=2,3", "seed=1")
     assert found.counts.computed == 2
     first = runs.commands[0]
@@ -115,13 +139,16 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(runs: Runs, place: P
     assert record["summary"]["fidelity"]["verdict"] == "ok"
     assert "folder" not in json.dumps(record)
     assert "wall_s" not in record["summary"]
-    (file,) = (place.parent / "out" / ".cells").glob(f"{keys[0][:2]}/{keys[0][2:]}.jsonl")
+    (file,) = (place.parent / "out" / ".cells").glob(
+        f"{keys[0][:2]}/{keys[0][2:]}.jsonl"
+    )
     where = json.loads(file.read_text().splitlines()[1])
     assert where["doctor"] == {"can_run": True}
     assert where["run"]["machine"]
     assert live(place, "workload.jobs[0].vms=2,3", "seed=1").counts.kept == 2
 
 
+@pytest.mark.slow
 def test_files_above_the_experiments_folder_are_where_it_names_them(
     runs: Runs, tmp_path: Path
 ) -> None:
@@ -137,7 +164,8 @@ def test_files_above_the_experiments_folder_are_where_it_names_them(
         f"{tmp_path}/one/own.yaml",
     )
     text = TEXT.partition("    - id")[0] + "\n".join(
-        job.replace("ID", f"j{number}").replace("NAME", name) for number, name in enumerate(names)
+        job.replace("ID", f"j{number}").replace("NAME", name)
+        for number, name in enumerate(names)
     )
     runs.wanted = names
     found = live(tmp_path / "exp" / "pair.yaml", "seed=1", text=text)
@@ -145,11 +173,17 @@ def test_files_above_the_experiments_folder_are_where_it_names_them(
     assert runs.profiles[0] == ["7 s", "6 s", "8 s", "7 s"]
 
 
-def test_an_absolute_name_is_that_file_here_or_no_run(runs: Runs, place: Path) -> None:
+def test_an_absolute_name_is_that_file_here_or_no_run(
+    runs: Runs, place: Path
+) -> None:
     profile = place.parent / "profiles" / "own.yaml"
     text = TEXT.replace("profiles/own.yaml", str(profile))
     plan = planned("seed=1", text=text, path=place, live=True)
-    (cell,) = (cell for one in Cells(plan).combinations() for cell in Cells(plan).of(one))
+    (cell,) = (
+        cell
+        for one in Cells(plan).combinations()
+        for cell in Cells(plan).of(one)
+    )
     copy = FileRef(str(profile), sha256_of(profile), place.parent / "copy")
     copy.path.write_text(OWN)
     profile.write_text(OWN.replace("6 s", "17 s"))
@@ -158,10 +192,14 @@ def test_an_absolute_name_is_that_file_here_or_no_run(runs: Runs, place: Path) -
     task = CellTask(cell.key, True, "pair.yaml", spec, named, cell.overrides)  # noqa: FBT003
     failure = attempt(task, Here(place.parent)).failure
     assert failure is not None
-    assert failure.message == f"{profile} is not here, or another one than where the sweep began"
+    assert (
+        failure.message
+        == f"{profile} is not here, or another one than where the sweep began"
+    )
     assert runs.commands == []
 
 
+@pytest.mark.slow
 def test_a_machine_that_another_run_leaves_is_waited_for(
     runs: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,10 +209,16 @@ def test_a_machine_that_another_run_leaves_is_waited_for(
     assert [row["outcome"] for row in rows(found)] == ["ok"]
     assert (runs.sleeps, len(runs.commands)) == (3, 1)
     runs.in_use, runs.interrupted = 10**6, 5
-    assert rows(live(place, "seed=2"))[0]["why"] == "another testbed runs on this machine: x"
+    assert (
+        rows(live(place, "seed=2"))[0]["why"]
+        == "another testbed runs on this machine: x"
+    )
     assert runs.sleeps == 5
     monkeypatch.setattr(live_cell, "IN_USE_S", 0.0)
-    assert rows(live(place, "seed=3"))[0]["why"] == "another testbed runs on this machine: x"
+    assert (
+        rows(live(place, "seed=3"))[0]["why"]
+        == "another testbed runs on this machine: x"
+    )
     assert runs.sleeps == 5
 
 
@@ -185,6 +229,7 @@ def rows(found: Any) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_what_is_not_ok_is_shown_and_not_kept(runs: Runs, place: Path) -> None:
     runs.verdicts = ["suspect", "ok"]
     first = live(place)
@@ -194,7 +239,10 @@ def test_what_is_not_ok_is_shown_and_not_kept(runs: Runs, place: Path) -> None:
     assert (second.counts.computed, second.counts.kept) == (1, 1)
 
 
-def test_what_the_file_accepts_is_kept_until_it_is_measured_again(runs: Runs, place: Path) -> None:
+@pytest.mark.slow
+def test_what_the_file_accepts_is_kept_until_it_is_measured_again(
+    runs: Runs, place: Path
+) -> None:
     text = TEXT + "expect: {fidelity: suspect}\n"
     runs.verdicts = ["suspect", "suspect", "ok"]
     live(place, text=text)
@@ -203,11 +251,22 @@ def test_what_the_file_accepts_is_kept_until_it_is_measured_again(runs: Runs, pl
     assert live(place, text=text, again=True).counts.kept == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "why"),
     [
-        ((3, '{"error": "no Open vSwitch", "hint": "x", "exit_code": 3}', ""), "no Open vSwitch"),
-        ((4, '{"error": "the run stopped", "exit_code": 4}', ""), "the run stopped"),
+        (
+            (
+                3,
+                '{"error": "no Open vSwitch", "hint": "x", "exit_code": 3}',
+                "",
+            ),
+            "no Open vSwitch",
+        ),
+        (
+            (4, '{"error": "the run stopped", "exit_code": 4}', ""),
+            "the run stopped",
+        ),
         ((-9, "", "Killed"), "testbed run ended with exit code -9: Killed"),
         ((0, "", ""), "testbed run ended with exit code 0"),
     ],

@@ -68,7 +68,11 @@ def folder_of(path: Path, share: str = "0.5") -> Path:
 
 
 def plan_in(folder: Path, name: str = "./mine.py:Mine") -> SweepPlan:
-    return planned("seed=1..2", text=FILE.replace("CLASS", name), path=folder / "plugged.yaml")
+    return planned(
+        "seed=1..2",
+        text=FILE.replace("CLASS", name),
+        path=folder / "plugged.yaml",
+    )
 
 
 def cells_of(plan: SweepPlan) -> list[Cell]:
@@ -77,7 +81,10 @@ def cells_of(plan: SweepPlan) -> list[Cell]:
 
 
 def results(out: Path) -> dict[str, str]:
-    return {p.name: p.read_text().splitlines()[0] for p in (out / ".cells").glob("??/*.jsonl")}
+    return {
+        p.name: p.read_text().splitlines()[0]
+        for p in (out / ".cells").glob("??/*.jsonl")
+    }
 
 
 def test_a_cell_has_its_policys_files_and_no_other_has(tmp_path: Path) -> None:
@@ -122,18 +129,30 @@ def test_the_same_bytes_here_and_from_files_by_digest(tmp_path: Path) -> None:
     kept = results(tmp_path / "out")
     assert len(kept) == 4
     for cell in cells_of(plan):
-        task = CellTask(cell.key, False, "plugged.yaml", spec, cell.files, cell.overrides)  # noqa: FBT003
+        task = CellTask(
+            cell.key,
+            False,  # noqa: FBT003
+            "plugged.yaml",
+            spec,
+            cell.files,
+            cell.overrides,
+        )
         outcome = attempt(task, Elsewhere(tmp_path / "scratch"))
         assert outcome.failure is None
         line = json.loads(kept[f"{cell.key[2:]}.jsonl"])
         assert json.loads(json.dumps(outcome.result)) == line["result"]
 
 
-def test_packages_above_the_experiments_folder_are_told_apart(tmp_path: Path) -> None:
+def test_packages_above_the_experiments_folder_are_told_apart(
+    tmp_path: Path,
+) -> None:
     for package, text in (("half", "SHARE = 0.5\n"), ("more", "MOST = 1\n")):
         (tmp_path / "lib" / package).mkdir(parents=True)
         (tmp_path / "lib" / package / "__init__.py").write_text(text)
-    own = MINE.replace("from shares import SHARE", "from half import SHARE\nfrom more import MOST")
+    own = MINE.replace(
+        "from shares import SHARE",
+        "from half import SHARE\nfrom more import MOST",
+    )
     (tmp_path / "lib" / "mine.py").write_text(own)
     (tmp_path / "exp").mkdir()
     plan = plan_in(tmp_path / "exp", "../lib/mine.py:Mine")
@@ -159,35 +178,58 @@ class Trusting(Here):
         return ref.path
 
 
-def plugged_task(plan: SweepPlan, folder: Path, named: Mapping[str, FileRef]) -> CellTask:
+def plugged_task(
+    plan: SweepPlan, folder: Path, named: Mapping[str, FileRef]
+) -> CellTask:
     cell = cells_of(plan)[2]
     (folder / "spec").write_text(plan.text)
     spec = FileRef("", sha256_of(folder / "spec"), folder / "spec")
-    return CellTask(cell.key, False, "plugged.yaml", spec, named, cell.overrides)  # noqa: FBT003
+    return CellTask(
+        cell.key,
+        False,  # noqa: FBT003
+        "plugged.yaml",
+        spec,
+        named,
+        cell.overrides,
+    )
 
 
 @pytest.mark.parametrize("name", ["shares.py", "./mine.py"])
-def test_another_plug_in_than_the_keys_is_not_run(name: str, tmp_path: Path) -> None:
+def test_another_plug_in_than_the_keys_is_not_run(
+    name: str, tmp_path: Path
+) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
     files = cells_of(plan)[2].files
     stale = FileRef(name, "0" * 64, files[name].path)
-    found = attempt(plugged_task(plan, tmp_path, {**files, name: stale}), Trusting(tmp_path))
-    assert found.failure is not None
-    assert found.failure.message == f"{name} is another one here than where the sweep began"
-
-
-def test_a_file_that_changes_before_a_cell_reads_it_ends_the_cell(tmp_path: Path) -> None:
-    profile = tmp_path / "own.yaml"
-    profile.write_text("application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n")
-    profiled = FILE.replace("duration: 6 s}", "duration: 6 s, profile: own.yaml}").replace(
-        ", {class: CLASS}", ", bl, dcloud"
+    found = attempt(
+        plugged_task(plan, tmp_path, {**files, name: stale}), Trusting(tmp_path)
     )
+    assert found.failure is not None
+    assert (
+        found.failure.message
+        == f"{name} is another one here than where the sweep began"
+    )
+
+
+def test_a_file_that_changes_before_a_cell_reads_it_ends_the_cell(
+    tmp_path: Path,
+) -> None:
+    profile = tmp_path / "own.yaml"
+    profile.write_text(
+        "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
+    )
+    profiled = FILE.replace(
+        "duration: 6 s}", "duration: 6 s, profile: own.yaml}"
+    ).replace(", {class: CLASS}", ", bl, dcloud")
     plan = planned("seed=1", text=profiled, path=tmp_path / "plugged.yaml")
     task = plugged_task(plan, tmp_path, cells_of(plan)[2].files)
     profile.write_text(profile.read_text().replace("6 s", "17 s"))
     found = attempt(task, Trusting(tmp_path))
     assert found.failure is not None
-    assert found.failure.message == "own.yaml is another one here than where the sweep began"
+    assert (
+        found.failure.message
+        == "own.yaml is another one here than where the sweep began"
+    )
 
 
 def test_a_worker_looks_at_a_file_each_time_it_is_used(
@@ -203,7 +245,9 @@ def test_a_worker_looks_at_a_file_each_time_it_is_used(
     context = worker_side.WorkerContext(tmp_path)
     assert store.find(content) == context.path(ref) == trace
     trace.write_text("edited meanwhile")
-    with pytest.raises(RunFailed, match=r"trace has changed since the sweep began"):
+    with pytest.raises(
+        RunFailed, match=r"trace has changed since the sweep began"
+    ):
         context.path(ref)
     # A file of the same content that is where it was.
     assert context.path(FileRef("other", ref.sha256, other)) == other
@@ -212,6 +256,7 @@ def test_a_worker_looks_at_a_file_each_time_it_is_used(
     assert context.path(ref) == tmp_path / "received" / ref.sha256
 
 
+@pytest.mark.slow
 def test_a_module_beside_a_policy_may_be_a_link(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "a")
     (tmp_path / "lib").mkdir()
@@ -222,6 +267,7 @@ def test_a_module_beside_a_policy_may_be_a_link(tmp_path: Path) -> None:
     assert done(plan, tmp_path / "out").counts.computed == 4
 
 
+@pytest.mark.slow
 def test_an_installed_plug_ins_content_is_in_the_key_and_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +279,10 @@ def test_an_installed_plug_ins_content_is_in_the_key_and_not_sent(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     alone = MINE.replace("from shares import SHARE\n", "SHARE = 0.5\n")
-    before, after = keys(alone), keys(alone.replace("0.5", "0.25") + "# other\n")
+    before, after = (
+        keys(alone),
+        keys(alone.replace("0.5", "0.25") + "# other\n"),
+    )
     assert before[0].key == after[0].key
     assert before[2].key != after[2].key
     monkeypatch.delitem(sys.modules, "made_policies", raising=False)
@@ -248,7 +297,9 @@ CHANGED = "extra_own has changed since it was imported: start Python anew"
 
 def forget() -> None:
     """Has packages imported anew, as another process does."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "extra_own"]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] == "extra_own"
+    ]:
         del sys.modules[name]
     look_again()
     invalidate_caches()
@@ -260,18 +311,29 @@ def test_an_installed_packages_sources_are_in_the_key(
     package = tmp_path / "extra_own"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    (package / "policy.py").write_text(MINE.replace("from shares", "from extra_own.shares"))
+    (package / "policy.py").write_text(
+        MINE.replace("from shares", "from extra_own.shares")
+    )
     (package / "shares.py").write_text("SHARE = 0.5\n")
     (tmp_path / "folder").mkdir()
     text = FILE.replace("{class: CLASS}", "own-one")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     with installed_package(tmp_path / "folder", {}, ENTRY):
-        before = cells_of(planned("seed=1..2", text=text, path=tmp_path / "a.yaml"))
+        before = cells_of(
+            planned("seed=1..2", text=text, path=tmp_path / "a.yaml")
+        )
         (tmp_path / "spec").write_text(text)
         spec = FileRef("", sha256_of(tmp_path / "spec"), tmp_path / "spec")
         own = before[2]
-        task = CellTask(own.key, False, "a.yaml", spec, own.files, own.overrides)  # noqa: FBT003
+        task = CellTask(
+            own.key,
+            False,  # noqa: FBT003
+            "a.yaml",
+            spec,
+            own.files,
+            own.overrides,
+        )
         assert attempt(task, Here(tmp_path)).failure is None
         (package / "shares.py").write_text("SHARE = 0.25\n")
         # The old one is still imported here.
@@ -281,11 +343,17 @@ def test_an_installed_packages_sources_are_in_the_key(
         with pytest.raises(BadInput, match=CHANGED):
             planned("seed=1..2", text=text, path=tmp_path / "a.yaml")
         forget()
-        after = cells_of(planned("seed=1..2", text=text, path=tmp_path / "a.yaml"))
+        after = cells_of(
+            planned("seed=1..2", text=text, path=tmp_path / "a.yaml")
+        )
         assert [one.key for one in before[:2]] == [one.key for one in after[:2]]
-        assert not {one.key for one in before[2:]} & {one.key for one in after[2:]}
+        assert not {one.key for one in before[2:]} & {
+            one.key for one in after[2:]
+        }
         # As a worker that has imported the new one.
         failure = attempt(task, Here(tmp_path)).failure
         assert failure is not None
-        assert "is another one here than where the sweep began" in failure.message
+        assert (
+            "is another one here than where the sweep began" in failure.message
+        )
     forget()

@@ -24,32 +24,46 @@ QUEUE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_mapping_and_a_file_are_the_same_sweep(tmp_path: Path) -> None:
     (tmp_path / "queue.yaml").write_text(FILE)
     over = {"workload.load": [0.4, 0.8], "seed": range(1, 4)}
     first = sweep(QUEUE, over, out=tmp_path, processes=1)
-    second = sweep(tmp_path / "queue.yaml", {**over, "seed": "1..3"}, out=tmp_path, processes=1)
+    second = sweep(
+        tmp_path / "queue.yaml",
+        {**over, "seed": "1..3"},
+        out=tmp_path,
+        processes=1,
+    )
     assert first.counts == {"computed": 12, "kept": 0, "failed": 0}
     assert second.counts == {"computed": 0, "kept": 12, "failed": 0}
     cells, table = first.cells, first.table
     assert cells["policy"].tolist() == (["fcfs"] * 3 + ["easy"] * 3) * 2
     assert table["workload.load"].tolist() == [0.4, 0.4, 0.8, 0.8]
-    means = cells.groupby(["workload.load", "policy"], sort=False)["response_mean_s"].mean()
+    means = cells.groupby(["workload.load", "policy"], sort=False)[
+        "response_mean_s"
+    ].mean()
     assert table["response_mean_s"].tolist() == pytest.approx(means.tolist())
     assert len(first.plot().axes) == 4
 
 
+@pytest.mark.slow
 def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
     over = {"workload.load": np.linspace(0.4, 0.8, 2), "seed": np.arange(1, 3)}
     workload = {**QUEUE["workload"], "jobs": np.int64(12)}
-    first = sweep({**QUEUE, "workload": workload}, over, out=tmp_path, processes=1)
+    first = sweep(
+        {**QUEUE, "workload": workload}, over, out=tmp_path, processes=1
+    )
     assert first.counts == {"computed": 8, "kept": 0, "failed": 0}
     plain = {"workload.load": [0.4, 0.8], "seed": [1, 2]}
     assert sweep(QUEUE, plain, out=tmp_path, processes=1).counts["kept"] == 8
     one = {"workload.load": np.float32(0.5), "seed": np.int64(2)}
-    assert sweep(QUEUE, one, out=tmp_path, processes=1).cells["seed"].tolist() == [2, 2]
+    assert sweep(QUEUE, one, out=tmp_path, processes=1).cells[
+        "seed"
+    ].tolist() == [2, 2]
 
 
+@pytest.mark.slow
 def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
     found = sweep(QUEUE, {"seed": range(1, 40)}, stop=0.2, stop_metric="response_mean_s",
                   out=tmp_path, processes=1)  # fmt: skip
@@ -62,24 +76,45 @@ def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
     [
         ({"seed": []}, "over['seed'] has no values"),
         ({"seed": range(3, 3)}, "over['seed'] has no values"),
-        ({"workload.lod": [0.4]}, "over['workload.lod']: workload.lod: is an unknown key"),
+        (
+            {"workload.lod": [0.4]},
+            "over['workload.lod']: workload.lod: is an unknown key",
+        ),
         ({"seed": "3..1"}, "ends before it begins"),
         ({}, "has no sweep: section"),
         ({"seed": [1, 1, 1]}, "over['seed']: seed: 1 is there twice"),
-        ({"workload.load": [0.4, None]}, "over['workload.load']: workload.load: has no value"),
-        ({"workload.load": None}, "over['workload.load']: workload.load: has no value"),
-        ({"workload.load": [float("nan")]}, "must be a value as a file can hold it, not nan"),
-        ({"workload.load": object()}, "as a file can hold it, not an object of builtins.object"),
-        ({"workload.load": [object()]}, "as a file can hold it, not an object of builtins.object"),
+        (
+            {"workload.load": [0.4, None]},
+            "over['workload.load']: workload.load: has no value",
+        ),
+        (
+            {"workload.load": None},
+            "over['workload.load']: workload.load: has no value",
+        ),
+        (
+            {"workload.load": [float("nan")]},
+            "must be a value as a file can hold it, not nan",
+        ),
+        (
+            {"workload.load": object()},
+            "as a file can hold it, not an object of builtins.object",
+        ),
+        (
+            {"workload.load": [object()]},
+            "as a file can hold it, not an object of builtins.object",
+        ),
     ],
 )
-def test_bad_values_are_one_sentence(over: Any, sentence: str, tmp_path: Path) -> None:
+def test_bad_values_are_one_sentence(
+    over: Any, sentence: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput) as caught:
         sweep(QUEUE, over, out=tmp_path, processes=1)
     assert sentence in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "lines", "x"),
     [
@@ -110,10 +145,13 @@ def test_what_a_picture_shows(
     assert found.table[0].estimates[2].mean in first
     for bars, has in ((shown[0], "seed=1..3" in options),):
         (segments,) = bars.lines[2]  # type: ignore[attr-defined]
-        heights = [abs(seg[1][1] - seg[0][1]) for seg in segments.get_segments()]
+        heights = [
+            abs(seg[1][1] - seg[0][1]) for seg in segments.get_segments()
+        ]
         assert any(heights) is has
 
 
+@pytest.mark.slow
 def test_too_many_lines_are_counted_in_the_title(tmp_path: Path) -> None:
     loads = ",".join(str(round(0.3 + number / 50, 2)) for number in range(9))
     plan = planned("workload.jobs=6,8", f"workload.load={loads}")
@@ -124,7 +162,10 @@ def test_too_many_lines_are_counted_in_the_title(tmp_path: Path) -> None:
     assert title.endswith("; 4 more lines in table.csv")
 
 
-def test_a_script_is_not_run_again_in_its_worker_processes(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_script_is_not_run_again_in_its_worker_processes(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "script.py"
     over = '{"workload.load": [0.4, 0.8]}'
     script.write_text(

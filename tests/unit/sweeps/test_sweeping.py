@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from testbed.audit import audit, audit_played
 from testbed.errors import RunFailed
-from testbed.results.audit import audit, audit_played
-from testbed.results.reading import load_run
-from testbed.runs.playing import play, simulated
+from testbed.play.playing import play, simulated
+from testbed.record.reading import load_run
 from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment_file import load_experiment
 from testbed.sweeps import sweep_folder
@@ -34,7 +34,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def _without_pictures(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     # They take longer than the cells here.
     if "folder" not in request.node.name and "nothing" not in request.node.name:
         monkeypatch.setattr(sweep_folder, "sweep_pictures", lambda *_: {})
@@ -49,7 +51,8 @@ def results(out: Path) -> dict[str, str]:
     """First lines of the store's files: results without provenance."""
     store = out / ".cells"
     return {
-        str(p.relative_to(store)): p.read_text().splitlines()[0] for p in store.glob("??/*.jsonl")
+        str(p.relative_to(store)): p.read_text().splitlines()[0]
+        for p in store.glob("??/*.jsonl")
     }
 
 
@@ -65,14 +68,28 @@ def watched(monkeypatch: pytest.MonkeyPatch, executor: Watched) -> Watched:
 # ------------------------------------------------------------------ cells
 
 
+@pytest.mark.slow
 def test_a_cell_is_what_simulate_shows(tmp_path: Path) -> None:
     found = done(planned("workload.load=0.4,0.8", "seed=3"), tmp_path)
     assert [(row["workload.load"], row["policy"]) for row in rows(found)] == [
         ("0.4", "fcfs"), ("0.4", "easy"), ("0.8", "fcfs"), ("0.8", "easy"),
     ]  # fmt: skip
     (tmp_path / "queue.yaml").write_text(FILE)
-    settings = ["--set", "workload.load=0.8", "--set", "policies=[easy]", "--seed", "3"]
-    command = [sys.executable, "-m", "testbed.cli.main", "simulate", str(tmp_path / "queue.yaml")]
+    settings = [
+        "--set",
+        "workload.load=0.8",
+        "--set",
+        "policies=[easy]",
+        "--seed",
+        "3",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "simulate",
+        str(tmp_path / "queue.yaml"),
+    ]
     one = subprocess.run(
         [*command, *settings, "--out", str(tmp_path / "one"), "--json"],
         capture_output=True, check=True, cwd=ROOT,
@@ -85,6 +102,7 @@ def test_a_cell_is_what_simulate_shows(tmp_path: Path) -> None:
     assert row["events_sha256"] == hashlib.sha256(events).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_kept_run_folder_gives_the_same_result(tmp_path: Path) -> None:
     plan = planned("policies=easy", "seed=1..2")
     done(plan, tmp_path / "memory")
@@ -99,8 +117,12 @@ def test_a_kept_run_folder_gives_the_same_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["quickstart", "leases", "failures", "elastic"])
-def test_the_audit_in_memory_is_that_of_the_folder(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["quickstart", "leases", "failures", "elastic"]
+)
+def test_the_audit_in_memory_is_that_of_the_folder(
+    name: str, tmp_path: Path
+) -> None:
     path = ROOT / "examples" / f"{name}.yaml"
     experiment = load_experiment(path)
     policy = experiment.policies[0]
@@ -110,10 +132,20 @@ def test_the_audit_in_memory_is_that_of_the_folder(name: str, tmp_path: Path) ->
     resolved = {**experiment.resolved, "policy": policy.label, "claims": claims}
     ours = audit_played(history, resolved)
     command = [sys.executable, "-m", "testbed.cli.main", "simulate", str(path)]
-    entry = f"{{name: {policy.name}" + "".join(f", {k}: {v}" for k, v in policy.parameters) + "}"
-    settings = ["--set", f"policies=[{entry}]".replace("True", "true").replace("False", "false")]
+    entry = (
+        f"{{name: {policy.name}"
+        + "".join(f", {k}: {v}" for k, v in policy.parameters)
+        + "}"
+    )
+    settings = [
+        "--set",
+        f"policies=[{entry}]".replace("True", "true").replace("False", "false"),
+    ]
     subprocess.run(
-        [*command, *settings, "--out", str(tmp_path)], capture_output=True, check=True, cwd=ROOT
+        [*command, *settings, "--out", str(tmp_path)],
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
     )
     (folder,) = tmp_path.iterdir()
     theirs = {one.name: one.status for one in audit(folder).results}
@@ -140,16 +172,26 @@ def test_a_fault_in_memory_is_found() -> None:
 # ------------------------------------------------------------------ once
 
 
+@pytest.mark.slow
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
     plan = planned("workload.load=0.4,0.8", SEEDS)
     first, second = done(plan, tmp_path), done(plan, tmp_path)
     assert (first.counts.computed, first.counts.kept) == (16, 0)
     assert (second.counts.computed, second.counts.kept) == (0, 16)
     assert first.folder.path != second.folder.path
-    for name in ("cells.csv", "table.csv", "table.md", "sweep.svg", "sweep.png"):
-        assert (first.folder.path / name).read_bytes() == (second.folder.path / name).read_bytes()
+    for name in (
+        "cells.csv",
+        "table.csv",
+        "table.md",
+        "sweep.svg",
+        "sweep.png",
+    ):
+        assert (first.folder.path / name).read_bytes() == (
+            second.folder.path / name
+        ).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_wider_sweep_computes_what_is_new(tmp_path: Path) -> None:
     done(planned("workload.load=0.4", SEEDS), tmp_path)
     wider = done(planned("workload.load=0.4,0.8", "seed=1..5"), tmp_path)
@@ -159,7 +201,10 @@ def test_a_wider_sweep_computes_what_is_new(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_compute_the_same_bytes(tmp_path: Path) -> None:
     plan = planned("workload.load=0.4,0.8", SEEDS)
-    one, two = done(plan, tmp_path / "one"), done(plan, tmp_path / "two", processes=2)
+    one, two = (
+        done(plan, tmp_path / "one"),
+        done(plan, tmp_path / "two", processes=2),
+    )
     assert len(results(tmp_path / "one")) == 16
     assert results(tmp_path / "one") == results(tmp_path / "two")
     assert (one.folder.path / "cells.csv").read_bytes() == (
@@ -169,7 +214,9 @@ def test_two_processes_compute_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_cell_is_the_same_wherever_its_files_are(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    content = "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
+    content = (
+        "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
+    )
     (tmp_path / "a" / "own.yaml").write_text(content)
     (tmp_path / "b1946ac9").write_text(content)
     text = """\
@@ -189,14 +236,19 @@ workload:
     # Elsewhere the file has another folder, and what it names another name.
     task = CellTask(key, live, "x.yaml", spec, named, (("seed", "1"),))
     outcome = attempt(task, Here(tmp_path))
-    assert plain(outcome.result) == ResultStore(tmp_path / "out" / ".cells").get(key)
+    assert plain(outcome.result) == ResultStore(
+        tmp_path / "out" / ".cells"
+    ).get(key)
     without = CellTask(key, live, "x.yaml", spec, {}, (("seed", "1"),))
     assert "own.yaml" in failure(without, tmp_path)
     # A file that is edited while the sweep runs is not what its key says.
     (tmp_path / "b1946ac9").write_text(content.replace("6 s", "7 s"))
-    assert "b1946ac9 has changed since the sweep began" in failure(task, tmp_path)
+    assert "b1946ac9 has changed since the sweep began" in failure(
+        task, tmp_path
+    )
 
 
+@pytest.mark.slow
 def test_commands_are_the_same_wherever_the_file_lies(tmp_path: Path) -> None:
     text = FILE.replace("{kind: flat, nodes: 16}", "{kind: tree, fanout: [2, 2], links: 1 Gbit/s, "
                         "slots_per_server: 2}").replace("[fcfs, easy]", "[vc]")  # fmt: skip
@@ -233,6 +285,7 @@ def failure(task: CellTask, scratch: Path) -> str:
 # ------------------------------------------------------------------ what fails, what stops it
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +298,12 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
 
     monkeypatch.setattr(CellTask, "run", broken)
     found = done(planned("policies=easy", SEEDS), tmp_path)
-    assert [row["outcome"] for row in rows(found)] == ["ok", "failed", "ok", "ok"]
+    assert [row["outcome"] for row in rows(found)] == [
+        "ok",
+        "failed",
+        "ok",
+        "ok",
+    ]
     assert rows(found)[1]["why"] == "the policy returned nonsense at 3 s"
     assert found.exit_code == 4
     assert found.reasons == ("the policy returned nonsense at 3 s",)
@@ -253,7 +311,11 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     # What failed is not stored.
     monkeypatch.setattr(CellTask, "run", whole)
     again = done(planned("policies=easy", SEEDS), tmp_path)
-    assert (again.counts.computed, again.counts.kept, again.exit_code) == (1, 3, 0)
+    assert (again.counts.computed, again.counts.kept, again.exit_code) == (
+        1,
+        3,
+        0,
+    )
 
 
 def test_a_cell_outside_its_expectations_is_told(tmp_path: Path) -> None:
@@ -267,7 +329,11 @@ def test_a_cell_outside_its_expectations_is_told(tmp_path: Path) -> None:
 
 
 def test_a_value_that_spoils_another_key_is_told_with_both() -> None:
-    options = ("topology.fanout=[2, 2],[2, 2, 2]", "topology.links=[1 Gbit/s, 1 Gbit/s]", "seed=1")
+    options = (
+        "topology.fanout=[2, 2],[2, 2, 2]",
+        "topology.links=[1 Gbit/s, 1 Gbit/s]",
+        "seed=1",
+    )
     text = FILE.replace(
         "{kind: flat, nodes: 16}",
         "{kind: tree, fanout: [2, 2], slots_per_server: 4, links: 1 Gbit/s}",
@@ -277,15 +343,33 @@ def test_a_value_that_spoils_another_key_is_told_with_both() -> None:
     assert "topology.links" in str(caught.value)
 
 
+@pytest.mark.short("9")
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_sweep_resumes(tmp_path: Path, kill: signal.Signals) -> None:
     (tmp_path / "queue.yaml").write_text(FILE.replace("jobs: 12", "jobs: 30"))
-    over = ["--over", "workload.load=0.4,0.8", "--over", "seed=1..100", "--processes", "1"]
-    command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(tmp_path / "queue.yaml")]
+    over = [
+        "--over",
+        "workload.load=0.4,0.8",
+        "--over",
+        "seed=1..100",
+        "--processes",
+        "1",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "sweep",
+        str(tmp_path / "queue.yaml"),
+    ]
     command += [*over, "--out", str(tmp_path / "out"), "--json"]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         wait_for(lambda: len(results(tmp_path / "out")) > 20)
         process.send_signal(kill)
@@ -295,10 +379,18 @@ def test_a_stopped_sweep_resumes(tmp_path: Path, kill: signal.Signals) -> None:
     assert all(json.loads(line)["result"] for line in stored.values())
     if kill == signal.SIGINT:
         assert process.returncode == 130
-        assert f"queue: {len(stored)} of 400 cells are kept; the same command continues" in said
+        assert (
+            f"queue: {len(stored)} of 400 cells are kept; the same command continues"
+            in said
+        )
     again = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     counts = json.loads(again.stdout)["cells"]
-    assert counts == {"asked": 400, "computed": 400 - len(stored), "kept": len(stored), "failed": 0}
+    assert counts == {
+        "asked": 400,
+        "computed": 400 - len(stored),
+        "kept": len(stored),
+        "failed": 0,
+    }
     assert stored.items() <= results(tmp_path / "out").items()
 
 
@@ -312,14 +404,22 @@ def wait_for(condition: Any) -> None:
 # ------------------------------------------------------------------ the stop rule
 
 
-@pytest.mark.parametrize(("width", "backwards"), [(1, False), (7, False), (7, True), (64, True)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("width", "backwards"), [(1, False), (7, False), (7, True), (64, True)]
+)
 def test_seeds_that_count_do_not_depend_on_the_order_of_completion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, backwards: bool
 ) -> None:
     stop = Stop(0.25, "response_mean_s", 3)
-    whole = done(planned("workload.load=0.4,0.8", "seed=1..30"), tmp_path / "all")
+    whole = done(
+        planned("workload.load=0.4,0.8", "seed=1..30"), tmp_path / "all"
+    )
     runs = watched(monkeypatch, Watched(width, backwards))
-    found = done(planned("workload.load=0.4,0.8", "seed=1..30", stop=stop), tmp_path / "some")
+    found = done(
+        planned("workload.load=0.4,0.8", "seed=1..30", stop=stop),
+        tmp_path / "some",
+    )
     columns: dict[Any, list[float]] = {}
     for row in rows(whole):
         own = columns.setdefault((row["workload.load"], row["policy"]), [])
@@ -329,7 +429,9 @@ def test_seeds_that_count_do_not_depend_on_the_order_of_completion(
         used[row["workload.load"], row["policy"]] = (
             used.get((row["workload.load"], row["policy"]), 0) + 1
         )
-    assert used == {key: by_brute_force(values) for key, values in columns.items()}
+    assert used == {
+        key: by_brute_force(values) for key, values in columns.items()
+    }
     assert [row.needed for row in found.table] == list(used.values())
     # What was computed ahead is in the store and not in the tables.
     assert sum(used.values()) <= len(runs.keys) < 120
@@ -344,7 +446,9 @@ def by_brute_force(values: list[float]) -> int:
 
     for n in range(3, len(values) + 1):
         own = np.array(values[:n])
-        low, high = stats.t.interval(0.95, n - 1, loc=own.mean(), scale=stats.sem(own))
+        low, high = stats.t.interval(
+            0.95, n - 1, loc=own.mean(), scale=stats.sem(own)
+        )
         if (high - low) / 2 <= 0.25 * abs(own.mean()):
             return n
     raise AssertionError("too few seeds")
@@ -371,6 +475,7 @@ def test_a_rule_over_all_metrics_takes_the_slowest() -> None:
 # ------------------------------------------------------------------ files
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_sweep(tmp_path: Path) -> None:
     found = done(planned("workload.load=0.4,0.8", SEEDS), tmp_path)
     names = {path.name for path in found.folder.path.iterdir()}
@@ -388,7 +493,12 @@ def test_the_folder_of_a_sweep(tmp_path: Path) -> None:
     assert asked["over"] == {
         "workload.load": [0.4, 0.8], "policies": ["fcfs", "easy"], "seed": ["1..4"],
     }  # fmt: skip
-    assert asked["cells"] == {"asked": 16, "computed": 16, "kept": 0, "failed": 0}
+    assert asked["cells"] == {
+        "asked": 16,
+        "computed": 16,
+        "kept": 0,
+        "failed": 0,
+    }
     with (found.folder.path / "table.csv").open() as file:
         (row, *_) = csv.DictReader(file)
     waits = [float(one["wait_mean_s"]) for one in rows(found)[:4]]
@@ -397,6 +507,7 @@ def test_the_folder_of_a_sweep(tmp_path: Path) -> None:
     assert row["cells"] == "4"
 
 
+@pytest.mark.slow
 def test_the_table_of_cells_as_parquet(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -411,7 +522,9 @@ def test_the_table_of_cells_as_parquet(tmp_path: Path) -> None:
     assert not (packed.folder.path / "cells.csv").exists()
 
 
-def test_results_belong_to_who_called_sudo_and_are_readable(tmp_path: Path) -> None:
+def test_results_belong_to_who_called_sudo_and_are_readable(
+    tmp_path: Path,
+) -> None:
     found = done(planned("policies=easy", "seed=1"), tmp_path)
     owner = os.geteuid() or int(os.environ.get("SUDO_UID", "0"))
     (file,) = (tmp_path / ".cells").rglob("*.jsonl")

@@ -7,7 +7,11 @@ from topologies.custom import custom
 from topologies.datacentre import Path, TopologyError
 
 GOOD: dict[str, Any] = {
-    "servers": [{"name": "s0", "slots": 2}, {"name": "s1", "slots": 3}, {"name": "s2", "slots": 1}],
+    "servers": [
+        {"name": "s0", "slots": 2},
+        {"name": "s1", "slots": 3},
+        {"name": "s2", "slots": 1},
+    ],
     "switches": ["top", "left"],
     "links": [
         {"lower": "left", "upper": "top", "capacity": 40},
@@ -20,8 +24,15 @@ TWO_ROOTS: dict[str, Any] = {
     "servers": [{"name": f"s{i}", "slots": 1} for i in range(4)],
     "switches": ["r0", "r1", "c0", "c1"],
     "links": [
-        *({"lower": f"s{i}", "upper": f"r{i // 2}", "capacity": 10} for i in range(4)),
-        *({"lower": r, "upper": c, "capacity": 10} for r in ("r0", "r1") for c in ("c0", "c1")),
+        *(
+            {"lower": f"s{i}", "upper": f"r{i // 2}", "capacity": 10}
+            for i in range(4)
+        ),
+        *(
+            {"lower": r, "upper": c, "capacity": 10}
+            for r in ("r0", "r1")
+            for c in ("c0", "c1")
+        ),
     ],
     "roots": ["c0", "c1"],
 }
@@ -77,7 +88,9 @@ def test_a_server_may_have_a_link_in_each_tree() -> None:
     content = {
         "servers": [{"name": "a", "slots": 1}, {"name": "b", "slots": 1}],
         "switches": ["x", "y"],
-        "links": [{"lower": s, "upper": r, "capacity": 5} for s in "ab" for r in "xy"],
+        "links": [
+            {"lower": s, "upper": r, "capacity": 5} for s in "ab" for r in "xy"
+        ],
         "roots": ["x", "y"],
     }
     dc = custom(content)
@@ -109,7 +122,10 @@ def test_what_is_wrong_with_entries_comes_all_at_once() -> None:
         (("rots",), "unknown key"),
         (("servers", 0, "slots"), "a slot count must be at least 1, not 0"),
         (("servers", 1, "name"), "'s0' is already the name of a server"),
-        (("servers", 2, "name"), "a name is a text of 1 to 40 characters, not ''"),
+        (
+            ("servers", 2, "name"),
+            "a name is a text of 1 to 40 characters, not ''",
+        ),
         (("servers", 3, "name"), "missing"),
         (("switches", 1), "'r0' is already the name of a switch"),
         (("switches", 2), "'s0' is already the name of a server"),
@@ -122,7 +138,11 @@ def test_what_is_wrong_with_entries_comes_all_at_once() -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert [path for path, _ in custom_problems({})] == [("servers",), ("switches",), ("links",)]
+    assert [path for path, _ in custom_problems({})] == [
+        ("servers",),
+        ("switches",),
+        ("links",),
+    ]
     assert custom_problems({"servers": "s0", "switches": [], "links": [3]}) == [
         (("servers",), "missing"),
         (("switches",), "must not be empty"),
@@ -131,8 +151,13 @@ def test_nothing_at_all() -> None:
 
 
 def test_a_root_that_is_no_text() -> None:
-    path, message = only_problem(changed(TWO_ROOTS, roots=["c0", "c1", {"name": "r0"}]))
-    assert (path, message) == (("roots", 2), "no switch is named {'name': 'r0'}")
+    path, message = only_problem(
+        changed(TWO_ROOTS, roots=["c0", "c1", {"name": "r0"}])
+    )
+    assert (path, message) == (
+        ("roots", 2),
+        "no switch is named {'name': 'r0'}",
+    )
 
 
 def test_duplicate_link() -> None:
@@ -160,7 +185,10 @@ def test_several_tops_need_roots() -> None:
 
 def test_a_root_has_no_uplink() -> None:
     path, message = only_problem(changed(TWO_ROOTS, roots=["c0", "c1", "r1"]))
-    assert (path, message) == (("roots", 2), "r1 is no root: it has an uplink to c0")
+    assert (path, message) == (
+        ("roots", 2),
+        "r1 is no root: it has an uplink to c0",
+    )
 
 
 def test_a_switch_that_no_root_reaches() -> None:
@@ -171,11 +199,15 @@ def test_a_switch_that_no_root_reaches() -> None:
 
 
 def test_a_circle() -> None:
-    content = with_link(changed(GOOD, switches=["top", "left", "extra"]), "top", "extra")
+    content = with_link(
+        changed(GOOD, switches=["top", "left", "extra"]), "top", "extra"
+    )
     path, message = only_problem(with_link(content, "extra", "left"))
     assert path == ("links",)
     assert message.startswith("a circle upward: ")
-    assert sorted(message.removeprefix("a circle upward: ").split(" -> ")[:-1]) == [
+    assert sorted(
+        message.removeprefix("a circle upward: ").split(" -> ")[:-1]
+    ) == [
         "extra",
         "left",
         "top",
@@ -203,15 +235,23 @@ def test_disconnected_parts() -> None:
         roots=["top", "island"],
     )
     content["links"].append({"lower": "far", "upper": "island", "capacity": 1})
-    assert only_problem(content) == (("links",), "disconnected: nothing joins s0 and far")
+    assert only_problem(content) == (
+        ("links",),
+        "disconnected: nothing joins s0 and far",
+    )
 
 
 def test_custom_raises_with_the_same_problems() -> None:
-    with pytest.raises(TopologyError, match=r"links\[4\]: s0 and left") as caught:
+    with pytest.raises(
+        TopologyError, match=r"links\[4\]: s0 and left"
+    ) as caught:
         custom(with_link(GOOD, "s0", "left"))
-    assert list(caught.value.problems) == custom_problems(with_link(GOOD, "s0", "left"))
+    assert list(caught.value.problems) == custom_problems(
+        with_link(GOOD, "s0", "left")
+    )
 
 
+@pytest.mark.slow
 def test_a_deep_chain_is_no_problem() -> None:
     switches = [f"w{i}" for i in range(3000)]
     dc = custom(

@@ -28,5 +28,9 @@ def test_layer_indices_are_slices_where_they_can_be() -> None:
     dc = tree([2, 2, 2], 1, 1)
     for layer in dc.layers:
         assert isinstance(layer.child_index, slice)
-        assert np.array_equal(np.arange(dc.n_nodes)[layer.child_index], layer.child)
-        assert layer.position(int(layer.switches[-1])) == len(layer.switches) - 1
+        assert np.array_equal(
+            np.arange(dc.n_nodes)[layer.child_index], layer.child
+        )
+        assert (
+            layer.position(int(layer.switches[-1])) == len(layer.switches) - 1
+        )

@@ -21,4 +21,7 @@ def test_nothing_is_reserved() -> None:
 def test_problems() -> None:
     with pytest.raises(TopologyError) as caught:
         flat(0, -1)
-    assert [path for path, _ in caught.value.problems] == [("nodes",), ("slots",)]
+    assert [path for path, _ in caught.value.problems] == [
+        ("nodes",),
+        ("slots",),
+    ]

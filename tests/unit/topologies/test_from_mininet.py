@@ -30,7 +30,11 @@ def topo(*links: tuple[Any, ...], hosts: str = "", switches: str = "") -> Any:
     from mininet.topo import Topo
 
     made = Topo()
-    for name in [*hosts.split(), *switches.split(), *(end for link in links for end in link[:2])]:
+    for name in [
+        *hosts.split(),
+        *switches.split(),
+        *(end for link in links for end in link[:2]),
+    ]:
         if name not in made.g.node:
             (made.addHost if name.startswith("h") else made.addSwitch)(name)
     for a, b, *bw in links:
@@ -43,7 +47,10 @@ def leaf_spine(n_leaves: int, n_spines: int, n_hosts: int) -> Any:
     leaves = [f"leaf{i}" for i in range(n_leaves)]
     return topo(
         *((spine, leaf, 40) for spine in spines for leaf in leaves),
-        *((f"h{i}", leaves[i * n_leaves // n_hosts], 10) for i in range(n_hosts)),
+        *(
+            (f"h{i}", leaves[i * n_leaves // n_hosts], 10)
+            for i in range(n_hosts)
+        ),
     )
 
 
@@ -59,7 +66,13 @@ def problems(made: Any, slots_per_server: Any = 1) -> list[str]:
 
 def assert_same(found: DataCentre, wanted: DataCentre) -> None:
     """Same but for the kind and the names."""
-    for name in ("level", "slots", "link_lower", "link_upper", "link_capacity_bps"):
+    for name in (
+        "level",
+        "slots",
+        "link_lower",
+        "link_upper",
+        "link_capacity_bps",
+    ):
         assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
     assert len(found.trees) == len(wanted.trees)
     for one, other in zip(found.trees, wanted.trees, strict=True):
@@ -69,52 +82,87 @@ def assert_same(found: DataCentre, wanted: DataCentre) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.data(), st.lists(st.integers(1, 3), min_size=1, max_size=4), st.booleans())
-def test_a_tree_comes_back(data: st.DataObject, fanout: list[int], limits: bool) -> None:
-    capacities = data.draw(st.lists(CAPACITIES, min_size=len(fanout), max_size=len(fanout)))
+@given(
+    st.data(),
+    st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_a_tree_comes_back(
+    data: st.DataObject, fanout: list[int], limits: bool
+) -> None:
+    capacities = data.draw(
+        st.lists(CAPACITIES, min_size=len(fanout), max_size=len(fanout))
+    )
     n_servers = int(np.prod(fanout))
-    slots = data.draw(st.lists(st.integers(1, 3), min_size=n_servers, max_size=n_servers))
+    slots = data.draw(
+        st.lists(st.integers(1, 3), min_size=n_servers, max_size=n_servers)
+    )
     dc = tree(fanout, capacities, slots)
     assert_same(from_mininet(mininet_topo(network_plan(dc), limits=limits)), dc)
 
 
 @settings(deadline=None, max_examples=12)
-@given(st.sampled_from([2, 4, 6]), st.lists(CAPACITIES, min_size=3, max_size=3), st.integers(1, 3))
-def test_a_fat_tree_comes_back(k: int, capacities: list[int], slots: int) -> None:
+@given(
+    st.sampled_from([2, 4, 6]),
+    st.lists(CAPACITIES, min_size=3, max_size=3),
+    st.integers(1, 3),
+)
+def test_a_fat_tree_comes_back(
+    k: int, capacities: list[int], slots: int
+) -> None:
     dc = fat_tree(k, capacities, slots)
     found = from_mininet(mininet_topo(network_plan(dc)))
     assert_same(found, dc)
-    assert found.names == tuple(bridge.name for bridge in network_plan(dc).bridges)
+    assert found.names == tuple(
+        bridge.name for bridge in network_plan(dc).bridges
+    )
 
 
 def test_hosts_are_servers_and_names_are_theirs() -> None:
-    links = (("h2", "r1", 100), ("h1", "r1", 0.5), ("r1", "c1", 1.5), ("c1", "h3", 40_000))
-    made = topo(*links, switches="c1")  # two in the middle: the first is the root
+    links = (
+        ("h2", "r1", 100),
+        ("h1", "r1", 0.5),
+        ("r1", "c1", 1.5),
+        ("c1", "h3", 40_000),
+    )
+    made = topo(
+        *links, switches="c1"
+    )  # two in the middle: the first is the root
     made.setNodeInfo("h1", {"slots": 4})
     dc = from_mininet(made, 2)
     assert dc.names == ("h2", "h1", "h3", "r1", "c1")
     assert dc.slots.tolist() == [2, 4, 2]
     assert dc.nic_bps.tolist() == [100_000_000, 500_000, 40_000_000_000]
-    assert dc.link_capacity_bps.tolist() == [100_000_000, 500_000, 40_000_000_000, 1_500_000]
+    assert dc.link_capacity_bps.tolist() == [
+        100_000_000,
+        500_000,
+        40_000_000_000,
+        1_500_000,
+    ]
 
 
 def test_options_of_the_topo_count() -> None:
     from mininet.topo import SingleSwitchTopo
 
-    dc = from_mininet(SingleSwitchTopo(k=3, lopts={"bw": 10}, hopts={"slots": 5}))
+    dc = from_mininet(
+        SingleSwitchTopo(k=3, lopts={"bw": 10}, hopts={"slots": 5})
+    )
     assert dc.slots.tolist() == [5, 5, 5]
     assert set(dc.link_capacity_bps.tolist()) == {10_000_000}
 
 
 @pytest.mark.parametrize(("n_leaves", "n_spines"), [(2, 2), (3, 2), (4, 3)])
-def test_a_leaf_spine_has_a_tree_below_each_spine(n_leaves: int, n_spines: int) -> None:
+def test_a_leaf_spine_has_a_tree_below_each_spine(
+    n_leaves: int, n_spines: int
+) -> None:
     dc = from_mininet(leaf_spine(n_leaves, n_spines, 2 * n_leaves))
     assert roots(dc) == [f"spine{i}" for i in range(n_spines)]
     assert dc.n_links == n_leaves * n_spines + 2 * n_leaves
 
 
 @pytest.mark.parametrize(
-    ("k", "n", "root"), [(1, 2, "s1"), (2, 1, "s1"), (3, 2, "s2"), (5, 1, "s3"), (8, 1, "s4")]
+    ("k", "n", "root"),
+    [(1, 2, "s1"), (2, 1, "s1"), (3, 2, "s2"), (5, 1, "s3"), (8, 1, "s4")],
 )
 def test_a_chain_hangs_from_its_middle(k: int, n: int, root: str) -> None:
     from mininet.topo import LinearTopo
@@ -125,7 +173,9 @@ def test_a_chain_hangs_from_its_middle(k: int, n: int, root: str) -> None:
 
 
 def test_a_dead_end_is_the_root_or_refused() -> None:
-    assert roots(from_mininet(topo(("h1", "s1", 1), ("h2", "s1", 1), ("s1", "s2", 1)))) == ["s2"]
+    assert roots(
+        from_mininet(topo(("h1", "s1", 1), ("h2", "s1", 1), ("s1", "s2", 1)))
+    ) == ["s2"]
     both = topo(("h1", "s1", 1), ("s1", "s2", 1), ("s1", "s3", 1))
     assert problems(both) == ["switch s3 has nothing below it"]
 
@@ -146,7 +196,9 @@ def test_all_problems_of_nodes_and_links_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("bw", [0, -5, "10", float("nan"), float("inf"), 2e9, [100]])
+@pytest.mark.parametrize(
+    "bw", [0, -5, "10", float("nan"), float("inf"), 2e9, [100]]
+)
 def test_a_bw_that_is_none(bw: Any) -> None:
     (message,) = problems(topo(("h1", "s1", bw)))
     assert message.startswith(f"h1<->s1 (bw={bw!r}): a link needs bw")
@@ -179,9 +231,13 @@ def test_many_of_one_problem_are_one_message() -> None:
     ],
     ids=["empty", "no hosts", "two parts", "triangle", "square"],
 )  # fmt: skip
-def test_what_no_tenant_can_be_pinned_to(links: list[tuple[Any, ...]], message: str) -> None:
+def test_what_no_tenant_can_be_pinned_to(
+    links: list[tuple[Any, ...]], message: str
+) -> None:
     assert problems(topo(*links)) == [message]
 
 
 def test_a_link_from_a_node_to_itself() -> None:
-    assert problems(topo(("h1", "s1", 1), ("s1", "s1", 1))) == [f"s1<->s1: {LOOP}"]
+    assert problems(topo(("h1", "s1", 1), ("s1", "s1", 1))) == [
+        f"s1<->s1: {LOOP}"
+    ]

@@ -11,14 +11,21 @@ from topologies.tree import tree
 
 def test_importing_it_does_not_import_mininet() -> None:
     code = "import sys, topologies.mininet_topo; sys.exit('mininet' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], timeout=60, check=False
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.needs("mininet")
 def test_switches_hosts_and_links_are_those_of_the_plan() -> None:
     plan = network_plan(tree([2, 2], [40_000_000_000, 500_000_000], 2), "tq")
     topo = mininet_topo(plan)
-    assert sorted(topo.switches()) == sorted(bridge.name for bridge in plan.bridges)
+    assert sorted(topo.switches()) == sorted(
+        bridge.name for bridge in plan.bridges
+    )
     assert sorted(topo.hosts()) == sorted(slot.netns for slot in plan.slots)
     assert topo.nodeInfo("tq-s1")["dpid"] == f"{2:016x}"
     assert topo.nodeInfo("tq-s1v1")["mac"] == plan.slots[3].mac
@@ -30,10 +37,18 @@ def test_switches_hosts_and_links_are_those_of_the_plan() -> None:
     assert len(topo.links()) == len(plan.links) + len(plan.slots)
     for link in plan.links:
         info = links[link.lower.name, link.upper.name]
-        assert (info["node1"], info["node2"]) == (link.lower.bridge, link.upper.bridge)
-        assert (info["port1"], info["port2"]) == (link.lower.number, link.upper.number)
+        assert (info["node1"], info["node2"]) == (
+            link.lower.bridge,
+            link.upper.bridge,
+        )
+        assert (info["port1"], info["port2"]) == (
+            link.lower.number,
+            link.upper.number,
+        )
         # Mininet shapes nothing above 1 Gbit/s.
-        assert info.get("bw") == (500.0 if link.capacity_bps == 500_000_000 else None)
+        assert info.get("bw") == (
+            500.0 if link.capacity_bps == 500_000_000 else None
+        )
 
 
 @pytest.mark.needs("mininet")

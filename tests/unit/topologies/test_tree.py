@@ -11,7 +11,9 @@ GBIT = 10**9
 fanouts = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-def problems_of(*args: object, **kwargs: object) -> dict[tuple[str | int, ...], str]:
+def problems_of(
+    *args: object, **kwargs: object
+) -> dict[tuple[str | int, ...], str]:
     with pytest.raises(TopologyError) as caught:
         tree(*args, **kwargs)  # type: ignore[arg-type]
     return dict(caught.value.problems)
@@ -19,7 +21,12 @@ def problems_of(*args: object, **kwargs: object) -> dict[tuple[str | int, ...], 
 
 def test_the_testbed_of_dcloud() -> None:
     dc = tree([4, 2, 2], GBIT, 2)
-    assert (dc.n_servers, dc.n_nodes, dc.n_links, dc.total_slots) == (16, 29, 28, 32)
+    assert (dc.n_servers, dc.n_nodes, dc.n_links, dc.total_slots) == (
+        16,
+        29,
+        28,
+        32,
+    )
     assert np.bincount(dc.level).tolist() == [16, 8, 4, 1]
     assert [dc.names[i] for i in (0, 12, 16, 19, 24, 25, 28)] == [
         "server 0",
@@ -47,7 +54,11 @@ def test_every_level_is_dealt_out_evenly(fanout: list[int], slots: int) -> None:
         level = int(dc.level[switch])
         assert len(children[switch]) == fanout[len(fanout) - level]
         assert all(dc.level[child] == level - 1 for child in children[switch])
-    below_root = [node for node in range(dc.n_nodes) if only.path_to_root(node)[-1] == only.root]
+    below_root = [
+        node
+        for node in range(dc.n_nodes)
+        if only.path_to_root(node)[-1] == only.root
+    ]
     assert len(below_root) == dc.n_nodes
     assert dc.total_slots == slots * np.prod(fanout)
 
@@ -67,9 +78,15 @@ def test_capacities_go_from_the_top_down() -> None:
     (only,) = dc.trees
     capacity_above = {0: 1, 1: 5, 2: 50}
     for node in range(dc.n_nodes - 1):
-        assert dc.link_capacity_bps[only.uplink[node]] == capacity_above[int(dc.level[node])]
+        assert (
+            dc.link_capacity_bps[only.uplink[node]]
+            == capacity_above[int(dc.level[node])]
+        )
     assert dc.nic_bps.tolist() == [1] * 24
-    assert dc.directed_capacity_bps.tolist() == np.repeat(dc.link_capacity_bps, 2).tolist()
+    assert (
+        dc.directed_capacity_bps.tolist()
+        == np.repeat(dc.link_capacity_bps, 2).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +102,10 @@ def test_oversubscription_gives_the_upper_capacities(
 ) -> None:
     by_ratio = tree([20, 20, 20], GBIT, 4, oversubscription=ratios)
     by_capacity = tree([20, 20, 20], [aggregation, rack, GBIT], 4)
-    assert by_ratio.link_capacity_bps.tolist() == by_capacity.link_capacity_bps.tolist()
+    assert (
+        by_ratio.link_capacity_bps.tolist()
+        == by_capacity.link_capacity_bps.tolist()
+    )
 
 
 def test_slots_may_differ_by_server() -> None:
@@ -109,16 +129,29 @@ def test_all_problems_at_once() -> None:
     assert found == {
         ("fanout", 1): "a fan-out must be at least 1, not 0",
         ("fanout", 2): "a fan-out is a whole number, not 2.5",
-        ("link_bps", 1): ("a link's capacity must be above 0 and at most 1000 Tbit/s, not 0 bit/s"),
-        ("link_bps", 2): "a link's capacity is a whole number of bit/s, not 'fast'",
+        ("link_bps", 1): (
+            "a link's capacity must be above 0 and at most 1000 Tbit/s, not 0 bit/s"
+        ),
+        (
+            "link_bps",
+            2,
+        ): "a link's capacity is a whole number of bit/s, not 'fast'",
         ("slots_per_server",): "slots per server must be at least 1, not 0",
     }
 
 
 def test_lengths_must_match() -> None:
-    assert "2 capacities for 3 levels" in problems_of([2, 2, 2], [1, 1], 1)["link_bps",]
-    assert "3 slot counts for 4 servers" in problems_of([2, 2], 1, [1, 1, 1])["slots_per_server",]
-    assert problems_of([2, 2], 1, [0, 0, 0, 0]) == {("slots_per_server",): "no server has a slot"}
+    assert (
+        "2 capacities for 3 levels"
+        in problems_of([2, 2, 2], [1, 1], 1)["link_bps",]
+    )
+    assert (
+        "3 slot counts for 4 servers"
+        in problems_of([2, 2], 1, [1, 1, 1])["slots_per_server",]
+    )
+    assert problems_of([2, 2], 1, [0, 0, 0, 0]) == {
+        ("slots_per_server",): "no server has a slot"
+    }
     assert ("fanout",) in problems_of([], 1, 1)
     assert "1,000,000 nodes" in problems_of([1000, 1000, 10], 1, 1)["fanout",]
 
@@ -134,7 +167,12 @@ def test_oversubscription_is_checked() -> None:
 
 def test_a_data_centre_cannot_be_changed() -> None:
     dc: DataCentre = tree([2, 2], GBIT, 1)
-    for array in (dc.slots, dc.link_capacity_bps, dc.trees[0].parent, dc.layers[0].child):
+    for array in (
+        dc.slots,
+        dc.link_capacity_bps,
+        dc.trees[0].parent,
+        dc.layers[0].child,
+    ):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 7
 

@@ -37,7 +37,12 @@ def trace(jobs: int = 200) -> Trace[SwimJob]:
     """Every third job has 30 to 49 tasks, the others one."""
     made = [
         SwimJob(
-            f"job{k}", k, 64_000_000 * (30 + k % 20 if k % 3 == 0 else 1), 0, 1_000_000 * k, k + 1
+            f"job{k}",
+            k,
+            64_000_000 * (30 + k % 20 if k % 3 == 0 else 1),
+            0,
+            1_000_000 * k,
+            k + 1,
         )
         for k in range(jobs)
     ]
@@ -48,12 +53,16 @@ def test_batches_arrive_together_and_are_equally_large() -> None:
     jobs, _ = RECIPE.requests(trace(), 1, LINK_BPS)
     times = [job.submit_s for job in jobs]
     assert times == sorted(times)
-    assert {at: times.count(at) for at in times} == {40.0 * k: 12 for k in range(5)}
+    assert {at: times.count(at) for at in times} == {
+        40.0 * k: 12 for k in range(5)
+    }
     assert len({job.id for job in jobs}) == 60
 
 
 def test_every_distribution_is_kept() -> None:
-    recipe = changed(reward=[5.0, 6.0], deadline_factor=[2.0, 3.0], speedup=[0.1, 0.11])
+    recipe = changed(
+        reward=[5.0, 6.0], deadline_factor=[2.0, 3.0], speedup=[0.1, 0.11]
+    )
     source = trace()
     by_name = {job.name: job for job in source.jobs}
     for job in recipe.requests(source, 3, LINK_BPS)[0]:
@@ -65,15 +74,21 @@ def test_every_distribution_is_kept() -> None:
         assert 2.0 <= job.deadline_s / job.duration_s <= 3.0
         assert 1_000_000 <= job.bandwidth_bps <= 400_000_000
         assert job.demand.profile is not None
-        assert job.demand.profile.duration_s(job.bandwidth_bps) == pytest.approx(job.duration_s)
-        assert 0.5 - 1e-6 <= 1 - job.demand.profile.options[-1][1] / job.duration_s <= 0.55 + 1e-6
+        assert job.demand.profile.duration_s(
+            job.bandwidth_bps
+        ) == pytest.approx(job.duration_s)
+        assert (
+            0.5 - 1e-6
+            <= 1 - job.demand.profile.options[-1][1] / job.duration_s
+            <= 0.55 + 1e-6
+        )
 
 
 def test_changing_one_distribution_leaves_the_others_draws_alone() -> None:
     before, _ = RECIPE.requests(trace(), 7, LINK_BPS)
-    after, _ = changed(deadline_factor=[2.0, 3.0], bandwidth=50_000_000).requests(
-        trace(), 7, LINK_BPS
-    )
+    after, _ = changed(
+        deadline_factor=[2.0, 3.0], bandwidth=50_000_000
+    ).requests(trace(), 7, LINK_BPS)
     assert [(j.id, j.value, j.submit_s) for j in before] == [
         (j.id, j.value, j.submit_s) for j in after
     ]
@@ -102,8 +117,12 @@ def test_jobs_are_taken_again_only_when_their_class_has_run_out() -> None:
 
 
 def test_the_same_seed_gives_the_same_jobs() -> None:
-    assert RECIPE.requests(trace(), 4, LINK_BPS) == RECIPE.requests(trace(), 4, LINK_BPS)
-    assert RECIPE.requests(trace(), 4, LINK_BPS) != RECIPE.requests(trace(), 5, LINK_BPS)
+    assert RECIPE.requests(trace(), 4, LINK_BPS) == RECIPE.requests(
+        trace(), 4, LINK_BPS
+    )
+    assert RECIPE.requests(trace(), 4, LINK_BPS) != RECIPE.requests(
+        trace(), 5, LINK_BPS
+    )
 
 
 EXPERIMENT = """\
@@ -126,26 +145,44 @@ def written(folder: Path, section: str, lines: str) -> Path:
 
 
 def test_a_section_becomes_jobs_that_know_their_lines(tmp_path: Path) -> None:
-    lines = "".join(f"job{k}\t{k}\t1\t{10**9 * (k % 2)}\t{5 * (k % 2)}\t7\n" for k in range(20))
-    loaded = load_experiment(written(tmp_path, "  vms: 9\n  batches: 2\n", lines))
+    lines = "".join(
+        f"job{k}\t{k}\t1\t{10**9 * (k % 2)}\t{5 * (k % 2)}\t7\n"
+        for k in range(20)
+    )
+    loaded = load_experiment(
+        written(tmp_path, "  vms: 9\n  batches: 2\n", lines)
+    )
     assert len(loaded.jobs) == 4
     assert loaded.workload_facts["mean_vms"] == pytest.approx(9.0)
     first = loaded.jobs[0]
-    assert loaded.job_places[first.id].line == int(first.id.removeprefix("job").split("-")[0]) + 1
+    assert (
+        loaded.job_places[first.id].line
+        == int(first.id.removeprefix("job").split("-")[0]) + 1
+    )
 
 
-def test_errors_of_the_section_and_of_the_trace_are_reported_together(tmp_path: Path) -> None:
+def test_errors_of_the_section_and_of_the_trace_are_reported_together(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, "  batches: 9\n  spacing: 10\n", "job0\t1\t1\t5\n")
     with pytest.raises(BadInput) as caught:
         load_experiment(path)
-    said = f"{caught.value.message}\n" + "\n".join(str(one) for one in caught.value.args)
+    said = f"{caught.value.message}\n" + "\n".join(
+        str(one) for one in caught.value.args
+    )
     text = said + str(getattr(caught.value, "details", "")) + str(caught.value)
-    assert "e.yaml:9:12: workload.batches: 4 jobs cannot come in 9 batches" in text
+    assert (
+        "e.yaml:9:12: workload.batches: 4 jobs cannot come in 9 batches" in text
+    )
     assert "e.yaml:10:12: workload.spacing: 10 is a bare number" in text
     assert "t.tsv:1:" in text
 
 
-def test_all_errors_in_the_distributions_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_in_the_distributions_are_reported_at_once(
+    tmp_path: Path,
+) -> None:
     keys = "  batches: 9\n  vms: 200\n  speedup: [0.1, 0.3]\n  deadline_factor: [5, 2]\n"
-    with pytest.raises(BadInput, match=r"(?s)batches.*vms.*speedup.*deadline_factor"):
+    with pytest.raises(
+        BadInput, match=r"(?s)batches.*vms.*speedup.*deadline_factor"
+    ):
         load_experiment(written(tmp_path, keys, "job0\t1\t1\t5\t5\t5\n"))

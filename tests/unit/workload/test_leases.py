@@ -30,10 +30,14 @@ def test_shares_sizes_and_load_are_those_wanted() -> None:
     kinds = Counter(lease.kind for lease in leases)
     assert kinds["AR"] / 6000 == pytest.approx(0.2, abs=0.02)
     assert kinds["IM"] / 6000 == pytest.approx(0.4, abs=0.02)
-    assert {(lease.cores, lease.memory_mb) for lease in leases} == set(SIZES.values())
+    assert {(lease.cores, lease.memory_mb) for lease in leases} == set(
+        SIZES.values()
+    )
     work = sum(lease.cores * lease.duration_s for lease in leases)
     assert work / (300 * leases[-1].arrival_s) == pytest.approx(0.8)
-    assert [lease.arrival_s for lease in leases] == sorted(lease.arrival_s for lease in leases)
+    assert [lease.arrival_s for lease in leases] == sorted(
+        lease.arrival_s for lease in leases
+    )
     assert leases == drawn(6000)
     for lease in leases:
         assert lease.duration_s >= 60
@@ -48,16 +52,28 @@ def test_no_lease_lasts_less_than_the_shortest() -> None:
     assert longer == [max(900.0, duration_s) for duration_s in usual]
 
 
-def test_a_lease_is_a_request_that_knows_its_type_and_hides_its_real_duration() -> None:
+def test_a_lease_is_a_request_that_knows_its_type_and_hides_its_real_duration() -> (
+    None
+):
     ahead = LeaseRecord("a", "AR", 5.0, 50.0, 100.0, 3, 2, 512, 80.0)
     (job,) = requests_of([ahead])
     assert (job.n_vms, job.demand.cores, job.demand.memory_mib) == (3, 2, 512)
-    assert (job.demand.lease_type, job.submit_s, job.demand.wanted_s) == ("advance", 5.0, 50.0)
+    assert (job.demand.lease_type, job.submit_s, job.demand.wanted_s) == (
+        "advance",
+        5.0,
+        50.0,
+    )
     assert (job.duration_s, job.true_duration_s) == (100.0, 80.0)
     others = requests_of(
-        [LeaseRecord("b", "IM", 1, 1, 9, 1), LeaseRecord("c", "BE", 2, None, 9, 1)]
+        [
+            LeaseRecord("b", "IM", 1, 1, 9, 1),
+            LeaseRecord("c", "BE", 2, None, 9, 1),
+        ]
     )
-    assert [job.demand.lease_type for job in others] == ["immediate", "best-effort"]
+    assert [job.demand.lease_type for job in others] == [
+        "immediate",
+        "best-effort",
+    ]
     assert [job.demand.wanted_s for job in others] == [None, None]
     assert requests_of([ahead], memory=False)[0].demand.memory_mib == 0
 
@@ -72,13 +88,18 @@ def test_leases_in_an_experiment_file(tmp_path: Path) -> None:
 
 
 def test_a_lease_workload_in_an_experiment_file(tmp_path: Path) -> None:
-    (tmp_path / "x.lwf").write_text("0 60 30 30 2 1 512 0 x 9\n9 -1 60 50 4 2 512 0 x 9\nzzz\n")
+    (tmp_path / "x.lwf").write_text(
+        "0 60 30 30 2 1 512 0 x 9\n9 -1 60 50 4 2 512 0 x 9\nzzz\n"
+    )
     workload = f"{SITE}workload: {{kind: lwf, path: x.lwf, lenient: %s}}\n"
-    with pytest.raises(SpecErrors, match=r"x\.lwf:3:1: 'zzz' is no line of this format"):
+    with pytest.raises(
+        SpecErrors, match=r"x\.lwf:3:1: 'zzz' is no line of this format"
+    ):
         parse_experiment(workload % "false", tmp_path / "x.yaml")
     experiment = parse_experiment(workload % "true", tmp_path / "x.yaml")
     assert [
-        (j.id, j.demand.lease_type, j.n_vms, j.demand.cores, j.duration_s) for j in experiment.jobs
+        (j.id, j.demand.lease_type, j.n_vms, j.demand.cores, j.duration_s)
+        for j in experiment.jobs
     ] == [
         ("lease-00001", "advance", 2, 1, 30.0),
         ("lease-00002", "best-effort", 4, 2, 60.0),
@@ -90,8 +111,14 @@ def test_a_lease_workload_in_an_experiment_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("workload", "said"),
     [
-        ("kind: leases, advance: 70 %", "advance and immediate together are more than 100 %"),
-        ("kind: leases, sizes: [tiny]", "must be one of small, medium, large, x-large"),
+        (
+            "kind: leases, advance: 70 %",
+            "advance and immediate together are more than 100 %",
+        ),
+        (
+            "kind: leases, sizes: [tiny]",
+            "must be one of small, medium, large, x-large",
+        ),
         ("kind: lwf, path: inj1.lwf", "its origin: Haizea traces, inj1.lwf"),
     ],
 )
@@ -101,11 +128,17 @@ def test_mistakes_are_named(
     monkeypatch.setenv("TESTBED_DATA", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(SpecErrors, match=said):
-        parse_experiment(f"{SITE}workload: {{{workload}}}\n", tmp_path / "x.yaml")
+        parse_experiment(
+            f"{SITE}workload: {{{workload}}}\n", tmp_path / "x.yaml"
+        )
 
 
 @settings(max_examples=40)
-@given(st.lists(st.integers(1, 60), min_size=4, max_size=60), st.integers(1, 9), st.integers(0, 3))
+@given(
+    st.lists(st.integers(1, 60), min_size=4, max_size=60),
+    st.integers(1, 9),
+    st.integers(0, 3),
+)
 def test_a_sample_has_the_wanted_number_of_jobs_none_too_large(
     sizes: list[int], count: int, seed: int
 ) -> None:
@@ -117,11 +150,15 @@ def test_a_sample_has_the_wanted_number_of_jobs_none_too_large(
     assert sample.again or len(set(sample.chosen)) == count
     assert all(sizes[k] <= 50 for k in sample.chosen)
     assert sum(sizes[k] >= 20 for k in sample.chosen) == sample.large
-    assert sample.mean == pytest.approx(sum(sizes[k] for k in sample.chosen) / count)
+    assert sample.mean == pytest.approx(
+        sum(sizes[k] for k in sample.chosen) / count
+    )
 
 
 @pytest.mark.parametrize("mean", [15, 20, 25, 30, 35])
-def test_the_facebook_sample_holds_jobs_for_every_mean_of_the_evaluation(mean: int) -> None:
+def test_the_facebook_sample_holds_jobs_for_every_mean_of_the_evaluation(
+    mean: int,
+) -> None:
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
     sizes = [job.tasks for job in jobs]
     means = [stratified(sizes, 500, mean, 200, seed).mean for seed in range(5)]

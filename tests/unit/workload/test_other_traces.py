@@ -31,7 +31,9 @@ def problems(path: Path, read: object) -> list[str]:
 # ------------------------------------------------------------------ Hadoop
 
 
-def test_tasks_are_blocks_of_input_and_a_reducer_where_anything_is_shuffled() -> None:
+def test_tasks_are_blocks_of_input_and_a_reducer_where_anything_is_shuffled() -> (
+    None
+):
     assert SwimJob("a", 0, 0, 0, 0, 1).tasks == 1
     assert SwimJob("a", 0, 64_000_000, 0, 9, 1).tasks == 1
     assert SwimJob("a", 0, 64_000_001, 1, 9, 1).tasks == 3
@@ -46,10 +48,19 @@ def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
             f"b\t6\t1\t{OVERLONG}\t2\t3\n",
             f"2:7: field 4 (map input): {SHOWN} is beyond what can be meant",
         ),
-        ("b\tx\t1\t1\t2\t3\n", "2:3: field 2 (submit time): 'x' is not a whole number"),
-        ("b\t4\t1\t1\t2\t3\n", "2:3: field 2 (submit time): 4 s is before line 1's 5 s"),
+        (
+            "b\tx\t1\t1\t2\t3\n",
+            "2:3: field 2 (submit time): 'x' is not a whole number",
+        ),
+        (
+            "b\t4\t1\t1\t2\t3\n",
+            "2:3: field 2 (submit time): 4 s is before line 1's 5 s",
+        ),
         (good, "2:1: field 1 (job): 'a' stands in line 1 too"),
-        ("<xml>\n", "2:1: '<xml>' is no line of this format: 6 fields apart by tabs"),
+        (
+            "<xml>\n",
+            "2:1: '<xml>' is no line of this format: 6 fields apart by tabs",
+        ),
     ]
     for line, said in bad:
         path = written(tmp_path, good + line)
@@ -62,7 +73,9 @@ def test_a_line_of_nothing_but_tabs_is_refused_at_once(tmp_path: Path) -> None:
     assert problems(path, read_swim) == ["2:400000: has 200001 fields, not 6"]
 
 
-def test_the_facebook_sample_has_jobs_of_one_task_by_median_and_72_by_mean() -> None:
+def test_the_facebook_sample_has_jobs_of_one_task_by_median_and_72_by_mean() -> (
+    None
+):
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
     tasks = [job.tasks for job in jobs]
     assert (len(jobs), median(tasks), round(mean(tasks))) == (5894, 1, 72)
@@ -101,9 +114,15 @@ XML = """\
 
 def test_leases_in_xml(tmp_path: Path) -> None:
     assert read_lwf(written(tmp_path, XML)).jobs == (
-        LeaseRecord("lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, line=4),
-        LeaseRecord("lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, line=12),
-        LeaseRecord("lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, line=18),
+        LeaseRecord(
+            "lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, line=4
+        ),
+        LeaseRecord(
+            "lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, line=12
+        ),
+        LeaseRecord(
+            "lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, line=18
+        ),
     )
 
 
@@ -122,27 +141,43 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
             1800.0,
             line=1,
         ),
-        LeaseRecord("lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, line=2),
+        LeaseRecord(
+            "lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, line=2
+        ),
     )
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("9 20 60 60 2 1 512 0 x", "2:22: has 9 fields, not 10: the line is cut off"),
+        (
+            "9 20 60 60 2 1 512 0 x",
+            "2:22: has 9 fields, not 10: the line is cut off",
+        ),
         ("9 20 0 60 2 1 512 0 x 1", "2:6: field 3 (duration): must be above 0"),
         ("9 20 60 60 -2 1 512 0 x 1", "2:12: field 5 (nodes): -2 is negative"),
-        ("9 8 60 60 2 1 512 0 x 1", "2:3: field 2 (start): 8 s is before the arrival at 9 s"),
-        ("9 8.5 60 60 2 1 512 0 x 1", "2:3: field 2 (start): '8.5' is not a whole number"),
+        (
+            "9 8 60 60 2 1 512 0 x 1",
+            "2:3: field 2 (start): 8 s is before the arrival at 9 s",
+        ),
+        (
+            "9 8.5 60 60 2 1 512 0 x 1",
+            "2:3: field 2 (start): '8.5' is not a whole number",
+        ),
         (
             f"9 20 {OVERLONG} 60 2 1 512 0 x 1",
             f"2:6: field 3 (duration): {SHOWN} is not a whole number",
         ),
-        ("4 20 60 60 2 1 512 0 x 1", "2:1: arrival: 4 s is before line 1's 5 s"),
+        (
+            "4 20 60 60 2 1 512 0 x 1",
+            "2:1: arrival: 4 s is before line 1's 5 s",
+        ),
         ("<lease/>", "2:1: '<lease/>' is no line of this format: 10 fields"),
     ],
 )
-def test_wrong_lines_of_leases_are_named(tmp_path: Path, line: str, said: str) -> None:
+def test_wrong_lines_of_leases_are_named(
+    tmp_path: Path, line: str, said: str
+) -> None:
     path = written(tmp_path, f"5 20 60 60 2 1 512 0 x 600\n{line}\n")
     assert problems(path, read_lwf) == [said]
     assert len(read_lwf(path, lenient=True).jobs) == 1
@@ -163,14 +198,25 @@ def test_wrong_lines_of_leases_are_named(tmp_path: Path, line: str, said: str) -
          "1:13: a document type has no place in a lease workload"),
     ],
 )  # fmt: skip
-def test_wrong_leases_in_xml_are_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_wrong_leases_in_xml_are_named(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
     assert XML.count(old) == 1
-    assert problems(written(tmp_path, XML.replace(old, new)), read_lwf)[:1] == [said]
+    assert problems(written(tmp_path, XML.replace(old, new)), read_lwf)[:1] == [
+        said
+    ]
 
 
-@pytest.mark.parametrize("encoding", ["nonsense", "gbk", "idna", "base64", "utf-16"])
-def test_leases_in_an_encoding_that_nobody_reads_are_named(encoding: str, tmp_path: Path) -> None:
-    path = written(tmp_path, f"<?xml version='1.0' encoding='{encoding}'?><lease-workload/>")
+@pytest.mark.parametrize(
+    "encoding", ["nonsense", "gbk", "idna", "base64", "utf-16"]
+)
+def test_leases_in_an_encoding_that_nobody_reads_are_named(
+    encoding: str, tmp_path: Path
+) -> None:
+    path = written(
+        tmp_path,
+        f"<?xml version='1.0' encoding='{encoding}'?><lease-workload/>",
+    )
     assert any(": not XML: " in text for text in problems(path, read_lwf))
 
 

@@ -22,12 +22,18 @@ from tests.unit.workload.traces import KTH, NASA, trace
 
 
 def jobs(*rows: tuple[float, int, float]) -> ParallelJobs:
-    submit_s, processes, run_s = (np.array(column) for column in zip(*rows, strict=True))
-    return in_order(submit_s.astype(float), processes, run_s.astype(float), len(rows))
+    submit_s, processes, run_s = (
+        np.array(column) for column in zip(*rows, strict=True)
+    )
+    return in_order(
+        submit_s.astype(float), processes, run_s.astype(float), len(rows)
+    )
 
 
 ROWS = st.lists(
-    st.tuples(st.floats(0, 1e6), st.integers(1, 64), st.floats(1, 1e5)), min_size=2, max_size=20
+    st.tuples(st.floats(0, 1e6), st.integers(1, 64), st.floats(1, 1e5)),
+    min_size=2,
+    max_size=20,
 )
 
 
@@ -41,7 +47,9 @@ def test_a_load_is_met_exactly_and_nothing_but_arrivals_changes(
         return
     after = before.at_load(load, slots)
     work = sum(n * t for _, n, t in rows)
-    assert work / (slots * (after.submit_s[-1] - after.submit_s[0])) == pytest.approx(load)
+    assert work / (
+        slots * (after.submit_s[-1] - after.submit_s[0])
+    ) == pytest.approx(load)
     assert after.submit_s[0] == 0.0
     assert (np.diff(after.submit_s) >= 0).all()
     assert after.run_s.tolist() == before.run_s.tolist()
@@ -54,13 +62,19 @@ def test_jobs_that_are_submitted_at_once_have_no_load() -> None:
 
 
 def test_processes_are_put_into_vms_rounded_up() -> None:
-    assert jobs((0, 1, 9), (1, 8, 9), (2, 9, 9)).in_vms(8).processes.tolist() == [1, 1, 2]
+    assert jobs((0, 1, 9), (1, 8, 9), (2, 9, 9)).in_vms(
+        8
+    ).processes.tolist() == [1, 1, 2]
 
 
 def test_requests_by_row_by_slice_and_in_order_are_the_same() -> None:
-    many = jobs(*((float(k), k % 7 + 1, 10.0 + k) for k in range(40))).with_cpu_use(0.4, 1, 3)
+    many = jobs(
+        *((float(k), k % 7 + 1, 10.0 + k) for k in range(40))
+    ).with_cpu_use(0.4, 1, 3)
     requests = Requests(many)
-    assert list(requests) == [requests[k] for k in range(40)] == list(requests[:])
+    assert (
+        list(requests) == [requests[k] for k in range(40)] == list(requests[:])
+    )
     assert requests[-1] == requests[39]
     assert [requests.row_of(job.id) for job in requests] == list(range(40))
     assert requests.row_of("job-1") is None
@@ -75,8 +89,12 @@ def test_a_request_has_what_the_columns_say() -> None:
     )
 
 
-def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> None:
-    many = jobs(*((float(k), k % 4 + 1, 10.0) for k in range(4000))).with_cpu_use(0.4, 1.0, 1)
+def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> (
+    None
+):
+    many = jobs(
+        *((float(k), k % 4 + 1, 10.0) for k in range(4000))
+    ).with_cpu_use(0.4, 1.0, 1)
     uses = [(job.n_vms, job.cpu_uses) for job in Requests(many)]
     assert {use for n, each in uses if n == 1 for use in each} == {1.0}
     several = np.array([use for n, each in uses if n > 1 for use in each])
@@ -87,25 +105,35 @@ def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> N
 
 
 def test_the_stated_cpu_use_can_be_wrong_or_absent() -> None:
-    true = jobs(*((float(k), 3, 10.0) for k in range(500))).with_cpu_use(0.4, 1.0, 1)
+    true = jobs(*((float(k), 3, 10.0) for k in range(500))).with_cpu_use(
+        0.4, 1.0, 1
+    )
     for job in Requests(true.with_cpu_error(0.1, 2)):
         assert isinstance(job.demand.cpu_estimate, tuple)
-        for use, told in zip(job.cpu_uses, job.demand.cpu_estimate, strict=True):
+        for use, told in zip(
+            job.cpu_uses, job.demand.cpu_estimate, strict=True
+        ):
             assert abs(use - told) <= 0.1001
             assert 0 < told <= 1
-    assert {job.demand.cpu_estimate for job in Requests(true.with_cpu_stated(0.7))} == {(0.7,) * 3}
-    assert [job.demand.cpu_use for job in Requests(true.with_cpu_error(0.1, 2))] == [
-        job.demand.cpu_use for job in Requests(true)
-    ]
+    assert {
+        job.demand.cpu_estimate for job in Requests(true.with_cpu_stated(0.7))
+    } == {(0.7,) * 3}
+    assert [
+        job.demand.cpu_use for job in Requests(true.with_cpu_error(0.1, 2))
+    ] == [job.demand.cpu_use for job in Requests(true)]
 
 
 @settings(max_examples=50)
-@given(st.lists(st.integers(1, 500), min_size=1, max_size=30), st.integers(0, 5))
+@given(
+    st.lists(st.integers(1, 500), min_size=1, max_size=30), st.integers(0, 5)
+)
 def test_bandwidth_stays_between_a_tenth_of_the_greatest_and_the_greatest(
     vms: list[int], seed: int
 ) -> None:
     for cap in (None, CAP_BPS):
-        drawn = HoseDemand(10**9, 54, cap).draw(seed, np.array(vms, dtype=np.int32))
+        drawn = HoseDemand(10**9, 54, cap).draw(
+            seed, np.array(vms, dtype=np.int32)
+        )
         for n, b in zip(vms, drawn.tolist(), strict=True):
             most = min(10**9 * 54 / n, cap or float("inf"))
             assert most / 10 - 1 <= b <= most + 1
@@ -125,7 +153,9 @@ def test_the_cap_brings_the_mean_to_table_1_and_without_it_it_is_forty_times_tha
     name: str, table_1: float
 ) -> None:
     vms = jobs_of(read_swf(trace(name), first=1000)).jobs.processes
-    capped = [HoseDemand(10**9, 54).draw(seed, vms).mean() for seed in range(20)]
+    capped = [
+        HoseDemand(10**9, 54).draw(seed, vms).mean() for seed in range(20)
+    ]
     # Twice the scatter of means of 1,000 draws, and half of the table's last digit.
     assert abs(np.mean(capped) - table_1) < 2 * np.std(capped) + 0.5e6
     assert 10e9 < HoseDemand(10**9, 54, None).draw(1, vms).mean() < 12.5e9

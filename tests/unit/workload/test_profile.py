@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Transfer
-from jobs.job_profile import Profile, linear_profile, measured_profile, objections
+from jobs.job_profile import (
+    Profile,
+    linear_profile,
+    measured_profile,
+    objections,
+)
 from jobs.request import JobRequest
 
 MBIT = 10**6
@@ -18,7 +23,9 @@ def test_the_model_gives_the_measured_time_at_the_measured_bandwidth() -> None:
 
 def test_the_published_sweep_at_alpha_a_tenth() -> None:
     profile = linear_profile(100 * MBIT, 100.0, 0.1)
-    assert [bps // MBIT for bps, _ in profile.options] == list(range(20, 201, 20))
+    assert [bps // MBIT for bps, _ in profile.options] == list(
+        range(20, 201, 20)
+    )
     assert [round(s, 6) for _, s in profile.options] == [
         140,
         130,
@@ -50,7 +57,9 @@ def test_a_profile_of_no_bandwidth_is_refused(bandwidth_bps: int) -> None:
 
 
 @given(st.floats(0.001, 0.199), st.integers(1, 50))
-def test_the_model_holds_at_a_few_bits_a_second(speedup: float, bandwidth_bps: int) -> None:
+def test_the_model_holds_at_a_few_bits_a_second(
+    speedup: float, bandwidth_bps: int
+) -> None:
     options = linear_profile(bandwidth_bps, 60.0, speedup).options
     assert not objections(options)
     assert options[-1][0] <= 2 * bandwidth_bps
@@ -74,7 +83,13 @@ def test_below_the_least_option_time_grows_as_a_transfers_does() -> None:
     assert profile.duration_s(10**9) == 30.0
 
 
-@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 99)), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 99), st.integers(1, 99)),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_a_profile_is_made_exactly_when_nothing_is_objected(
     options: list[tuple[int, float]],
 ) -> None:
@@ -97,8 +112,18 @@ def test_noise_among_slow_options_is_left_out() -> None:
     assert profile.options == ((200, 51.0), (300, 20.0))
 
 
-def test_the_estimate_and_the_run_time_of_a_job_are_those_of_its_profile() -> None:
+def test_the_estimate_and_the_run_time_of_a_job_are_those_of_its_profile() -> (
+    None
+):
     profile = linear_profile(100, 60.0, 0.1)
-    job = JobRequest("a", 0.0, 2, 100, 60.0, true_duration_s=66.0, demand=Transfer(profile=profile))
+    job = JobRequest(
+        "a",
+        0.0,
+        2,
+        100,
+        60.0,
+        true_duration_s=66.0,
+        demand=Transfer(profile=profile),
+    )
     assert job.demand.estimate_s(job, 200) == pytest.approx(30.0)
     assert job.demand.duration_s(job, 200) == pytest.approx(33.0)

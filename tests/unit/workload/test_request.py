@@ -18,7 +18,9 @@ def test_what_the_user_stated_stands_beside_the_running_time() -> None:
 
 def test_one_cpu_use_holds_for_every_process() -> None:
     assert PLAIN.cpu_uses == (1.0, 1.0, 1.0)
-    assert replace(PLAIN, demand=Transfer(cpu_use=(0.5, 0.4, 1.0))).cpu_uses == (0.5, 0.4, 1.0)
+    assert replace(
+        PLAIN, demand=Transfer(cpu_use=(0.5, 0.4, 1.0))
+    ).cpu_uses == (0.5, 0.4, 1.0)
 
 
 @pytest.mark.parametrize("use", [0.0, 1.1, (0.5, 0.5), (0.5, 0.5, 0.0), ()])
@@ -83,4 +85,6 @@ def test_best_effort_is_a_wish_for_bandwidth_without_a_reservation() -> None:
     assert not job.is_best_effort(5)
     assert not PLAIN.is_best_effort(0)
     assert not replace(job, demand=Compute()).is_best_effort(0)
-    assert not replace(job, demand=Command(words=("true",), network=False)).is_best_effort(0)
+    assert not replace(
+        job, demand=Command(words=("true",), network=False)
+    ).is_best_effort(0)

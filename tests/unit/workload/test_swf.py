@@ -24,9 +24,13 @@ HEADER = """\
 """
 
 
-def record(number: object = 1, submit: object = 0, run: object = 60, **named: object) -> str:
+def record(
+    number: object = 1, submit: object = 0, run: object = 60, **named: object
+) -> str:
     values: dict[str, object] = dict.fromkeys(NAMES, -1)
-    values.update(number=number, submit_s=submit, run_s=run, requested=4, **named)
+    values.update(
+        number=number, submit_s=submit, run_s=run, requested=4, **named
+    )
     return " ".join(str(values[name]) for name in NAMES) + "\n"
 
 
@@ -43,7 +47,9 @@ def errors_of(folder: Path, *lines: str) -> list[str]:
 
 
 def test_all_18_fields_and_the_header_are_read(tmp_path: Path) -> None:
-    log = read_swf(written(tmp_path, HEADER, " ".join(str(k) for k in range(1, 19)) + "\n"))
+    log = read_swf(
+        written(tmp_path, HEADER, " ".join(str(k) for k in range(1, 19)) + "\n")
+    )
     assert log.records.tolist() == [tuple(range(1, 19))]
     assert log.header == {
         "Version": ("2.2",),
@@ -60,9 +66,13 @@ def test_packed_or_not_is_seen_from_the_content(tmp_path: Path) -> None:
     assert np.array_equal(read_swf(plain).records, read_swf(packed).records)
 
 
-def test_comments_blank_lines_and_odd_line_ends_are_no_records(tmp_path: Path) -> None:
+def test_comments_blank_lines_and_odd_line_ends_are_no_records(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "log.swf"
-    path.write_bytes((record(1) + "\n; later\n" + record(2)).replace("\n", "\r\n").encode())
+    path.write_bytes(
+        (record(1) + "\n; later\n" + record(2)).replace("\n", "\r\n").encode()
+    )
     log = read_swf(path)
     assert log.lines.tolist() == [1, 4]
     assert log.header == {}
@@ -71,21 +81,45 @@ def test_comments_blank_lines_and_odd_line_ends_are_no_records(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (record(2, 9)[:-4] + "\n", "2:47: has 17 fields, not 18: the line is cut off"),
+        (
+            record(2, 9)[:-4] + "\n",
+            "2:47: has 17 fields, not 18: the line is cut off",
+        ),
         (record(2, 9).strip() + " 7\n", "2:52: has 19 fields, not 18"),
-        (record(2, 9, run="x1"), "2:8: field 4 (run time): 'x1' is not a number"),
-        (record(2, 9, run="1_0"), "2:8: field 4 (run time): '1_0' is not a number"),
-        (record(2, 9, run="nan"), "2:8: field 4 (run time): nan is not a finite number"),
-        (record(2, 9, run="inf"), "2:8: field 4 (run time): inf is not a finite number"),
-        (record(2, 9, run="1e300"), "2:8: field 4 (run time): 1e+300 is beyond what can be meant"),
+        (
+            record(2, 9, run="x1"),
+            "2:8: field 4 (run time): 'x1' is not a number",
+        ),
+        (
+            record(2, 9, run="1_0"),
+            "2:8: field 4 (run time): '1_0' is not a number",
+        ),
+        (
+            record(2, 9, run="nan"),
+            "2:8: field 4 (run time): nan is not a finite number",
+        ),
+        (
+            record(2, 9, run="inf"),
+            "2:8: field 4 (run time): inf is not a finite number",
+        ),
+        (
+            record(2, 9, run="1e300"),
+            "2:8: field 4 (run time): 1e+300 is beyond what can be meant",
+        ),
         (
             record(2, 9, run=-5),
             "2:8: field 4 (run time): -5 is negative; -1 is for what is unknown",
         ),
         (record(2, -1), "2:3: field 2 (submit time): -1 is negative"),
         (record(-1, 9), "2:1: field 1 (job number): -1 is negative"),
-        (record("2.5", 9), "2:1: field 1 (job number): 2.5 is not a whole number"),
-        (record(2, 3), "2:3: field 2 (submit time): 3 s is before line 1's 5 s"),
+        (
+            record("2.5", 9),
+            "2:1: field 1 (job number): 2.5 is not a whole number",
+        ),
+        (
+            record(2, 3),
+            "2:3: field 2 (submit time): 3 s is before line 1's 5 s",
+        ),
         (record(1, 9), "2:1: field 1 (job number): 1 stands in line 1 too"),
         (record(1, 5), "2:1: field 1 (job number): 1 stands in line 1 too"),
         ("<html>\n", "2:1: '<html>' is no line of this format: 18 numbers"),
@@ -103,14 +137,18 @@ def test_a_wrong_line_is_named_and_left_out_where_that_is_wanted(
     assert [f"{p.line}:{p.column}: {p.message}" for p in log.examples] == [said]
 
 
-def test_all_wrong_lines_are_counted_and_the_first_twenty_named(tmp_path: Path) -> None:
+def test_all_wrong_lines_are_counted_and_the_first_twenty_named(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(TraceErrors, match="and 15 more") as caught:
         read_swf(written(tmp_path, record(1), "x\n" * 35))
     assert len(caught.value.problems) == 20
     assert caught.value.found == 35
 
 
-def test_an_archive_that_is_cut_off_is_wrong_where_it_ends(tmp_path: Path) -> None:
+def test_an_archive_that_is_cut_off_is_wrong_where_it_ends(
+    tmp_path: Path,
+) -> None:
     whole = "".join(record(k, k) for k in range(1, 400))
     path = tmp_path / "log.swf.gz"
     path.write_bytes(gzip.compress(whole.encode())[:-40])
@@ -119,13 +157,19 @@ def test_an_archive_that_is_cut_off_is_wrong_where_it_ends(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", HEADER])
-def test_a_file_without_a_job_is_wrong_even_leniently(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_job_is_wrong_even_leniently(
+    tmp_path: Path, content: str
+) -> None:
     with pytest.raises(TraceErrors, match="holds no job"):
         read_swf(written(tmp_path, content), lenient=True)
 
 
-def test_no_line_beyond_the_first_ones_wanted_is_looked_at(tmp_path: Path) -> None:
-    path = written(tmp_path, HEADER, *(record(k, k) for k in range(1, 6)), "x\n")
+def test_no_line_beyond_the_first_ones_wanted_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    path = written(
+        tmp_path, HEADER, *(record(k, k) for k in range(1, 6)), "x\n"
+    )
     assert read_swf(path, first=5).records["number"].tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(TraceErrors):
         read_swf(path, first=6)
@@ -141,8 +185,16 @@ def slow_twin(text: str) -> list[int]:
             values = [float(word) for word in line.split()]
         except ValueError:
             continue
-        whole = all(v == int(v) for k, v in enumerate(values) if k not in (1, 2, 3, 5, 6, 8, 9, 17))
-        sound = len(values) == 18 and whole and all(v >= 0 or v == -1 for v in values)
+        whole = all(
+            v == int(v)
+            for k, v in enumerate(values)
+            if k not in (1, 2, 3, 5, 6, 8, 9, 17)
+        )
+        sound = (
+            len(values) == 18
+            and whole
+            and all(v >= 0 or v == -1 for v in values)
+        )
         if sound and min(values[:2]) >= 0:
             in_order = values[1] >= latest
             latest = max(latest, values[1])
@@ -156,8 +208,15 @@ def slow_twin(text: str) -> list[int]:
 @given(
     st.lists(
         st.one_of(
-            st.builds(record, st.integers(-1, 12), st.integers(-1, 9), st.integers(-2, 5)),
-            st.sampled_from(["", "; x", "1 2 3", "a b", record(2.5), record(7, 1.5)]),
+            st.builds(
+                record,
+                st.integers(-1, 12),
+                st.integers(-1, 9),
+                st.integers(-2, 5),
+            ),
+            st.sampled_from(
+                ["", "; x", "1 2 3", "a b", record(2.5), record(7, 1.5)]
+            ),
         ).map(str.strip),
         max_size=14,
     )
@@ -179,7 +238,9 @@ def jobs_from(folder: Path, *lines: str) -> Swf:
     return read_swf(written(folder, *lines))
 
 
-def test_records_become_jobs_and_what_cannot_is_counted_by_reason(tmp_path: Path) -> None:
+def test_records_become_jobs_and_what_cannot_is_counted_by_reason(
+    tmp_path: Path,
+) -> None:
     log = jobs_from(
         tmp_path,
         record(1, 0, 60, requested_s=30, status=1, user=7, queue=2),
@@ -211,10 +272,14 @@ def test_records_become_jobs_and_what_cannot_is_counted_by_reason(tmp_path: Path
     assert jobs_of(log, "skip").skipped["ran for 0 s"] == 1
 
 
-def test_allocated_processors_stand_in_for_requested_ones(tmp_path: Path) -> None:
+def test_allocated_processors_stand_in_for_requested_ones(
+    tmp_path: Path,
+) -> None:
     line = record(1, 0, 60, allocated=16).split()
     line[7] = "-1"
-    assert jobs_of(jobs_from(tmp_path, " ".join(line))).jobs.processes.tolist() == [16]
+    assert jobs_of(
+        jobs_from(tmp_path, " ".join(line))
+    ).jobs.processes.tolist() == [16]
 
 
 # ------------------------------------------------------------------ the published logs
@@ -233,7 +298,8 @@ def test_kth_as_published() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "minutes", "load", "widest"), [(KTH, 72.4, 0.17, 84), (NASA, 10.4, 0.11, 128)]
+    ("name", "minutes", "load", "widest"),
+    [(KTH, 72.4, 0.17, 84), (NASA, 10.4, 0.11, 128)],
 )
 def test_the_first_thousand_jobs_are_as_adabas_table_1_says(
     name: str, minutes: float, load: float, widest: int

@@ -38,7 +38,16 @@ def test_streams_are_told_apart_by_seed_and_name() -> None:
 
     assert first(1, "a") == first(1, "a")
     assert (
-        len({first(1, "a"), first(2, "a"), first(1, "b"), first(1, "a", 0), first(1, "a/1")}) == 5
+        len(
+            {
+                first(1, "a"),
+                first(2, "a"),
+                first(1, "b"),
+                first(1, "a", 0),
+                first(1, "a/1"),
+            }
+        )
+        == 5
     )
 
 
@@ -59,8 +68,12 @@ def test_draws_respect_their_floor_and_their_prefix(
 
 
 @pytest.mark.parametrize("rule", ["redraw", "clamp"])
-@pytest.mark.parametrize(("mean", "sigma"), [(10.0, 20.0), (10.0, 2.0), (0.0, 3.0), (5.0, 0.0)])
-def test_the_stated_mean_is_the_mean_of_the_draws(rule: str, mean: float, sigma: float) -> None:
+@pytest.mark.parametrize(
+    ("mean", "sigma"), [(10.0, 20.0), (10.0, 2.0), (0.0, 3.0), (5.0, 0.0)]
+)
+def test_the_stated_mean_is_the_mean_of_the_draws(
+    rule: str, mean: float, sigma: float
+) -> None:
     normal = NormalDistribution(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
     values = normal.draw(3, "x", 200_000)
     assert values.mean() == pytest.approx(
@@ -78,11 +91,17 @@ def test_redrawing_keeps_what_was_good_and_replaces_the_rest() -> None:
 
 def test_means_and_rates_share_their_random_numbers() -> None:
     few = interpretation(deadline_ratio=5.0).requests(day_and_night(9, 40.0), 9)
-    many = interpretation(deadline_ratio=5.0).requests(day_and_night(9, 160.0), 9)
+    many = interpretation(deadline_ratio=5.0).requests(
+        day_and_night(9, 160.0), 9
+    )
     assert [j.n_vms for j in few] == [j.n_vms for j in many][: len(few)]
-    assert [j.duration_s for j in few] == [j.duration_s for j in many][: len(few)]
+    assert [j.duration_s for j in few] == [j.duration_s for j in many][
+        : len(few)
+    ]
     by_day = [j.submit_s for j in few if j.submit_s < 12 * HOUR_S]
-    assert by_day == pytest.approx([4 * j.submit_s for j in many][: len(by_day)])
+    assert by_day == pytest.approx(
+        [4 * j.submit_s for j in many][: len(by_day)]
+    )
     wide = interpretation(bandwidth=500e6).requests(day_and_night(9, 40.0), 9)
     assert [j.n_vms for j in few] == [j.n_vms for j in wide]
 
@@ -110,15 +129,21 @@ def test_a_span_that_ends_by_day_and_a_night_without_arrivals() -> None:
 
 def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
     tenants = interpretation()
-    assert true_mean(tenants.vms) * true_mean(tenants.duration) == pytest.approx(
-        2.06 * 120 * HOUR_S, rel=0.005
-    )
-    jobs = [j for seed in range(20) for j in tenants.requests(day_and_night(seed, 160.0), seed)]
+    assert true_mean(tenants.vms) * true_mean(
+        tenants.duration
+    ) == pytest.approx(2.06 * 120 * HOUR_S, rel=0.005)
+    jobs = [
+        j
+        for seed in range(20)
+        for j in tenants.requests(day_and_night(seed, 160.0), seed)
+    ]
     assert np.mean([j.n_vms * j.duration_s for j in jobs]) == pytest.approx(
         2.06 * 120 * HOUR_S, rel=0.02
     )
     assert all(j.n_vms >= 1 and j.duration_s >= 60.0 for j in jobs)
-    assert all(j.deadline_s is not None and j.deadline_s >= j.duration_s for j in jobs)
+    assert all(
+        j.deadline_s is not None and j.deadline_s >= j.duration_s for j in jobs
+    )
 
 
 def test_a_ratio_clamped_to_one_leaves_no_room_at_all() -> None:
@@ -144,12 +169,16 @@ def test_profiling_errors_change_the_true_duration_alone() -> None:
     plain = interpretation().requests(np.zeros(300), 2)
     from dataclasses import replace
 
-    wrong = replace(interpretation(), profiling_error=(-0.2, 0.3)).requests(np.zeros(300), 2)
+    wrong = replace(interpretation(), profiling_error=(-0.2, 0.3)).requests(
+        np.zeros(300), 2
+    )
     for a, b in zip(plain, wrong, strict=True):
         assert a == replace(b, true_duration_s=None)
         assert b.true_duration_s is not None
         assert -0.2 <= b.true_duration_s / b.duration_s - 1 <= 0.3
-    errors = [b.true_duration_s / b.duration_s - 1 for b in wrong if b.true_duration_s]
+    errors = [
+        b.true_duration_s / b.duration_s - 1 for b in wrong if b.true_duration_s
+    ]
     assert min(errors) < -0.15
     assert max(errors) > 0.25
 

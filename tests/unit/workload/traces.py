@@ -19,7 +19,9 @@ def trace(name: str) -> Path:
     if found is None:
         known = published(name)
         origin = known.origin if known is not None else "unknown"
-        pytest.skip(f"no {name} along TESTBED_DATA or in the cache; its origin: {origin}")
+        pytest.skip(
+            f"no {name} along TESTBED_DATA or in the cache; its origin: {origin}"
+        )
     return found
 
 

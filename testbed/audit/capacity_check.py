@@ -1,0 +1,621 @@
+"""Capacity: placements, hoses and estimates; slots, memory and links never
+beyond what there is.
+
+What a job holds is replayed from its events in two independent ways.
+
+*Occupied*: what runs, in the order of the file. *Booked*: the calendar of
+reservations, future ones included, as half-open intervals of time. Both must
+fit at every instant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed import events
+from testbed.audit.history import (
+    Found,
+    History,
+    Hold,
+    JobHistory,
+    Pairs,
+    about,
+    once,
+)
+from testbed.record.folder import EVENTS
+
+
+class Change(NamedTuple):
+    """At ``t`` a job takes (``sign`` 1) or gives back (-1) a hold."""
+
+    t: float
+    event: events.Event
+    job_id: str
+    sign: int
+    hold: Hold
+
+
+class BookedHold(NamedTuple):
+    """``[start_s, end_s)``; ``end_s`` None: it was never given back."""
+
+    start_s: float
+    end_s: float | None
+    event: events.Event
+    hold: Hold
+
+
+NOTHING = Hold()
+
+_GIVING = frozenset({events.JobPreempted, events.JobRequeued, events.JobEnded})
+_MOVING = frozenset(
+    {events.JobResumed, events.JobTierSwitched, events.JobMigrated}
+)
+_TAKING = _MOVING | {events.JobStarted, events.JobRescaled}
+_PLACING = _MOVING | {
+    events.JobReserved,
+    events.JobRescaled,
+    events.JobRerooted,
+}
+_BOOKING = (_PLACING | _GIVING) | {events.JobShortened}
+
+
+@once
+def occupied(history: History) -> list[Change]:
+    """Changes of what running jobs occupy, in the order of the file."""
+    changes: list[Change] = []
+    placed: dict[str, Hold] = {}
+    held: dict[str, Hold] = {}
+    for event in history.events:
+        if not isinstance(event, events.JobEvent):
+            continue
+        job_id = event.job_id
+        kind = type(event)
+        if kind in _PLACING:
+            placed[job_id] = placed.get(job_id, NOTHING).changed(event)
+        takes = kind in _TAKING and job_id in placed
+        if kind is events.JobRerooted:
+            takes = job_id in held
+        if (takes or kind in _GIVING) and job_id in held:
+            before = held.pop(job_id)
+            changes.append(Change(event.t, event, job_id, -1, before))
+        if takes:
+            held[job_id] = placed[job_id]
+            changes.append(Change(event.t, event, job_id, 1, held[job_id]))
+    return changes
+
+
+@once
+def bookings(history: History) -> list[tuple[str, BookedHold]]:
+    """Every job's reservations as intervals, in order of the lines that made
+    them.
+    """
+    booked = [
+        (job.job_id, booking)
+        for job in history.jobs.values()
+        for booking in _bookings(job)
+    ]
+    lines = history.lines
+    booked.sort(key=lambda entry: lines[id(entry[1].event)])
+    return booked
+
+
+def _bookings(job: JobHistory) -> Iterator[BookedHold]:
+    """One job's intervals: each begins with a reservation or a change and ends
+    at the next one.
+    """
+    now: BookedHold | None = None
+    last: BookedHold | None = None
+    for event in job.events:
+        kind = type(event)
+        if kind not in _BOOKING:
+            continue
+        if kind is events.JobShortened:
+            if now is not None:
+                now = now._replace(end_s=event.until_s)  # type: ignore[attr-defined]
+            continue
+        after: BookedHold | None = None
+        if kind not in _GIVING:
+            after = _booked_by(event, now, last) or now
+        if now is not None and after is not now:
+            end_s = event.t if now.end_s is None else min(now.end_s, event.t)
+            if end_s > now.start_s:
+                yield now._replace(end_s=end_s)
+        if kind in _GIVING:
+            last = now
+        now = after
+    if now is not None:
+        yield now
+
+
+def _booked_by(
+    event: events.Event, now: BookedHold | None, last: BookedHold | None
+) -> BookedHold | None:
+    """The interval that an event begins; None where it begins none.
+
+    ``now`` is the current one, ``last`` the one before a preemption.
+    """
+    if isinstance(event, events.JobReserved):
+        hold = NOTHING.changed(event)
+        return BookedHold(event.start_s, event.end_s, event, hold)
+    t = event.t
+    if isinstance(event, events.JobMigrated):
+        return BookedHold(t, event.end_s, event, NOTHING.changed(event))
+    before = last if isinstance(event, events.JobResumed) else now
+    if before is None:
+        return None
+    hold = before.hold.changed(event)
+    if isinstance(event, events.JobResumed):
+        return BookedHold(t, event.end_s, event, hold)
+    if isinstance(event, events.JobTierSwitched):
+        return BookedHold(t, None, event, hold)
+    # Rescaled or rerooted; what is booked ahead may change before it begins.
+    return BookedHold(max(t, before.start_s), before.end_s, event, hold)
+
+
+# -- reservations against hoses, estimates, samples
+
+LARGEST_SUM = 2.0**62
+"""Sums below this are exact in 64 bits."""
+SAMPLE_SLACK = 0.05
+"""Share by which a sample may show too much: a counter's interval and a
+limiter's burst are not exact.
+"""
+ROUNDING = 1e-5
+"""Of rates on the wire, whole bit/s, given in bits of the experiment."""
+PACKET_BITS = 32_768 * 8
+"""A slow VM's packet: for each behind a link, one may be sent beyond the rate
+after a pause.
+"""
+BUCKET_PACKETS = 2
+"""Packets of a VM beyond its rate: one that counts whole in a sample, and one
+in the bucket.
+"""
+
+
+def placements(history: History) -> Found:
+    """Every VM asked for is on a server below the tree's root, each server
+    named once.
+    """
+    misplaced = history.topology.misplaced
+    for job in history.requested:
+        n_vms = job.request["n_vms"]
+        for event in job.events:
+            if isinstance(event, events.JobReserved | events.JobMigrated):
+                for wrong in misplaced(event.root, event.vms_on, n_vms):
+                    yield event, f"{job.job_id}: {wrong}"
+
+
+def hoses(history: History) -> Found:
+    for job in history.jobs.values():
+        yield from _hose_findings(history, job)
+
+
+def _hose_findings(history: History, job: JobHistory) -> Found:
+    root = -1
+    rate_bps = 0
+    vms: Pairs = ()
+    for event in job.events:
+        if isinstance(event, events.JobReserved):
+            root = event.root
+            vms = event.vms_on
+            rate_bps = event.rate_bps
+        elif isinstance(event, events.JobMigrated):
+            root = event.root
+            vms = event.vms_on
+        elif isinstance(event, events.JobRerooted):
+            root = event.root
+        elif isinstance(event, events.JobRescaled):
+            rate_bps = event.rate_bps
+        else:
+            if isinstance(event, events.JobStarted):
+                yield from _wrong_rate(event, rate_bps)
+            continue
+        if not rate_bps and not event.links:
+            continue
+        # A placement that makes no sense has its own finding.
+        if not job.request:
+            continue
+        n_vms = job.request["n_vms"]
+        if not history.topology.misplaced(root, vms, n_vms):
+            need = history.topology.hose(root, vms, rate_bps)
+            for wrong in _differences(history, event.links, need):
+                yield event, f"{job.job_id}: {wrong}"
+
+
+def _wrong_rate(event: events.JobStarted, reserved_bps: int) -> Found:
+    if event.rate_bps != reserved_bps:
+        starts = f"{event.job_id} starts at {event.rate_bps} bit/s"
+        yield event, f"{starts}, reserved are {reserved_bps}"
+
+
+def _differences(
+    history: History, links: Pairs, need: Mapping[int, int]
+) -> Iterator[str]:
+    topology = history.topology
+    reserved: dict[int, int] = {}
+    for directed, bps in links:
+        if directed in reserved:
+            yield f"directed link {directed} is named twice"
+        reserved[directed] = int(bps)
+    if reserved == need:
+        return
+    for directed in sorted({*reserved, *need}):
+        has = reserved.get(directed, 0)
+        wants = need.get(directed, 0)
+        if has != wants:
+            name = f"directed link {directed}"
+            if 0 <= directed < topology.n_directed:
+                name = topology.link(directed)
+            yield f"{has} bit/s reserved on {name}, its hose needs {wants}"
+
+
+def estimates(history: History) -> Found:
+    """The estimate is p·b/b', p where nothing was scaled down, and none for
+    best effort.
+
+    A job with a profile has the time of the option it is given as its estimate.
+    """
+    for request, event in history.reserved():
+        wrong = _wrong_estimate(request, event)
+        if wrong:
+            yield event, f"{event.job_id}: {wrong}"
+
+
+def _wrong_estimate(
+    request: Mapping[str, Any], event: events.JobReserved
+) -> str:
+    asked = request["bandwidth_bps"]
+    granted = event.rate_bps
+    computes = request["kind"] == "compute"
+    best_effort = granted == 0 and asked > 0 and not computes
+    stated_s = event.estimate_s
+    if best_effort != (stated_s is None):
+        return f"estimate {stated_s} s at {granted} bit/s of {asked}"
+    if stated_s is None:
+        return ""
+    rule = "p·b/b'"
+    due_s = request["duration_s"]
+    if 0 < granted < asked:
+        due_s *= asked / granted
+    if request.get("profile"):
+        rule = "its profile's time"
+        due_s = _of_profile(request["profile"]["options"], granted)
+    if about(stated_s, due_s) and about(due_s, stated_s):
+        return ""
+    return f"estimate {stated_s:.6g} s, {rule} is {due_s:.6g} s"
+
+
+def _of_profile(options: list[list[float]], granted: float) -> float:
+    """The time of a profile's option; between two a straight line, below the
+    least p·b/b'.
+    """
+    least_bps, longest_s = options[0]
+    if granted < least_bps:
+        return longest_s * least_bps / granted if granted else 0.0
+    for (low, slow), (high, fast) in pairwise(options):
+        if granted <= high:
+            return slow - (slow - fast) * (granted - low) / (high - low)
+    return options[-1][1]
+
+
+def samples(history: History) -> Found:
+    """Every sample is of a link that exists and shows no more than the link can
+    carry.
+    """
+    topology = history.topology
+    packet_bits = _packet_bits(history)
+    for event, vms, _ in sampled(history):
+        if event.interval_s <= 0:
+            yield event, f"a sample over {event.interval_s} s"
+            continue
+        packet_bps = packet_bits / event.interval_s
+        for directed, sent, reserved in event.links:
+            number = int(directed)
+            if not 0 <= number < topology.n_directed:
+                yield event, f"directed link {number} does not exist"
+                continue
+            capacity = topology.capacity_bps[number // 2]
+            where = f"on {topology.link(number)}, capacity {capacity}"
+            if not 0 <= reserved <= capacity * (1 + ROUNDING):
+                yield event, f"{reserved:.0f} bit/s reserved {where}"
+            beside = vms.get(number, 0.0) * packet_bps
+            if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
+                yield event, f"{sent:.0f} bit/s sent {where}"
+
+
+def sampled(
+    history: History,
+) -> Iterator[tuple[events.LinkSample, Mapping[int, float], bool]]:
+    """Every sample, how many VMs had a reservation on each directed link then,
+    and whether a job was rescaled since the sample before.
+    """
+    changes: dict[int, list[Change]] = defaultdict(list)
+    for change in occupied(history):
+        changes[id(change.event)].append(change)
+    rescaled = False
+    rates: dict[str, int] = {}
+    vms_of: dict[str, Mapping[int, float]] = {}
+    for event in history.events:
+        if isinstance(event, events.LinkSample):
+            yield event, _summed(vms_of), rescaled
+            rescaled = False
+            continue
+        if not isinstance(event, events.JobEvent):
+            continue
+        job_id = event.job_id
+        rate_bps = getattr(event, "rate_bps", None) or rates.get(job_id, 0)
+        rates[job_id] = rate_bps
+        for change in changes.get(id(event), ()):
+            vms_of.pop(job_id, None)
+            if change.sign > 0:
+                vms_of[job_id] = {
+                    link: bps / max(1, rate_bps)
+                    for link, bps in change.hold.links
+                }
+        if isinstance(event, events.JobRescaled):
+            rescaled = True
+
+
+def _summed(vms_of: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    vms: dict[int, float] = defaultdict(float)
+    for of_job in vms_of.values():
+        for link, n in of_job.items():
+            vms[link] += n
+    return vms
+
+
+def strict(history: History) -> Found:
+    """On no directed link do tenants send more than they reserve, over two
+    samples in a row.
+
+    One sample may be a bucket's. Nothing is proved of samples in which a
+    reservation was changed.
+    """
+    beside_bits = BUCKET_PACKETS * _packet_bits(history)
+    before: dict[int, tuple[float, float]] = {}
+    for event, vms, rescaled in sampled(history):
+        if rescaled:
+            before = {}
+            continue
+        length_s = event.interval_s
+        now = {
+            int(link): (sent * length_s, held * length_s)
+            for link, sent, held in event.links
+        }
+        for link in sorted(before.keys() & now.keys()):
+            sent_bits = before[link][0] + now[link][0]
+            most_bits = before[link][1] + now[link][1]
+            beside = vms.get(link, 0.0) * beside_bits
+            if sent_bits > most_bits * (1 + SAMPLE_SLACK) + beside:
+                amounts = (
+                    f"{sent_bits:.0f} bits sent of {most_bits:.0f} reserved"
+                )
+                where = f"on {history.topology.link(link)}, over two samples"
+                yield event, f"{amounts} {where}"
+        before = now
+
+
+def _packet_bits(history: History) -> float:
+    """A packet on the wire in bits of the experiment, for a second of its time."""
+    resolved: Any = history.resolved
+    try:
+        scale = resolved["scale"]
+        return PACKET_BITS * float(scale["time"]) / float(scale["rate"])
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return PACKET_BITS  # the file itself is another check's
+
+
+# -- slots, memory and links at every instant
+
+
+@once
+def _booked(history: History) -> list[Change]:
+    """The calendar as changes in order of time.
+
+    Intervals are half-open: what ends at an instant ends before what begins.
+    """
+    lines = history.lines
+    changes = []
+    for job_id, booking in bookings(history):
+        event = booking.event
+        begin = Change(booking.start_s, event, job_id, 1, booking.hold)
+        changes.append((begin.t, 1, lines[id(event)], begin))
+        if booking.end_s is not None:
+            end = Change(booking.end_s, event, job_id, -1, booking.hold)
+            changes.append((end.t, -1, lines[id(event)], end))
+    changes.sort(key=itemgetter(0, 1, 2))
+    return [change for *_, change in changes]
+
+
+def _over(
+    changes: Sequence[Change],
+    amounts: Callable[[Hold], Pairs],
+    has: Sequence[int],
+    name: Callable[[int], str],
+    say: str,
+    per_job: Mapping[str, int] | None = None,
+) -> Found:
+    """One finding each time a resource goes from fitting to not fitting.
+
+    A hold's ``amounts`` count ``per_job`` times (None: once). ``say`` has
+    a place for the amount, the resource's name and what it has.
+    """
+    if _all_fit(changes, amounts, has, per_job):
+        return
+    taken: Counter[int] = Counter()
+    holders: dict[int, set[str]] = defaultdict(set)
+    over: set[int] = set()
+    for change in changes:
+        times = 1 if per_job is None else per_job[change.job_id]
+        for resource, amount in amounts(change.hold):
+            room = has[resource] if 0 <= resource < len(has) else 0
+            taken[resource] += change.sign * amount * times
+            if change.sign > 0:
+                holders[resource].add(change.job_id)
+            else:
+                holders[resource].discard(change.job_id)
+            if taken[resource] <= room:
+                over.discard(resource)
+            elif resource not in over:
+                over.add(resource)
+                jobs = ", ".join(sorted(holders[resource]))
+                message = say.format(taken[resource], name(resource), room)
+                yield (
+                    change.event,
+                    f"at {change.t:.6g} s {message} (jobs {jobs})",
+                )
+
+
+def _all_fit(
+    changes: Sequence[Change],
+    amounts: Callable[[Hold], Pairs],
+    has: Sequence[int],
+    per_job: Mapping[str, int] | None,
+) -> bool:
+    """True where no resource is ever beyond what it has; False where unsure.
+
+    Nearly every run fits, and then no finding needs a name: all running sums
+    are formed at once, as 64-bit integers, which are exact.
+    """
+    pairs = []
+    n_pairs = []
+    signs = []
+    for change in changes:
+        hold_pairs = amounts(change.hold)
+        pairs.append(hold_pairs)
+        n_pairs.append(len(hold_pairs))
+        times = 1 if per_job is None else per_job[change.job_id]
+        signs.append(change.sign * times)
+    flat = chain.from_iterable(chain.from_iterable(pairs))
+    try:
+        table = np.fromiter(flat, dtype=np.int64).reshape(-1, 2)
+        rooms = np.array(has, dtype=np.int64)
+    except OverflowError:
+        return False
+    if len(table) == 0:
+        return True
+    resources = table[:, 0]
+    most = float(table[:, 1].max()) * max(map(abs, signs)) * len(table)
+    if table.min() < 0 or resources.max() >= len(has) or most >= LARGEST_SUM:
+        return False
+    signed = table[:, 1] * np.repeat(signs, n_pairs)
+    # Stably: the changes of one resource follow each other in their order.
+    order = np.argsort(resources, kind="stable")
+    resources = resources[order]
+    sums = _running_sums(resources, signed[order])
+    return bool((sums <= rooms[resources]).all())
+
+
+def _running_sums(
+    groups: NDArray[np.int64], amounts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Cumulative sums that start anew with each group of equal numbers."""
+    sums = np.cumsum(amounts)
+    first = np.flatnonzero(np.diff(groups, prepend=-1))
+    # The sum before a group's first amount is the other groups'.
+    before = np.concatenate(([0], sums[first[1:] - 1]))
+    sizes = np.diff(np.append(first, len(groups)))
+    running: NDArray[np.int64] = sums - np.repeat(before, sizes)
+    return running
+
+
+def slots(history: History) -> Found:
+    """The VMs of each tier against the servers' slots; a lease's VM takes one
+    for each core.
+    """
+    per_job = {job_id: job.slots_per_vm for job_id, job in history.jobs.items()}
+    vms = "VMs"
+    if any(n != 1 for n in per_job.values()):
+        vms = "VM slots"
+    yield from _on_servers(
+        history, history.topology.slots, per_job, vms, "slots"
+    )
+
+
+def memory(history: History) -> Found:
+    """The memory of all VMs against the servers'."""
+    per_job = {}
+    for job_id, job in history.jobs.items():
+        per_job[job_id] = int(job.request.get("memory_mib", 0))
+    has = history.topology.memory_mib or []
+    yield from _on_servers(history, has, per_job, "MiB", "MiB")
+
+
+def has_memory(history: History) -> str | None:
+    if history.topology.memory_mib is None:
+        return "memory limits nothing here"
+    return None
+
+
+def _on_servers(
+    history: History,
+    has: Sequence[int],
+    per_job: Mapping[str, int],
+    taken: str,
+    unit: str,
+) -> Found:
+    ran = occupied(history)
+    booked = _booked(history)
+    tiers = {change.hold.tier for change in chain(ran, booked)}
+    for tier in sorted(tiers):
+        where = "on" if tier == "foreground" else f"in the {tier} of"
+        for changes, word in ((ran, "run"), (booked, "are booked")):
+            mine = [change for change in changes if change.hold.tier == tier]
+            say = f"{{}} {taken} {word} {where} {{}}, which has {{}} {unit}"
+            node = history.topology.node
+            yield from _over(mine, _vms_on, has, node, say, per_job)
+
+
+_vms_on = attrgetter("vms_on")
+_links = attrgetter("links")
+
+
+def links(history: History) -> Found:
+    topology = history.topology
+    has = []
+    for capacity in topology.capacity_bps:
+        # Upwards and downwards.
+        has += [capacity, capacity]
+    for changes, word in (
+        (occupied(history), "in use"),
+        (_booked(history), "booked"),
+    ):
+        say = f"{{}} bit/s are {word} on {{}}, which carries {{}} bit/s"
+        yield from _over(changes, _links, has, topology.link, say)
+
+
+def returned(history: History) -> Found:
+    running: dict[str, Change] = {}
+    for change in occupied(history):
+        if change.sign > 0:
+            running[change.job_id] = change
+        else:
+            # What a job gives back is what it held: nothing else can be left.
+            running.pop(change.job_id, None)
+    if running:
+        yield from _left(history, running)
+    for job_id, booking in bookings(history):
+        if booking.end_s is None and job_id not in running:
+            message = f"the reservation of {job_id} was never given back"
+            yield booking.event, message
+
+
+def _left(history: History, running: Mapping[str, Change]) -> Found:
+    n_slots = 0
+    links_taken: set[int] = set()
+    for change in running.values():
+        n_slots += sum(n for _, n in change.hold.vms_on)
+        links_taken.update(link for link, bps in change.hold.links if bps)
+    first = min(history.lines[id(change.event)] for change in running.values())
+    left = (
+        f"{n_slots} VM slots and bandwidth on {len(links_taken)} directed links"
+    )
+    holders = ", ".join(sorted(running))
+    yield (EVENTS, first), f"at the end {left} are still taken by {holders}"

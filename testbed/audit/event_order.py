@@ -1,0 +1,308 @@
+"""Order of the events: one stream, one life and one outcome a job, nothing
+before its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed import events
+from testbed.audit.history import (
+    LEVELS,
+    OUTCOMES,
+    Found,
+    History,
+    JobHistory,
+    about,
+)
+from testbed.record.folder import EVENTS
+
+_NEXT: dict[str, dict[str, str]] = {
+    "unknown": {"job_submitted": "waiting"},
+    "waiting": {
+        "job_waits": "waiting",
+        "job_reserved": "reserved",
+        "job_ended": "ended",
+    },
+    "reserved": {
+        "job_started": "running",
+        "job_rerooted": "reserved",
+        "job_ended": "ended",
+    },
+    "running": {
+        "job_rescaled": "running",
+        "job_progress": "running",
+        "job_migrated": "running",
+        "job_tier_switched": "running",
+        "job_shortened": "running",
+        "job_preempted": "preempted",
+        "job_rerooted": "running",
+        "job_cut": "running",
+        "job_reconnected": "running",
+        "job_requeued": "waiting",
+        "job_ended": "ended",
+    },
+    "preempted": {
+        "job_waits": "preempted",
+        "job_resumed": "running",
+        "job_migrated": "running",
+        "job_ended": "ended",
+    },
+    "ended": {},
+}
+"""Events that a job may have in each phase, and its phase afterwards."""
+
+_WITH_REASON = (
+    *("job_waits", "job_shortened", "job_preempted", "job_migrated"),
+    *("job_rerooted", "job_cut", "job_requeued"),
+)
+_TIERS = ("foreground", "background")
+_TIERED = frozenset(
+    {
+        events.JobReserved,
+        events.JobStarted,
+        events.JobResumed,
+        events.JobMigrated,
+        events.JobTierSwitched,
+    }
+)
+_COSTS = frozenset({events.JobResumed, events.JobMigrated})
+_STATUSES = ("completed", "interrupted", "failed")
+_BACKENDS = ("live", "sim", "replay")
+
+
+def stream(history: History) -> Found:
+    before_s = 0.0
+    for event in history.events:
+        t = event.t
+        if t < before_s:
+            late = f"{event.name} at {t:.6g} s comes after {before_s:.6g} s"
+            yield event, f"time runs backwards: {late}"
+        else:
+            before_s = t
+    for event in history.each(events.RunStarted)[1:]:
+        yield event, "the run starts a second time"
+    ends = history.each(events.RunEnded)
+    last = history.events[-1]
+    for event in ends:
+        if event is not last:
+            yield event, "the run continues after its end"
+    broken_line = history.file.broken_line
+    if broken_line is not None:
+        yield (EVENTS, broken_line), "cut short: the run was killed here"
+    elif not ends:
+        yield last, "the run never ended: it was killed after this line"
+
+
+def ending(history: History) -> Found:
+    """An incomplete run has a reason, a complete one has none and no job
+    stopped half-way.
+    """
+    for end in history.each(events.RunEnded):
+        if end.status not in _STATUSES:
+            yield end, f"the status is {end.status!r}"
+        elif end.status == "completed" and end.reason:
+            yield end, f"completed, and yet: {end.reason}"
+        elif end.status != "completed" and not end.reason:
+            yield end, f"{end.status} without a reason"
+        if end.status != "completed":
+            continue
+        for job in history.jobs.values():
+            ended = job.first(events.JobEnded)
+            if ended is None or ended.outcome != "unfinished":
+                continue
+            if _has_started(job):
+                stopped = f"{job.job_id} was stopped half-way"
+                yield end, f"completed, and yet {stopped}"
+
+
+def notes(history: History) -> Found:
+    """Each note on fidelity is of a known level, and of a live run."""
+    backend = history.started.backend
+    if backend not in _BACKENDS:
+        yield history.started, f"the backend is {backend!r}"
+    for note in history.each(events.FidelityNoted):
+        if note.level not in LEVELS:
+            yield note, f"{note.check}: the level is {note.level!r}"
+        elif note.level != "ok" and not note.reason:
+            yield note, f"{note.check}: {note.level} without a reason"
+        if backend != "live":
+            yield note, f"{note.check}: noted in a run that is not live"
+
+
+def topology(history: History) -> Found:
+    for problem in history.topology.problems():
+        yield history.started, problem
+
+
+def lives(history: History) -> Found:
+    for job in history.jobs.values():
+        yield from _life_findings(job)
+
+
+def _life_findings(job: JobHistory) -> Found:
+    phase = "unknown"
+    reserved = ""
+    for event in job.events:
+        kind = type(event)
+        if kind in _TIERED:
+            tier: str = event.tier  # type: ignore[attr-defined]
+            if tier not in _TIERS:
+                named = f"{event.name} of {job.job_id}"
+                yield event, f"{named}: the tier is {tier!r}"
+            elif kind is events.JobStarted and reserved not in ("", tier):
+                stated = f"{job.job_id} starts in the {tier}"
+                yield event, f"{stated}, reserved is the {reserved}"
+            if kind is events.JobReserved:
+                reserved = tier
+        if kind in _COSTS and event.cost_s < 0:  # type: ignore[attr-defined]
+            named = f"{event.name} of {job.job_id}"
+            yield event, f"{named} costs less than no time"
+        elif event.name in _WITH_REASON and not event.reason:  # type: ignore[attr-defined]
+            yield event, f"{event.name} of {job.job_id} without a reason"
+        after = _NEXT[phase].get(event.name)
+        if after is None:
+            yield event, f"{event.name} of {job.job_id}, which is {phase}"
+        else:
+            phase = after
+    if phase != "ended":
+        message = f"{job.job_id} has no outcome: it is still {phase}"
+        yield job.events[-1], message
+
+
+def _has_started(job: JobHistory) -> bool:
+    """True if a job has started, since it was last requeued."""
+    for event in reversed(job.events):
+        kind = type(event)
+        if kind is events.JobStarted:
+            return True
+        if kind is events.JobRequeued:
+            return False
+    return False
+
+
+def outcomes(history: History) -> Found:
+    for job in history.jobs.values():
+        for ended in job.all(events.JobEnded):
+            wrong = _unfit(ended, started=_has_started(job))
+            if wrong:
+                yield ended, f"{job.job_id}: {wrong}"
+
+
+def _unfit(ended: events.JobEnded, *, started: bool) -> str:
+    """The fault of an outcome; empty where it has none."""
+    if ended.outcome not in OUTCOMES:
+        return f"the outcome is {ended.outcome!r}"
+    if ended.outcome == "finished":
+        return _unfit_finish(ended, started=started)
+    if ended.outcome == "rejected" and started:
+        return "it was rejected after it had started"
+    if not ended.reason:
+        return f"it was {ended.outcome} without a reason"
+    return ""
+
+
+def _unfit_finish(ended: events.JobEnded, *, started: bool) -> str:
+    if not started:
+        return "it finished without having started"
+    if ended.measured_s is None or ended.measured_s <= 0:
+        return f"it finished with a measured time of {ended.measured_s}"
+    return ""
+
+
+def accounts(history: History) -> Found:
+    submitted = len(history.each(events.JobSubmitted))
+    count = dict.fromkeys(OUTCOMES, 0)
+    for ended in history.each(events.JobEnded):
+        count[ended.outcome] = count.get(ended.outcome, 0) + 1
+    total = sum(count.values())
+    if submitted != total:
+        parts = " + ".join(f"{n} {outcome}" for outcome, n in count.items())
+        message = f"{submitted} jobs were submitted, but {parts} = {total}"
+        yield history.events[-1], message
+
+
+def arrivals(history: History) -> Found:
+    """Nothing is reserved or started before it arrives, or started before its
+    reservation.
+    """
+    for job in history.jobs.values():
+        arrival = job.first(events.JobSubmitted)
+        if arrival is None:
+            continue
+        submit_s = arrival.job["submit_s"]
+        if not about(submit_s, arrival.t):
+            early = f"is there before its time, {submit_s:.6g} s"
+            yield arrival, f"{job.job_id} {early}"
+        yield from _too_early(job, max(submit_s, arrival.t))
+
+
+def _too_early(job: JobHistory, arrival_s: float) -> Found:
+    earliest_s = arrival_s
+    for event in job.events:
+        if isinstance(event, events.JobReserved):
+            for wrong in _reserved_early(event, arrival_s):
+                yield event, f"{job.job_id}: {wrong}"
+            earliest_s = max(earliest_s, event.start_s)
+        elif isinstance(event, events.JobStarted) and event.t < earliest_s:
+            yield from _started_early(job, event, earliest_s)
+
+
+def _started_early(
+    job: JobHistory, event: events.JobStarted, earliest_s: float
+) -> Found:
+    if not about(earliest_s, event.t):
+        early = f"starts at {event.t:.6g} s, before {earliest_s:.6g} s"
+        yield event, f"{job.job_id}: {early}"
+
+
+def _reserved_early(
+    event: events.JobReserved, arrival_s: float
+) -> Iterator[str]:
+    start_s = event.start_s
+    from_s = min(event.t, start_s)
+    if not about(arrival_s, from_s):
+        yield f"reserved from {from_s:.6g} s, arrives at {arrival_s:.6g} s"
+    if event.end_s is not None and not about(start_s, event.end_s):
+        yield f"reserved until {event.end_s:.6g} s, from {start_s:.6g} s on"
+    if not about(event.t, start_s):
+        made = f"a reservation made at {event.t:.6g} s"
+        yield f"{made} begins at {start_s:.6g} s"
+
+
+_BOOKING = (events.JobReserved, events.JobMigrated, events.JobResumed)
+_LEAVING = (events.JobEnded, events.JobPreempted, events.JobRequeued)
+
+
+def overstays(history: History) -> Found:
+    for job in history.jobs.values():
+        ends_s: float | None = None
+        for event in job.events:
+            if isinstance(event, _BOOKING):
+                ends_s = event.end_s
+            elif isinstance(event, events.JobShortened):
+                ends_s = event.until_s
+            elif isinstance(event, events.JobTierSwitched):
+                ends_s = None
+            elif isinstance(event, _LEAVING):
+                slack_s = history.live_slack_s
+                if ends_s is not None and not about(event.t, ends_s, slack_s):
+                    runs = f"{job.job_id} runs until {event.t:.6g} s"
+                    yield event, f"{runs}, is booked until {ends_s:.6g} s"
+                ends_s = None
+
+
+def measured(history: History) -> Found:
+    """A measured time fits between the start of the job's reservation and its
+    end.
+    """
+    for job in history.jobs.values():
+        reserved = job.first(events.JobReserved)
+        ended = job.first(events.JobEnded)
+        if reserved is None or ended is None or ended.measured_s is None:
+            continue
+        stay_s = ended.t - reserved.start_s
+        measured_s = ended.measured_s
+        if not about(measured_s, stay_s):
+            times = f"measured {measured_s:.6g} s, was there for {stay_s:.6g} s"
+            yield ended, f"{job.job_id}: {times}"

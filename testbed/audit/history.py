@@ -1,0 +1,641 @@
+"""Input and output of every check: a run's events by line and job, its
+topology, its findings.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from testbed.errors import BadInput
+from testbed.events import (
+    Event,
+    JobEvent,
+    JobMigrated,
+    JobRerooted,
+    JobRescaled,
+    JobReserved,
+    JobResumed,
+    JobSubmitted,
+    JobTierSwitched,
+    LinkSample,
+    RunEnded,
+    RunStarted,
+)
+from testbed.record.folder import RESOLVED
+from testbed.record.metrics import Recording
+from testbed.record.stored_json import read_json
+
+Kind = TypeVar("Kind", bound=Event)
+Made = TypeVar("Made")
+
+LEVELS = ("ok", "suspect", "invalid")
+"""Levels of a note on fidelity, from good to bad."""
+OUTCOMES = ("finished", "rejected", "killed", "unfinished")
+
+_CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("dcloud", "dcloud-ts", "dcloud-bs"), ("within-deadline",)),
+    **dict.fromkeys(("jsa", "simple-jsa"), ("options-within-deadline",)),
+    "easy": ("head-not-delayed",),
+    "fcfs": ("in-order-of-arrival",),
+    "mbfcbs": ("best-effort-preempted-once",),
+    "scripted": ("every-job-starts",),
+    "vc": ("granted-as-asked",),
+}
+"""Claims by policy, for run folders that do not hold them yet."""
+
+
+Place = Event | tuple[str, int | None]
+"""An event, or a file and its line (None: the file as a whole)."""
+Found = Iterator[tuple[Place, str]]
+"""A check's finding: the place of a fault, and a sentence on it."""
+
+
+Pairs = Sequence[Sequence[int]]
+
+
+class Hold(NamedTuple):
+    """VMs on servers and bit/s on directed links that a job takes.
+
+    The VMs are of ``tier``: each has as many slots as the servers have.
+    """
+
+    vms_on: Pairs = ()
+    links: Pairs = ()
+    tier: str = "foreground"
+
+    def changed(self, event: Event) -> Hold:
+        """With those of its values that the event has."""
+        match event:
+            case JobReserved() | JobMigrated():
+                return Hold(event.vms_on, event.links, event.tier)
+            case JobRescaled() | JobRerooted():
+                return Hold(self.vms_on, event.links, self.tier)
+            case JobResumed() | JobTierSwitched():
+                return Hold(self.vms_on, self.links, event.tier)
+        return self
+
+
+class JobHistory:
+    """One job: its request and all its events, in the order of the file."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.events: list[Event] = []
+        self._by_kind: dict[type[Event], list[Any]] = {}
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        self._by_kind.setdefault(type(event), []).append(event)
+
+    def all(self, kind: type[Kind]) -> list[Kind]:
+        return self._by_kind.get(kind, [])
+
+    def first(self, kind: type[Kind]) -> Kind | None:
+        events = self._by_kind.get(kind)
+        return events[0] if events else None
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """Empty for a job that was never submitted."""
+        submitted = self.first(JobSubmitted)
+        return {} if submitted is None else submitted.job
+
+    @property
+    def slots_per_vm(self) -> int:
+        """Slots that each of its VMs takes: the cores of a lease, else 1."""
+        return int(self.request.get("cores", 1))
+
+
+@dataclass(frozen=True)
+class History:
+    """The run under audit. ``folder`` is where its tables lie; ``declared`` is
+    the resolved experiment of a run that has no folder.
+    """
+
+    folder: Path
+    file: Recording
+    started: RunStarted
+    declared: dict[str, Any] | None = None
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """Results of functions that are :func:`once`."""
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self.file.events
+
+    @cached_property
+    def lines(self) -> dict[int, int]:
+        """The line of each event, by its identity."""
+        return {
+            id(event): number for number, event in enumerate(self.events, 1)
+        }
+
+    @cached_property
+    def topology(self) -> Topology:
+        return Topology(self.started.topology)
+
+    @cached_property
+    def jobs(self) -> dict[str, JobHistory]:
+        """Every job any event names, by first mention."""
+        jobs: dict[str, JobHistory] = {}
+        for event in self.events:
+            job_id = job_of(event)
+            if job_id is not None:
+                job = jobs.get(job_id)
+                if job is None:
+                    job = jobs[job_id] = JobHistory(job_id)
+                job.add(event)
+        return jobs
+
+    @cached_property
+    def requested(self) -> list[JobHistory]:
+        """Every job that was submitted."""
+        return [job for job in self.jobs.values() if job.request]
+
+    def reserved(self) -> Iterator[tuple[Mapping[str, Any], JobReserved]]:
+        """Every reservation of a submitted job with the job's request, job by
+        job.
+        """
+        for job in self.requested:
+            for event in job.all(JobReserved):
+                yield job.request, event
+
+    @property
+    def end_s(self) -> float:
+        return self.events[-1].t
+
+    @property
+    def live(self) -> bool:
+        """True for a run in real time, and for the replay of one."""
+        return self.started.backend != "sim"
+
+    @cached_property
+    def live_slack_s(self) -> float:
+        """Time by which a live run may be late: a second, and one per cent of
+        its length, since processes take a moment to start and to be ended.
+
+        Its replay has its times. Nothing in a simulated one.
+        """
+        return 1.0 + 0.01 * self.end_s if self.live else 0.0
+
+    @cached_property
+    def machine_second_s(self) -> float:
+        """A second of a live run's machine, in the experiment's time; 0 in a
+        simulated run.
+        """
+        if not self.live:
+            return 0.0
+        resolved: Any = self.resolved
+        try:
+            scale = float(resolved["scale"]["time"])
+        except (LookupError, TypeError, ValueError):
+            return 1.0  # the file itself is another check's
+        return scale if math.isfinite(scale) else 0.0
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Event], list[Any]]:
+        by_kind: dict[type[Event], list[Any]] = {}
+        for event in self.events:
+            by_kind.setdefault(type(event), []).append(event)
+        return by_kind
+
+    def each(self, kind: type[Kind]) -> list[Kind]:
+        """The events of one kind, in order."""
+        return self._by_kind.get(kind, [])
+
+    @cached_property
+    def status(self) -> str:
+        """The status that the run ended with."""
+        ends = self.each(RunEnded)
+        return ends[-1].status if ends else "interrupted"
+
+    @cached_property
+    def resolved(self) -> dict[str, Any] | str:
+        """``spec.resolved.json``, or what is wrong with it."""
+        if self.declared is not None:
+            return self.declared
+        # The policies of an early run share the file above them.
+        for folder in (self.folder, self.folder.parent):
+            if os.path.lexists(folder / RESOLVED):
+                return parsed(folder / RESOLVED)
+        return "is missing: the jobs asked for are unknown"
+
+    @cached_property
+    def claims(self) -> tuple[str, ...]:
+        """Invariants that the policy declared for itself in
+        ``spec.resolved.json``.
+        """
+        declared = None
+        if isinstance(self.resolved, dict):
+            declared = self.resolved.get("claims")
+        if isinstance(declared, list):
+            return tuple(map(str, declared))
+        if self.policy == "easy" and "estimates=user" in self.started.policy:
+            return ("head-not-delayed-by-user-estimates",)
+        return _CLAIMS_OF_EARLIER_FOLDERS.get(self.policy, ())
+
+    @property
+    def policy(self) -> str:
+        """The policy's name without its parameters: ``dcloud-ts`` of
+        ``dcloud-ts-gamma=0.12``.
+        """
+        return re.split(r"-[a-z_]+=", self.started.policy, maxsplit=1)[0]
+
+
+def once(make: Callable[[History], Made]) -> Callable[[History], Made]:
+    """Decorates a function of a history: made at first, then kept with it."""
+
+    @wraps(make)
+    def kept(history: History) -> Made:
+        if make not in history.made:
+            history.made[make] = make(history)
+        made: Made = history.made[make]
+        return made
+
+    return kept
+
+
+def job_of(event: Event) -> str | None:
+    """The job an event is about; None for the run's own events."""
+    if isinstance(event, JobEvent):
+        return event.job_id
+    if isinstance(event, JobSubmitted):
+        return str(event.job["id"])
+    return None
+
+
+def parsed(path: Path) -> dict[str, Any] | str:
+    """The object in a JSON file, or what is wrong with it. Raises BadInput
+    where this user may not read it.
+    """
+    try:
+        value = read_json(path)
+    except BadInput as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise
+        return error.message.removeprefix(str(path)).removeprefix(": ")
+    if value is None and not path.is_file():
+        return "is missing"
+    return value if isinstance(value, dict) else "is not an object"
+
+
+def about(a: float, b: float, slack_s: float = 0.0) -> bool:
+    """``a <= b`` but for the rounding of sums of floats (and ``slack_s``)."""
+    # Asked a million times of a long run, and nearly always plainly true.
+    if a <= b + slack_s:
+        return True
+    return a <= b + slack_s + 1e-9 * max(1.0, abs(a), abs(b))
+
+
+# -- the data centre as the run declared it
+
+
+class Topology:
+    """``topology`` of ``run_started``: slots per server, links, and the trees
+    by their root.
+
+    ``memory_mib`` is None where memory limits nothing. A tree that lists no
+    parents and uplinks is all that hangs below its root by links.
+    """
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.names: Sequence[str] = record["names"]
+        self.slots: Sequence[int] = record["slots"]
+        self.memory_mib: Sequence[int] | None = record.get("memory_mib")
+        self.lower, self.upper, self.capacity_bps = (
+            record["links"][key] for key in ("lower", "upper", "capacity_bps")
+        )
+        self.all_trees: Sequence[Mapping[str, Any]] = record["trees"]
+        self.trees = {tree["root"]: tree for tree in self.all_trees}
+        self._above: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
+        self._reached: dict[int, set[int]] = {}
+        """Servers that are below a root, as far as that has been looked at."""
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.names)
+
+    @property
+    def n_directed(self) -> int:
+        """Directed links: 2·l upward, 2·l + 1 downward."""
+        return 2 * len(self.capacity_bps)
+
+    def node(self, number: int) -> str:
+        return self.names[number] if 0 <= number < self.n_nodes else str(number)
+
+    def link(self, directed: int) -> str:
+        """A directed link's ends, in the direction of the traffic."""
+        if not 0 <= directed < self.n_directed:
+            return str(directed)
+        lower = self.node(self.lower[directed // 2])
+        upper = self.node(self.upper[directed // 2])
+        if directed % 2:
+            return f"{upper} -> {lower}"
+        return f"{lower} -> {upper}"
+
+    def problems(self) -> list[str]:
+        """Faults that keep the arrays from being a data centre; other checks
+        rely on none.
+        """
+        n = self.n_nodes
+        if not len(self.lower) == len(self.upper) == len(self.capacity_bps):
+            return ["the links' arrays differ in length"]
+        problems = []
+        if len(self.slots) > n or min(self.slots, default=0) < 0:
+            problems.append("slots do not match the nodes")
+        memory = self.memory_mib
+        if memory is not None and len(memory) != len(self.slots):
+            problems.append("memory does not match the servers")
+        for number, capacity in enumerate(self.capacity_bps):
+            ends = (self.lower[number], self.upper[number])
+            if min(ends) < 0 or max(ends) >= n:
+                problems.append(
+                    f"link {number} ends at a node that does not exist"
+                )
+            if capacity < 0:
+                problems.append(f"link {number} has a capacity below 0")
+        for tree in self.all_trees:
+            problem = self._tree_problem(tree)
+            if problem:
+                problems.append(problem)
+        return problems
+
+    def _tree_problem(self, tree: Mapping[str, Any]) -> str:
+        """The first fault of a tree; empty where it has none."""
+        root = tree["root"]
+        parent = tree.get("parent", ())
+        uplink = tree.get("uplink", ())
+        below = f"the tree below {root}"
+        if tree.keys() != {"root"}:
+            if len(parent) != self.n_nodes or len(uplink) != self.n_nodes:
+                return f"{below} has not one entry a node"
+            for node, (above, link) in enumerate(
+                zip(parent, uplink, strict=True)
+            ):
+                problem = self._uplink_problem(root, node, above, link)
+                if problem:
+                    return f"{below}: {problem}"
+        if 0 <= root < self.n_nodes:
+            return ""
+        return f"the tree's root {root} does not exist"
+
+    def _uplink_problem(
+        self, root: int, node: int, above: int, link: int
+    ) -> str:
+        beyond = not -1 <= above < self.n_nodes or link < -1
+        if beyond or (node == root and above >= 0):
+            return f"node {node} cannot have {above} above it"
+        if link < 0:
+            # Only a flat cluster's nodes stand below their root without links.
+            if above >= 0 and self.lower:
+                return f"no link leads from {node} to {above}"
+            return ""
+        known = link < len(self.lower)
+        if not known or (self.lower[link], self.upper[link]) != (node, above):
+            return f"link {link} does not lead from {node} to {above}"
+        return ""
+
+    def misplaced(
+        self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
+    ) -> list[str]:
+        """Faults of a placement, its bandwidth apart."""
+        if root not in self.trees:
+            return [f"its root {root} is the root of no tree"]
+        if self._is_sound(root, vms_on, n_vms):
+            return []
+        servers = [server for server, _ in vms_on]
+        out = []
+        if len(set(servers)) != len(servers):
+            out.append("a server is named twice")
+        if total := sum(count for _, count in vms_on) - n_vms:
+            out.append(
+                f"{n_vms + total} VMs are placed, {n_vms} were asked for"
+            )
+        for server, count in vms_on:
+            if not 0 <= server < len(self.slots):
+                out.append(f"node {server} is not a server")
+            elif count < 1:
+                out.append(f"{count} VMs on {self.node(server)}")
+            elif self._path(root, server) is None:
+                out.append(
+                    f"{self.node(server)} is not below {self.node(root)}"
+                )
+        return out
+
+    def _is_sound(
+        self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
+    ) -> bool:
+        """True for a placement without a fault: the quick way for most."""
+        counts: dict[int, int] = dict(vms_on)  # type: ignore[arg-type]
+        if len(counts) != len(vms_on) or sum(counts.values()) != n_vms:
+            return False
+        if min(counts.values(), default=1) < 1:
+            return False
+        reached = self._reached.setdefault(root, set())
+        if reached.issuperset(counts):
+            return True
+        for server in counts:
+            if not 0 <= server < len(self.slots):
+                return False
+            if self._path(root, server) is None:
+                return False
+            reached.add(server)
+        return True
+
+    def _path(self, root: int, server: int) -> list[int] | None:
+        """The links from a server up to the root; None where they do not lead
+        there.
+        """
+        parent, uplink = self._tree(root)
+        links: list[int] = []
+        node, steps = server, 0
+        while node != root:
+            if parent[node] < 0 or steps > self.n_nodes:
+                return None
+            if uplink[node] >= 0:
+                links.append(uplink[node])
+            node = parent[node]
+            steps += 1
+        return links
+
+    def _tree(self, root: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The node above each node in a tree, and the link to it; -1 where
+        there is none, or where links lead down to the node in two ways.
+        """
+        if root not in self._above:
+            listed = self.trees[root]
+            if "parent" in listed:
+                self._above[root] = (listed["parent"], listed["uplink"])
+            else:
+                self._above[root] = self._hanging(root)
+        return self._above[root]
+
+    def _hanging(self, root: int) -> tuple[Sequence[int], Sequence[int]]:
+        parent = [-1] * self.n_nodes
+        uplink = [-1] * self.n_nodes
+        if not self.lower:
+            # A flat cluster's nodes hang below their root without links.
+            n_servers = len(self.slots)
+            parent[:n_servers] = [root] * n_servers
+        waiting = [root]
+        reached = {root}
+        for upper in waiting:
+            for link in self._links_below.get(upper, ()):
+                lower = self.lower[link]
+                if lower in reached:
+                    # A second way down: such a node is below no root.
+                    parent[lower] = uplink[lower] = -1
+                    continue
+                parent[lower] = upper
+                uplink[lower] = link
+                reached.add(lower)
+                waiting.append(lower)
+        return parent, uplink
+
+    @cached_property
+    def _links_below(self) -> dict[int, list[int]]:
+        out: dict[int, list[int]] = {}
+        for link, upper in enumerate(self.upper):
+            out.setdefault(upper, []).append(link)
+        return out
+
+    def hose(
+        self, root: int, vms_on: Iterable[Sequence[int]], rate_bps: int
+    ) -> dict[int, int]:
+        """min(X, N-X)·B in both directions of every link with VMs on both of
+        its sides.
+        """
+        below: dict[int, int] = {}
+        n = 0
+        for server, count in vms_on:
+            n += count
+            for link in self._path(root, server) or ():
+                below[link] = below.get(link, 0) + count
+        need = {}
+        for link, x in below.items():
+            if amount := min(x, n - x) * rate_bps:
+                need[2 * link] = need[2 * link + 1] = amount
+        return need
+
+
+# -- checks and their results
+
+
+Status = Literal["passed", "failed", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong, and where: the file and its line (None: the file as a
+    whole).
+    """
+
+    file: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One invariant. ``applies`` gives the reason why it does not, or None
+    where it does.
+
+    One with ``claims`` is proved of policies that declare one of them.
+    """
+
+    name: str
+    says: str
+    find: Callable[[History], Found]
+    applies: Callable[[History], str | None] = lambda _: None
+    claims: tuple[str, ...] = ()
+
+    def why_not(self, history: History) -> str | None:
+        """The reason why the check does not apply to a run; None where it does."""
+        if self.claims and not set(self.claims) & set(history.claims):
+            return f"{history.policy} does not claim it"
+        return self.applies(history)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A check's outcome. ``findings`` holds the first ones, ``n_findings``
+    counts them all.
+    """
+
+    name: str
+    says: str
+    status: Status
+    why: str
+    n_findings: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The whole audit of one run."""
+
+    path: str
+    run: str
+    policy: str
+    n_events: int
+    results: tuple[Result, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(result.status != "failed" for result in self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+
+def has_file(name: str) -> Callable[[History], str | None]:
+    """Condition of checks on a file that an interrupted run may lack: not if it
+    is there, if only as a folder or a device.
+    """
+
+    def why_not(history: History) -> str | None:
+        exists = os.path.lexists(history.folder / name)
+        if exists or history.status == "completed":
+            return None
+        return f"the run never wrote {name}"
+
+    return why_not
+
+
+def mode_of(history: History) -> str:
+    """The enforcement of reservations in a run; folders of earlier versions
+    were strict.
+    """
+    named = None
+    if isinstance(history.resolved, dict):
+        named = history.resolved.get("enforcement")
+    return str(named) if named in ("work-conserving", "none") else "strict"
+
+
+def is_enforced(mode: str) -> Callable[[History], str | None]:
+    """Condition of the check of one mode."""
+
+    def why_not(history: History) -> str | None:
+        if history.started.backend != "live":
+            return "only a live network enforces"
+        enforced = mode_of(history)
+        if enforced == "none":
+            return "enforcement is none: no reservation was enforced"
+        if enforced != mode:
+            return f"enforcement is {enforced}"
+        if mode == "strict" and not history.each(LinkSample):
+            return "no link was sampled"
+        return None
+
+    return why_not

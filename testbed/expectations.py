@@ -1,0 +1,77 @@
+"""Results that an experiment file expects of its jobs (``expect``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Band:
+    """A closed interval; None is no limit on that side."""
+
+    min: float | None = None
+    max: float | None = None
+
+    def holds(self, value: float) -> bool:
+        return (self.min is None or value >= self.min) and (
+            self.max is None or value <= self.max
+        )
+
+    def __str__(self) -> str:
+        if self.min is not None and self.max is not None:
+            return f"{self.min:g}–{self.max:g}"
+        if self.min is not None:
+            return f"at least {self.min:g}"
+        return "anything" if self.max is None else f"at most {self.max:g}"
+
+
+@dataclass(frozen=True)
+class ApplicationExpectation:
+    """Expectations of one application's jobs.
+
+    ``estimate_ratio`` takes the place of the global band;
+    ``scaled_down_below``: the ratio stays under this wherever less bandwidth
+    was granted than asked for.
+    """
+
+    estimate_ratio: Band | None = None
+    scaled_down_below: float | None = None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The ``expect`` block. ``fidelity``: the worst verdict that is still
+    accepted; None: any.
+    """
+
+    estimate_ratio: Band | None = None
+    applications: Mapping[str, ApplicationExpectation] = field(
+        default_factory=dict
+    )
+    fidelity: Literal["ok", "suspect", "invalid"] | None = "suspect"
+    # Measured over estimate of a live job of which the file states nothing;
+    # earlier folders: None.
+    late_above: float | None = 1.05
+
+    def under(self, enforcement: str) -> Expectation:
+        """The part that holds under an enforcement: where bandwidth is lent, a
+        job may end before its estimate; where nothing is reserved, after it
+        too.
+        """
+        if enforcement == "strict":
+            return self
+        own = {
+            name: replace(one, estimate_ratio=_without_min(one.estimate_ratio))
+            for name, one in self.applications.items()
+        }
+        late_above = None if enforcement == "none" else self.late_above
+        band = _without_min(self.estimate_ratio)
+        return replace(
+            self, estimate_ratio=band, applications=own, late_above=late_above
+        )
+
+
+def _without_min(band: Band | None) -> Band | None:
+    return None if band is None or band.max is None else Band(None, band.max)

@@ -1,0 +1,219 @@
+"""Trace of a backend: its answers to the engine, recorded live and used again
+in a replay.
+
+``answers.jsonl`` in a live run's folder holds one line a call. An engine that
+is given the same answers is at the same time at the same step, so a policy
+without hidden state decides the same; :func:`testbed.play.playing.run_replayed`
+compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
+
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement
+from testbed.engine.backend import Backend, Completion, StartFailed
+from testbed.errors import BadInput, RunFailed
+from testbed.events import Number
+from testbed.failures import Failure
+from testbed.record.folder import DiskReserve
+from testbed.record.stored_json import (
+    CHANGED,
+    from_json,
+    open_regular,
+    typed_record,
+)
+from testbed.schedulers.actions import Tier
+
+TRACE = "answers.jsonl"
+
+Write = Callable[[dict[str, Any]], None]
+
+
+class _Answer(TypedDict, total=False):
+    """A line of the trace: a call, and what came of it; the others name a call
+    and its job.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+
+    now_s: Number
+    wait: Number | None
+    done: list[Completion]
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
+def writer(file: IO[str], reserve: DiskReserve) -> Write:
+    """One flushed line an answer."""
+
+    def write(answer: dict[str, Any]) -> None:
+        with reserve.guarding():
+            file.write(
+                json.dumps(answer, separators=(",", ":"), allow_nan=False)
+                + "\n"
+            )
+            file.flush()
+
+    return write
+
+
+def _about(call: str) -> Callable[..., None]:
+    """The method of a call about a job that has been started."""
+
+    def method(self: _JobCalls, job_id: str, *arguments: object) -> None:
+        self.about(call, job_id, *arguments)
+
+    return method
+
+
+class _JobCalls:
+    """A backend's calls about a job that has been started, all of which are
+    handled alike.
+    """
+
+    def about(self, call: str, job_id: str, *arguments: object) -> None:
+        raise NotImplementedError
+
+    rescale, preempt, resume = (
+        _about("rescale"),
+        _about("preempt"),
+        _about("resume"),
+    )
+    migrate, switch_tier, kill = (
+        _about("migrate"),
+        _about("switch_tier"),
+        _about("kill"),
+    )
+    reroot, cut, reconnect = (
+        _about("reroot"),
+        _about("cut"),
+        _about("reconnect"),
+    )
+
+
+class TracingBackend(_JobCalls):
+    """A backend whose return values are recorded. See
+    :class:`testbed.engine.backend.Backend`.
+    """
+
+    def __init__(self, backend: Backend, write: Write) -> None:
+        self._backend = backend
+        self._write = write
+        self.name = backend.name
+
+    def now_s(self) -> float:
+        now_s = self._backend.now_s()
+        self._write({"now_s": now_s})
+        return now_s
+
+    def wait(self, until_s: float | None) -> list[Completion]:
+        done = self._backend.wait(until_s)
+        self._write(
+            {"wait": until_s, "done": [each._asdict() for each in done]}
+        )
+        return done
+
+    def start(
+        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+    ) -> None:
+        try:
+            self._backend.start(job, placement, rate_bps, tier)
+        except StartFailed as error:
+            self._write({"start": job.id, "failed": str(error)})
+            raise
+        self._write({"start": job.id})
+
+    def fail(self, failure: Failure) -> None:
+        self._write({"fail": failure.kind})
+        self._backend.fail(failure)
+
+    def about(self, call: str, job_id: str, *arguments: object) -> None:
+        self._write({call: job_id})
+        getattr(self._backend, call)(job_id, *arguments)
+
+
+class ReplayBackend(_JobCalls):
+    """Answers each call as the trace does; calls must come in the trace's
+    order.
+
+    RunFailed names the first call that the trace does not hold: a decision
+    differs from there on. The arguments of a call beside its job are decisions,
+    too: they are compared by the events.
+    """
+
+    name = "replay"
+
+    def __init__(self, trace: Iterator[tuple[int, dict[str, Any]]]) -> None:
+        self._trace = trace
+
+    def _next(self, call: str, of: object) -> dict[str, Any]:
+        number, answer = next(self._trace, (0, {}))
+        if answer.get(call, _NOTHING) != of:
+            then = f"line {number}: {answer}" if number else "nothing more"
+            asked = call if of is None else f"{call} {of}"
+            raise RunFailed(
+                f"replay: the engine asks for {asked}, the run's trace holds {then}"
+            )
+        return answer
+
+    def now_s(self) -> float:
+        number, answer = next(self._trace, (0, {}))
+        if "now_s" not in answer:
+            raise RunFailed(
+                f"replay: the engine asks for the time, line {number} is {answer}"
+            )
+        return float(answer["now_s"])
+
+    def wait(self, until_s: float | None) -> list[Completion]:
+        return [
+            Completion(**done)
+            for done in self._next("wait", until_s).get("done", [])
+        ]
+
+    def start(self, job: JobRequest, *_: object) -> None:
+        failed = self._next("start", job.id).get("failed")
+        if failed is not None:
+            raise StartFailed(str(failed))
+
+    def fail(self, failure: Failure) -> None:
+        self._next("fail", failure.kind)
+
+    def about(self, call: str, job_id: str, *_: object) -> None:
+        self._next(call, job_id)
+
+
+_NOTHING = object()
+
+
+def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every answer with its line, from 1. Raises BadInput where there is none
+    to read.
+    """
+    try:
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}",
+            "only live runs keep a trace: testbed run writes it",
+        ) from error
+    for number, line in enumerate(lines, 1):
+        try:
+            answer = from_json(line)
+        except UnicodeDecodeError as error:
+            raise BadInput(
+                f"{path}:{number}: damaged: {error}", CHANGED
+            ) from error
+        except (ValueError, RecursionError):
+            return  # cut short: the process was killed here
+        typed_record(_ANSWER, answer, Path(f"{path}:{number}"), "answer")
+        yield number, answer

@@ -1,0 +1,249 @@
+"""The live run: dry run, preflight, network up, jobs, judgement, network down,
+results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from jobs.live.agent_pool import AgentPoolError
+from testbed import events
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
+from testbed.backends.emu.interrupts import (
+    terminated_as_interrupt,
+    uninterrupted,
+)
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.preflight import checked, load_test
+from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.plan.fidelity import Finding
+from testbed.plan.network_plan import check_reachable
+from testbed.plan.peak_load import namespaces_per_server, peak, rings
+from testbed.play.backend_trace import TRACE, TracingBackend, writer
+from testbed.play.playing import (
+    RunRecord,
+    begin_folder,
+    conclude_run,
+    dry_run,
+    play,
+    tee,
+)
+from testbed.record import folder as names
+from testbed.record.conclusion import conclude_all
+from testbed.record.event_file import EventLog
+from testbed.record.folder import DiskReserve, RunFolder, Sink
+from testbed.spec.experiment import Experiment, PolicySpec, Scale
+
+Narrate = Callable[[str], None]
+Progress = Callable[
+    [dict[str, float], float, str], AbstractContextManager[Sink]
+]
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """Output while it runs: sentences, and a progress bar around each policy."""
+
+    narrate: Narrate
+    progress: Progress
+
+
+def run_live(
+    experiment: Experiment,
+    top: RunFolder,
+    options: LiveOptions,
+    show: LiveRun,
+    command: list[str],
+) -> list[RunRecord]:
+    """Every policy of the experiment on the live network, one after another.
+
+    Raises BadInput and MachineCannot before anything is made. Raises
+    MachineCannot after the preflight and RunFailed when the run stopped: the
+    folder is complete then.
+    """
+    recorded: list[RunRecord] = []
+    try:
+        try:
+            _run_policies(experiment, top, options, show, command, recorded)
+        except BaseException:
+            # What stopped the run is what the caller must hear.
+            with suppress(OSError):
+                _conclude_several(experiment, top, recorded)
+            raise
+        _conclude_several(experiment, top, recorded)
+    except AgentPoolError as error:
+        raise RunFailed(str(error), f"see {top.path}") from error
+    except OSError as error:
+        raise RunFailed(
+            f"the run stopped: {error}", f"see {top.path}"
+        ) from error
+    return recorded
+
+
+def _conclude_several(
+    experiment: Experiment, top: RunFolder, recorded: list[RunRecord]
+) -> None:
+    """The summary above several policies, of those that there are."""
+    if len(experiment.policies) > 1 and recorded:
+        with uninterrupted():
+            conclude_all(top, [one.results for one in recorded])
+
+
+def _run_policies(
+    experiment: Experiment,
+    top: RunFolder,
+    options: LiveOptions,
+    show: LiveRun,
+    command: list[str],
+    recorded: list[RunRecord],
+) -> None:
+    """Adds to ``recorded`` policy by policy: whatever stops the run, those are
+    there.
+    """
+    check_reachable(experiment.datacentre, experiment.jobs)
+    options = replace(options, app=experiment.controller_app)
+    plans = [dry_run(experiment, policy) for policy in experiment.policies]
+    peaks = [peak(plan, experiment.datacentre) for plan in plans]
+    slots = [int(count) for count in experiment.datacentre.slots]
+    rooms, logs = namespaces_per_server(plans, slots), top.path / names.LOGS
+    n_agents = max(
+        sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks
+    )
+
+    def network(scale: Scale) -> AbstractContextManager[Emulation]:
+        centre, name = experiment.datacentre, experiment.name
+        return emulate(
+            centre, scale, options, logs, name, show.narrate, rooms, n_agents
+        )
+
+    with terminated_as_interrupt(), ExitStack() as stack:
+        emulation = stack.enter_context(network(experiment.scale))
+        emulation.network.forbid_borrowing()
+        test = partial(load_test, emulation, experiment.seed, rings(plans))
+        accepted = options.force or experiment.expect.fidelity == "invalid"
+        found = checked(
+            test, peaks, experiment.scale, show.narrate, force=accepted
+        )
+        if found.rate != experiment.scale.rate and found.refusal is None:
+            stack.close()
+            experiment = replace(
+                experiment, scale=replace(experiment.scale, rate=found.rate)
+            )
+            emulation = stack.enter_context(network(experiment.scale))
+        for policy, plan, finding in zip(
+            experiment.policies, plans, found.findings, strict=True
+        ):
+            if found.refusal is not None and finding is not found.worst:
+                continue
+            folder = (
+                top.policy(policy.label)
+                if len(experiment.policies) > 1
+                else top
+            )
+            emulation.network.forbid_borrowing()
+            given = experiment, policy, plan, finding, found.refusal
+            _one_policy(*given, emulation, folder, show, command, recorded)
+        show.narrate("taking the network down")
+
+
+def _one_policy(
+    experiment: Experiment,
+    policy: PolicySpec,
+    plan: list[events.Event],
+    finding: Finding,
+    refusal: MachineCannot | None,
+    emulation: Emulation,
+    folder: RunFolder,
+    show: LiveRun,
+    command: list[str],
+    recorded: list[RunRecord],
+) -> None:
+    """Raises RunFailed, OSError, the refusal; what there is of the run is
+    ``recorded`` anyway.
+
+    ``finding``: the preflight's.
+    """
+    began = time.monotonic()
+    expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
+    try:
+        with (
+            DiskReserve(folder.path) as reserve,
+            _begun(
+                folder, experiment, policy, command, emulation, reserve
+            ) as log,
+            (folder.path / TRACE).open("x", encoding="utf-8") as trace,
+            show.progress(expected, experiment.scale.time, policy.label) as bar,
+        ):
+            sink = tee(reserve.guarded(log), bar)
+            weighted = policy.kind.sharing_of({}).weights == "proximate"
+            given = emulation, experiment.scale, experiment.seed, sink
+            mode = experiment.enforcement
+            backend = LiveBackend(*given, weighted=weighted, enforcement=mode)
+            traced = TracingBackend(backend, writer(trace, reserve))
+            backend.begin()
+            noting = _before_the_end(
+                sink, backend, finding, emulation.flow_findings
+            )
+            play(experiment, policy, traced, noting, refusal=refusal)
+    except BaseException:
+        # What stopped the run is what the caller must hear, whatever the folder
+        # still allows.
+        with uninterrupted(), suppress(BadInput, OSError):
+            recorded.append(
+                conclude_run(
+                    folder, experiment, policy, time.monotonic() - began
+                )
+            )
+        raise
+    # Whoever asks the run to end now is heard when it is written down.
+    with uninterrupted():
+        recorded.append(
+            conclude_run(folder, experiment, policy, time.monotonic() - began)
+        )
+
+
+def _begun(
+    folder: RunFolder,
+    experiment: Experiment,
+    policy: PolicySpec,
+    command: list[str],
+    emulation: Emulation,
+    reserve: DiskReserve,
+) -> EventLog:
+    """The folder with all that is known before the first event. Raises
+    RunFailed, OSError.
+    """
+    with reserve.guarding():
+        facts = {**emulation.facts(), "scale": asdict(experiment.scale)}
+        begin_folder(folder, experiment, policy, "live", command, facts)
+        emulation.write_plans_to(folder.write_text)
+        return folder.open_events()
+
+
+def _before_the_end(
+    sink: Sink,
+    backend: LiveBackend,
+    first: Finding,
+    flows: Callable[[], list[Finding]],
+) -> Sink:
+    """Note the fidelity checks just before ``run_ended``."""
+
+    def passed(event: events.Event) -> None:
+        if isinstance(event, events.RunEnded):
+            for found in [first, *backend.watch.findings(), *flows()]:
+                sink(
+                    events.FidelityNoted(
+                        event.t,
+                        found.level,
+                        found.check,
+                        found.reason,
+                        found.metrics,
+                    )
+                )
+        sink(event)
+
+    return passed

@@ -1,0 +1,204 @@
+"""Text that a run would install, from a dry run and the pure plan. No root, no
+effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from testbed import events
+from testbed.embedding.placement import Placement
+from testbed.plan.agent_plans import sending
+from testbed.plan.installation import network_text, tenant_text
+from testbed.plan.network_plan import (
+    NetworkPlan,
+    Slot,
+    TenantPlan,
+    check_reachable,
+    enforced,
+    network_plan,
+    scaled_bps,
+    tenant_plan,
+)
+from testbed.plan.peak_load import namespaces_per_server
+from testbed.play.playing import dry_run
+from testbed.spec.experiment import Experiment, PolicySpec
+
+
+@dataclass(frozen=True)
+class PlannedTenant:
+    """One job's tenant: a line about it, and the text that is installed for it."""
+
+    job_id: str
+    summary: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything one policy would install, in order. ``network_text`` None: it
+    was left out.
+    """
+
+    policy: str
+    network_text: str | None = field(repr=False)
+    tenants: tuple[PlannedTenant, ...]
+    refused: tuple[tuple[str, str], ...]
+
+    def only(self, job_id: str | None, *, network: bool) -> Planned:
+        """The part about one job (None: about all of them), with the network's
+        own or without.
+        """
+        return replace(
+            self,
+            network_text=self.network_text if network else None,
+            tenants=tuple(
+                t for t in self.tenants if job_id in (None, t.job_id)
+            ),
+            refused=tuple(r for r in self.refused if job_id in (None, r[0])),
+        )
+
+    def __str__(self) -> str:
+        """The texts one after another, each below a line that says whose it is."""
+        parts: list[str] = []
+        if self.network_text is not None:
+            parts.append(
+                f"### policy {self.policy}: the network\n{self.network_text}"
+            )
+        parts += [
+            f"### policy {self.policy}: {t.summary}\n{t.text}"
+            for t in self.tenants
+        ]
+        parts += [
+            f"### policy {self.policy}: {job_id} is rejected: {reason}\n"
+            for job_id, reason in self.refused
+        ]
+        return "\n".join(parts)
+
+    @property
+    def n_characters(self) -> int:
+        """Length of its texts."""
+        texts = (
+            self.network_text or "",
+            *(tenant.text for tenant in self.tenants),
+        )
+        return sum(map(len, texts))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
+    """Dry-run a policy and write down flows and tc text of every tenant. Raises
+    BadInput.
+    """
+    check_reachable(experiment.datacentre, experiment.jobs)
+    history = dry_run(experiment, policy)
+    room = namespaces_per_server(
+        [history], [int(count) for count in experiment.datacentre.slots]
+    )
+    network = network_plan(
+        experiment.datacentre, "hn", experiment.scale.rate, room
+    )
+    free = {
+        server: list(slots) for server, slots in network.slots_of_server.items()
+    }
+    requests = {job.id: job for job in experiment.jobs}
+    taken: dict[str, tuple[int, TenantPlan]] = {}
+    booked: dict[str, events.JobReserved] = {}
+    tenants: list[PlannedTenant] = []
+    refused: list[tuple[str, str]] = []
+    for event in history:
+        match event:
+            case events.JobReserved():
+                booked[event.job_id] = event
+            case (
+                events.JobStarted(job_id=job_id)
+                | events.JobMigrated(job_id=job_id)
+            ):
+                where: events.JobReserved | events.JobMigrated
+                if isinstance(event, events.JobStarted):
+                    where, rate_bps = booked.pop(job_id), event.rate_bps
+                else:
+                    where, rate_bps = event, _give_back(free, taken, job_id)
+                place = _tenant(
+                    experiment, network, free, where, rate_bps, len(tenants) + 1
+                )
+                tenant = sending(
+                    place, requests[job_id], experiment.scale, rate_bps
+                )
+                if not requests[job_id].is_best_effort(rate_bps):
+                    tenant = enforced(network, tenant, experiment.enforcement)
+                taken[job_id] = rate_bps, tenant
+                text = tenant_text(network, tenant, experiment.controller_app)
+                tenants.append(
+                    PlannedTenant(job_id, _summary(tenant, event.t), text)
+                )
+            case events.JobEnded(
+                job_id=job_id, outcome="rejected", reason=reason
+            ):
+                refused.append((job_id, reason))
+            case events.JobRerooted(job_id=job_id) if job_id in booked:
+                booked[job_id] = replace(
+                    booked[job_id], root=event.root, links=event.links
+                )
+            case (
+                events.JobEnded(job_id=job_id)
+                | events.JobRequeued(job_id=job_id)
+            ) if job_id in taken:
+                _give_back(free, taken, job_id)
+            case _:
+                pass
+    text = network_text(network, experiment.controller_app)
+    return Planned(policy.label, text, tuple(tenants), tuple(refused))
+
+
+def _give_back(
+    free: dict[int, list[Slot]],
+    taken: dict[str, tuple[int, TenantPlan]],
+    job_id: str,
+) -> int:
+    """A job's VM namespaces are free again; returns its rate in experiment
+    units.
+    """
+    rate_bps, tenant = taken.pop(job_id)
+    for vm in tenant.vms:
+        free[vm.slot.server].append(vm.slot)
+        free[vm.slot.server].sort(key=lambda slot: slot.index)
+    return rate_bps
+
+
+def _tenant(
+    experiment: Experiment,
+    network: NetworkPlan,
+    free: dict[int, list[Slot]],
+    event: events.JobReserved | events.JobMigrated,
+    rate_bps: int,
+    tenant_id: int,
+) -> TenantPlan:
+    """A job where an event puts it, as the tenant that it would be there."""
+    placement = Placement(event.root, tuple((s, n) for s, n in event.vms_on))
+    slots = tuple(
+        free[server].pop(0)
+        for server, count in placement.vms_on
+        for _ in range(count)
+    )
+    wire_bps = scaled_bps(rate_bps, experiment.scale.rate)
+    return tenant_plan(
+        experiment.datacentre,
+        network,
+        placement,
+        slots,
+        tenant_id,
+        event.job_id,
+        wire_bps,
+    )
+
+
+def _summary(tenant: TenantPlan, start_s: float) -> str:
+    where = ", ".join(vm.slot.netns for vm in tenant.vms)
+    return (
+        f"{tenant.job_id} at {start_s:.1f} s as tenant {tenant.tenant_id}, {tenant.prefix}, "
+        f"{tenant.rate_bps / 1e6:g} Mbit/s on the wire, in {where}"
+    )

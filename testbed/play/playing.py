@@ -1,0 +1,518 @@
+"""Experiments played into run folders: in the simulator, or from a live run's
+backend trace.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from testbed import events
+from testbed.audit import Audit, audit
+from testbed.backends.sim.simulator import Meter, SimulatedBackend
+from testbed.embedding.base import embedder
+from testbed.engine.backend import Backend
+from testbed.engine.engine import Engine
+from testbed.errors import BadInput, RunFailed, TestbedError
+from testbed.events import Event
+from testbed.play.backend_trace import TRACE, ReplayBackend, read_trace
+from testbed.plugin_guard.policy_guard import guarded, limited, of_the_testbed
+from testbed.plugins import SourceFile, raised_anywhere
+from testbed.record import folder as names
+from testbed.record.comparison import Difference, decisions, first_difference
+from testbed.record.conclusion import Results, conclude, conclude_all
+from testbed.record.event_file import paused_collection, read_events
+from testbed.record.folder import DEFAULT_OUT, EVENTS, RunFolder, Sink
+from testbed.record.provenance import provenance
+from testbed.record.reading import policy_folders, policy_of, read_recording
+from testbed.record.topology_record import topology_record
+from testbed.report.page import write_report
+from testbed.schedulers.policy import Policy
+from testbed.spec.experiment import Experiment, PolicySpec
+
+TableFormat = Literal["csv", "parquet"]
+"""How a run's tables are written: as CSV alone, or as Parquet too."""
+CSV: TableFormat = "csv"
+SHOWN_COMPLAINTS = 10
+
+
+def new_run(
+    experiment: Experiment,
+    out: Path | None,
+    say: Callable[[str], None],
+    tables: TableFormat = CSV,
+) -> RunFolder:
+    """Creates a run folder under ``out``; prints its path and notes on the
+    workload.
+    """
+    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
+    say(f"run folder: {top.path}")
+    for note in experiment.workload_notes:
+        say(note)
+    return replace(top, parquet=tables != CSV)
+
+
+@contextmanager
+def failing_run(top: RunFolder) -> Generator[None, None, None]:
+    """Turns a system error into RunFailed: once the run has begun, the input is
+    not at fault.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunFailed(
+            f"the run stopped: {error}", f"see {top.path}"
+        ) from error
+
+
+def tee(*sinks: Sink) -> Sink:
+    """One sink that hands every event to all of them, in order."""
+
+    def to_all(event: events.Event) -> None:
+        for sink in sinks:
+            sink(event)
+
+    return to_all
+
+
+def play(
+    experiment: Experiment,
+    policy: PolicySpec,
+    backend: Backend,
+    sink: Sink,
+    around: Callable[[Policy], Policy] | None = None,
+    refusal: Exception | None = None,
+    after_step: Callable[[Engine], None] | None = None,
+) -> None:
+    """Run one policy to its end. Whatever stops it, the stream ends in
+    ``run_ended`` saying so.
+
+    ``around`` puts an observer, such as a stopwatch, between engine and policy.
+    ``refusal`` is raised in place of the first job. ``after_step`` looks at the
+    engine after each step.
+    """
+    sink(
+        events.RunStarted(
+            0.0,
+            experiment.name,
+            policy.label,
+            backend.name,
+            experiment.seed,
+            topology_record(experiment.datacentre),
+        )
+    )
+    try:
+        built = _built(experiment, policy)
+    except Exception as error:
+        sink(events.RunEnded(0.0, "failed", str(error) or type(error).__name__))
+        raise
+    observed = built if around is None else around(built)
+    given = experiment.datacentre, experiment.jobs, observed, backend, sink
+    on_failure = policy.kind.on_failure_of(dict(policy.parameters))
+    failures = experiment.failures
+    engine = Engine(
+        *given, after_step, failures=failures, on_failure=on_failure
+    )
+    try:
+        if refusal is not None:
+            raise refusal  # noqa: TRY301 - the stream is to end in it
+        engine.run()
+    except KeyboardInterrupt:
+        sink(
+            events.RunEnded(
+                engine.now_s, "interrupted", "interrupted by the user"
+            )
+        )
+        raise
+    except Exception as error:
+        sink(
+            events.RunEnded(
+                engine.now_s, "failed", str(error) or type(error).__name__
+            )
+        )
+        raise
+
+
+def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
+    """The policy, guarded where it is not ours. Raises RunFailed where its
+    constructor does.
+    """
+    given = dict(policy.parameters)
+    own = given.pop("embedder", None) if policy.kind.embeds else None
+    chosen = limited(embedder(str(own or experiment.embedder)))
+    try:
+        built: Policy = policy.kind.make(chosen, given)
+    except TestbedError:
+        raise
+    except Exception as error:
+        if policy.kind.source is None:
+            raise
+        raise RunFailed(
+            f"policy {policy.label}: it {raised_anywhere(error)}"
+        ) from error
+    if of_the_testbed(built) and policy.kind.source is None:
+        return built
+    return guarded(built, policy.label)
+
+
+def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
+    """The events of the same policy and jobs in the simulator (decision 01)."""
+    history: list[events.Event] = []
+    play(experiment, policy, simulated(experiment, policy), history.append)
+    return history
+
+
+def simulated(
+    experiment: Experiment, policy: PolicySpec, meter: Meter | None = None
+) -> SimulatedBackend:
+    """The experiment's simulated backend, where best-effort jobs compete by the
+    policy's rule.
+
+    ``meter`` hears what they send up the servers' links.
+    """
+    sharing = policy.kind.sharing_of(dict(policy.parameters))
+    return SimulatedBackend(
+        experiment.datacentre,
+        sharing,
+        experiment.seed,
+        meter,
+        experiment.interference,
+    )
+
+
+# -- the simulated run
+
+Progress = Callable[[str, int], AbstractContextManager[Sink]]
+"""Shows how far a policy is: its label, and how many jobs there are, to an
+event sink.
+"""
+
+
+def run_simulated(
+    experiment: Experiment,
+    top: RunFolder,
+    progress: Progress,
+    command: list[str],
+) -> list[RunRecord]:
+    """Every policy, one after another; with several, each has a folder of its
+    own below ``top``.
+    """
+    several = len(experiment.policies) > 1
+    recorded = [
+        _one_policy(
+            experiment,
+            policy,
+            top.policy(policy.label) if several else top,
+            progress,
+            command,
+        )
+        for policy in experiment.policies
+    ]
+    if several:
+        conclude_all(top, [one.results for one in recorded])
+    return recorded
+
+
+def _one_policy(
+    experiment: Experiment,
+    policy: PolicySpec,
+    folder: RunFolder,
+    progress: Progress,
+    command: list[str],
+) -> RunRecord:
+    began = time.monotonic()
+    begin_folder(folder, experiment, policy, "sim", command, {})
+    took_s = None
+    try:
+        with (
+            folder.open_events() as log,
+            progress(policy.label, len(experiment.jobs)) as bar,
+        ):
+            play(
+                experiment, policy, simulated(experiment, policy), tee(log, bar)
+            )
+            took_s = time.monotonic() - began
+    finally:
+        # What was simulated until then is written down, whatever stopped it.
+        result = conclude_run(
+            folder, experiment, policy, took_s or time.monotonic() - began
+        )
+    return result
+
+
+# -- the run folder, before and after the events
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One policy's run, written and checked."""
+
+    folder: RunFolder
+    policy: str
+    results: Results
+    audit: Audit
+
+    def to_json(self) -> dict[str, Any]:
+        """Output of ``--json``: the summary, and whether the audit passed."""
+        return {
+            **self.results.to_json(),
+            "folder": str(self.folder.path),
+            "audit_passed": self.audit.passed,
+        }
+
+    def sentences(self) -> list[str]:
+        """Verdicts in words, and where the report is."""
+        verdicts, fidelity = (
+            self.results.verdicts,
+            self.results.summary.fidelity,
+        )
+        complaints = verdicts.complaints
+        out = [
+            f"outside what was expected: {text}"
+            for text in complaints[:SHOWN_COMPLAINTS]
+        ]
+        if (more := len(complaints) - SHOWN_COMPLAINTS) > 0:
+            out.append(
+                f"outside what was expected: {more:,} more; the report names all"
+            )
+        if verdicts.met and verdicts.bad:
+            out.append(
+                f"late or killed, which the file accepts: {len(verdicts.bad):,} jobs"
+            )
+        elif verdicts.met and verdicts.judged:
+            out.append("every job is within what was expected")
+        if fidelity.verdict is not None:
+            why = f": {'; '.join(fidelity.reasons)}" if fidelity.reasons else ""
+            out.append(f"fidelity: {fidelity.verdict}{why}")
+        failed = [
+            result for result in self.audit.results if result.status == "failed"
+        ]
+        out += [f"audit: {one.name} FAILED: {one.says}" for one in failed] or [
+            "audit: passed"
+        ]
+        out.append(f"report: {self.folder.path / names.REPORT}")
+        return out
+
+    @property
+    def good(self) -> bool:
+        """All reservations held, all expectations met, and the audit passed."""
+        return self.results.verdicts.met and self.audit.passed
+
+
+def begin_folder(
+    folder: RunFolder,
+    experiment: Experiment,
+    policy: PolicySpec,
+    backend: str,
+    command: list[str],
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes the spec as given, the spec as resolved, the provenance, and
+    plug-ins' files.
+    """
+    folder.write_text(names.SPEC, experiment.source_text)
+    folder.write_json(names.RESOLVED, resolved_record(experiment, policy))
+    used = [plugin.to_json() for plugin in experiment.plugins_of(policy)]
+    known = provenance(
+        seeds={"seed": experiment.seed},
+        command=command,
+        backend=backend,
+        extra=facts,
+    )
+    folder.write_json(names.PROVENANCE, {**known, "plugins": used})
+    for file in _plugin_files(experiment):
+        folder.write_bytes(f"{names.PLUGINS}/{file.name}", file.text)
+
+
+def _plugin_files(experiment: Experiment) -> list[SourceFile]:
+    """The Python files that the experiment's plug-ins are made of, for whoever
+    repeats it.
+    """
+    used = [
+        use
+        for policy in experiment.policies
+        for use in experiment.plugins_of(policy)
+    ]
+    return list(
+        dict.fromkeys(file for use in used for file in use.source.files)
+    )
+
+
+def resolved_record(
+    experiment: Experiment, policy: PolicySpec
+) -> dict[str, Any]:
+    """The content of ``spec.resolved.json``: the experiment, whose run it is,
+    and its claims.
+    """
+    claims = policy.kind.claims_of(dict(policy.parameters))
+    return {
+        **experiment.resolved,
+        "policy": policy.label,
+        "claims": list(claims),
+    }
+
+
+def conclude_run(
+    folder: RunFolder, experiment: Experiment, policy: PolicySpec, wall_s: float
+) -> RunRecord:
+    """Tables, summary, audit and report from the events on disk, however the
+    run ended.
+    """
+    # One reading of the file is what all three see; of a few million values,
+    # none of which is part of a cycle.
+    with paused_collection():
+        file = read_recording(folder.path)
+        results = conclude(
+            folder,
+            experiment.expect,
+            name=experiment.name,
+            wall_s=wall_s,
+            file=file,
+        )
+        checked = audit(folder.path, file)
+        write_report(folder, checked, file)
+    folder.hand_over()
+    return RunRecord(folder, policy.label, results, checked)
+
+
+# -- a live run decided again, without the network
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One policy's replay: its run, how many decisions it made, and the first
+    that differs.
+    """
+
+    recorded: RunRecord
+    n_decisions: int
+    difference: Difference | None
+    stopped: str | None
+
+    @property
+    def same(self) -> bool:
+        return self.difference is None and self.stopped is None
+
+    def sentence(self) -> str:
+        """The verdict for a person."""
+        if self.same:
+            return f"all {self.n_decisions} decisions are the live run's"
+        found = self.difference
+        where = "" if found is None else f"decision {found.place} differs: "
+        then = (
+            ""
+            if found is None
+            else f"live {found.first}; replayed {found.second}"
+        )
+        why = "" if self.stopped is None else f" ({self.stopped})"
+        return f"{where}{then}{why}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.recorded.to_json(),
+            "decisions": self.n_decisions,
+            "same_decisions": self.same,
+            "replay": self.sentence(),
+        }
+
+
+@dataclass(frozen=True)
+class ReplaySource:
+    """One policy of the experiment, with the events and the trace of its live
+    run.
+    """
+
+    policy: PolicySpec
+    path: Path
+    events: list[Event]
+    trace: list[tuple[int, dict[str, Any]]]
+
+
+def replay_sources(experiment: Experiment, live: Path) -> list[ReplaySource]:
+    """The live run's folder of every policy, read. Raises BadInput; makes
+    nothing.
+    """
+    found = policy_folders(live)
+    several = len(experiment.policies) > 1
+    by_policy = {policy_of(path): path for path in found}
+    out = []
+    for policy in experiment.policies:
+        path = (
+            found[0]
+            if len(found) == 1 and not several
+            else by_policy.get(policy.label)
+        )
+        if path is None:
+            there = ", ".join(
+                sorted(name for name in by_policy if name is not None)
+            )
+            raise BadInput(
+                f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
+                "replay the file that was run, or choose with --set policies=[…]",
+            )
+        trace, history = (
+            list(read_trace(path / TRACE)),
+            read_events(path / EVENTS).events,
+        )
+        if not history:
+            raise BadInput(
+                f"{path / EVENTS} is empty: that run was killed before it began"
+            )
+        out.append(ReplaySource(policy, path, history, trace))
+    return out
+
+
+def run_replayed(
+    experiment: Experiment,
+    sources: Sequence[ReplaySource],
+    top: RunFolder,
+    command: list[str],
+) -> list[Replay]:
+    """Every policy against the live run of it, as :func:`replay_sources` found
+    them.
+    """
+    several = len(sources) > 1
+    return [
+        _one(
+            experiment,
+            source,
+            top.policy(source.policy.label) if several else top,
+            command,
+        )
+        for source in sources
+    ]
+
+
+def _one(
+    experiment: Experiment,
+    source: ReplaySource,
+    folder: RunFolder,
+    command: list[str],
+) -> Replay:
+    began = time.monotonic()
+    policy, backend = source.policy, ReplayBackend(iter(source.trace))
+    facts = {"replay_of": str(source.path)}
+    begin_folder(folder, experiment, policy, backend.name, command, facts)
+    now: list[Event] = []
+    stopped = None
+    try:
+        with folder.open_events() as log:
+            play(experiment, policy, backend, tee(log, now.append))
+    except RunFailed as error:
+        stopped = error.message
+    recorded = conclude_run(
+        folder, experiment, policy, time.monotonic() - began
+    )
+    decided = decisions(now)
+    return Replay(
+        recorded,
+        len(decided),
+        first_difference(decisions(source.events), decided),
+        stopped,
+    )

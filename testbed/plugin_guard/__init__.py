@@ -1,0 +1,1 @@
+"""Guard around code from outside: time limits and checks of its answers."""

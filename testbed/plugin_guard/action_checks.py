@@ -1,0 +1,289 @@
+"""Checks of what a plug-in answers, before the engine carries anything out.
+
+Types and values of each action's fields; what the actions mean for jobs and
+reservations is the engine's to check. Numbers of array libraries become
+Python's.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from testbed.embedding.placement import Placement
+from testbed.engine.refusals import refused_action
+from testbed.schedulers import actions as act
+from testbed.units import with_tolerance_s
+from topologies.datacentre import MAX_LINK_BPS
+
+MAX_ACTIONS = 1_000_000
+"""Actions in one answer: more are a loop that has gone astray."""
+
+
+LONGEST_S = 1e12
+"""A bound on times, 30,000 years: sums of them lose no microsecond that counts.
+"""
+
+
+class Nonsense(ValueError):
+    """A fault of an answer, in words."""
+
+
+def checked(answer: object, now_s: float) -> list[act.Action]:
+    """The actions of an answer. Raises Nonsense where it is no list of sound
+    actions.
+    """
+    if not isinstance(answer, list | tuple) or isinstance(answer, _ACTIONS):
+        raise Nonsense(
+            f"answered {kind_of(answer)} instead of a list of actions"
+        )
+    if len(answer) > MAX_ACTIONS:
+        raise Nonsense(
+            f"answered {len(answer):,} actions, more than {MAX_ACTIONS:,}"
+        )
+    return [
+        _checked_action(number, action, now_s)
+        for number, action in enumerate(answer, 1)
+    ]
+
+
+def kind_of(value: object) -> str:
+    """A value that should be another: ``None``, ``a generator``, ``an int``."""
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
+    kind = type(action)
+    declared = _FIELDS.get(kind)
+    if declared is None:
+        if isinstance(action, type) and action in _ACTIONS:
+            raise Nonsense(
+                f"answered the class {action.__name__} as action {number}: call it"
+            )
+        raise Nonsense(
+            f"answered {kind_of(action)} as action {number}, which is no action"
+        )
+    before = [getattr(action, name) for name, _ in declared]
+    after = []
+    for (name, check), value in zip(declared, before, strict=True):
+        try:
+            after.append(check(value, now_s))
+        except Nonsense as fault:
+            why = f"its {name} is {fault}"
+            raise Nonsense(
+                f"action {number}, a {kind.__name__}, is refused: {why}"
+            ) from None
+    same = all(map(operator.is_, before, after))
+    sound: act.Action = action if same else kind(*after)
+    contradiction = _contradiction(sound)
+    if contradiction is not None:
+        raise Nonsense(refused_action(number, sound, contradiction))
+    return sound
+
+
+def _contradiction(action: act.Action) -> str | None:
+    """The fault of fields that do not fit each other."""
+    if isinstance(action, act.Reserve):
+        end_s: float | None = action.end_s
+        if action.end_s <= action.start_s:
+            return "it ends before it starts"
+    elif isinstance(action, act.Start | act.Resume | act.Migrate):
+        end_s = action.reserve_until_s
+    else:
+        return None
+    if end_s is not None and not action.kill_at_end:
+        return "the job may run on with nothing reserved; say kill_at_end=True, or no end"
+    return None
+
+
+# -- one field each: the value as the engine takes it
+
+
+def _job_id(value: object, _: float) -> str:
+    if not isinstance(value, str):
+        raise Nonsense(f"{_shown(value)}, not a job's id")
+    return value
+
+
+def _text(value: object, _: float) -> str:
+    if not isinstance(value, str) or not value:
+        raise Nonsense(f"{_shown(value)}, not a reason in words")
+    if (
+        not value.isascii()
+        and value.encode("utf-8", "replace").decode("utf-8") != value
+    ):
+        raise Nonsense("not a text that can be written (UTF-8)")
+    return value
+
+
+def _texts(value: object, now_s: float) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise Nonsense(f"{_shown(value)}, not a tuple of job ids")
+    for each in value:
+        _job_id(each, now_s)
+    return value if isinstance(value, tuple) else tuple(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise Nonsense(f"{_shown(value)}, not a whole number")
+    return int(value)
+
+
+def _rate(value: object, _: float) -> int:
+    rate_bps = _whole(value)
+    if not 0 <= rate_bps <= MAX_LINK_BPS:
+        raise Nonsense(f"{_shown(value)}, not from 0 to {MAX_LINK_BPS:,} bit/s")
+    return rate_bps
+
+
+def _new_rate(value: object, now_s: float) -> int:
+    rate_bps = _rate(value, now_s)
+    if not rate_bps:
+        raise Nonsense(
+            "0: a job does not run without bandwidth; Preempt or Kill it"
+        )
+    return rate_bps
+
+
+def _number(value: Any) -> float:
+    if type(value) is float and abs(value) <= LONGEST_S:
+        return value
+    known = isinstance(value, int | float | np.integer | np.floating)
+    if not known or isinstance(value, bool):
+        raise Nonsense(f"{_shown(value)}, not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not abs(number) <= LONGEST_S:
+        raise Nonsense(f"{number}, not a time within {LONGEST_S:g} s")
+    return value if type(value) is int else number
+
+
+def _cost(value: object, _: float) -> float:
+    cost_s = _number(value)
+    if cost_s < 0:
+        raise Nonsense(f"{cost_s:g}, less than no time")
+    return cost_s
+
+
+def _wake(value: object, now_s: float) -> float:
+    at_s = _number(value)
+    if with_tolerance_s(max(at_s, 0.0)) < now_s:
+        raise Nonsense(f"{at_s:.10g}, which is past")
+    return at_s
+
+
+def _from_now(value: object, now_s: float) -> float:
+    at_s = _number(value)
+    if at_s < now_s:
+        raise Nonsense(f"{at_s:.10g}, which is past")
+    return at_s
+
+
+def _later(value: object, now_s: float) -> float:
+    at_s = _number(value)
+    if at_s <= now_s:
+        raise Nonsense(f"{at_s:.10g}, which is not later than now")
+    return at_s
+
+
+def _maybe_later(value: object, now_s: float) -> float | None:
+    return None if value is None else _later(value, now_s)
+
+
+def _maybe_time(value: object, _: float) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _flag(value: object, _: float) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise Nonsense(f"{_shown(value)}, neither True nor False")
+    return value if isinstance(value, bool) else bool(value)
+
+
+_TIERS = get_args(act.Tier)
+
+
+def _tier(value: object, _: float) -> act.Tier:
+    if not isinstance(value, str) or value not in _TIERS:
+        raise Nonsense(f"{_shown(value)}, not one of {', '.join(_TIERS)}")
+    return value  # type: ignore[return-value]
+
+
+def _placement(value: object, _: float) -> Placement:
+    if not isinstance(value, Placement):
+        raise Nonsense(f"{kind_of(value)}, not a Placement")
+    try:
+        root = _whole(value.root)
+        vms_on = tuple(
+            (_small(server), _small(count)) for server, count in value.vms_on
+        )
+        processes = tuple(_small(process) for process in value.processes)
+    except Nonsense as fault:
+        raise Nonsense(f"a placement that holds {fault}") from None
+    except (TypeError, ValueError):
+        raise Nonsense(
+            "a placement whose vms_on are no (server, VMs) pairs"
+        ) from None
+    return Placement(root, vms_on, processes)
+
+
+def _small(value: object) -> int:
+    number = _whole(value)
+    if abs(number) > 1 << 31:
+        raise Nonsense(
+            f"{_shown(number)}, which is no server's number and no count"
+        )
+    return number
+
+
+def _shown(value: object) -> str:
+    """A value in a message; of an odd one its type."""
+    if isinstance(value, int) and abs(value) > MAX_LINK_BPS:
+        return "a number far too large" if value > 0 else "a number far below 0"
+    if isinstance(value, bool | int | float | None | np.number):
+        return str(value)
+    if isinstance(value, str):
+        return ascii(value[:40])
+    return kind_of(value)
+
+
+Check = Callable[[Any, float], Any]
+_CHECKS: Mapping[str, Check] = {
+    "job_id": _job_id, "placement": _placement, "rate_bps": _rate, "reason": _text,
+    "kill_at_end": _flag, "tier": _tier, "cost_s": _cost, "behind": _texts,
+    "reserve_until_s": _maybe_later, "start_s": _from_now, "end_s": _later,
+}  # fmt: skip
+_OF_ONE: Mapping[tuple[type, str], Check] = {
+    (act.Rescale, "rate_bps"): _new_rate,
+    (act.Shorten, "until_s"): _later,
+    (act.Wait, "until_s"): _maybe_time,
+    (act.Wake, "at_s"): _wake,
+}
+_ACTIONS: tuple[type, ...] = get_args(act.Action)
+
+
+def _declared(kind: Any) -> tuple[tuple[str, Check], ...]:
+    names = (
+        [each.name for each in fields(kind)]
+        if is_dataclass(kind)
+        else kind._fields
+    )
+    return tuple(
+        (name, _OF_ONE.get((kind, name)) or _CHECKS[name]) for name in names
+    )
+
+
+_FIELDS = {kind: _declared(kind) for kind in _ACTIONS}

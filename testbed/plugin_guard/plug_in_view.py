@@ -1,0 +1,124 @@
+"""View that plug-ins decide from: the engine's, with nothing to change in it.
+
+What it hands out is frozen or a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from testbed.reservation.ledger import Ledger
+from testbed.reservation.timeline import Footprint, Pool, Timeline
+from testbed.schedulers.policy import View
+
+Refuse = Callable[[str], NoReturn]
+"""Ends the decision, with the reason."""
+
+
+class PlugInView:
+    """See :class:`testbed.schedulers.policy.View`; ``now_s`` is set before each
+    decision.
+    """
+
+    def __init__(self, view: View, refuse: Refuse) -> None:
+        self.datacentre = view.datacentre
+        self.listening = view.listening
+        self.now_s = view.now_s
+        self.job, self.order, self.tier = view.job, view.order, view.tier
+        self.waiting, self.running = view.waiting, view.running
+        self.placement, self.left, self.residual = (
+            view.placement,
+            view.left,
+            view.residual,
+        )
+        self._real = view
+        self._refuse = refuse
+        self._read: ReadLedger | None = None
+
+    @property
+    def largest_bps(self) -> int:
+        return self._real.largest_bps
+
+    @property
+    def ledger(self) -> ReadLedger:
+        real = self._real.ledger
+        if self._read is None or not self._read.is_of(real):
+            self._read = ReadLedger(real, self._refuse)
+        return self._read
+
+    def renew(self, now_s: float) -> None:
+        """Makes it the view of a decision at ``now_s``."""
+        self.now_s = now_s
+        if self._read is not None:
+            self._read.renew()
+
+
+class ReadLedger:
+    """A ledger to read: see :class:`~testbed.reservation.ledger.Ledger`.
+
+    Its arrays are copies; what changes it ends the decision.
+    """
+
+    def __init__(self, ledger: Ledger, refuse: Refuse) -> None:
+        self.datacentre = ledger.datacentre
+        self._ledger = ledger
+        self._refuse = refuse
+        self._timeline: Timeline | None = None
+
+    def is_of(self, ledger: Ledger) -> bool:
+        return self._ledger is ledger
+
+    @property
+    def timeline(self) -> Timeline:
+        """The record, to search: a copy, the same within a decision. O(changes
+        + objects).
+        """
+        if self._timeline is None:
+            self._timeline = _copied(self._ledger.timeline)
+            self._timeline.pool = _copied(self._timeline.pool)
+        return self._timeline
+
+    def renew(self) -> None:
+        """Forgets the copy: the ledger may have changed."""
+        self._timeline = None
+
+    def held(self, job_id: str) -> Footprint:
+        found = self._ledger.held(job_id)
+        return Footprint(found.objects.copy(), found.amounts.copy())
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _READS:
+            return getattr(self._ledger, name)
+        if name in _CHANGES:
+            self._refuse(f"changes the ledger (Ledger.{name})")
+        raise AttributeError(f"a ledger to read has no attribute {name!r}")
+
+
+_READS = frozenset(
+    {"has_lost", "residual", "residuals", "free_at", "holdings", "check"}
+)
+_CHANGES = frozenset(
+    {
+        "reserve",
+        "release",
+        "rerate",
+        "reroot",
+        "shorten",
+        "set_lost",
+        "forget_before",
+    }
+)
+_Copied = TypeVar("_Copied", Timeline, Pool)
+
+
+def _copied(of: _Copied) -> _Copied:
+    """The same with arrays of its own."""
+    other = copy(of)
+    for name, value in vars(of).items():
+        if isinstance(value, np.ndarray | list):
+            setattr(other, name, value.copy())
+    return other

@@ -1,0 +1,227 @@
+"""Guard around a policy from outside: a fault of it ends the run in a sentence.
+
+A decision that takes too long, raises an exception or answers what is no list
+of sound actions is a :class:`~testbed.errors.RunFailed` that names policy,
+time, occasion and place. Nothing of that decision is carried out; what was
+reserved before stays as it is. Its source was checked when it was loaded
+(:mod:`testbed.plugin_source`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import PurePath
+from traceback import walk_tb
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from jobs.request import JobRequest
+from testbed.embedding.base import Embedder
+from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
+from testbed.engine.refusals import refusal
+from testbed.errors import RunFailed
+from testbed.plugin_guard.action_checks import Nonsense, checked, kind_of
+from testbed.plugin_guard.decision_limit import OURS, TimeOver, within
+from testbed.plugin_guard.plug_in_view import PlugInView
+from testbed.schedulers import actions as act
+from testbed.schedulers.policy import Charging, Policy, View
+
+LIMIT_S = 10.0
+"""Wall time for one decision: a live run's jobs end meanwhile, unseen."""
+
+IDLE_WAKES = 1_000_000
+"""Times in a row that a policy may be woken and do nothing, for ever else."""
+
+ANSWER_HINT = (
+    "decide(view, event) returns a list of actions, which may be empty"
+)
+CHANGE_HINT = "a policy answers with actions; the engine reserves"
+LONGEST_TEXT = 300
+
+_IDLE_ACTIONS = (act.Wait, act.Wake)
+
+
+def of_the_testbed(policy: Policy) -> bool:
+    """True for a policy of this program's own."""
+    return type(policy).__module__.partition(".")[0] in OURS
+
+
+def guarded(policy: Policy, label: str, limit_s: float = LIMIT_S) -> Policy:
+    """The policy, guarded, as ``label`` in messages."""
+    if isinstance(policy, Charging):
+        return _GuardedCharging(policy, label, limit_s)
+    return _Guarded(policy, label, limit_s)
+
+
+def limited(embedder: Embedder, limit_s: float = LIMIT_S) -> Embedder:
+    """The embedder; one of a package has a time limit from now on."""
+    if isinstance(embedder, CheckedEmbedder):
+        embedder.ask = partial(_embed_within, limit_s)
+    return embedder
+
+
+def _embed_within(
+    limit_s: float, embed: Callable[..., Any], *arguments: Any
+) -> Any:
+    try:
+        return within(limit_s, embed, *arguments)
+    except TimeOver as late:
+        # The time of the policy that asks may be over as well.
+        if late.call is not embed:
+            raise
+        raise RunFailed(str(late)) from None
+
+
+class _Guarded:
+    """A guarded policy: decides as the policy in it does, or ends the run."""
+
+    def __init__(self, policy: Policy, label: str, limit_s: float) -> None:
+        self.name = label
+        self._policy = policy
+        self._limit_s = limit_s
+        self._plug_in_view: PlugInView | None = None
+        self._engine_view: View | None = None
+        # Digests of the jobs that it was shown, until they have ended.
+        self._shown: dict[str, int] = {}
+        self._idle_wakes = 0
+        self._forbidden_change: str | None = None
+
+    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        """Asks the policy. Raises RunFailed where it does what no policy may."""
+        sentence = partial(refusal, self.name, view.now_s, event)
+        job_id = getattr(event, "job_id", "")
+        if type(event) is act.Arrived:
+            self._shown.setdefault(job_id, _digest(view, job_id))
+        answer = self._answer(
+            sentence, self._policy.decide, self._shown_view(view), event
+        )
+        try:
+            actions = checked(answer, view.now_s)
+            job_ids = {getattr(action, "job_id", "") for action in actions}
+            self._check_unchanged(view, {job_id, *job_ids})
+            self._check_progress(event, actions)
+        except Nonsense as fault:
+            raise RunFailed(sentence(str(fault)), ANSWER_HINT) from None
+        if type(event) is act.Ended:
+            self._shown.pop(job_id, None)
+        return actions
+
+    def _answer(
+        self,
+        sentence: Callable[[str], str],
+        call: Callable[..., Any],
+        *arguments: Any,
+    ) -> Any:
+        """The answer to a call. Raises RunFailed."""
+        self._forbidden_change = None
+        answer: Any = None
+        fault: str | None = None
+        cause: BaseException | None = None
+        try:
+            answer = within(self._limit_s, call, *arguments)
+        except (KeyboardInterrupt, EmbedderFailed):
+            raise
+        except TimeOver as late:
+            fault = str(late)
+        except BaseException as error:  # noqa: BLE001 - sys.exit() and what a plug-in thinks of
+            fault = f"raised {_in_words(error)}{_last_place(error)}"
+            cause = error
+        # A plug-in may have caught the exception that told it so.
+        if self._forbidden_change is not None:
+            raise RunFailed(sentence(self._forbidden_change), CHANGE_HINT)
+        if fault is not None:
+            raise RunFailed(sentence(fault)) from cause
+        return answer
+
+    # -- before and after ------------------------------------------------------
+
+    def _shown_view(self, view: View) -> View:
+        """The view to decide from."""
+        if self._plug_in_view is None or self._engine_view is not view:
+            self._engine_view = view
+            self._plug_in_view = PlugInView(view, self._refuse_change)
+        self._plug_in_view.renew(view.now_s)
+        return cast("View", self._plug_in_view)
+
+    def _refuse_change(self, change: str) -> NoReturn:
+        self._forbidden_change = self._forbidden_change or change
+        raise PermissionError(change)
+
+    def _check_unchanged(self, view: View, job_ids: set[str]) -> None:
+        """Raises Nonsense where a job is not what it was when it arrived."""
+        for job_id in job_ids & self._shown.keys():
+            with suppress(KeyError):  # it has left
+                if _digest(view, job_id) != self._shown[job_id]:
+                    raise Nonsense(
+                        f"has changed job {job_id}, which it was shown"
+                    )
+
+    def _check_progress(
+        self, event: act.PolicyEvent, actions: list[act.Action]
+    ) -> None:
+        """Raises Nonsense where a policy has itself woken for ever."""
+        idle = all(type(action) in _IDLE_ACTIONS for action in actions)
+        if not isinstance(event, act.Woken) or not idle:
+            self._idle_wakes = 0
+            return
+        self._idle_wakes += 1
+        if self._idle_wakes > IDLE_WAKES:
+            raise Nonsense(
+                f"was woken {IDLE_WAKES:,} times in a row and did nothing"
+            )
+
+
+class _GuardedCharging(_Guarded):
+    """The same of a policy that charges."""
+
+    def price(self, job: JobRequest, ran_s: float) -> float:
+        """The policy's price. Raises RunFailed as :meth:`decide` does."""
+
+        def sentence(fault: str) -> str:
+            return f"policy {self.name}, on the price of job {job.id}: {fault}"
+
+        charging = cast("Charging", self._policy)
+        price = self._answer(sentence, charging.price, job, ran_s)
+        if not isinstance(price, int | float | np.integer | np.floating):
+            raise RunFailed(
+                sentence(f"answered {kind_of(price)} instead of dollars")
+            )
+        if not math.isfinite(price):
+            raise RunFailed(sentence(f"answered {price} instead of dollars"))
+        return float(price)
+
+
+def _digest(view: View, job_id: str) -> int:
+    """A digest of a job as it is shown; 0 where one of its values has none."""
+    try:
+        return hash(view.job(job_id))
+    except TypeError:
+        return 0
+
+
+def _last_place(error: BaseException) -> str:
+    """`` (mine.py:14)``: the plug-in's last line before an exception."""
+    place = ""
+    for frame, line in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in OURS:
+            file = PurePath(frame.f_code.co_filename).name
+            place = f" ({file}:{line})"
+    return place
+
+
+def _in_words(error: BaseException) -> str:
+    """``ZeroDivisionError: division by zero``, in one line."""
+    kind = type(error).__name__
+    try:
+        text = " ".join(str(error).split())[:LONGEST_TEXT]
+    except Exception:  # noqa: BLE001 - an exception of the plug-in's own class
+        return kind
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if not text:
+        return kind
+    return f"{kind}: {text}"

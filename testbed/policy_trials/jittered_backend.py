@@ -1,0 +1,43 @@
+"""The simulator with the irregularities of a live network: for recording a run
+and replaying it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobs.request import JobRequest
+from jobs.workload.distributions import stream
+from testbed.backends.sim.simulator import SimulatedBackend
+from testbed.embedding.placement import Placement
+from testbed.schedulers.actions import Tier
+
+SHORTEST, LONGEST = 0.8, 1.3
+"""The least and the greatest of a job's real time over its stated one."""
+LATE_S = 0.05
+"""The longest time that passes before the engine hears of an instant."""
+
+
+class JitteredBackend(SimulatedBackend):
+    """Jobs end earlier or later than estimated, and time passes while the
+    backend is asked.
+
+    ``seed`` and a job's name determine its time.
+    """
+
+    name = "jittered"
+    _seen_s = 0.0
+    _calls = 0
+
+    def now_s(self) -> float:
+        self._calls += 1
+        late_s = LATE_S * (self._calls * 7 % 10) / 10
+        self._seen_s = max(self._seen_s, super().now_s() + late_s)
+        return self._seen_s
+
+    def start(
+        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+    ) -> None:
+        share = stream(self._seed, "jitter", job.id).uniform(SHORTEST, LONGEST)
+        late = replace(job, true_duration_s=job.true_s * float(share))
+        super().start(late, placement, rate_bps, tier)

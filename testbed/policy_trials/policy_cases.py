@@ -1,0 +1,431 @@
+"""Small experiments that a policy is checked with: random ones, and a stream
+that starves.
+
+Every case is the text of an experiment file, so that one that a policy fails
+can be run by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import yaml
+
+from testbed.policy_trials.example_search import same_examples
+from testbed.schedulers.policy import PolicyKind
+from testbed.spec.experiment import Experiment
+from testbed.spec.experiment_file import parse_experiment
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+Entry: TypeAlias = Mapping[str, Any]
+"""An entry of a file's ``policies``."""
+Family = Literal["tree", "fat-tree", "flat", "leases"]
+MOST_JOBS = 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """An experiment without its policy."""
+
+    name: str
+    topology: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    seed: int = 1
+    failures: tuple[Mapping[str, Any], ...] = ()
+    scale: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_jobs(self) -> int:
+        jobs: int | list[Any] = self.workload["jobs"]
+        return jobs if isinstance(jobs, int) else len(jobs)
+
+    def without(self, first: int, number: int) -> Case:
+        """The case without so many of its jobs; of generated ones the last are
+        left out.
+        """
+        jobs: int | list[Any] = self.workload["jobs"]
+        if isinstance(jobs, int):
+            fewer: int | list[Any] = max(0, jobs - number)
+        else:
+            fewer = jobs[:first] + jobs[first + number :]
+        return replace(self, workload={**self.workload, "jobs": fewer})
+
+    def text(self, policy: Entry) -> str:
+        """The experiment file with one policy."""
+        file: dict[str, Any] = {
+            "name": self.name,
+            "seed": self.seed,
+            "topology": dict(self.topology),
+            "policies": [dict(policy)],
+        }
+        if self.scale:
+            file["scale"] = dict(self.scale)
+        if self.failures:
+            file["failures"] = [dict(one) for one in self.failures]
+        file["workload"] = dict(self.workload)
+        text: str = yaml.safe_dump(
+            file, sort_keys=False, default_flow_style=None, width=1000
+        )
+        return text
+
+    def experiment(self, policy: Entry) -> Experiment:
+        """The checked experiment. Raises SpecErrors where the policy's entry is
+        wrong.
+        """
+        return parse_experiment(self.text(policy), Path("policy check"))
+
+
+NO_JOB = Case(
+    "entry",
+    {"kind": "flat", "nodes": 1},
+    {
+        "kind": "jobs",
+        "jobs": [{"id": "one", "vms": 1, "duration": "1 s", "kind": "compute"}],
+    },
+)
+"""The least experiment, to read a policy's entry with."""
+
+# -- random cases --------------------------------------------------------------
+
+
+def _seconds(tenths: int) -> str:
+    return f"{tenths / 10:g} s"
+
+
+def _jobs(
+    *, bandwidth: bool, most_vms: int
+) -> SearchStrategy[list[dict[str, Any]]]:
+    """Jobs that come close upon each other, many of them at the same instants."""
+    from hypothesis import strategies as st
+
+    columns = st.tuples(
+        st.integers(0, 40).map(lambda n: n - n % 5),
+        st.integers(1, most_vms),
+        st.integers(1, 9),
+        st.sampled_from([5, 10, 20, 30, 60]),
+        st.sampled_from([None, 1, 2, 5, 20]),
+    )
+
+    def entry(
+        number: int, drawn: tuple[int, int, int, int, int | None]
+    ) -> dict[str, Any]:
+        at, vms, hundreds, tenths, ratio = drawn
+        job: dict[str, Any] = {
+            "id": f"j{number}",
+            "at": _seconds(at),
+            "vms": vms,
+        }
+        if bandwidth:
+            job["bandwidth"] = f"{hundreds * 100} Mbit/s"
+        else:
+            job["kind"] = "compute"
+        job["duration"] = _seconds(tenths)
+        if ratio is not None:
+            job["deadline"] = _seconds(tenths * ratio)
+        return job
+
+    sizes = st.integers(1, MOST_JOBS).flatmap(
+        lambda n: st.lists(columns, min_size=n, max_size=n)
+    )
+    return sizes.map(
+        lambda all_: [entry(number, one) for number, one in enumerate(all_, 1)]
+    )
+
+
+def _tree(draw: DrawFn) -> Case:
+    from hypothesis import strategies as st
+
+    fanout = draw(st.sampled_from([[2, 2], [3, 2], [2, 2, 2]]))
+    slots = draw(st.integers(1, 3))
+    topology = {
+        "kind": "tree",
+        "fanout": fanout,
+        "links": "1 Gbit/s",
+        "slots_per_server": slots,
+    }
+    most_vms = min(7, math.prod(fanout) * slots)
+    jobs = draw(_jobs(bandwidth=True, most_vms=most_vms))
+    return Case("tree", topology, {"kind": "jobs", "jobs": jobs})
+
+
+def _fat_tree(draw: DrawFn) -> Case:
+    from hypothesis import strategies as st
+
+    slots = draw(st.integers(1, 2))
+    topology = {
+        "kind": "fat-tree",
+        "k": 4,
+        "links": "1 Gbit/s",
+        "slots_per_server": slots,
+    }
+    jobs = draw(_jobs(bandwidth=True, most_vms=16))
+    return Case("fat-tree", topology, {"kind": "jobs", "jobs": jobs})
+
+
+def _flat(draw: DrawFn) -> Case:
+    from hypothesis import strategies as st
+
+    nodes = draw(st.integers(4, 10))
+    jobs = draw(_jobs(bandwidth=False, most_vms=min(8, nodes)))
+    return Case(
+        "flat", {"kind": "flat", "nodes": nodes}, {"kind": "jobs", "jobs": jobs}
+    )
+
+
+def _leases(draw: DrawFn) -> Case:
+    from hypothesis import strategies as st
+
+    topology = {
+        "kind": "flat",
+        "nodes": draw(st.integers(2, 4)),
+        "slots_per_server": 6,
+        "memory_per_server": "11520 MiB",
+    }
+    workload = {
+        "kind": "leases",
+        "jobs": draw(st.integers(1, MOST_JOBS)),
+        "mix": draw(st.sampled_from(["main", "equal"])),
+        "load": draw(st.sampled_from([0.5, 1.0, 2.0])),
+    }
+    return Case("leases", topology, workload, draw(st.integers(1, 1000)))
+
+
+_FAMILIES: Mapping[Family, Callable[[DrawFn], Case]] = {
+    "tree": _tree,
+    "fat-tree": _fat_tree,
+    "flat": _flat,
+    "leases": _leases,
+}
+
+
+def families_of(kind: PolicyKind) -> tuple[Family, ...]:
+    """Families of cases that a policy may be able to play."""
+    return ("leases",) if kind.leases else ("tree", "fat-tree", "flat")
+
+
+def cases(family: Family) -> SearchStrategy[Case]:
+    """Random cases of a family."""
+    from hypothesis import strategies as st
+
+    return st.composite(_FAMILIES[family])()
+
+
+def failing_cases() -> SearchStrategy[Case]:
+    """Random cases on a tree whose servers and links fail, for good or for a
+    while.
+    """
+    from hypothesis import strategies as st
+
+    def add(draw: DrawFn) -> Case:
+        case = _tree(draw)
+        fanout = case.topology["fanout"]
+        servers = st.integers(0, math.prod(fanout) - 1)
+        lost = draw(st.lists(servers, min_size=1, max_size=3, unique=True))
+        return replace(
+            case,
+            failures=tuple(_failure(draw, one, fanout[-1]) for one in lost),
+        )
+
+    return st.composite(add)()
+
+
+def _failure(
+    draw: DrawFn, server: int, servers_per_rack: int
+) -> dict[str, Any]:
+    from hypothesis import strategies as st
+
+    found = {"at": _seconds(draw(st.integers(1, 60)))}
+    if draw(st.booleans()):
+        found["server"] = f"server {server}"
+    else:
+        found["link"] = f"server {server} - rack {server // servers_per_rack}"
+    lasts = draw(st.sampled_from([None, 10, 50]))
+    return found if lasts is None else found | {"lasts": _seconds(lasts)}
+
+
+def largest(found: SearchStrategy[Case], number: int, seed: int) -> list[Case]:
+    """So many cases, those with the most jobs of several times as many random
+    ones.
+    """
+    seen: list[Case] = []
+    search(found, seen.append, number=5 * number, seed=seed)
+    return sorted(seen, key=lambda case: -case.n_jobs)[:number]
+
+
+# -- a small case that fails ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A case that a policy fails, and how."""
+
+    case: Case
+    how: str
+
+
+Problem: TypeAlias = Callable[[Case], str | None]
+"""What is wrong with a policy's run of a case; None where nothing is."""
+
+
+class _Found(BaseException):
+    """Ends a search: hypothesis lets pass what is no Exception."""
+
+
+def search(
+    cases: SearchStrategy[Case], problem: Problem, *, number: int, seed: int
+) -> Failed | None:
+    """The first of so many random cases that fails, made smaller; None where
+    all pass.
+    """
+    import hypothesis
+    from hypothesis.errors import NoSuchExample
+
+    failed: list[Failed] = []
+
+    def passes(case: Case) -> bool:
+        how = problem(case)
+        if how is not None:
+            failed.append(Failed(case, how))
+            raise _Found
+        return False
+
+    settings = hypothesis.settings(
+        max_examples=number, database=None, deadline=None, phases=(hypothesis.Phase.generate,),
+        suppress_health_check=list(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )  # fmt: skip
+    try:
+        with same_examples():
+            hypothesis.find(
+                cases,
+                passes,
+                settings=settings,
+                random=Random(seed),  # noqa: S311
+            )
+    except (_Found, NoSuchExample):
+        pass
+    return smaller(failed[0], problem) if failed else None
+
+
+def smaller(failed: Failed, problem: Problem) -> Failed:
+    """The case without the jobs that it fails without, too: halves of them
+    first, single ones last.
+
+    A policy that decides otherwise each time may pass what it has failed; that
+    is left as it was.
+    """
+    left_out = failed.case.n_jobs // 2
+    while left_out:
+        first = 0
+        while first < failed.case.n_jobs and failed.case.n_jobs > 1:
+            case = failed.case.without(first, left_out)
+            how = problem(case) if case.n_jobs else None
+            if how is None:
+                first += left_out
+            else:
+                failed = Failed(case, how)
+        left_out //= 2
+    return failed
+
+
+# -- a large job behind a stream of small ones ---------------------------------
+
+LARGE = "large"
+SMALL_ONES = 60
+
+
+def starving_cases(family: Family) -> tuple[Case, ...]:
+    """A large job that fits the empty data centre, in a stream of small ones
+    that never lets it.
+
+    The small ones come one after another, each before the last has ended, so
+    that all nodes are never free together for a policy that starts whatever
+    fits. By duration, bandwidth and deadline the large one is the last, or the
+    first, that a policy would choose.
+    """
+    return tuple(
+        _starving(family, large_s, deadlines=deadlines)
+        for large_s in (5, 60)
+        for deadlines in (False, True)
+    )
+
+
+def _starving(family: Family, large_s: int, *, deadlines: bool) -> Case:
+    flat = family in ("flat", "leases")
+    topology: dict[str, Any] = {"kind": "flat", "nodes": 8}
+    if not flat:
+        links = {"links": "1 Gbit/s", "slots_per_server": 2}
+        shape = {"k": 4} if family == "fat-tree" else {"fanout": [2, 2]}
+        topology = {"kind": family, **shape, **links}
+    slots = 32 if family == "fat-tree" else 8
+    jobs = []
+    for number in range(SMALL_ONES):
+        job: dict[str, Any] = {
+            "id": f"small-{number:02}",
+            "at": f"{5 * number} s",
+        }
+        job |= {"vms": slots // 2, "duration": "9 s"}
+        if deadlines:
+            job["deadline"] = "90 s"
+        jobs.append(job)
+    jobs.append(
+        {"id": LARGE, "at": "7 s", "vms": slots, "duration": f"{large_s} s"}
+    )
+    asks = {"kind": "compute"} if flat else {"bandwidth": "100 Mbit/s"}
+    jobs = [job | asks for job in jobs]
+    jobs.sort(key=lambda job: float(job["at"].split()[0]))
+    return Case("starving", topology, {"kind": "jobs", "jobs": jobs})
+
+
+# -- a small live run ----------------------------------------------------------
+
+
+def live_case(kind: PolicyKind, families: Sequence[Family]) -> Case:
+    """A few seconds on the live network, with more jobs than there is room for
+    at once.
+    """
+    if kind.leases:
+        topology: dict[str, Any] = {
+            "kind": "flat",
+            "nodes": 2,
+            "slots_per_server": 2,
+        }
+        leases = {
+            "kind": "leases",
+            "jobs": 12,
+            "mix": "equal",
+            "sizes": ["small"],
+            "load": 1.5,
+        }
+        leases |= {"memory": False, "shortest": "15 min", "margin": "3 min"}
+        return Case("live", topology, leases, scale={"time": 720, "cpu": 0.05})
+    flat = "tree" not in families
+    asks = (
+        {"kind": "compute", "cpu": "10 %"}
+        if flat
+        else {"bandwidth": "400 Mbit/s"}
+    )
+    jobs = [
+        {
+            "id": f"j{n}",
+            "at": _seconds(5 * n),
+            "vms": 1 + n % 3,
+            "duration": "3 s",
+            **asks,
+        }
+        for n in range(8)
+    ]
+    links = {"fanout": [2, 2], "links": "1 Gbit/s", "slots_per_server": 2}
+    topology = (
+        {"kind": "flat", "nodes": 4} if flat else {"kind": "tree", **links}
+    )
+    return Case(
+        "live", topology, {"kind": "jobs", "jobs": jobs}, scale={"rate": 0.05}
+    )

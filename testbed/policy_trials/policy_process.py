@@ -1,0 +1,100 @@
+"""Experiments simulated in a fresh process: texts of files in, lines of events
+out.
+
+    python -m testbed.policy_trials.policy_process TIMES < texts.json >
+    lines.json
+
+Each experiment is run so many times, by an instance of its policy each; a run
+that fails ends in a line with the error. The process has a hash seed of its own
+(PYTHONHASHSEED).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RunFailed
+from testbed.play.playing import play, simulated
+from testbed.policy_trials.timed_policy import TimedPolicy
+from testbed.spec.experiment_file import parse_experiment
+
+Lines = list[str]
+TIMEOUT_S = 120
+MOST_DECISIONS = 20_000
+"""Decisions in a run of a few dozen jobs."""
+
+
+def lines_of(text: str) -> Lines:
+    """The events of an experiment of one policy, one a line."""
+    experiment = parse_experiment(text, Path("policy check"))
+    [policy] = experiment.policies
+    lines: Lines = []
+    try:
+        play(
+            experiment,
+            policy,
+            simulated(experiment, policy),
+            lambda event: lines.append(
+                json.dumps(event.to_json(), default=_plain)
+            ),
+            lambda built: TimedPolicy(built, [], MOST_DECISIONS),
+        )
+    except Exception as error:  # noqa: BLE001 - whatever the policy raises is its event, too
+        lines.append(f"{type(error).__name__}: {error}")
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    """Numpy's numbers."""
+    return value.item()
+
+
+def in_fresh_process(
+    texts: Sequence[str], hash_seed: int, times: int
+) -> list[list[Lines]]:
+    """The lines of each experiment's runs in a process of their own. Raises
+    RunFailed.
+    """
+    environment = os.environ | {
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONPATH": os.pathsep.join(
+            path or str(Path.cwd()) for path in sys.path
+        ),
+    }
+    command = [sys.executable, "-m", __name__, str(times)]
+    try:
+        ended = subprocess.run(
+            command, input=json.dumps(list(texts)), env=environment, check=True, text=True,
+            capture_output=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        found: list[list[Lines]] = json.loads(ended.stdout)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(
+            f"{len(texts)} small runs take longer than {TIMEOUT_S} s"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise RunFailed(
+            f"a fresh process ends with {error.returncode}: {last}"
+        ) from error
+    return found
+
+
+def main() -> None:
+    """Reads texts on standard input, and writes the lines of their runs."""
+    texts, times = json.load(sys.stdin), int(sys.argv[1])
+    # What a policy prints is none of the answer.
+    with redirect_stdout(sys.stderr):
+        found = [[lines_of(text) for _ in range(times)] for text in texts]
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""A policy under check: its runs of small experiments, and what they have shown
+so far.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from testbed.engine.backend import Backend
+from testbed.engine.engine import Engine
+from testbed.engine.refusals import ActionRefused
+from testbed.errors import BadInput
+from testbed.events import Event, JobStarted
+from testbed.play.playing import play, simulated
+from testbed.policy_trials.policy_cases import (
+    NO_JOB,
+    Case,
+    Entry,
+    Failed,
+    Family,
+    cases,
+    families_of,
+    largest,
+)
+from testbed.policy_trials.policy_process import MOST_DECISIONS
+from testbed.policy_trials.timed_policy import TimedPolicy
+from testbed.reservation.ledger import LedgerBroken
+from testbed.schedulers.policy import Policy, PolicyKind
+from testbed.spec.experiment import Experiment, PolicySpec
+
+Verdict = Literal["ok", "failed", "not declared", "not run"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check: what it holds the policy to, and the evidence.
+
+    ``counterexample`` is the text of an experiment file that shows the failure.
+    """
+
+    check: str
+    says: str
+    verdict: Verdict
+    evidence: str
+    counterexample: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Numbers of experiments that are tried of each family."""
+
+    twice: int = 4
+    replayed: int = 12
+    audited: int = 30
+    failing: int = 18
+
+
+QUICK = Effort(twice=2, replayed=4, audited=8, failing=6)
+
+
+MOST_BROKEN = 5
+"""Broken runs after which no other is tried."""
+
+
+class NoEvidence(Exception):
+    """A run that says nothing about the check: the policy broke it, or the
+    engine refused it.
+    """
+
+    def __init__(self, refused: str | None = None) -> None:
+        self.refused = refused
+
+
+@dataclass
+class Subject:
+    """A policy under check, and what all of its runs have shown so far.
+
+    ``broken`` are runs that ended by the policy's own fault, ``refused`` those
+    that the engine stopped for what the policy asked of it.
+    """
+
+    entry: Entry
+    spec: PolicySpec
+    seed: int = 1
+    effort: Effort = field(default_factory=Effort)
+    broken: list[Failed] = field(default_factory=list)
+    refused: list[Failed] = field(default_factory=list)
+    decided_s: list[float] = field(default_factory=list)
+    runs: Counter[str] = field(default_factory=Counter)
+    jobs: Counter[str] = field(default_factory=Counter)
+    audited: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    check: str = ""
+
+    @classmethod
+    def of(cls, entry: Entry, seed: int, effort: Effort) -> Subject:
+        """The policy of a file's entry. Raises SpecErrors where the entry is
+        wrong.
+        """
+        [spec] = NO_JOB.experiment(entry).policies
+        return cls(entry, spec, seed, effort)
+
+    @property
+    def kind(self) -> PolicyKind:
+        return self.spec.kind
+
+    @cached_property
+    def claims(self) -> tuple[str, ...]:
+        return self.kind.claims_of(dict(self.spec.parameters))
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """Families of cases of which the policy starts a job."""
+        able = families_of(self.kind)
+        return tuple(one for one in able if self._plays(one)) or able
+
+    def _plays(self, family: Family) -> bool:
+        [case] = largest(cases(family), 1, self.seed)
+        try:
+            return any(
+                isinstance(event, JobStarted) for event in self.play(case)
+            )
+        except NoEvidence:
+            return True
+
+    def play(
+        self, case: Case, backend: Callable[[Experiment], Backend] | None = None
+    ) -> list[Event]:
+        """The events of one run; the ledger is checked after each step. Raises
+        NoEvidence.
+        """
+        if len(self.broken) >= MOST_BROKEN:
+            raise NoEvidence
+        experiment = case.experiment(self.entry)
+        [policy] = experiment.policies
+        history: list[Event] = []
+        on = (
+            simulated(experiment, policy)
+            if backend is None
+            else backend(experiment)
+        )
+        try:
+            play(
+                experiment,
+                policy,
+                on,
+                history.append,
+                self._timed,
+                after_step=_sound_ledger,
+            )
+        except BadInput:
+            raise
+        except Exception as error:
+            refused = str(error) if _is_refusal(error) else None
+            (self.broken if refused is None else self.refused).append(
+                Failed(case, str(error))
+            )
+            raise NoEvidence(refused) from error
+        self.count(1, len(experiment.jobs))
+        return history
+
+    def count(self, runs: int, jobs: int) -> None:
+        """Adds runs that came to their end to the check that is being made."""
+        self.runs[self.check] += runs
+        self.jobs[self.check] += jobs
+
+    def _timed(self, policy: Policy) -> Policy:
+        return TimedPolicy(policy, self.decided_s, MOST_DECISIONS)
+
+    def tried(self) -> str:
+        """The runs of the check that is being made, in words."""
+        return f"{self.runs[self.check]} runs of {self.jobs[self.check]:,} jobs"
+
+    def finding(
+        self,
+        says: str,
+        failed: Failed | None,
+        good: str,
+        verdict: Verdict = "ok",
+    ) -> Finding:
+        """A check's finding: ``good`` is the evidence where nothing ``failed``."""
+        if (
+            failed is None
+            and self.broken
+            and not self.runs[self.check]
+            and verdict == "ok"
+        ):
+            return Finding(
+                self.check,
+                says,
+                "not run",
+                "the policy broke every run: see sound",
+            )
+        if failed is None:
+            return Finding(self.check, says, verdict, good)
+        return Finding(
+            self.check, says, "failed", failed.how, failed.case.text(self.entry)
+        )
+
+
+def _is_refusal(error: Exception) -> bool:
+    """True where the engine refused an action, or a replay asks for what its
+    run did not.
+    """
+    refused = isinstance(error.__cause__, ActionRefused) or isinstance(
+        error, LedgerBroken
+    )
+    return refused or str(error).startswith("replay:")
+
+
+def _sound_ledger(engine: Engine) -> None:
+    engine.reservations.check()

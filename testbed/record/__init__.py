@@ -1,0 +1,1 @@
+"""The run folder: events, one fold into jobs' lives, metrics, tables, verdicts."""

@@ -1,0 +1,316 @@
+"""Two runs of the same jobs beside each other: their decisions, their jobs'
+ends, their metrics.
+
+A *decision* is what a policy did to a job, without the time at which it did it:
+rejected, reserved (where, at what rate), started, rescaled, preempted, resumed,
+migrated, moved to the other tier, killed. Runs on two backends differ in times
+by what the backend adds, so decisions are compared in order, and times job by
+job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from testbed import events
+from testbed.errors import BadInput
+from testbed.record.metrics import JobRow, Spread, Summary, spread
+from testbed.record.reading import Run, policy_folders, policy_of
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One thing done to one job. ``what`` holds everything but the time."""
+
+    at_s: float
+    job_id: str
+    name: str
+    what: tuple[tuple[str, Any], ...]
+
+    @property
+    def same_as(self) -> tuple[object, ...]:
+        return (self.job_id, self.name, self.what)
+
+    def __str__(self) -> str:
+        what = ", ".join(f"{key} {value}" for key, value in self.what)
+        return f"{self.job_id} {self.name}" + (f" ({what})" if what else "")
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"t": self.at_s, "job_id": self.job_id, "decision": self.name}
+        return {**known, **dict(self.what)}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place, counted from 1, in which the runs' decisions differ;
+    None: it has none.
+    """
+
+    place: int
+    first: Decision | None
+    second: Decision | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "place": self.place,
+            "first": self.first and self.first.to_json(),
+            "second": self.second and self.second.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class JobPair:
+    """One job in both runs. ``completion_difference``: (second - first) / first
+    running time.
+    """
+
+    job_id: str
+    outcomes: tuple[str, str]
+    measured_s: tuple[float | None, float | None]
+    end_s: tuple[float | None, float | None]
+    completion_difference: float | None
+
+    @property
+    def accepted_differs(self) -> bool:
+        """True for a job that was rejected in one of the runs alone."""
+        first, second = self.outcomes
+        return (first == "rejected") != (second == "rejected")
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """Everything :func:`compare_runs` finds.
+
+    ``only_in``: jobs that one of the runs does not know.
+    """
+
+    names: tuple[str, ...]
+    summaries: tuple[Summary, Summary]
+    n_decisions: tuple[int, int]
+    difference: Difference | None
+    jobs: tuple[JobPair, ...]
+    only_in: tuple[tuple[str, ...], tuple[str, ...]]
+    completion: Spread | None
+    accepted_differ: tuple[str, ...]
+
+    @property
+    def success_points(self) -> float | None:
+        """Second success rate less the first, in percentage points."""
+        first, second = (summary.success_rate for summary in self.summaries)
+        if first is None or second is None:
+            return None
+        return 100 * (second - first)
+
+    @property
+    def same_decisions(self) -> bool:
+        return self.difference is None
+
+    def sentences(self) -> list[str]:
+        """Equal decisions or the first difference, and how far results are
+        apart.
+        """
+        lines = self._decision_sentences()
+        if self.accepted_differ:
+            differ = ", ".join(self.accepted_differ)
+            lines.append(f"rejected in one run alone: {differ}")
+        for name, jobs in zip(self.names, self.only_in, strict=True):
+            if jobs:
+                lines.append(f"only in {name}: {', '.join(jobs)}")
+        if self.completion is not None:
+            median = f"{self.completion.median:.2%} (median)"
+            most = f"{self.completion.max:.2%} at most"
+            lines.append(f"completion times differ by {median}, {most}")
+        points = self.success_points
+        if points is not None:
+            lines.append(f"success rates differ by {points:+.1f} points")
+        return lines
+
+    def _decision_sentences(self) -> list[str]:
+        n_first, n_second = self.n_decisions
+        difference = self.difference
+        if difference is None:
+            return [f"all {n_first} decisions are the same"]
+        place = f"decision {difference.place} (of {n_first} and {n_second})"
+        lines = [f"{place} is the first that differs:"]
+        both = (difference.first, difference.second)
+        for name, decision in zip(self.names, both, strict=True):
+            if decision is None:
+                lines.append(f"  {name}: none any more")
+            else:
+                lines.append(f"  {name}: {decision.at_s:.2f} s: {decision}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        first, second = (summary.to_json() for summary in self.summaries)
+        metrics = {key: [first[key], second[key]] for key in first}
+        apart = {key: metrics.pop(key) for key in _APART}
+        difference = self.difference
+        completion = self.completion
+        return {
+            "runs": list(self.names),
+            "decisions": list(self.n_decisions),
+            "same_decisions": self.same_decisions,
+            "first_difference": difference and difference.to_json(),
+            "accepted_differ": list(self.accepted_differ),
+            "only_in": [list(names) for names in self.only_in],
+            "success_points": self.success_points,
+            "completion_difference": completion and asdict(completion),
+            "jobs": [asdict(pair) for pair in self.jobs],
+            "metrics": metrics,
+            **apart,
+        }
+
+
+_APART = ("estimate_ratio", "iperf3_ratio", "fidelity")
+"""Keys of a summary that are no single number."""
+
+
+def decisions(history: Iterable[events.Event]) -> list[Decision]:
+    """Decisions in order. A job that ended by itself was not ended by one."""
+    decided = []
+    for event in history:
+        decision = _decision(event)
+        if decision is not None:
+            decided.append(decision)
+    return decided
+
+
+_KEPT: dict[type[events.Event], tuple[str, ...]] = {
+    events.JobReserved: ("rate_bps", "root", "vms_on", "tier"),
+    events.JobStarted: ("rate_bps", "tier"),
+    events.JobRescaled: ("rate_bps",),
+    events.JobPreempted: (),
+    events.JobResumed: ("tier", "cost_s"),
+    events.JobMigrated: ("root", "vms_on", "tier", "cost_s"),
+    events.JobTierSwitched: ("tier",),
+    events.JobRerooted: ("root",),
+    events.JobCut: (),
+    events.JobReconnected: (),
+    events.JobRequeued: (),
+}
+
+
+def _decision(event: events.Event) -> Decision | None:
+    if isinstance(event, events.JobEnded):
+        # A kill by the policy or its reservation; a backend's own has a detail.
+        decided = event.outcome == "killed" and not event.detail
+        if event.outcome != "rejected" and not decided:
+            return None
+        return Decision(event.t, event.job_id, event.outcome, ())
+    kept = _KEPT.get(type(event))
+    if kept is None:
+        return None
+    record = event.to_json()
+    what = tuple((key, _plain(record[key])) for key in kept)
+    return Decision(
+        event.t, record["job_id"], event.name.removeprefix("job_"), what
+    )
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def first_difference(
+    first: Sequence[Decision], second: Sequence[Decision]
+) -> Difference | None:
+    """Where the two sequences part; None where they do not. O(n)."""
+    for place, (here, there) in enumerate(zip_longest(first, second), 1):
+        if here is None or there is None or here.same_as != there.same_as:
+            return Difference(place, here, there)
+    return None
+
+
+def compare_runs(first: Run, second: Run) -> PolicyComparison:
+    """Two runs of the same jobs on different backends or by different policies."""
+    of_first = decisions(first.file.events)
+    of_second = decisions(second.file.events)
+    first_rows = {row.job_id: row for row in first.rows}
+    second_rows = {row.job_id: row for row in second.rows}
+    pairs = []
+    apart = []
+    accepted_differ = []
+    for job_id, row in first_rows.items():
+        if job_id not in second_rows:
+            continue
+        pair = _pair(row, second_rows[job_id])
+        pairs.append(pair)
+        if pair.completion_difference is not None:
+            apart.append(abs(pair.completion_difference))
+        if pair.accepted_differs:
+            accepted_differ.append(job_id)
+    return PolicyComparison(
+        names=(_name(first), _name(second)),
+        summaries=(first.summary, second.summary),
+        n_decisions=(len(of_first), len(of_second)),
+        difference=first_difference(of_first, of_second),
+        jobs=tuple(pairs),
+        only_in=(
+            _without(first_rows, second_rows),
+            _without(second_rows, first_rows),
+        ),
+        completion=spread(apart),
+        accepted_differ=tuple(accepted_differ),
+    )
+
+
+def _name(run: Run) -> str:
+    return f"{run.started.policy}, {run.started.backend}"
+
+
+def _without(jobs: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+    return tuple(job_id for job_id in jobs if job_id not in others)
+
+
+def _pair(first: JobRow, second: JobRow) -> JobPair:
+    difference = None
+    finished = first.outcome == second.outcome == "finished"
+    if finished and first.measured_s and second.measured_s:
+        difference = (second.measured_s - first.measured_s) / first.measured_s
+    return JobPair(
+        first.job_id,
+        outcomes=(first.outcome, second.outcome),
+        measured_s=(first.measured_s, second.measured_s),
+        end_s=(first.end_s, second.end_s),
+        completion_difference=difference,
+    )
+
+
+# -- folders of several policies
+
+
+def paired_folders(first: Path, second: Path) -> list[tuple[Path, Path]]:
+    """The folders to compare: those of one policy each, or of the policies both
+    have.
+    """
+    of_first = policy_folders(first)
+    of_second = policy_folders(second)
+    if len(of_first) == len(of_second) == 1:
+        return [(of_first[0], of_second[0])]
+    left = _by_policy(of_second)
+    pairs: list[tuple[Path, Path]] = []
+    for policy, paths in _by_policy(of_first).items():
+        # A policy that stands in both files twice is compared in order.
+        pairs += zip(paths, left.get(policy, []), strict=False)
+    if not pairs:
+        raise BadInput(
+            f"{first} and {second} have no policy in common",
+            f"name one policy's folder of each, as {of_first[0]} {of_second[0]}",
+        )
+    return pairs
+
+
+def _by_policy(folders: list[Path]) -> dict[str, list[Path]]:
+    """Folders by the policy that ran; without those that were killed before
+    their first line.
+    """
+    by_policy: dict[str, list[Path]] = {}
+    for folder in folders:
+        policy = policy_of(folder)
+        if policy is not None:
+            by_policy.setdefault(policy, []).append(folder)
+    return by_policy

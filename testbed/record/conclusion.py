@@ -1,0 +1,80 @@
+"""Files at the end of a run, all from its ``events.jsonl``.
+
+Tables, summary with verdicts, and on request the tables as Parquet. Every
+metric is defined in ``docs/runs-and-fidelity.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.expectations import Expectation
+from testbed.record import folder as names
+from testbed.record.folder import RunFolder
+from testbed.record.link_rates import link_rows, write_links_csv
+from testbed.record.metrics import JobRow, Recording, Summary
+from testbed.record.reading import claims_of, read_recording
+from testbed.record.stored_json import read_json
+from testbed.record.verdicts import Verdicts, verdicts_of
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of a run: rows, their summary, and verdicts on what was expected."""
+
+    path: Path
+    rows: tuple[JobRow, ...]
+    summary: Summary
+    verdicts: Verdicts
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``summary.json``."""
+        return {
+            **self.summary.to_json(),
+            "expectations": self.verdicts.to_json(),
+        }
+
+
+def conclude(
+    folder: RunFolder,
+    expect: Expectation | None = None,
+    *,
+    name: str | None = None,
+    wall_s: float | None = None,
+    file: Recording | None = None,
+) -> Results:
+    """Writes everything that follows from the events, of an interrupted run too.
+
+    ``file``: ``events.jsonl`` as it was read back from the disk, where that is
+    done. What the audit will read is what is summed up, never what was meant
+    to be written.
+    """
+    if file is None:
+        file = read_recording(folder.path)
+    rows = file.rows
+    summary = file.summary(name, wall_s)
+    claims = claims_of(read_json(folder.path / names.RESOLVED))
+    verdicts = verdicts_of(file, expect or Expectation(), claims)
+    results = Results(folder.path, rows, summary, verdicts)
+    # Row by row: a long live run has more samples than memory is to hold twice.
+    links = link_rows(file.tally)
+    folder.write_text(names.JOBS, file.jobs_table)
+    folder.write_lines(names.LINKS, lambda text: write_links_csv(links, text))
+    folder.write_json(names.SUMMARY, results.to_json())
+    if folder.parquet:
+        # Arrow takes half a second to import.
+        from testbed.record.parquet_tables import write_parquet
+
+        write_parquet(folder, file.events)
+    return results
+
+
+def conclude_all(folder: RunFolder, policies: list[Results]) -> None:
+    """The ``summary.json`` above several policies: one entry each, in order."""
+    entries = [
+        {**results.to_json(), "folder": results.path.name}
+        for results in policies
+    ]
+    folder.write_json(names.SUMMARY, entries)

@@ -1,0 +1,327 @@
+"""A run folder: made once, written whole file by whole file, owned by the user
+who called sudo.
+
+``docs/runs-and-fidelity.md`` describes every file in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from testbed.errors import BadInput, RunFailed
+from testbed.events import Event
+from testbed.record.event_file import EventLog
+from testbed.record.owned_files import (
+    FILE_MODE,
+    FOLDER_MODE,
+    Owner,
+    caller,
+    give,
+    make_folders,
+    new_file,
+)
+from testbed.record.stored_json import as_json
+
+DEFAULT_OUT = Path("runs")
+"""Where results go where no --out says otherwise."""
+SPEC = "spec.yaml"
+RESOLVED = "spec.resolved.json"
+PROVENANCE = "provenance.json"
+EVENTS = "events.jsonl"
+JOBS = "jobs.csv"
+LINKS = "links.csv"
+SUMMARY = "summary.json"
+REPORT = "report.html"
+PLAN = "plan"
+LOGS = "logs"
+PLUGINS = "plugins"
+
+WITH_OUT = "name a folder you may write to with --out"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+_A_RUNS = re.compile(r"\d{8}T\d{6}Z-.+-s-?\d+(-\d+)?")
+
+
+Sink = Callable[[Event], None]
+
+
+def folder_name(name: str, seed: int | None, now: datetime) -> str:
+    """``20261120T141500Z-NAME-sSEED``, or ``-sweep`` for that of many seeds.
+
+    What a file name should not hold becomes ``-``.
+    """
+    safe = _UNSAFE.sub("-", name).strip("-.") or "run"
+    end = "sweep" if seed is None else f"s{seed}"
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-{end}"
+
+
+def is_a_runs(name: str) -> bool:
+    """True for a folder name as :func:`folder_name` makes them for a run, not
+    for a policy.
+    """
+    return _A_RUNS.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run (or one policy of it) puts what it leaves behind.
+
+    Files appear whole or not at all: each is written beside its place and
+    renamed into it. ``parquet``: its tables are written as Parquet too.
+    """
+
+    path: Path
+    owner: Owner | None = None
+    parquet: bool = False
+
+    @classmethod
+    def create(
+        cls,
+        base: Path,
+        name: str,
+        seed: int | None,
+        *,
+        now: datetime | None = None,
+    ) -> RunFolder:
+        """A new, empty ``BASE/20261120T141500Z-NAME-sSEED/``, with ``-2``,
+        ``-3`` … where taken.
+
+        Without a seed it is a sweep's.
+
+        ``base`` is made if it is missing. Raises BadInput where the folder
+        cannot be made.
+        """
+        owner = caller()
+        stem = folder_name(
+            name, seed, datetime.now(UTC) if now is None else now
+        )
+        try:
+            make_folders(base, owner)
+            return cls(_first_free(base, stem, owner).absolute(), owner)
+        except OSError as error:
+            raise BadInput(
+                f"no run folder can be made in {base}: {error.strerror}",
+                WITH_OUT,
+            ) from error
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder, for what is written later (a new report),
+        which belongs to whom the folder belongs. Raises BadInput where there is
+        no such folder.
+        """
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}") from error
+        owner = (
+            Owner(status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+        )
+        return cls(path.absolute(), owner)
+
+    def make(self) -> None:
+        """Make the folder itself, and what is missing above it. Raises
+        BadInput.
+        """
+        try:
+            make_folders(self.path, self.owner)
+        except OSError as error:
+            raise BadInput(
+                f"the folder {self.path} cannot be made: {error.strerror}",
+                WITH_OUT,
+            ) from error
+
+    def policy(self, label: str) -> RunFolder:
+        """A new sub-folder for one of several policies; equal labels get
+        ``-2``, ``-3`` …
+        """
+        safe = _UNSAFE.sub("-", label).strip("-.") or "policy"
+        return replace(self, path=_first_free(self.path, safe, self.owner))
+
+    def write_text(self, name: str, text: str, mode: int = FILE_MODE) -> Path:
+        """``text`` as the whole of the file ``name`` (relative, may name a
+        sub-folder).
+        """
+        return self.write_bytes(name, text.encode("utf-8"), mode)
+
+    def write_json(self, name: str, value: object) -> Path:
+        return self.write_text(name, as_json(value))
+
+    def write_bytes(
+        self,
+        name: str,
+        content: bytes,
+        mode: int = FILE_MODE,
+        *,
+        sync: bool = True,
+    ) -> Path:
+        """``sync=False``: whole or not at all unless the machine itself stops."""
+        return self._replace(
+            name, lambda file: file.write(content), mode, sync=sync
+        )
+
+    def write_stream(
+        self, name: str, write: Callable[[IO[bytes]], object]
+    ) -> Path:
+        """A file too long to hold in memory: ``write`` is given the open file."""
+        return self._replace(name, write, FILE_MODE)
+
+    def write_lines(self, name: str, write: Callable[[IO[str]], None]) -> Path:
+        """A text file too long to hold in memory: ``write`` is given the open
+        file.
+        """
+
+        def wrapped(file: IO[bytes]) -> None:
+            # newline="" leaves line ends to the csv module
+            with os.fdopen(
+                os.dup(file.fileno()), "w", encoding="utf-8", newline=""
+            ) as text:
+                write(text)
+
+        return self._replace(name, wrapped, FILE_MODE)
+
+    def _replace(
+        self,
+        name: str,
+        write: Callable[[IO[bytes]], object],
+        mode: int,
+        *,
+        sync: bool = True,
+    ) -> Path:
+        target = self._inside(name)
+        make_folders(target.parent, self.owner)
+        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            with os.fdopen(new_file(scratch, mode, self.owner), "wb") as file:
+                write(file)
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            scratch.replace(target)
+        except OSError as error:
+            # Under the name that people know.
+            raise OSError(error.errno, error.strerror, str(target)) from error
+        finally:
+            scratch.unlink(missing_ok=True)
+        return target
+
+    def open_events(self) -> EventLog:
+        """The event stream of this run. Exists once: a second call raises
+        FileExistsError.
+        """
+        return EventLog(self.path / EVENTS, self.owner)
+
+    def hand_over(self) -> None:
+        """Give everything in the folder to its owner: what others wrote there
+        as root too.
+        """
+        if self.owner is None:
+            return
+        for folder, folders, files in os.walk(self.path):
+            for name in (*folders, *files):
+                os.chown(
+                    Path(folder) / name,
+                    self.owner.uid,
+                    self.owner.gid,
+                    follow_symlinks=False,
+                )
+
+    def _inside(self, name: str) -> Path:
+        parts = Path(name).parts
+        if not parts or Path(name).is_absolute() or ".." in parts:
+            raise ValueError(f"{name!r} is not a file inside the run folder")
+        return self.path / name
+
+
+def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
+    """A new folder ``BASE/STEM``, or ``BASE/STEM-2``, ``-3`` … where that is
+    taken.
+    """
+    for attempt in range(1, 10_000):
+        path = base / (stem if attempt == 1 else f"{stem}-{attempt}")
+        try:
+            path.mkdir(FOLDER_MODE)
+        except FileExistsError:
+            continue
+        give(path, owner)
+        return path
+    raise BadInput(f"{base} has 9999 folders named {stem}", WITH_OUT)
+
+
+# -- room for a run that fills its disk
+
+
+RESERVE_BYTES = 8 << 20
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class DiskReserve:
+    """A file of zeros that is given up when the disk is full, or at the end."""
+
+    def __init__(self, folder: Path, size_bytes: int = RESERVE_BYTES) -> None:
+        self._path = folder / ".reserve"
+        self._size_bytes = size_bytes
+
+    def __enter__(self) -> DiskReserve:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self._size_bytes)
+        except OSError as error:
+            self.release()
+            if error.errno in FULL:
+                raise RunFailed(
+                    f"the disk of {self._path.parent} has under {self._size_bytes >> 20} MiB left",
+                    "make room on it, or name another folder with --out",
+                ) from error
+            # A file system that cannot keep room does without.
+        finally:
+            os.close(descriptor)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the room to whatever is written next. A second call does
+        nothing.
+        """
+        with suppress(OSError):
+            self._path.unlink()
+
+    @contextmanager
+    def guarding(self) -> Generator[None, None, None]:
+        """Turn a full disk into the end of the run; what is written from then
+        on has room.
+
+        What could not be written is still in its file's buffer and goes out
+        with the next line.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self.release()
+            raise RunFailed(
+                f"the disk of the run folder is full: {self._path.parent}",
+                "make room on it, or name another folder with --out",
+            ) from error
+
+    def guarded(self, sink: Sink) -> Sink:
+        """The sink, under :meth:`guarding`."""
+
+        def passed(event: Event) -> None:
+            with self.guarding():
+                sink(event)
+
+        return passed

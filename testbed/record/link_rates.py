@@ -1,0 +1,144 @@
+"""``links.csv``: bandwidth reserved and sent on each directed link over time.
+
+A live run's links are sampled while it runs (``link_sample``). A simulated run
+sends nothing; there the run is cut into equal intervals and each row holds the
+mean reservation over one of them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import IO, Any
+
+from testbed import events
+from testbed.record.job_lives import HeldLinks
+from testbed.record.metrics import Tally
+
+MAX_SIMULATED_ROWS = 200_000
+MAX_INTERVALS = 200
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """One line of ``links.csv``. ``sent_bps`` None: not measured."""
+
+    time_s: float
+    link: str
+    directed_link: int
+    sent_bps: float | None
+    reserved_bps: float
+    capacity_bps: int
+
+
+LINK_COLUMNS = tuple(f.name for f in fields(LinkRow))
+
+
+def described_links(topology: dict[str, Any]) -> dict[int, tuple[str, int]]:
+    """Name (``rack 3 -> aggregation 1``) and capacity of each directed link.
+
+    Of a link between unknown nodes, in a damaged folder, there is nothing to
+    show; the audit names it.
+    """
+    names = topology["names"]
+    links = topology["links"]
+    ends = zip(
+        links["lower"], links["upper"], links["capacity_bps"], strict=False
+    )
+    described = {}
+    for link, (lower, upper, capacity) in enumerate(ends):
+        if 0 <= lower < len(names) and 0 <= upper < len(names):
+            upward = f"{names[lower]} -> {names[upper]}"
+            downward = f"{names[upper]} -> {names[lower]}"
+            described[2 * link] = (upward, int(capacity))
+            described[2 * link + 1] = (downward, int(capacity))
+    return described
+
+
+def sampled_rows(
+    topology: dict[str, Any], samples: Iterable[events.LinkSample]
+) -> Iterator[LinkRow]:
+    """The samples of a live run, in order."""
+    known = described_links(topology)
+    for event in samples:
+        for number, sent, reserved in event.links:
+            link = int(number)
+            if link in known:
+                name, capacity = known[link]
+                yield LinkRow(event.t, name, link, sent, reserved, capacity)
+
+
+def shares(
+    start_s: float, end_s: float, step_s: float, n: int
+) -> Iterator[tuple[int, float]]:
+    """Which of ``n`` equal intervals a stretch of time touches, and how long (s)."""
+    # Rounding may put the end of the run into an interval after the last.
+    last = min(n - 1, int(end_s / step_s))
+    for i in range(int(start_s / step_s), last + 1):
+        begin_s = max(start_s, i * step_s)
+        yield i, max(0.0, min(end_s, (i + 1) * step_s) - begin_s)
+
+
+def simulated_rows(
+    topology: dict[str, Any], held: Iterable[HeldLinks], span_s: float
+) -> Iterator[LinkRow]:
+    """Means over equal intervals of every link that was ever used.
+
+    Ordered by time, then by link. At most MAX_INTERVALS intervals, fewer where
+    many links would make over MAX_SIMULATED_ROWS rows.
+    """
+    known = described_links(topology)
+    holds = list(held)
+    used = {link for hold in holds for link, _ in hold.links}
+    links = sorted(used & known.keys())
+    if not links or span_s <= 0:
+        return
+    n = max(1, min(MAX_INTERVALS, MAX_SIMULATED_ROWS // len(links)))
+    step_s = span_s / n
+    bits = {link: [0.0] * n for link in links}
+    for hold in holds:
+        # Once for all of a hold's links, which may be hundreds.
+        intervals = list(shares(hold.start_s, hold.end_s, step_s, n))
+        for link, bps in hold.links:
+            sums = bits.get(link)
+            if sums is not None:
+                for i, inside_s in intervals:
+                    sums[i] += inside_s * bps
+    for i in range(n):
+        for link in links:
+            name, capacity = known[link]
+            mean_bps = bits[link][i] / step_s
+            yield LinkRow(
+                (i + 1) * step_s, name, link, None, mean_bps, capacity
+            )
+
+
+def link_rows(tally: Tally) -> Iterator[LinkRow]:
+    """Samples where there are any, means of the reservations otherwise.
+
+    ``tally``: of a whole run, made with ``recording``.
+    """
+    topology = tally.started.topology
+    if tally.samples:
+        return sampled_rows(topology, tally.samples)
+    lives = tally.lives
+    return simulated_rows(topology, lives.held(), lives.now_s)
+
+
+def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
+    """A header, then a line per link and time; ``sent_bps`` empty: not measured."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(LINK_COLUMNS)
+    for row in rows:
+        sent_bps = None if row.sent_bps is None else round(row.sent_bps)
+        writer.writerow(
+            (
+                row.time_s,
+                row.link,
+                row.directed_link,
+                sent_bps,
+                round(row.reserved_bps),
+                row.capacity_bps,
+            )
+        )

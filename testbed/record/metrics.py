@@ -1,0 +1,629 @@
+"""Metrics of a run, from its events in one pass: a row per job, and the summary.
+
+Memory grows with jobs, not with events. ``docs/runs-and-fidelity.md`` defines
+them. A new column of ``jobs.csv`` touches two files: :class:`JobRow` here and
+that page; the table's writing, its Parquet types and the audit follow the
+row's fields.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import IO, Any
+
+from testbed import events
+from testbed.record.event_file import EventFile
+from testbed.record.job_lives import JobLife, JobLives
+
+SLOWDOWN_BOUND_S = 10.0
+"""Γ of the bounded slowdown: shorter jobs count as this long (AdaBa/BgMBF,
+CMBF).
+"""
+
+OUTCOMES = ("finished", "rejected", "killed", "unfinished")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One line of ``jobs.csv``; None is an empty field. Times are experiment
+    seconds.
+    """
+
+    job_id: str
+    policy: str
+    kind: str
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    outcome: str
+    reason: str
+    n_vms: int
+    requested_bps: int
+    granted_bps: int | None
+    estimate_s: float | None
+    measured_s: float | None
+    deadline_s: float | None
+    met_deadline: bool | None
+    preemptions: int
+    migrations: int
+    value: float
+    price: float
+    application: str | None
+    duration_s: float
+    ratio: float | None
+    job_class: str | None
+    iperf3_bps: float | None = None
+    iperf3_worst_bps: float | None = None
+    iperf3_ratio: float | None = None
+    iperf3_counted_bps: float | None = None
+    exempt: str | None = None
+    """Why a live time says nothing of its reservation; no column."""
+
+    @property
+    def wait_s(self) -> float | None:
+        """From submission to the first start."""
+        if self.start_s is None:
+            return None
+        return self.start_s - self.submit_s
+
+    @property
+    def response_s(self) -> float | None:
+        """From submission to the end, for finished jobs."""
+        if self.outcome != "finished" or self.end_s is None:
+            return None
+        return self.end_s - self.submit_s
+
+    @property
+    def queued_s(self) -> float | None:
+        """All waiting: the response but for the time on nodes, for finished
+        jobs.
+        """
+        response_s = self.response_s
+        if response_s is None or self.measured_s is None:
+            return None
+        # Rounding of a sum of floats makes nobody wait less than nothing.
+        return max(0.0, response_s - self.measured_s)
+
+    @property
+    def slowdown(self) -> float | None:
+        """Response over running time, for finished jobs."""
+        response_s = self.response_s
+        if response_s is None or not self.measured_s:
+            return None
+        return response_s / self.measured_s
+
+    @property
+    def bounded_slowdown(self) -> float | None:
+        """Response over max(Γ, running time), for finished jobs."""
+        response_s = self.response_s
+        if response_s is None or self.measured_s is None:
+            return None
+        return response_s / max(SLOWDOWN_BOUND_S, self.measured_s)
+
+
+# -- jobs.csv
+
+
+_IPERF3 = (
+    "iperf3_bps",
+    "iperf3_worst_bps",
+    "iperf3_ratio",
+    "iperf3_counted_bps",
+)
+JOB_COLUMNS = (
+    *(f.name for f in fields(JobRow) if f.name not in ("exempt", *_IPERF3)),
+    "wait_s",
+    "queued_s",
+    "response_s",
+    "slowdown",
+    "bounded_slowdown",
+    *_IPERF3,
+)
+cells_of = attrgetter(*JOB_COLUMNS)
+"""A row's values, in the order of the columns."""
+
+
+def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
+    """A header, then a line per job; None is empty, truths ``true``, ``false``."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(JOB_COLUMNS)
+    for row in rows:
+        writer.writerow([_cell(value) for value in cells_of(row)])
+
+
+def _cell(value: object) -> object:
+    # By its exact type: a million cells go through here, most of them numbers.
+    kind = type(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is str:
+        return table_text(value)  # type: ignore[arg-type]
+    return value
+
+
+def table_text(text: str) -> str:
+    """A text as a table can hold it.
+
+    The csv module does not quote a lone carriage return, and readers take it
+    for a line end.
+    """
+    if "\r" not in text:
+        return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+# -- groups of jobs
+
+
+_MEANS = ("wait_s", "queued_s", "response_s", "slowdown", "bounded_slowdown")
+
+
+def group(rows: Sequence[JobRow]) -> dict[str, Any]:
+    """Metrics of a group of jobs. None where there is nothing to average."""
+    count = dict.fromkeys(OUTCOMES, 0)
+    n_good = 0
+    n_met = 0
+    for row in rows:
+        count[row.outcome] = count.get(row.outcome, 0) + 1
+        n_met += row.met_deadline is True
+        n_good += row.outcome == "finished" and row.met_deadline is not False
+    n = len(rows)
+    rates: dict[str, float | None] = {
+        "success_rate": None,
+        "acceptance_rate": None,
+    }
+    if n:
+        rates["success_rate"] = n_good / n
+        rates["acceptance_rate"] = 1.0 - count["rejected"] / n
+    means = {}
+    for column in _MEANS:
+        means[_mean_of(column)] = mean(map(attrgetter(column), rows))
+    return {
+        "jobs": n,
+        **{outcome: count[outcome] for outcome in OUTCOMES},
+        "met_deadline": n_met,
+        **rates,
+        **means,
+        "preemptions": sum(row.preemptions for row in rows),
+        "migrations": sum(row.migrations for row in rows),
+    }
+
+
+def _mean_of(column: str) -> str:
+    """``wait_mean_s`` of ``wait_s``, ``slowdown_mean`` of ``slowdown``."""
+    name = column.removesuffix("_s")
+    return f"{name}_mean{column[len(name) :]}"
+
+
+def by_class(rows: Sequence[JobRow]) -> dict[str, dict[str, Any]]:
+    """Metrics of the jobs of each class, classes by name.
+
+    Jobs without a class are in none.
+    """
+    classes: dict[str, list[JobRow]] = {}
+    for row in rows:
+        if row.job_class is not None:
+            classes.setdefault(row.job_class, []).append(row)
+    return {name: group(classes[name]) for name in sorted(classes)}
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Arithmetic mean of the values that are not None; None for no such value."""
+    total = 0.0
+    count = 0
+    for value in values:
+        if value is not None:
+            total += value
+            count += 1
+    return total / count if count else None
+
+
+# -- from events to rows and a summary
+
+
+LIVE = "live"
+"""The backend whose runs depend on the machine they ran on, and need a verdict
+on it.
+"""
+
+
+def severity(level: str) -> int:
+    """The rank of a level of fidelity; an unknown one is as bad as the worst."""
+    return {"ok": 0, "suspect": 1}.get(level, 2)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Order statistics of a sample; quantiles interpolate linearly between
+    neighbours.
+    """
+
+    min: float
+    median: float
+    p95: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Fidelity of the emulation: ``ok``, ``suspect``, ``invalid``; None for
+    simulated runs.
+    """
+
+    verdict: str | None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``summary.json`` but for the verdict rows. None where there is nothing to
+    average.
+    """
+
+    name: str
+    policy: str
+    backend: str
+    seed: int
+    status: str
+    jobs: int
+    finished: int
+    rejected: int
+    killed: int
+    unfinished: int
+    met_deadline: int
+    success_rate: float | None
+    acceptance_rate: float | None
+    vm_utilisation: float | None
+    link_utilisation: float | None
+    link_utilisation_measured: float | None
+    revenue: float
+    wait_mean_s: float | None
+    queued_mean_s: float | None
+    response_mean_s: float | None
+    slowdown_mean: float | None
+    bounded_slowdown_mean: float | None
+    preemptions: int
+    migrations: int
+    classes: Mapping[str, Mapping[str, Any]]
+    estimate_ratio: Spread | None
+    iperf3_ratio: Spread | None
+    fidelity: Fidelity
+    span_s: float
+    wall_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile of sorted ``values``, linear between the neighbouring
+    order statistics.
+    """
+    place = q * (len(values) - 1)
+    below = int(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (place - below)
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """Order statistics of a sample; None for no values."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    median = quantile(ordered, 0.5)
+    return Spread(ordered[0], median, quantile(ordered, 0.95), ordered[-1])
+
+
+_NO_TOPOLOGY: dict[str, Any] = {
+    "names": [],
+    "slots": [],
+    "links": {"lower": [], "upper": [], "capacity_bps": []},
+}
+_NOT_STARTED = events.RunStarted(0.0, "", "", "", 0, _NO_TOPOLOGY)
+
+
+class Tally:
+    """Takes events one by one; gives rows and a summary at any moment.
+
+    Feed a run's events in order. Complexity: O(1) per event but for the lengths
+    of its own lists. ``recording`` as of :class:`JobLives`.
+    """
+
+    def __init__(self, *, recording: bool = False) -> None:
+        self.started = _NOT_STARTED
+        self.ended: events.RunEnded | None = None
+        self.notes: list[events.FidelityNoted] = []
+        self.lives = JobLives(recording=recording)
+        self.samples: list[events.LinkSample] = []
+        """Kept with ``recording`` alone."""
+        self._recording = recording
+        self._sent_bits = 0.0
+        self._sampled_s = 0.0
+
+    def feed(self, event: events.Event) -> None:
+        if self.lives.follow(event) is not None:
+            return
+        match event:
+            case events.RunStarted():
+                self.started = event
+            case events.RunEnded():
+                self.ended = event
+            case events.FidelityNoted():
+                self.notes.append(event)
+            case events.LinkSample():
+                self._sampled_s += event.interval_s
+                sent_bps = sum(sent for _, sent, _ in event.links)
+                self._sent_bits += sent_bps * event.interval_s
+                if self._recording:
+                    self.samples.append(event)
+
+    __call__ = feed
+
+    @property
+    def records(self) -> dict[str, Mapping[str, Any]]:
+        """The jobs as they were submitted, by id."""
+        jobs = self.lives.jobs
+        return {job_id: life.request for job_id, life in jobs.items()}
+
+    def rows(self) -> Iterator[JobRow]:
+        """One row per submitted job, in order of submission."""
+        return (_row(life, self.started) for life in self.lives.jobs.values())
+
+    def fidelity(self) -> Fidelity:
+        """The worst note's level, and the reasons of all that are not ok, each
+        once.
+        """
+        if self.started.backend != LIVE:
+            return Fidelity(None)
+        if not self.notes:
+            return Fidelity(
+                "suspect",
+                ("nothing was checked about the machine during this run",),
+            )
+        worst = max((note.level for note in self.notes), key=severity)
+        reasons = dict.fromkeys(
+            note.reason for note in self.notes if note.level != "ok"
+        )
+        return Fidelity(worst, tuple(reasons))
+
+    def summary(
+        self,
+        name: str | None = None,
+        wall_s: float | None = None,
+        rows: Sequence[JobRow] | None = None,
+    ) -> Summary:
+        """The run's summary.
+
+        ``name`` defaults to the run's own; ``wall_s`` is what the run took in
+        real seconds; ``rows`` spares making them again.
+        """
+        rows = list(self.rows()) if rows is None else rows
+        started = self.started
+        vm_use, link_use, link_sent = self._utilisation()
+        return Summary(
+            name=started.run if name is None else name,
+            policy=started.policy,
+            backend=started.backend,
+            seed=started.seed,
+            status=self.ended.status if self.ended else "interrupted",
+            **group(rows),
+            vm_utilisation=vm_use,
+            link_utilisation=link_use,
+            link_utilisation_measured=link_sent,
+            revenue=sum(r.price for r in rows),
+            classes=by_class(rows),
+            estimate_ratio=spread(_there(row.ratio for row in rows)),
+            iperf3_ratio=spread(_there(row.iperf3_ratio for row in rows)),
+            fidelity=self.fidelity(),
+            span_s=self.lives.now_s,
+            wall_s=wall_s,
+        )
+
+    def _utilisation(self) -> tuple[float | None, float | None, float | None]:
+        """Means over the run: VM slots, reserved capacity, sent capacity (where
+        sampled).
+        """
+        span_s = self.lives.now_s
+        if span_s <= 0:
+            return None, None, None
+        topology = self.started.topology
+        slots = sum(topology["slots"])
+        capacity_bps = 2 * sum(topology["links"]["capacity_bps"])
+        vm_use = link_use = link_sent = None
+        if slots:
+            vm_use = self.lives.slot_s / (slots * span_s)
+        if capacity_bps:
+            link_use = self.lives.reserved_bits / (capacity_bps * span_s)
+        sampled_bits = capacity_bps * self._sampled_s
+        if sampled_bits:
+            link_sent = self._sent_bits / sampled_bits
+        return vm_use, link_use, link_sent
+
+
+def request_record(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a job's row that its request has alone."""
+    return {
+        "job_id": str(request["id"]),
+        "requested_bps": request["bandwidth_bps"],
+        "job_class": _class(request),
+        **{column: request[column] for column in _OF_REQUEST},
+    }
+
+
+_OF_REQUEST = (
+    "kind",
+    "submit_s",
+    "n_vms",
+    "deadline_s",
+    "value",
+    "application",
+    "duration_s",
+)
+_OF_LIFE = tuple(
+    {f.name for f in fields(JobLife)} & {f.name for f in fields(JobRow)}
+)
+"""Columns that are fields of a job's life by the same name."""
+
+
+def _row(life: JobLife, started: events.RunStarted) -> JobRow:
+    ratio = None
+    finished = life.outcome == "finished"
+    if finished and life.measured_s is not None and life.estimate_s:
+        ratio = life.measured_s / life.estimate_s
+    iperf3 = _iperf3(life)
+    exempt = None
+    if started.backend == LIVE:
+        exempt = _exempt(life, iperf3)
+    cells = request_record(life.request)
+    for column in _OF_LIFE:
+        cells[column] = getattr(life, column)
+    return JobRow(
+        policy=started.policy,
+        met_deadline=_met(life),
+        ratio=ratio,
+        exempt=exempt,
+        **iperf3,
+        **cells,
+    )
+
+
+def _there(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _iperf3(life: JobLife) -> dict[str, Any]:
+    """Columns of a finished job that measured its bandwidth itself: the median
+    and worst VM.
+    """
+    received = sorted(life.iperf3.get("received_bps", ()))
+    counted = sorted(life.iperf3.get("counted_bps", ()))
+    if life.outcome != "finished" or not received or not counted:
+        return {}
+    columns = {
+        "iperf3_bps": quantile(received, 0.5),
+        "iperf3_worst_bps": received[0],
+        "iperf3_counted_bps": quantile(counted, 0.5),
+    }
+    if life.granted_bps:
+        columns["iperf3_ratio"] = received[0] / life.granted_bps
+    return columns
+
+
+def _exempt(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
+    """Why a job's time shows nothing about its reservation.
+
+    None where it does, as always after a failure of its own.
+    """
+    if life.by_policy:
+        return f"killed by its policy: {life.reason}"
+    if life.outcome == "killed":
+        if life.reason.startswith(events.FAILED):
+            return f"{life.reason}, as the file has it"
+        if life.reason != events.OUTLASTED:
+            return None
+    return _exempt_by_kind(life, iperf3) or _exempt_by_events(life)
+
+
+def _exempt_by_kind(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
+    request = life.request
+    if request["kind"] == "compute" or not life.granted_bps:
+        return "no bandwidth reserved"
+    if request["kind"] == "iperf3":
+        reason = "iperf3 takes its duration at any rate"
+        share = iperf3.get("iperf3_ratio")
+        if share is None:
+            return reason
+        received = f"its worst VM received {share:.4f} of its reservation"
+        return f"{reason}: {received}"
+    if request.get("command"):
+        return "a command: nothing is known of what it sends"
+    return None
+
+
+def _exempt_by_events(life: JobLife) -> str | None:
+    request = life.request
+    if (request.get("true_duration_s") or 0) > request["duration_s"]:
+        return "needs longer than stated"
+    if life.preemptions or life.migrations:
+        return "preempted or migrated: its time includes that"
+    if life.slowed:
+        return "rescaled below the bandwidth of its estimate"
+    if life.failed:
+        return "interrupted, cut or started anew by a failure"
+    return None
+
+
+def _class(request: Mapping[str, Any]) -> str | None:
+    """A job's class: its tag, or the queue that its trace names."""
+    tags = request.get("tags")
+    if isinstance(tags, list | tuple):
+        for tag in tags:
+            if isinstance(tag, list | tuple) and len(tag) == 2:
+                key, value = tag
+                if key == "class":
+                    return str(value)
+    queue = request.get("queue")
+    return None if queue is None else str(queue)
+
+
+def _met(job: JobLife) -> bool | None:
+    """True where it finished by its deadline; None where it has none."""
+    deadline_s = job.request["deadline_s"]
+    if deadline_s is None:
+        return None
+    if job.outcome != "finished" or job.end_s is None:
+        return False
+    due_s = job.request["submit_s"] + deadline_s
+    # Rounding of a sum of floats decides no deadline.
+    return bool(job.end_s <= due_s + 1e-9 * max(1.0, abs(due_s)))
+
+
+def tally(stream: Iterable[events.Event], *, recording: bool = False) -> Tally:
+    """The tally of a whole event stream."""
+    out = Tally(recording=recording)
+    for event in stream:
+        out.feed(event)
+    return out
+
+
+@dataclass(frozen=True)
+class Recording(EventFile):
+    """A run's events and what follows from them, each made once."""
+
+    judged: list[tuple[object, Any]] = field(default_factory=list, repr=False)
+    """Verdicts by what was expected, as of ``verdicts_of``."""
+
+    @cached_property
+    def tally(self) -> Tally:
+        """The jobs' lives and all sums, with what pictures and links need."""
+        return tally(self.events, recording=True)
+
+    @cached_property
+    def rows(self) -> tuple[JobRow, ...]:
+        """A row per job, as in ``jobs.csv``."""
+        return tuple(self.tally.rows())
+
+    @cached_property
+    def jobs_table(self) -> str:
+        """The text of ``jobs.csv``."""
+        text = io.StringIO()
+        write_jobs_csv(self.rows, text)
+        return text.getvalue()
+
+    def summary(
+        self, name: str | None = None, wall_s: float | None = None
+    ) -> Summary:
+        """The summary; ``name`` and ``wall_s`` as of :meth:`Tally.summary`."""
+        summary = self._summary
+        if name is not None:
+            summary = replace(summary, name=name)
+        return replace(summary, wall_s=wall_s)
+
+    @cached_property
+    def _summary(self) -> Summary:
+        return self.tally.summary(rows=self.rows)

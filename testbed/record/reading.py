@@ -1,0 +1,202 @@
+"""A run folder back into typed values; an interrupted run is read as far as it
+came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from testbed.errors import BadInput
+from testbed.events import Number, RunStarted
+from testbed.record import folder as names
+from testbed.record.event_file import EventFile, read_events, stream_events
+from testbed.record.metrics import JobRow, Recording, Summary
+from testbed.record.stored_json import read_json, typed_record
+
+MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
+SHOWN_RUNS = 5
+
+
+def read_recording(path: Path) -> Recording:
+    """A run folder's events. Raises BadInput where they are damaged."""
+    file = read_events(path / names.EVENTS)
+    return Recording(file.path, file.events, file.broken_line)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder (one policy). Files that an interrupted run never wrote
+    are None or empty.
+    """
+
+    path: Path
+    file: Recording
+    started: RunStarted
+    rows: tuple[JobRow, ...]
+    summary: Summary
+    stored_summary: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    spec_text: str | None
+    resolved: dict[str, Any] | None
+
+
+def policy_folders(path: Path) -> list[Path]:
+    """The folders with an ``events.jsonl``: ``path`` itself, or its policies by
+    name.
+
+    Raises BadInput where ``path`` is no run folder, or holds several runs.
+    """
+    try:
+        if (path / names.EVENTS).is_file():
+            return [path]
+        below = sorted(
+            sub for sub in path.iterdir() if (sub / names.EVENTS).is_file()
+        )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInput(f"{path} is not a folder", MADE) from error
+    except OSError as error:
+        hint = f"see who may read it: ls -l {path}"
+        raise BadInput(
+            f"{error.filename or path}: {error.strerror}", hint
+        ) from error
+    if not below:
+        raise BadInput(
+            f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it",
+            MADE,
+        )
+    _require_one_run(path, below)
+    return below
+
+
+def in_order_of_list(path: Path, folders: list[Path]) -> list[Path]:
+    """Policies in the experiment file's order, as the list has it; by name
+    without one.
+    """
+    listed = read_json(path / names.SUMMARY)
+    order: dict[object, int] = {}
+    if isinstance(listed, list):
+        for entry in listed:
+            if isinstance(entry, dict) and isinstance(entry.get("folder"), str):
+                order.setdefault(entry["folder"], len(order))
+    return sorted(folders, key=lambda p: order.get(p.name, len(order)))
+
+
+def _require_one_run(path: Path, below: list[Path]) -> None:
+    """One run's policies agree in its name, seed and backend, and none is
+    called as a run is.
+
+    Raises BadInput where it is otherwise: then this is where somebody keeps
+    runs. A policy that was killed before its first line says nothing, and
+    belongs to the others.
+    """
+    runs: dict[tuple[str, int, str], list[str]] = {}
+    n_kept = 0
+    for folder in below:
+        n_kept += names.is_a_runs(folder.name)
+        first = next(stream_events(folder / names.EVENTS), None)
+        if isinstance(first, RunStarted):
+            key = (first.run, first.seed, first.backend)
+            runs.setdefault(key, []).append(folder.name)
+    if len(runs) <= 1 and not n_kept:
+        return
+    n_runs = max(len(runs), n_kept)
+    listed = []
+    for (run, seed, backend), folders in runs.items():
+        listed.append(f"{', '.join(folders)} ({run}, {backend}, seed {seed})")
+    shown = "; ".join(listed[:SHOWN_RUNS])
+    if len(listed) > SHOWN_RUNS:
+        shown += f" and {len(listed) - SHOWN_RUNS:,} more"
+    noun = "run" if n_runs == 1 else "runs"
+    raise BadInput(
+        f"{path} is not a run folder, it holds {n_runs:,} {noun}: {shown}",
+        f"name one of them, as {below[0]}",
+    )
+
+
+def policy_of(folder: Path) -> str | None:
+    """The policy of a run folder as recorded in the run: a folder's name may
+    not hold it.
+
+    None where the run was killed before its first line. Raises BadInput on a
+    damaged one.
+    """
+    file = folder / names.EVENTS
+    first = next(stream_events(file), None)
+    if first is None:
+        return None
+    return EventFile(file, [first]).started.policy
+
+
+def load_run(path: Path, file: Recording | None = None) -> Run:
+    """One policy's run folder. Raises BadInput where it is none, or damaged.
+
+    ``file``: its events, where they have been read.
+    """
+    if file is None:
+        file = read_recording(path)
+    started = file.started
+    stored = _stored_summary(path / names.SUMMARY)
+    above = path.parent
+    return Run(
+        path=path,
+        file=file,
+        started=started,
+        rows=file.rows,
+        summary=file.summary(
+            (stored or {}).get("name"), (stored or {}).get("wall_s")
+        ),
+        stored_summary=stored,
+        # Several policies share what belongs to the experiment: it lies one
+        # folder up.
+        provenance=_first_object(
+            path / names.PROVENANCE, above / names.PROVENANCE
+        ),
+        spec_text=_first_text(path / names.SPEC, above / names.SPEC),
+        resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
+    )
+
+
+# What the events do not know: the experiment's name, and what the run took.
+class _Stored(TypedDict, total=False):
+    name: str | None
+    wall_s: Number | None
+
+
+_STORED = TypeAdapter(_Stored)
+
+
+def _stored_summary(path: Path) -> dict[str, Any] | None:
+    stored = _first_object(path)
+    if stored is not None:
+        typed_record(_STORED, stored, path, "summary")
+    return stored
+
+
+def _first_object(*paths: Path) -> dict[str, Any] | None:
+    for path in paths:
+        value = read_json(path)
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def claims_of(resolved: object) -> tuple[str, ...]:
+    """Invariants that the policy declared in ``spec.resolved.json``; none where
+    it holds none.
+    """
+    if not isinstance(resolved, dict):
+        return ()
+    claims = resolved.get("claims")
+    return tuple(map(str, claims)) if isinstance(claims, list) else ()
+
+
+def _first_text(*paths: Path) -> str | None:
+    for path in paths:
+        if path.is_file():
+            return path.read_text(encoding="utf-8", errors="replace")
+    return None

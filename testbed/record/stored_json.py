@@ -1,0 +1,182 @@
+"""JSON files of a run folder: written for people, read back with their faults named."""
+
+from __future__ import annotations
+
+import errno
+import json
+import stat
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.errors import BadInput
+
+CHANGED = "the folder was changed after its run: run again"
+"""The hint of a damaged folder."""
+
+T = TypeVar("T")
+
+
+def as_json(value: object) -> str:
+    """JSON as people read it, indented by two spaces.
+
+    Not-a-number has no place in a result: ValueError.
+    """
+    return _indented(value, "\n") + "\n"
+
+
+def _indented(value: object, line_end: str) -> str:
+    # The json module indents in Python, value by value. Here each innermost
+    # object or array is one call of its encoder in C: a third of the time.
+    inner_end = f"{line_end}  "
+    if isinstance(value, dict) and value:
+        if not all(map(_is_plain, value.values())):
+            parts = [
+                f"{_encoder('').encode(key)}: {_indented(member, inner_end)}"
+                for key, member in value.items()
+            ]
+            text = f",{inner_end}".join(parts)
+            return f"{{{inner_end}{text}{line_end}}}"
+    elif isinstance(value, list | tuple) and value:
+        if not all(map(_is_plain, value)):
+            parts = [_indented(member, inner_end) for member in value]
+            text = f",{inner_end}".join(parts)
+            return f"[{inner_end}{text}{line_end}]"
+    else:
+        return _encoder("").encode(value)
+    text = _encoder(inner_end).encode(value)
+    return f"{text[0]}{inner_end}{text[1:-1]}{line_end}{text[-1]}"
+
+
+def _is_plain(value: object) -> bool:
+    return not isinstance(value, dict | list | tuple)
+
+
+@cache
+def _encoder(line_end: str) -> json.JSONEncoder:
+    return json.JSONEncoder(
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(f",{line_end}", ": "),
+        default=plain_value,
+    )
+
+
+def plain_value(value: Any) -> Any:
+    """Numbers of array libraries, paths: what :mod:`json` does not know."""
+    if isinstance(value, Path):
+        return str(value)
+    item = getattr(value, "item", None)
+    if callable(item):
+        return item()
+    raise TypeError(f"{type(value).__name__} does not go into a run folder")
+
+
+def typed_record(
+    kind: TypeAdapter[T], record: object, path: Path, where: str
+) -> T:
+    """A stored record as its type. Raises BadInput naming the file and what is
+    wrong there.
+    """
+    try:
+        return kind.validate_python(record)
+    except ValidationError as error:
+        raise BadInput(
+            f"{path}: damaged: {first_fault(error, where)}", CHANGED
+        ) from error
+
+
+def first_fault(error: ValidationError, where: str) -> str:
+    """The first thing wrong with a record, missing fields first: ``job: n_vms
+    is not int``.
+    """
+    fault = min(
+        error.errors(include_url=False),
+        key=lambda one: one["type"] != "missing",
+    )
+    *above, name = [part for part in fault["loc"] if isinstance(part, str)] or [
+        "it"
+    ]
+    place = ".".join([where, *above])
+    if fault["type"] == "missing":
+        return f"{place} lacks {name}"
+    message = _FAULTS.get(fault["type"], "is {input!r}").format_map(fault)
+    return f"{place}: {name} {message}"
+
+
+_FAULTS = {
+    "int_type": "is not int",
+    "float_type": "is not float",
+    "float_parsing": "is no number",
+    "string_type": "is not str",
+    "list_type": "is not list",
+    "tuple_type": "is not list",
+    "dict_type": "is not dict",
+    "mapping_type": "is not dict",
+    "dataclass_type": "is no object",
+    "unexpected_keyword_argument": "is unknown",
+    "too_short": "is not as long as it must be",
+    "too_long": "is not as short as it must be",
+    "less_than": "is not a number that can be counted with",
+    "greater_than": "is not a number that can be counted with",
+}
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file opened to be read. Raises OSError, also where it is a FIFO or a
+    device, which may never end.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        kind = errno.EISDIR if path.is_dir() else errno.EINVAL
+        raise OSError(kind, "not a regular file", str(path))
+    return path.open("rb")
+
+
+def fault_of(error: ValueError | RecursionError) -> str:
+    """Fault of a text that is no JSON of ours."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    # Of a number with thousands of digits, Python's message names its own
+    # settings.
+    return str(error).split("; use sys.", 1)[0]
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def from_json(raw: bytes) -> Any:
+    """The value of a JSON text; ValueError or RecursionError where it is none,
+    or holds NaN, or half a character, which no file could be written with.
+    """
+    text = raw.decode("utf-8")
+    value = _DECODER.decode(text)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value; None where there is no such file. Raises BadInput on
+    a damaged one.
+    """
+    try:
+        with open_regular(path) as file:
+            return from_json(file.read())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(
+            f"{path}:{error.lineno}: damaged: {error.msg}", CHANGED
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{path}: damaged: {fault_of(error)}", CHANGED
+        ) from error

@@ -1,0 +1,48 @@
+"""The data centre as ``run_started`` records it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topologies.datacentre import DataCentre
+
+MAX_LISTED_NODES = 1_000_000
+"""Nodes in all trees together whose parents and uplinks are listed.
+
+The audit derives those of larger ones from the links.
+"""
+
+
+def topology_record(datacentre: DataCentre) -> dict[str, Any]:
+    """The ``topology`` of a :class:`testbed.events.RunStarted`.
+
+    ``names`` and ``level`` per node, ``slots`` per server, ``links`` as arrays
+    ``lower``, ``upper``, ``capacity_bps`` per link, and every tree a tenant can
+    be pinned to as ``root``, ``parent`` and ``uplink`` per node (-1 where there
+    is none); of large data centres with many trees the roots alone, below which
+    hangs what links lead to. ``memory_mib`` per server where memory limits
+    anything.
+    """
+    n_listed = len(datacentre.trees) * datacentre.n_nodes
+    trees = []
+    for tree in datacentre.trees:
+        record: dict[str, Any] = {"root": int(tree.root)}
+        if n_listed <= MAX_LISTED_NODES:
+            record["parent"] = tree.parent.tolist()
+            record["uplink"] = tree.uplink.tolist()
+        trees.append(record)
+    topology = {
+        "kind": datacentre.kind,
+        "names": list(datacentre.names),
+        "level": datacentre.level.tolist(),
+        "slots": datacentre.slots.tolist(),
+        "links": {
+            "lower": datacentre.link_lower.tolist(),
+            "upper": datacentre.link_upper.tolist(),
+            "capacity_bps": datacentre.link_capacity_bps.tolist(),
+        },
+        "trees": trees,
+    }
+    if datacentre.memory_mib is not None:
+        topology["memory_mib"] = datacentre.memory_mib.tolist()
+    return topology

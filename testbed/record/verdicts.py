@@ -1,0 +1,283 @@
+"""Verdicts on jobs by what the experiment expects and by their reservations.
+
+They decide exit code 1. docs/experiment-files.md states the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter
+
+from testbed.events import Int, Number
+from testbed.expectations import ApplicationExpectation, Expectation
+from testbed.record import folder as names
+from testbed.record.metrics import Fidelity, JobRow, Recording, severity
+from testbed.record.reading import Run, claims_of
+from testbed.record.stored_json import typed_record
+
+Answer = Literal["ok", "outside", "held", "late", "killed", "open"]
+"""By the file's ``expect``: ``ok``, ``outside``; else by a live job's
+reservation, or ``open``.
+"""
+BAD = frozenset[Answer]({"outside", "late", "killed"})
+MUST_START = "every-job-starts"
+"""The claim of a policy that may reject no job."""
+
+Judgement = tuple[Answer, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A job's result against its expectation or reservation, explained by ``why``."""
+
+    job_id: str
+    application: str
+    requested_bps: Int
+    granted_bps: Int | None
+    estimate_s: Number | None
+    measured_s: Number | None
+    ratio: Number | None
+    verdict: Answer
+    why: str
+
+    @property
+    def bad(self) -> bool:
+        return self.verdict in BAD
+
+
+class Complaint(NamedTuple):
+    """An unmet expectation of no single job; ``subject`` is part of the text."""
+
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All of them, and what else was expected. ``met`` decides the exit code."""
+
+    rows: tuple[Verdict, ...]
+    complaints: tuple[str, ...]
+
+    @property
+    def met(self) -> bool:
+        return not self.complaints
+
+    @property
+    def judged(self) -> tuple[Verdict, ...]:
+        """Those that are not open."""
+        return tuple(row for row in self.rows if row.verdict != "open")
+
+    @property
+    def bad(self) -> tuple[Verdict, ...]:
+        """Those outside, late or killed, including any that the file accepts."""
+        return tuple(row for row in self.rows if row.bad)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``expectations`` of ``summary.json``."""
+        return {
+            "met": self.met,
+            "complaints": list(self.complaints),
+            "rows": [dict(vars(row)) for row in self.rows],
+        }
+
+
+_VERDICTS = TypeAdapter(Verdicts)
+EXPECTATION = TypeAdapter(Expectation)
+
+
+def stored_verdicts(run: Run) -> Verdicts:
+    """The verdicts of ``summary.json``.
+
+    Those of an interrupted run follow from its resolved experiment.
+    """
+    stored = (run.stored_summary or {}).get("expectations")
+    if isinstance(stored, dict):
+        path = run.path / names.SUMMARY
+        return typed_record(_VERDICTS, stored, path, "expectations")
+    expect = stored_expectation(run)
+    claims = claims_of(run.resolved)
+    return evaluate(expect, run.rows, run.summary.fidelity, claims)
+
+
+def stored_expectation(run: Run) -> Expectation:
+    """The ``expect`` block of ``spec.resolved.json``; an empty one without it."""
+    block = (run.resolved or {}).get("expect")
+    if not isinstance(block, dict):
+        return Expectation()
+    path = run.path / names.RESOLVED
+    if not path.is_file():
+        path = run.path.parent / names.RESOLVED
+    return typed_record(EXPECTATION, block, path, "expect")
+
+
+def evaluate(
+    expect: Expectation,
+    rows: Iterable[JobRow],
+    fidelity: Fidelity,
+    claims: Collection[str] = (),
+) -> Verdicts:
+    """Judges each job by the file, a live one else by its reservation.
+
+    Then fidelity, then names that match nothing. A file that accepts
+    ``invalid`` accepts what follows from it: reservations that did not hold.
+    """
+    rows = tuple(rows)
+    expect = applicable(expect, fidelity)
+    all_start = MUST_START in claims
+    judged = tuple(_verdict(expect, row, all_start=all_start) for row in rows)
+    decisive = decisive_verdicts(expect)
+    complaints = [
+        f"{verdict.job_id}: {verdict.why}"
+        for verdict in judged
+        if verdict.verdict in decisive
+    ]
+    others = other_complaints(expect, judged, rows, fidelity)
+    complaints += [complaint.text for complaint in others]
+    return Verdicts(judged, tuple(complaints))
+
+
+def verdicts_of(
+    file: Recording, expect: Expectation, claims: Collection[str]
+) -> Verdicts:
+    """The verdicts on a recording's jobs, kept with it: tables and audit ask."""
+    verdicts: Verdicts
+    for asked, verdicts in file.judged:
+        if asked == (expect, claims):
+            return verdicts
+    verdicts = evaluate(expect, file.rows, file.tally.fidelity(), claims)
+    file.judged.append(((expect, claims), verdicts))
+    return verdicts
+
+
+def applicable(expect: Expectation, fidelity: Fidelity) -> Expectation:
+    """The part of an expectation that applies: simulated times are the model's."""
+    if fidelity.verdict is not None:
+        return expect
+    return replace(expect, late_above=None)
+
+
+def decisive_verdicts(expect: Expectation) -> Collection[str]:
+    """The verdicts that are not accepted."""
+    return {"outside"} if expect.fidelity == "invalid" else BAD
+
+
+def other_complaints(
+    expect: Expectation,
+    judged: Sequence[Verdict],
+    rows: Sequence[JobRow],
+    fidelity: Fidelity,
+) -> Iterator[Complaint]:
+    """Complaints beside those on jobs, in their order."""
+    noted = fidelity.verdict
+    accepted = expect.fidelity
+    if noted is not None and _worse(noted, accepted):
+        reasons = "; ".join(fidelity.reasons) or "no reason given"
+        subject = f"fidelity is {noted}"
+        text = f"{subject}, accepted is at worst {accepted}: {reasons}"
+        yield Complaint(subject, text)
+    # An expectation about an application that never ran must not pass in
+    # silence.
+    ran = {verdict.application for verdict in judged}
+    for name in expect.applications:
+        if name not in ran:
+            text = f"application {name!r} is expected, but no job has that name"
+            yield Complaint(repr(name), text)
+    if not expect.estimate_ratio or any(map(_best_effort, rows)):
+        return
+    if all(verdict.verdict == "open" for verdict in judged):
+        yield Complaint(
+            "no job",
+            "`expect.estimate_ratio` is set, but no job finished,"
+            " so there is no ratio to check.",
+        )
+
+
+def _worse(noted: str, accepted: str | None) -> bool:
+    """True for a level of fidelity that is not accepted; None accepts any."""
+    return accepted is not None and severity(noted) > severity(accepted)
+
+
+def _verdict(expect: Expectation, row: JobRow, *, all_start: bool) -> Verdict:
+    stated = expect.applications.get(row.application or "")
+    judgement = None
+    # A policy may reject; what a script starts, and an application named in the
+    # file, were to run.
+    if stated is None and not all_start:
+        judgement = _by_policy(row)
+    if judgement is None:
+        judgement = _by_file(expect, stated or ApplicationExpectation(), row)
+    if judgement is None:
+        judgement = by_reservation(expect.late_above, row)
+    answer, why = judgement
+    return Verdict(
+        row.job_id,
+        row.application or row.job_id,
+        row.requested_bps,
+        row.granted_bps,
+        row.estimate_s,
+        row.measured_s,
+        row.ratio,
+        answer,
+        why,
+    )
+
+
+def _best_effort(row: JobRow) -> bool:
+    """True for a job on a network without reservations (BL, PS-P)."""
+    return row.start_s is not None and row.estimate_s is None
+
+
+def _by_policy(row: JobRow) -> Judgement | None:
+    """The judgement of a job that its policy need not start, or reserve for."""
+    if row.outcome == "rejected":
+        return "open", _outcome(row)
+    if _best_effort(row):
+        return "open", "best effort: no estimate"
+    return None
+
+
+def _by_file(
+    expect: Expectation, stated: ApplicationExpectation, row: JobRow
+) -> Judgement | None:
+    """The judgement by the file; None where it states nothing of the job."""
+    band = stated.estimate_ratio or expect.estimate_ratio
+    full = row.granted_bps is not None and row.granted_bps >= row.requested_bps
+    below = None if full else stated.scaled_down_below
+    if band is None and below is None:
+        return None
+    if row.ratio is None:
+        return "outside", f"no measured time: {_outcome(row)}"
+    bounds = []
+    if band:
+        bounds.append((band.holds(row.ratio), str(band)))
+    if below:
+        bounds.append((row.ratio < below, f"below {below:g} when scaled down"))
+    for holds, bound in bounds:
+        if not holds:
+            why = f"measured/estimate {row.ratio:.4f}, expected {bound}"
+            return "outside", why
+    return "ok", f"{bounds[-1][1]}, as expected"
+
+
+def by_reservation(late_above: float | None, row: JobRow) -> Judgement:
+    """The judgement of a job by its reservation.
+
+    What was estimated at a rate that is kept takes about that time.
+    """
+    if late_above is None:
+        return "open", "nothing expected"
+    if row.estimate_s is None or row.exempt is not None:
+        return "open", row.exempt or _outcome(row)
+    if row.ratio is None:
+        killed = row.outcome == "killed"
+        return ("killed" if killed else "open"), _outcome(row)
+    why = f"measured/estimate {row.ratio:.4f}, held is at most {late_above:g}"
+    return ("late" if row.ratio > late_above else "held"), why
+
+
+def _outcome(row: JobRow) -> str:
+    return f"{row.outcome}: {row.reason}" if row.reason else row.outcome

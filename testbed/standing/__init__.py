@@ -1,0 +1,1 @@
+"""The network that stays up: keeper, tenants, links, switches, verification."""

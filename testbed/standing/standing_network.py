@@ -1,0 +1,241 @@
+"""``testbed.up``: a standing network from Python, its tenants, Mininet's object."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from controller.launch import API_PORT, OPENFLOW_PORT
+from testbed.backends.emu.interrupts import uninterrupted
+from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
+from testbed.standing import keeper_protocol as requests
+from testbed.standing.keeper_protocol import ask
+from testbed.standing.network_state import NetworkState, TenantState
+from testbed.standing.vm_measurement import PairMeasurement, measure
+from testbed.units import UnitError, parse_bandwidth
+
+if TYPE_CHECKING:
+    from testbed.standing.attached_mininet import StandingMininet
+
+
+def up(
+    file: str | os.PathLike[str],
+    *,
+    open: bool = False,  # noqa: A002 - as the option of the command
+    jobs: bool = False,
+    settings: Mapping[str, object] | None = None,
+    prefix: str = "hn",
+    openflow_port: int = OPENFLOW_PORT,
+    api_port: int = API_PORT,
+) -> StandingNetwork:
+    """Brings up an experiment file's network, as ``sudo testbed up FILE`` does.
+
+    In a ``with`` block it is taken down at the end, also by an exception or
+    Ctrl-C; else by :meth:`StandingNetwork.down`. ``open``: no reservations, all
+    hosts reach each other. ``jobs``: the file's jobs are its first tenants.
+    ``settings``: values in place of the file's, as ``{"scale.rate": 0.05}``.
+    Narration goes to standard error.
+
+    Raises BadInput, MachineCannot (also where this is not root), RunFailed;
+    then nothing is left.
+    """
+    if os.geteuid() != 0:
+        raise MachineCannot(
+            "the live network needs root", "start Python by sudo"
+        )
+    # By the command's own options, so that both bring up the same network.
+    arguments = ["up", os.fspath(file), "--json"]
+    if open:
+        arguments.append("--open")
+    if jobs:
+        arguments.append("--jobs")
+    if settings is not None:
+        for key, value in settings.items():
+            arguments += ["--set", f"{key}={value}"]
+    arguments += ["--prefix", prefix]
+    arguments += ["--openflow-port", str(openflow_port)]
+    arguments += ["--api-port", str(api_port)]
+    record = _run_command(arguments)
+    return StandingNetwork(int(record["pid"]))
+
+
+def _run_command(arguments: list[str]) -> dict[str, Any]:
+    """The JSON that ``testbed up`` prints; interrupted, it leaves no network.
+
+    A process of its own: one with threads, as a notebook's, cannot be forked
+    into a keeper.
+    """
+    # In a session of its own Ctrl-C reaches it once, from here.
+    with subprocess.Popen(
+        [sys.executable, "-m", "testbed.cli.main", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        text = _output(child)
+    if not text.strip():
+        raise RunFailed(f"testbed up ended with exit code {child.returncode}")
+    record: dict[str, Any] = json.loads(text)
+    if child.returncode != 0:
+        raise requests.error_of(record)
+    return record
+
+
+def _output(child: subprocess.Popen[bytes]) -> bytes:
+    """The output of ``testbed up``; interrupted, after it has cleaned up."""
+    try:
+        text, _ = child.communicate()
+    except BaseException:
+        # The command takes its network down again; a second Ctrl-C would
+        # leave parts of it.
+        with uninterrupted():
+            child.send_signal(signal.SIGINT)
+            text, _ = child.communicate()
+            if child.returncode == 0:  # it was up already
+                record = json.loads(text)
+                StandingNetwork(int(record["pid"])).down()
+        raise
+    return text
+
+
+class StandingNetwork:
+    """A network that stays up until it is taken down.
+
+    ``pid``: its keeper's process. ``tenants`` changes who reserves what,
+    ``mininet`` is the network as Mininet's object, :meth:`measure` compares a
+    tenant's bandwidth with its reservation. Commands such as ``testbed status``
+    work beside it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.tenants = NetworkTenants()
+        self._mininet: StandingMininet | None = None
+
+    def __enter__(self) -> StandingNetwork:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    @property
+    def state(self) -> NetworkState:
+        """The network now: file, sizes, tenants. Raises NothingUp, RunFailed."""
+        return ask(requests.ShowNetwork(), NetworkState)
+
+    @property
+    def mininet(self) -> StandingMininet:
+        """The network as Mininet's: ``net.mininet["a.0"].cmd("ip addr")``.
+
+        VMs have the names that they have at this moment. Raises MachineCannot
+        without Mininet.
+        """
+        if self._mininet is not None:
+            self._mininet.follow_tenants()
+            return self._mininet
+        try:
+            # Mininet is not on every machine.
+            from testbed.standing.attached_mininet import StandingMininet
+        except ModuleNotFoundError as error:
+            raise MachineCannot(
+                f"the Python package {error.name!r} is not installed",
+                install_hint(),
+            ) from error
+        self._mininet = StandingMininet()
+        return self._mininet
+
+    def measure(
+        self,
+        name: str,
+        seconds: int = 5,
+    ) -> list[PairMeasurement]:
+        """Measures a tenant's VMs in a ring, all at once: ping, then iperf3.
+
+        ``seconds``: how long iperf3 measures. Raises BadInput, MachineCannot,
+        RunFailed.
+        """
+        return measure(self.tenants.show(name), seconds, tick=lambda _: None)
+
+    def down(self) -> None:
+        """Takes the network down; ends when all is removed.
+
+        Where it is down already, does nothing. An interrupt is held until then.
+        Raises RunFailed.
+        """
+        with uninterrupted(), suppress(requests.NothingUp):
+            if self._mininet is not None:
+                # Its shells are in namespaces that are about to go.
+                self._mininet.stop()
+                self._mininet = None
+            # Another network may be up by now: this one's end is not its end.
+            if self.state.pid == self.pid:
+                ask(requests.TakeDown(), type(None))
+
+
+class NetworkTenants:
+    """The tenants of the network that is up.
+
+    Bandwidths are the file's, in bit/s or with a unit. Every call does all of
+    its task or changes nothing. All raise BadInput for a name that is unknown
+    or in use, NothingUp, RunFailed.
+    """
+
+    def add(
+        self,
+        name: str,
+        *,
+        bandwidth: str | int,
+        vms: int | None = None,
+        embedder: str | None = None,
+        at: Mapping[str, int] | None = None,
+    ) -> TenantState:
+        """Admits a tenant; ``at``: server -> VMs. Raises DoesNotFit too."""
+        places = tuple((at or {}).items())
+        if vms is None:
+            if not places:
+                raise BadInput(
+                    f"tenant {name}: how many VMs? vms=N, or at={{server: VMs}}"
+                )
+            vms = sum(count for _, count in places)
+        request = requests.AddTenant(
+            name, vms, _bandwidth_bps(bandwidth), embedder, places
+        )
+        return ask(request, TenantState)
+
+    def rerate(self, name: str, bandwidth: str | int) -> TenantState:
+        """Changes the bandwidth of VMs in place. Raises DoesNotFit too."""
+        request = requests.RerateTenant(name, _bandwidth_bps(bandwidth))
+        return ask(request, TenantState)
+
+    def remove(self, name: str) -> None:
+        """Removes a tenant, and ends whatever runs in its VMs."""
+        ask(requests.RemoveTenant(name), type(None))
+
+    def show(self, name: str) -> TenantState:
+        """A tenant: its VMs, and what it reserves on which links."""
+        return ask(requests.ShowTenant(name), TenantState)
+
+    def list(self) -> tuple[TenantState, ...]:
+        """All tenants, in order of admission."""
+        return ask(requests.ShowNetwork(), NetworkState).tenants
+
+
+def _bandwidth_bps(bandwidth: str | int) -> int:
+    if not isinstance(bandwidth, str):
+        return bandwidth
+    try:
+        return parse_bandwidth(bandwidth)
+    except UnitError as error:
+        raise BadInput(str(error)) from None

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from testbed.record import provenance as source
+from testbed.record.provenance import code, cpu_model, first_version, provenance
+
+
+def collect() -> dict[str, object]:
+    return provenance(
+        seeds={"seed": 7},
+        command=["testbed", "run"],
+        backend="live",
+        extra={"datapath": "netdev"},
+    )
+
+
+def test_it_records_what_it_documents() -> None:
+    found = json.loads(json.dumps(collect(), allow_nan=False))
+    assert found["seeds"] == {"seed": 7}
+    assert found["command"] == ["testbed", "run"]
+    assert found["live"] == {"datapath": "netdev"}
+    assert found["kernel"]["release"] == platform.release()
+    assert found["python"]["version"] == platform.python_version()
+    assert found["python"]["packages"]["numpy"]
+    assert found["machine"]["cpus"] == os.cpu_count()
+    assert found["machine"]["memory_bytes"] > 0
+    assert len(found["machine"]["load_average"]) == 3
+
+
+def test_the_hosts_name_is_left_out() -> None:
+    # A name so short that it is part of other words proves nothing.
+    name = socket.gethostname()
+    if len(name) < 5:
+        name = f'"{name}"'
+    assert name not in json.dumps(collect())
+
+
+def test_missing_tools_are_null(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert set(source.tools().values()) == {None}
+    assert code(Path(__file__).parents[3])["commit"] is None
+
+
+def test_a_tool_that_hangs_is_null(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = tmp_path / "tc"
+    slow.write_text("#!/bin/sh\nexec /bin/sleep 60\n", encoding="utf-8")
+    slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(source, "TIMEOUT_S", 0.2)
+    assert source.tools()["iproute2"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.1", "3.1.0"),
+        ("iperf 3.12 (cJSON 1.7.15)", "3.12"),
+        ("ethtool version 6.1", "6.1"),
+        ("ethtool version 6", "6"),
+        ("no number", None),
+        (None, None),
+    ],
+)
+def test_versions_in_programs_words(
+    text: str | None, version: str | None
+) -> None:
+    assert first_version(text) == version
+
+
+def test_texts_of_the_system() -> None:
+    assert (
+        cpu_model("processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\n")
+        == "Fast CPU @ 3 GHz"
+    )
+    assert cpu_model("") is None
+    assert cpu_model(None) is None
+
+
+def git(tree: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    done = subprocess.run(
+        [
+            "git",
+            "-C",
+            str(tree),
+            "-c",
+            f"safe.directory={tree}",
+            *identity,
+            *arguments,
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def work_tree(tmp_path: Path) -> Path:
+    if shutil.which("git") is None:
+        pytest.skip("no git command")
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a").write_text("1", encoding="utf-8")
+    git(tmp_path, "add", "a")
+    git(tmp_path, "commit", "-q", "-m", "a")
+    return tmp_path
+
+
+def test_commit_and_dirt(work_tree: Path) -> None:
+    commit = git(work_tree, "rev-parse", "HEAD")
+    assert code(work_tree) | {"hosenet": None} == {
+        "hosenet": None,
+        "commit": commit,
+        "dirty": False,
+    }
+    (work_tree / "a").write_text("2", encoding="utf-8")
+    assert code(work_tree)["dirty"] is True
+
+
+def test_no_work_tree_is_null(tmp_path: Path) -> None:
+    found = code(tmp_path)
+    assert (found["commit"], found["dirty"]) == (None, None)
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """Owner and time of writing; reading it may change the time of access."""
+    stat = path.stat()
+    return (
+        stat.st_ino,
+        stat.st_uid,
+        stat.st_gid,
+        stat.st_size,
+        stat.st_mtime_ns,
+        stat.st_ctime_ns,
+    )
+
+
+@pytest.mark.needs("root")
+def test_root_reads_the_work_tree_of_another_user(work_tree: Path) -> None:
+    for path in [work_tree, *work_tree.rglob("*")]:
+        os.chown(path, 4321, 4321, follow_symlinks=False)
+    commit = git(work_tree, "rev-parse", "HEAD")
+    before = identity(work_tree / ".git" / "index")
+    assert code(work_tree)["commit"] == commit
+    assert identity(work_tree / ".git" / "index") == before

@@ -1,0 +1,353 @@
+"""Links of a network that stays up: found by name, taken down, and said whom that cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import BadInput, DoesNotFit
+from testbed.standing.keeper_protocol import AddTenant, read_reply, reply_line
+from testbed.standing.network_layout import NetworkLayout, TenantPlans
+from testbed.standing.network_state import LinkState, TenantState
+from testbed.standing.standing_links import StandingLinks
+from testbed.standing.standing_tenants import StandingTenants
+from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from topologies.fat_tree import fat_tree
+from topologies.tree import tree
+
+MBIT = 10**6
+GBIT = 10**9
+
+
+class Network:
+    """Two racks of two servers of two slots; a link has 1 Gbit/s."""
+
+    def __init__(self, folder: Path, datacentre: Any = None) -> None:
+        self.fake = FakeEmulation(datacentre or tree([2, 2], [GBIT, GBIT], 2))
+        emulation: Any = self.fake
+        self.tenants = StandingTenants(emulation, SCALE_RATE, "oktopus", folder)
+        self.links = StandingLinks(emulation, self.tenants)
+
+    def add(
+        self,
+        name: str,
+        n_vms: int,
+        bandwidth_bps: int,
+        at: Sequence[tuple[str, int]] = (),
+        enforcement: str | None = None,
+    ) -> TenantState:
+        """Admit a tenant."""
+        return self.tenants.add(
+            AddTenant(
+                name,
+                n_vms,
+                bandwidth_bps,
+                at=tuple(at),
+                enforcement=enforcement,
+            )
+        )
+
+    def link(self, name: str) -> LinkState:
+        return next(
+            state for state in self.links.states() if state.name == name
+        )
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    return Network(tmp_path)
+
+
+def test_links_have_their_capacity_their_reservation_and_their_tenants(
+    network: Network,
+) -> None:
+    network.add("a", 4, 100 * MBIT, at=[("0", 2), ("2", 2)])
+    network.add("b", 2, 300 * MBIT, at=[("1", 2)])
+    states = network.links.states()
+    assert [s.name for s in states if s.capacity_bps] == [
+        "server 0 - rack 0", "server 1 - rack 0", "server 2 - rack 1", "server 3 - rack 1",
+        "rack 0 - core 0", "rack 1 - core 0",
+    ]  # fmt: skip
+    core = network.link("rack 0 - core 0")
+    assert (core.up, core.capacity_bps, core.reserved_bps) == (
+        True,
+        GBIT,
+        200 * MBIT,
+    )
+    assert core.tenants == ("a",)
+    assert core.ports == ("hn-r0-u0", "hn-c0-d0")
+    assert network.link("server 1 - rack 0").tenants == ()
+    assert network.link("b.1 - server 1").ports == ("hn-s1v1",)
+    assert all(state.up and not state.broken for state in states)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("rack 0", "core 0"),
+        ("core 0", "rack 0"),
+        ("rack 0 - core 0",),
+        ("core 0 -> rack 0",),
+    ],
+)
+def test_a_link_goes_down_by_any_of_its_names(
+    network: Network, names: tuple[str, ...]
+) -> None:
+    network.add("a", 3, 100 * MBIT, at=[("0", 2), ("2", 1)])
+    network.add("b", 2, 100 * MBIT, at=[("1", 2)])
+    state = network.links.change(names, up=False)
+    cut = (
+        "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
+    )
+    assert (state.name, state.up, state.broken) == (
+        "rack 0 - core 0",
+        False,
+        (cut,),
+    )
+    assert network.fake.lost == {"hn-r0-u0", "hn-c0-d0"}
+    assert [one.trouble for one in network.tenants.states()] == [cut, ""]
+    assert network.links.trouble() == [f"link rack 0 - core 0 is down; {cut}"]
+    back = network.links.change(names, up=True)
+    assert back == replace(
+        network.link("rack 0 - core 0"), moved=("tenant a has its links back",)
+    )
+    assert network.fake.lost == set()
+    assert network.links.trouble() == []
+    assert network.tenants.state("a").trouble == ""
+
+
+def test_of_a_vms_cable_the_switchs_end_goes_down(network: Network) -> None:
+    network.add("a", 2, 100 * MBIT, at=[("0", 1), ("1", 1)])
+    state = network.links.change(["a.1"], up=False)
+    assert (state.name, state.ports) == ("a.1 - server 1", ("hn-s1v0",))
+    assert state.broken == ("tenant a is cut: a.0 | a.1; 1 of 1 pairs",)
+
+
+@pytest.mark.parametrize(
+    ("names", "message", "hint"),
+    [
+        (
+            ("rack 7", "core 0"),
+            "no link ends at 'rack 7' (did you mean 'rack 1'?)",
+            "link show",
+        ),
+        (
+            ("rac 0", "core 0"),
+            "no link ends at 'rac 0' (did you mean 'rack 0'?)",
+            "link show",
+        ),
+        (
+            ("server 0", "core 0"),
+            "no link is between server 0 and core 0",
+            "hn-s0v0, hn-s0v1",
+        ),
+        (
+            ("rack 0",),
+            "name both ends",
+            "rack 0 has links to server 0, server 1, core 0",
+        ),
+        (("",), "no link ends at ''", "link show"),
+        (
+            ("rack 0", "core 0", "rack 1"),
+            "no link is between rack 0 and core 0 and rack 1",
+            "rack",
+        ),
+    ],
+)
+def test_an_unknown_link_gets_a_sentence(
+    network: Network, names: tuple[str, ...], message: str, hint: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        network.links.change(names, up=False)
+    assert message in refused.value.message
+    assert hint in (refused.value.hint or "")
+    assert network.fake.lost == set()
+
+
+def test_no_tenant_is_admitted_over_a_link_that_is_down(
+    network: Network,
+) -> None:
+    network.links.change(["rack 0", "core 0"], up=False)
+    with pytest.raises(DoesNotFit) as refused:
+        network.add("a", 2, 100 * MBIT, at=[("0", 1), ("2", 1)])
+    assert refused.value.message == (
+        "tenant a does not fit: it would use the link rack 0 - core 0, which is down"
+    )
+    with pytest.raises(DoesNotFit, match="tenant a does not fit"):
+        network.add("a", 6, 100 * MBIT)
+    assert network.tenants.states() == ()
+    network.tenants.ledger.check()
+    network.add("a", 4, 100 * MBIT)
+    network.links.change(["rack 0", "core 0"], up=True)
+    network.add("b", 2, 100 * MBIT, at=[("2", 1), ("3", 1)])
+
+
+def test_on_a_fat_tree_a_tenant_is_placed_on_a_core_that_is_whole(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, fat_tree(4, GBIT, 1))
+    network.add("a", 16, 10 * MBIT)
+    (root,) = {
+        state.ends[1]
+        for state in network.links.states()
+        if state.ends[1].startswith("core") and state.tenants
+    }
+    network.tenants.remove("a")
+    network.links.change(["aggregation 0", root], up=False)
+    network.add("a", 16, 10 * MBIT)
+    assert network.tenants.state("a").trouble == ""
+    used = {
+        s.ends[1]
+        for s in network.links.states()
+        if s.tenants and s.ends[1].startswith("core")
+    }
+    assert len(used) == 1
+    assert used != {root}
+
+
+def test_plans_travel_whole(network: Network) -> None:
+    """A process that verifies or watches has the plans that the keeper has."""
+    network.add("a", 3, 100 * MBIT)
+    layout = NetworkLayout(
+        network.fake.plan, {"hn-r0": ("/run", None)}, 6653, 1
+    )
+    _ = network.fake.plan.ports  # a property that is cached is no part of it
+    plans = TenantPlans(
+        network.tenants.plans, network.tenants.names, borrowing=False
+    )
+    assert read_reply(reply_line(layout), NetworkLayout) == layout
+    assert read_reply(reply_line(plans), TenantPlans) == plans
+    links = network.links.states()
+    assert read_reply(reply_line(links), tuple[LinkState, ...]) == links
+
+
+# ------------------------------------------------------------------------- to another root
+
+
+ACROSS = [("0", 1), ("2", 1), ("4", 1)]
+
+
+@pytest.fixture
+def fat(tmp_path: Path) -> Network:
+    """Four pods of two edges of two servers of four slots, below four cores of two links."""
+    return Network(tmp_path, fat_tree(4, GBIT, 4))
+
+
+def pinned(network: Network, name: str) -> str:
+    """The core that a tenant uses; its plan and the ledger agree."""
+    network.tenants.ledger.check()
+    (core,) = {
+        s.ends[1]
+        for s in network.links.states()
+        if name in s.tenants and "core" in s.name
+    }
+    assert any(core in link for link, _ in network.tenants.state(name).links)
+    return core
+
+
+def test_a_tenant_whose_tree_loses_a_link_moves_to_another_root(
+    fat: Network,
+) -> None:
+    fat.add("a", 3, 300 * MBIT, at=ACROSS)
+    vms = fat.tenants.state("a").vms
+    assert pinned(fat, "a") == "core 0"
+    state = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert state.moved == ("tenant a has moved from core 0 to core 1",)
+    assert state.broken == state.tenants == ()
+    assert pinned(fat, "a") == "core 1"
+    assert (fat.tenants.state("a").vms, fat.tenants.state("a").trouble) == (
+        vms,
+        "",
+    )
+    assert fat.link("aggregation 0 - core 0").reserved_bps == 0
+    # Back, it stays where it is: nobody moves without need.
+    assert fat.links.change(["aggregation 0", "core 0"], up=True).moved == ()
+    assert pinned(fat, "a") == "core 1"
+
+
+def test_who_finds_no_room_says_why_and_is_tried_again_where_there_is_some(
+    fat: Network,
+) -> None:
+    """Of the four ways into the first pod two are down, and others have taken a third."""
+    fat.add("a", 2, 600 * MBIT, at=[("0", 1), ("4", 1)])
+    for core in ("core 2", "core 3"):
+        fat.links.change(["aggregation 1", core], up=False)
+    fat.add("b", 2, 600 * MBIT, at=[("2", 1), ("6", 1)])
+    assert (pinned(fat, "a"), pinned(fat, "b")) == ("core 0", "core 1")
+    cut = "tenant a (pinned to core 0) is cut: a.0 | a.1; 1 of 1 pairs"
+    full = "no other root has room (aggregation 0 -> core 1: 600 Mbit/s asked, 400 Mbit/s free"
+    down = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert down.moved == ()
+    assert down.broken[0].startswith(f"{cut}; {full}")
+    assert fat.tenants.state("a").trouble == down.broken[0]
+    assert (
+        fat.links.trouble()[0]
+        == f"link aggregation 0 - core 0 is down; {down.broken[0]}"
+    )
+    # Not enough is given up, then enough.
+    fat.tenants.rerate("b", 500 * MBIT)
+    assert "500 Mbit/s free" in fat.tenants.state("a").trouble
+    fat.tenants.rerate("b", 400 * MBIT)
+    assert pinned(fat, "a") == "core 1"
+    assert [state.trouble for state in fat.tenants.states()] == ["", ""]
+
+
+def test_a_tenant_that_leaves_makes_room_for_one_that_is_cut(
+    fat: Network,
+) -> None:
+    fat.add("a", 2, 600 * MBIT, at=[("0", 1), ("4", 1)])
+    for core in ("core 2", "core 3"):
+        fat.links.change(["aggregation 1", core], up=False)
+    fat.add("b", 2, 600 * MBIT, at=[("2", 1), ("6", 1)])
+    fat.links.change(["aggregation 0", "core 0"], up=False)
+    fat.tenants.remove("b")
+    assert pinned(fat, "a") == "core 1"
+
+
+def test_where_no_other_root_has_a_path_the_tenant_waits_for_its_link(
+    fat: Network,
+) -> None:
+    fat.add("a", 3, 300 * MBIT, at=ACROSS)
+    down = fat.links.change(["server 0", "edge 0"], up=False)
+    cut = "tenant a (pinned to core 0) is cut: a.0 | a.1 a.2; 2 of 3 pairs"
+    assert down.broken == (
+        f"{cut}; no other root has a path without a lost link",
+    )
+    assert down.moved == ()
+    back = fat.links.change(["server 0", "edge 0"], up=True)
+    assert back.moved == ("tenant a has its links back",)
+    assert fat.tenants.state("a").trouble == ""
+    assert pinned(fat, "a") == "core 0"
+
+
+def test_what_the_network_refuses_leaves_tenant_and_ledger_where_they_were(
+    fat: Network,
+) -> None:
+    fat.add("a", 3, 300 * MBIT, at=ACROSS)
+    fat.fake.reroot_refused = {"a"}
+    down = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert down.moved == ()
+    assert down.broken[0].endswith("2 of 3 pairs; tc refused a")
+    assert pinned(fat, "a") == "core 0"
+    fat.fake.reroot_refused = set()
+    assert fat.tenants.follow_links() == (
+        "tenant a has moved from core 0 to core 1",
+    )
+
+
+def test_of_a_persons_own_controller_flows_are_not_moved(fat: Network) -> None:
+    fat.fake.own = object()
+    fat.add("a", 3, 300 * MBIT, at=ACROSS)
+    assert fat.links.change(["aggregation 0", "core 0"], up=False).moved == ()
+    assert pinned(fat, "a") == "core 0"
+
+
+def test_an_open_network_moves_as_a_whole(tmp_path: Path) -> None:
+    fat = Network(tmp_path, fat_tree(4, GBIT, 1))
+    fat.tenants.open()
+    down = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert down.moved == ("tenant open has moved from core 0 to core 1",)

@@ -1,0 +1,49 @@
+"""A tenant's measurement where some of its VMs are cut from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from testbed.backends.emu.vm_process import VmPlace
+from testbed.standing import vm_measurement
+from testbed.standing.network_state import TenantState
+from testbed.standing.vm_measurement import Pair, measure
+
+WIRE_BPS = 30_000_000
+
+
+def place(number: int) -> VmPlace:
+    return VmPlace(
+        f"a.{number}",
+        "server 0",
+        f"10.0.4.{number}",
+        f"/run/netns/{number}",
+        (),
+        "",
+    )
+
+
+def test_vms_that_are_cut_measure_nothing_and_the_others_their_bandwidth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Sequence[Pair]] = []
+
+    def rates(pairs: Sequence[Pair], *_: object) -> list[float]:
+        asked.append(pairs)
+        return [WIRE_BPS * 1448 / 1514 for _ in pairs]
+
+    pings = [(1.0, 0.0), (None, 1.0), (2.0, 0.1)]
+    monkeypatch.setattr(vm_measurement, "_pings", lambda *_: pings)
+    monkeypatch.setattr(vm_measurement, "_rates_bps", rates)
+    vms = tuple(map(place, range(3)))
+    found = measure(
+        TenantState("a", 300_000_000, WIRE_BPS, vms, ()), 1, lambda _: None
+    )
+    assert [[(a.name, b.name) for a, b in pairs] for pairs in asked] == [
+        [("a.0", "a.1"), ("a.2", "a.0")]
+    ]
+    assert [one.ratio for one in found] == [1.0, 0.0, 1.0]
+    assert [one.measured_bps for one in found] == [300_000_000, 0, 300_000_000]
+    assert [one.good for one in found] == [True, False, False]
