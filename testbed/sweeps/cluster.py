@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from jobs.linux import has_loopback
 from testbed.errors import BadInput
 from testbed.sweeps import launchers
 from testbed.sweeps.dask_executor import DaskExecutor, Result
@@ -127,7 +128,8 @@ class Processors:
     """Tasks on ``processes`` processes of this machine; a single task, and live
     ones, in this one.
 
-    Dask's workers are started when there is a second task.
+    Dask's workers are started when there is a second task. Without a loopback
+    device they cannot be reached, and this process computes all.
     """
 
     def __init__(self, processes: int, say: Callable[[str], None]) -> None:
@@ -151,8 +153,17 @@ class Processors:
         first = list(itertools.islice(tasks, min(2, most_ahead or 2)))
         chosen: Executor = self._alone
         if len(first) > 1 and not first[0].live:
-            chosen = self._workers()
+            chosen = self._several()
         return chosen.results(itertools.chain(first, tasks), most_ahead)
+
+    def _several(self) -> Executor:
+        if self._many is None and self.width > 1 and not has_loopback():
+            self._say(
+                "the loopback device is down (ip link set lo up): this process"
+                " computes all, one after the other"
+            )
+            self.width = 1
+        return self._workers() if self.width > 1 else self._alone
 
     def _workers(self) -> DaskExecutor:
         if self._many is None:
