@@ -166,6 +166,12 @@ class ControllerClient:
         quoted = quote(target, safe="/?&=.")
         try:
             status, text = self._exchange(method, quoted, body, timeout_s)
+        except TimeoutError:
+            self.close()
+            raise ControllerUnreachable(
+                f"the controller on 127.0.0.1:{self._port} has not answered "
+                f"within {timeout_s:g} s"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ControllerUnreachable(

@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -54,6 +55,15 @@ class ControllerProcess:
     library: str
     library_version: str
     user: str
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while a signal, such as SIGSTOP, or a debugger holds it."""
+        path = Path(f"/proc/{self.process.pid}/stat")
+        with suppress(OSError):  # it has ended
+            state = path.read_text("utf-8", "replace").rpartition(") ")[2]
+            return state[0] in "Tt"
+        return False
 
     def client(self) -> ControllerClient:
         """A new client of this controller."""

@@ -402,6 +402,7 @@ class Keeper:
             app = self._emulation.own
             if app is not None and app.trouble:
                 trouble.append(app.trouble)
+        trouble += self._emulation.controller_trouble()
         return trouble + self._links.trouble()
 
     def _busiest_link(self) -> tuple[str, float]:

@@ -112,6 +112,35 @@ def test_parts_and_controller_are_killed_and_all_is_as_planned_again(
     assert verified(standing)[0] == 0
 
 
+def test_a_stopped_controller_is_told_and_nothing_is_left_when_it_goes_on(
+    standing: Standing,  # noqa: F811
+) -> None:
+    standing.up()
+    add = ("tenant", "add", "b", "--vms", "2", "--bandwidth", "10 Mbit/s")
+    standing.good("tenant", "add", "a", *add[3:])
+    controller = controller_of(standing)
+    assert controller is not None
+    controller.suspend()
+    try:
+        wait_for(lambda: controller.status() == psutil.STATUS_STOPPED)
+        done = standing.run(*add)
+        assert done.returncode == 4
+        assert (
+            f"(process {controller.pid}) is stopped by a signal" in done.stderr
+        )
+        assert "Timeout" not in done.stdout + done.stderr
+        told = standing.status()
+        assert [tenant["name"] for tenant in told["tenants"]] == ["a"]
+        assert f"kill -CONT {controller.pid}" in told["trouble"]
+        assert "tenant b is not in" in told["trouble"]
+    finally:
+        controller.resume()
+    wait_for(lambda: standing.status()["trouble"] == "")
+    assert verified(standing)[0] == 0
+    standing.good(*add)
+    assert verified(standing)[0] == 0
+
+
 @pytest.mark.parametrize(
     "kills", [2, pytest.param(KILLS, marks=pytest.mark.long)]
 )

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -99,6 +100,8 @@ CONFIRM_EVERY_S = 0.5
 """
 DYING_S = 1.0
 """From a connection's end to that of a process that was killed."""
+STOPPED_S = 2.5
+"""How long a signal may hold the controller before those who wait are told."""
 CONTROLLER_STATE = "controller"
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
@@ -161,12 +164,17 @@ class Emulation:
         )
         self._write: WriteText | None = None
         self._installed = 0
+        self._stopped_since_s: float | None = None
+        # Tenants that are not in, and whose flows a stopped controller may have.
+        self._unknown_flows: set[str] = set()
+        self._closed = threading.Event()
         # The ports that each failure has taken down, by what and which it is
         # of.
         self._failed: dict[tuple[str, int], set[str]] = {}
 
     def close(self) -> None:
         """End the thread that talks to the controller."""
+        self._closed.set()
         self._flows.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
@@ -188,6 +196,42 @@ class Emulation:
         self.revive_controller()
         if self.own is not None:
             self.own.check()
+
+    def controller_trouble(self) -> list[str]:
+        """Sentences about a controller that a signal has stopped."""
+        trouble = []
+        if self.controller.is_stopped:
+            pid = self.controller.process.pid
+            trouble.append(
+                f"{self._stopped()}: VMs reach each other as before, tenants "
+                f"can be neither added nor removed; kill -CONT {pid} resumes it"
+            )
+        for name in sorted(self._unknown_flows):
+            trouble.append(
+                f"tenant {name} is not in; whether the controller has its "
+                "flows is known, and they are removed, when it answers"
+            )
+        return trouble
+
+    def _stopped(self) -> str:
+        pid = self.controller.process.pid
+        return f"the controller (process {pid}) is stopped by a signal"
+
+    def _require_running(self) -> None:
+        """Raises RunFailed for a controller that a signal holds for STOPPED_S."""
+        if self.own is not None or not self.controller.is_stopped:
+            self._stopped_since_s = None
+            return
+        now_s = time.monotonic()
+        if self._stopped_since_s is None:
+            self._stopped_since_s = now_s
+        if now_s - self._stopped_since_s >= STOPPED_S:
+            pid = self.controller.process.pid
+            raise RunFailed(
+                f"{self._stopped()} and does not answer",
+                f"sudo kill -CONT {pid} resumes it, "
+                f"sudo kill -KILL {pid} has it started again",
+            )
 
     def flow_findings(self) -> list[Finding]:
         """Fidelity of flows that are not the testbed's own; nothing where they
@@ -288,7 +332,7 @@ class Emulation:
         except (ControllerError, RunFailed) as error:
             self.network.remove_tenant(tenant)
             self._withdraw(flows, tenant)
-            raise RunFailed(f"job {tenant.job_id}: {error}") from error
+            raise _of_job(tenant, error) from error
         self._record(tenant, "", tenant_text(self.plan, tenant, self._app))
 
     def _record(self, tenant: TenantPlan, what: str, text: str) -> None:
@@ -300,14 +344,34 @@ class Emulation:
             self._write(f"plan/{words}.txt", text)
 
     def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
-        if flows is not None:
-            flows.exception()
+        if flows is None:
+            return
 
-            def remove() -> None:
-                self._client.remove_tenant(tenant.tenant_id, CONFIRM_EVERY_S)
+        def remove() -> None:
+            self._client.remove_tenant(tenant.tenant_id, CONFIRM_EVERY_S)
 
-            with suppress(ControllerError, RunFailed):
-                self._settle(self._flows.submit(remove), remove)
+        if self.controller.is_stopped and self.own is None:
+            # It may carry out, once it goes on, what it was asked before.
+            self._unknown_flows.add(tenant.job_id)
+            self._flows.submit(self._remove_late, tenant, remove)
+            return
+        flows.exception()
+        with suppress(ControllerError, RunFailed):
+            self._settle(self._flows.submit(remove), remove)
+
+    def _remove_late(
+        self, tenant: TenantPlan, remove: Callable[[], None]
+    ) -> None:
+        """Remove what may be left as soon as the controller answers.
+
+        In the thread of requests: no other overtakes it.
+        """
+        while not self._closed.wait(CONFIRM_EVERY_S):
+            with suppress(ControllerUnreachable):
+                with suppress(ControllerRefused, SwitchesMissing):
+                    remove()
+                break
+        self._unknown_flows.discard(tenant.job_id)
 
     def _until_confirmed(self, tenant: values.Tenant) -> None:
         """A tenant's flows. Raises RunFailed soon where a switch that is
@@ -336,6 +400,10 @@ class Emulation:
                 flows = self._flows.submit(again)
             except TimeoutError:
                 self.network.check_switch(self.log_dir)
+                self._require_running()
+                if not flows.running():
+                    # Behind a request that an ended controller cannot answer.
+                    self.revive_controller()
 
     def dismiss(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`admit`; what is gone already is no failure.
@@ -352,12 +420,12 @@ class Emulation:
         try:
             if flows is not None:
                 self._settle(flows, remove)
-        except ControllerError as error:
+        except (ControllerError, RunFailed) as error:
             if not (
                 isinstance(error, ControllerRefused)
                 and error.status == HTTP_NOT_FOUND
             ):
-                raise RunFailed(f"job {tenant.job_id}: {error}") from error
+                raise _of_job(tenant, error) from error
 
     def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
         """Change a tenant's rate in place; returns the tenant at its new rate."""
@@ -377,6 +445,10 @@ class Emulation:
         -> why it is still on its old tree.
         """
         failed: dict[str, RunFailed] = {}
+        if self.own is None and self.controller.is_stopped:
+            for _, new in moves:
+                failed[new.job_id] = RunFailed(self._stopped())
+            return failed
         for old, new in moves:
             try:
                 self.network.begin_reroot(old, new)
@@ -594,6 +666,13 @@ class Emulation:
             "cgroup_version": self.cgroup.layout.version,
             "node_quotas": self.quotas,
         }
+
+
+def _of_job(tenant: TenantPlan, error: Exception) -> RunFailed:
+    """The error with its job; its hint, if it has one, is kept."""
+    return RunFailed(
+        f"job {tenant.job_id}: {error}", getattr(error, "hint", None)
+    )
 
 
 @contextmanager

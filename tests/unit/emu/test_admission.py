@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,9 +54,14 @@ class Scripted:
         self.done: list[str] = []
         self.failures: deque[Exception | None] = deque()
         self.ended = False
+        self.is_stopped = False
+        self.answers = threading.Event()
+        self.answers.set()
 
     def __getattr__(self, name: str) -> Any:
         def note(*_: object) -> None:
+            if "tenant" in name and not self.answers.wait(60):
+                raise ControllerUnreachable("no answer")
             self.done.append(name)
             failure = (
                 self.failures.popleft()
@@ -76,6 +82,7 @@ class Scripted:
             wait=lambda _: None,
             poll=lambda: None,
             returncode=-9 if self.ended else None,
+            pid=77,
         )
 
     def start_again(self) -> Any:
@@ -175,6 +182,37 @@ def test_one_that_lives_and_does_not_answer_fails_the_admission(
     with pytest.raises(RunFailed, match="job j: no answer"):
         emulation.admit(tenant())
     assert {"network remove_tenant", "remove_tenant"} < set(scripted.done)
+
+
+def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(
+    emulation: Emulation, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have the request, and carry it out when it goes on."""
+    monkeypatch.setattr(emulation_module, "STOPPED_S", 0.0)
+    monkeypatch.setattr(emulation_module, "CONFIRM_EVERY_S", 0.01)
+    scripted.is_stopped = True
+    scripted.answers.clear()
+    stopped = r"the controller \(process 77\) is stopped by a signal"
+    with pytest.raises(RunFailed, match=f"job j: {stopped}") as raised:
+        emulation.admit(tenant())
+    assert "kill -CONT 77" in str(raised.value.hint)
+    assert "network remove_tenant" in scripted.done
+    first, second = emulation.controller_trouble()
+    assert "VMs reach each other as before" in first
+    assert "tenant j is not in" in second
+    failed = emulation.reroot([(tenant(), elsewhere())])
+    assert "is stopped" in failed["j"].message
+    with pytest.raises(RunFailed, match=r"job j: .* is stopped"):
+        emulation.dismiss(tenant())
+
+    scripted.is_stopped = False
+    scripted.answers.set()
+    emulation.admit(tenant())
+    assert emulation.controller_trouble() == []
+    asked = [word for word in scripted.done if word.endswith("_tenant")]
+    asked = [word for word in asked if "network" not in word]
+    assert asked[:3] == ["add_tenant", "remove_tenant", "remove_tenant"]
+    assert asked[-1] == "add_tenant"
 
 
 def test_one_that_does_not_start_again_says_why(
