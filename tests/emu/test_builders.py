@@ -17,7 +17,7 @@ import pytest
 
 from testbed.backends.emu.cleanup import clean
 from testbed.backends.emu.cleanup_journal import CleanupJournal, journals
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.emulation import network_kind
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -50,7 +50,7 @@ def datacentre() -> DataCentre:
     return tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)
 
 
-def built(builder: Any, plan: NetworkPlan, given: CleanupJournal) -> Network:
+def built(builder: Any, plan: NetworkPlan, given: CleanupJournal) -> EmulatedNetwork:
     return network_kind(builder, plan, lambda _: None)(
         plan, given, CONTROLLER_PORT
     )
@@ -59,7 +59,7 @@ def built(builder: Any, plan: NetworkPlan, given: CleanupJournal) -> Network:
 # ----------------------------------------------------------------------------- the same network
 
 
-def picture(network: Network) -> dict[str, Any]:
+def picture(network: EmulatedNetwork) -> dict[str, Any]:
     """Everything that other programs see of a network, but for numbers that are given anew."""
     plan = network.plan
     bridges = {b.name for b in plan.bridges}
@@ -162,7 +162,7 @@ def test_mininet_builds_the_network_that_the_batches_build(
     assert len(pictures["plain"]["devices"]) == len(plan.ports)
 
 
-def object_with_a_tenant(network: Network, datacentre: DataCentre) -> None:
+def object_with_a_tenant(network: EmulatedNetwork, datacentre: DataCentre) -> None:
     plan = network.plan
     flood(plan)
     tenant = a_tenant(datacentre, plan)

@@ -20,7 +20,7 @@ import psutil
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup import remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal
-from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
     ensure_running,
@@ -33,7 +33,7 @@ from topologies.tree import tree
 FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
 
 
-def dead_switch(network: Network, prefix: str) -> list[str]:
+def dead_switch(network: EmulatedNetwork, prefix: str) -> list[str]:
     """Leftovers on the machine when the network goes after its switch has been killed."""
     network.up()
     pid = MACHINE.pid or 0
@@ -75,7 +75,7 @@ def main(prefix: str, state: str) -> dict[str, object]:
             x for x in limits.splitlines() if "open files" in x
         ).split()[3]
         plan = network_plan(tree([2, 1], 10**8, 1), prefix)
-        with Network(plan, journal, 6699) as network:
+        with EmulatedNetwork(plan, journal, 6699) as network:
             conditions = network.conditions
             assert conditions is not None
             found["datapath"] = conditions.datapath
@@ -88,7 +88,7 @@ def main(prefix: str, state: str) -> dict[str, object]:
                 MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1]
             )
         found["after_a_dead_switch"] = dead_switch(
-            Network(plan, journal, 6699), prefix
+            EmulatedNetwork(plan, journal, 6699), prefix
         )
     finally:
         group.leave()
