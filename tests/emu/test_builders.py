@@ -50,7 +50,9 @@ def datacentre() -> DataCentre:
     return tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)
 
 
-def built(builder: Any, plan: NetworkPlan, given: CleanupJournal) -> EmulatedNetwork:
+def built(
+    builder: Any, plan: NetworkPlan, given: CleanupJournal
+) -> EmulatedNetwork:
     return network_kind(builder, plan, lambda _: None)(
         plan, given, CONTROLLER_PORT
     )
@@ -162,7 +164,9 @@ def test_mininet_builds_the_network_that_the_batches_build(
     assert len(pictures["plain"]["devices"]) == len(plan.ports)
 
 
-def object_with_a_tenant(network: EmulatedNetwork, datacentre: DataCentre) -> None:
+def object_with_a_tenant(
+    network: EmulatedNetwork, datacentre: DataCentre
+) -> None:
     plan = network.plan
     flood(plan)
     tenant = a_tenant(datacentre, plan)
