@@ -43,6 +43,9 @@ class Dimension:
     example_unit: str
     synonyms: Mapping[str, str]
     maximum: int
+    foreign: Mapping[str, Decimal]
+    """Units that are understood, so that a message can convert them, and not
+    accepted."""
 
     @property
     def pattern(self) -> str:
@@ -53,6 +56,31 @@ class Dimension:
 
 def _powers(base: int, *names: str) -> dict[str, Decimal]:
     return {name: Decimal(base) ** power for power, name in enumerate(names)}
+
+
+def _bytes_per_s() -> Mapping[str, Decimal]:
+    """Spellings of bytes per second, in bit/s."""
+    known = {}
+    for prefix, factor in _powers(1000, "", "k", "M", "G", "T").items():
+        binary = Decimal(1024) ** "_kMGT".index(prefix or "_")
+        for tail in ("B/s", "Bps", "byte/s", "bytes/s", "Byte/s", "Bytes/s"):
+            known[f"{prefix}{tail}"] = 8 * factor
+            known[f"{prefix.upper()}{tail}"] = 8 * factor
+            if prefix:
+                known[f"{prefix.upper()}i{tail}"] = 8 * binary
+                known[f"{prefix}i{tail}"] = 8 * binary
+    return known
+
+
+def _binary_bits(*tails: str) -> Mapping[str, Decimal]:
+    """Bits counted in powers of 1024, in bits."""
+    powers = _powers(1024, "", "Ki", "Mi", "Gi", "Ti")
+    return {
+        f"{prefix}{tail}": factor
+        for prefix, factor in powers.items()
+        for tail in tails
+        if prefix
+    }
 
 
 BANDWIDTH: Final = Dimension(
@@ -68,6 +96,11 @@ BANDWIDTH: Final = Dimension(
         },
     },
     MAX_BANDWIDTH_BPS,
+    {
+        **_bytes_per_s(),
+        **_binary_bits("bit/s", "bps", "b/s"),
+        "Pbit/s": Decimal(10) ** 15,
+    },
 )
 
 DURATION: Final = Dimension(
@@ -90,6 +123,11 @@ DURATION: Final = Dimension(
         **dict.fromkeys(("µs", "μs", "usec"), "us"),
     },
     MAX_DURATION_S,
+    {
+        "ns": Decimal("1e-9"),
+        **dict.fromkeys(("w", "week", "weeks"), Decimal(7 * 86400)),
+        **dict.fromkeys(("y", "year", "years"), Decimal(365 * 86400)),
+    },
 )
 
 SIZE: Final = Dimension(
@@ -108,6 +146,15 @@ SIZE: Final = Dimension(
         **{f"{p.lower()}ib": f"{p.upper()}iB" for p in "kMGT"},
     },
     MAX_SIZE_BYTES,
+    {
+        **{
+            f"{prefix}{tail}": factor / 8
+            for prefix, factor in _powers(1000, "", *"kMGT").items()
+            for tail in ("bit", "bits")
+        },
+        "PB": Decimal(10) ** 15,
+        "PiB": Decimal(1024) ** 5,
+    },
 )
 
 PER_HOUR: Final = Dimension(
@@ -126,6 +173,7 @@ PER_HOUR: Final = Dimension(
         **dict.fromkeys(("per day", "per d", "/day"), "/d"),
     },
     10**9,
+    {},
 )
 
 SHARE_PATTERN: Final = rf"^{_NUMBER} ?%$"
@@ -266,17 +314,17 @@ def _unknown_unit(
 ) -> UnitError:
     if re.match(r"[,_'. ]*[0-9]", unit) or unit[0] in ",.'_":
         return _unreadable(dimension, text)
-    if dimension is BANDWIDTH and re.fullmatch(r"[kKMGT]?i?B(/s|ps)", unit):
-        return UnitError(
-            f"{text!r} counts bytes: bandwidths are in bits, as {number} Mbit/s"
-        )
+    if unit in dimension.foreign:
+        return _converted(dimension, text, Decimal(number), unit)
     lowered = unit.lower()
     by_case = {name.lower(): name for name in dimension.units}
     close = get_close_matches(unit, list(dimension.units), n=1, cutoff=0.6)
+    # Another first letter is another power: ns is no misspelt s.
+    near = close and close[0][0].lower() == lowered[0]
     guess = (
         by_case.get(lowered)
         or dimension.synonyms.get(lowered)
-        or (close[0] if close else None)
+        or (close[0] if near else None)
     )
     hint = (
         f"did you mean {number} {guess}?"
@@ -284,6 +332,19 @@ def _unknown_unit(
         else f"write one of {', '.join(dimension.units)}"
     )
     return UnitError(f"unknown unit {unit!r} of {dimension.name} ({hint})")
+
+
+def _converted(
+    dimension: Dimension, text: str, number: Decimal, unit: str
+) -> UnitError:
+    """A quantity in a unit that is not accepted, with the same in one that is."""
+    amount = number * dimension.foreign[unit]
+    same = f"write {_shortest(dimension, amount)}"
+    if dimension is BANDWIDTH and re.search("B|byte", unit):
+        return UnitError(
+            f"{text!r} counts bytes: bandwidths are in bits, {same}"
+        )
+    return UnitError(f"unknown unit {unit!r} of {dimension.name} ({same})")
 
 
 def _shown(value: object) -> str:
@@ -306,14 +367,18 @@ def format_bandwidth(bps: int) -> str:
     """``750 Mbit/s``: the largest unit in which the number stays short, without
     losing a bit.
     """
-    amount, unit = Decimal(bps), "bit/s"
-    for name, factor in BANDWIDTH.units.items():
-        scaled = Decimal(bps) / factor
-        if abs(scaled) >= 1 and len(_number_text(scaled)) <= len(
-            _number_text(amount)
-        ):
-            amount, unit = scaled, name
-    return f"{_number_text(amount)} {unit}"
+    return _shortest(BANDWIDTH, Decimal(bps))
+
+
+def _shortest(dimension: Dimension, amount: Decimal) -> str:
+    """The amount in the largest unit in which its number stays short, exactly."""
+    text, unit = "", ""
+    for name, factor in dimension.units.items():
+        scaled = amount / factor
+        shown = _number_text(scaled)
+        if not unit or (abs(scaled) >= 1 and len(shown) <= len(text)):
+            text, unit = shown, name
+    return f"{text} {unit}"
 
 
 def format_duration(seconds: float) -> str:

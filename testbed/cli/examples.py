@@ -14,7 +14,6 @@ from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import BadInput
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BESIDE = shutil.ignore_patterns("__pycache__", ".*", "runs")
 
 Folder = Annotated[
@@ -34,6 +33,8 @@ def examples(folder: Folder = Path("examples"), as_json: Json = False) -> None:
             f"{folder}: is there already",
             "name another: testbed examples FOLDER",
         )
+    from testbed.spec.document import EXAMPLES
+
     shutil.copytree(EXAMPLES, folder, ignore=BESIDE)
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
     if as_json:

@@ -57,13 +57,42 @@ def _embedders() -> Mapping[str, Embedder]:
     }
 
 
+_of_files: dict[str, tuple[Embedder, Source]] = {}
+
+
+def offer(made: Embedder, source: Source) -> str:
+    """Makes an embedder of somebody's file known in this process; its name.
+
+    That is how the experiment file writes it, with a number where another
+    file's has that name already.
+    """
+    name, number = source.written, 1
+    while name in _of_files and not _same_text(_of_files[name][1], source):
+        number += 1
+        name = f"{source.written} ({number})"
+    made.name = name
+    _of_files.setdefault(name, (made, source))
+    return name
+
+
+def _same_text(first: Source, second: Source) -> bool:
+    """True for files of the same contents, wherever they are."""
+    return [file.text for file in first.files] == [
+        file.text for file in second.files
+    ]
+
+
 def embedder_names() -> tuple[str, ...]:
     """All known names, sorted: ours, and those of installed packages."""
     return tuple(sorted({*_embedders(), *installed("embedders")}))
 
 
 def embedder_source(name: str) -> Source | None:
-    """The origin of an embedder of an installed package; None of one of ours."""
+    """The origin of an embedder of a file or an installed package; None of one
+    of ours.
+    """
+    if name in _of_files:
+        return _of_files[name][1]
     return None if name in _embedders() else installed("embedders")[name].source
 
 
@@ -72,6 +101,8 @@ def embedder(name: str) -> Embedder:
     known = _embedders()
     if name in known:
         return known[name]
+    if name in _of_files:
+        return _of_files[name][0]
     if name in installed("embedders"):
         from testbed.embedding.installed_embedder import installed_embedder
 

@@ -1,4 +1,4 @@
-"""Embedders of installed packages: a wrong answer ends a run in a sentence."""
+"""Embedders of files and installed packages: a wrong answer ends a run in a sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.errors import RunFailed
 from testbed.plugin_source import check_source
-from testbed.plugins import Installed, PluginError, raised_anywhere, shown
+from testbed.plugins import (
+    Installed,
+    Loaded,
+    PluginError,
+    raised_anywhere,
+    shown,
+)
 from testbed.units import format_bandwidth
 from topologies.datacentre import DataCentre, IntArray
 
@@ -31,7 +37,13 @@ def installed_embedder(plugin: Installed) -> Embedder:
     """The embedder of an installed package. Raises PluginError where it is
     none.
     """
-    loaded = plugin.load()
+    return checked_embedder(plugin.name, plugin.load())
+
+
+def checked_embedder(name: str, loaded: Loaded) -> CheckedEmbedder:
+    """The embedder of that name that was loaded. Raises PluginError where it is
+    none.
+    """
     check_source(loaded)
     made = loaded.found
     if isinstance(made, type):
@@ -45,11 +57,11 @@ def installed_embedder(plugin: Installed) -> Embedder:
         raise PluginError(
             f"{loaded.source} is no embedder: it has no method {_METHOD}"
         )
-    return CheckedEmbedder(plugin.name, made)
+    return CheckedEmbedder(name, made)
 
 
 class CheckedEmbedder:
-    """An embedder that is not ours, by its entry point's name.
+    """An embedder that is not ours, by its entry point's name or its file's.
 
     ``ask`` calls it, and may bound its time.
     """

@@ -30,8 +30,20 @@ LONGEST_S = 1e12
 """
 
 
+ANSWER_HINT = (
+    "decide(view, event) returns a list of actions, which may be empty"
+)
+WHOLE_RATE_HINT = (
+    "rates are whole bit/s: write rate // 2 for rate / 2, or round(rate)"
+)
+
+
 class Nonsense(ValueError):
-    """A fault of an answer, in words."""
+    """A fault of an answer, in words, and the hint where there is one."""
+
+    def __init__(self, fault: str, hint: str | None = None) -> None:
+        super().__init__(fault)
+        self.hint = hint
 
 
 def checked(answer: object, now_s: float) -> list[act.Action]:
@@ -40,7 +52,8 @@ def checked(answer: object, now_s: float) -> list[act.Action]:
     """
     if not isinstance(answer, list | tuple) or isinstance(answer, _ACTIONS):
         raise Nonsense(
-            f"answered {kind_of(answer)} instead of a list of actions"
+            f"answered {kind_of(answer)} instead of a list of actions",
+            ANSWER_HINT,
         )
     if len(answer) > MAX_ACTIONS:
         raise Nonsense(
@@ -69,7 +82,8 @@ def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
                 f"answered the class {action.__name__} as action {number}: call it"
             )
         raise Nonsense(
-            f"answered {kind_of(action)} as action {number}, which is no action"
+            f"answered {kind_of(action)} as action {number}, which is no action",
+            ANSWER_HINT,
         )
     before = [getattr(action, name) for name, _ in declared]
     after = []
@@ -79,7 +93,8 @@ def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
         except Nonsense as fault:
             why = f"its {name} is {fault}"
             raise Nonsense(
-                f"action {number}, a {kind.__name__}, is refused: {why}"
+                f"action {number}, a {kind.__name__}, is refused: {why}",
+                fault.hint,
             ) from None
     same = all(map(operator.is_, before, after))
     sound: act.Action = action if same else kind(*after)
@@ -141,6 +156,10 @@ def _whole(value: Any) -> int:
 
 
 def _rate(value: object, _: float) -> int:
+    if isinstance(value, float | np.floating):
+        raise Nonsense(
+            f"{_shown(value)}, not a whole number of bit/s", WHOLE_RATE_HINT
+        )
     rate_bps = _whole(value)
     if not 0 <= rate_bps <= MAX_LINK_BPS:
         raise Nonsense(f"{_shown(value)}, not from 0 to {MAX_LINK_BPS:,} bit/s")

@@ -36,9 +36,6 @@ LIMIT_S = 10.0
 IDLE_WAKES = 1_000_000
 """Times in a row that a policy may be woken and do nothing, for ever else."""
 
-ANSWER_HINT = (
-    "decide(view, event) returns a list of actions, which may be empty"
-)
 CHANGE_HINT = "a policy answers with actions; the engine reserves"
 LONGEST_TEXT = 300
 
@@ -105,7 +102,7 @@ class _Guarded:
             self._check_unchanged(view, {job_id, *job_ids})
             self._check_progress(event, actions)
         except Nonsense as fault:
-            raise RunFailed(sentence(str(fault)), ANSWER_HINT) from None
+            raise RunFailed(sentence(str(fault)), fault.hint) from None
         if type(event) is act.Ended:
             self._shown.pop(job_id, None)
         return actions

@@ -17,7 +17,7 @@ from pydantic import Field
 from jobs.demand import Pattern
 from jobs.job_profile import RATIOS
 from jobs.request import JobRequest
-from testbed.embedding.base import embedder, embedder_names
+from testbed.embedding.base import embedder
 from testbed.embedding.placement import Refusal, empty_residual
 from testbed.spec.document import Location
 from testbed.spec.experiment import BandwidthSweep
@@ -241,8 +241,6 @@ def _refusal(
     """
     centre = context.datacentre
     if centre is None or not (context.slots_known and context.links_known):
-        return None
-    if context.embedder not in embedder_names():
         return None
     answer = embedder(context.embedder).embed(
         centre,

@@ -26,6 +26,8 @@ from testbed.errors import BadInput
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 200_000
+EXAMPLES: Final = FilePath(__file__).resolve().parents[2] / "examples"
+"""The experiment files that ``testbed examples`` copies."""
 _SHOWN: Final = 60
 _MOST_COMPARED: Final = 1000
 
@@ -235,6 +237,22 @@ def _refused(place: Place, message: str) -> SpecErrors:
     return SpecErrors([Problem(place, "", message)])
 
 
+def _meant(path: FilePath) -> str:
+    """A hint for a path without a file: the file beside it whose ending was left
+    out, or the example of that name.
+    """
+    file = path.with_name(f"{path.name.removesuffix('.yaml')}.yaml")
+    if file.is_file():
+        return f" (did you mean {file}?)"
+    known = sorted(each.name for each in EXAMPLES.glob("*.yaml"))
+    if file.name in known:
+        return (
+            f"; {file.stem} is an example: after `testbed examples`,"
+            f" it is examples/{file.name}"
+        )
+    return ""
+
+
 def read_text(path: FilePath) -> str:
     """The file's text; :class:`SpecErrors` where there is none that could be an
     experiment.
@@ -246,7 +264,7 @@ def read_text(path: FilePath) -> str:
     except IsADirectoryError:
         raise _refused(source, "is a directory, not a file") from None
     except FileNotFoundError:
-        raise _refused(source, "there is no such file") from None
+        raise _refused(source, f"there is no such file{_meant(path)}") from None
     except OSError as error:
         raise _refused(source, f"cannot be read: {error.strerror}") from None
     if len(raw) > MAX_FILE_BYTES:
@@ -263,6 +281,13 @@ def read_text(path: FilePath) -> str:
         raise _refused(place, message) from None
 
 
+def _from_home(name: str) -> str:
+    """A path that begins with ``~`` in full; another, or that of no user, as it
+    is.
+    """
+    return os.path.expanduser(name)  # noqa: PTH111 - Path raises for unknown users
+
+
 def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the
     cache.
@@ -272,7 +297,8 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
         FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache")
         / "testbed"
     )
-    return (beside, *(FilePath(part) for part in data if part), cache)
+    along = [FilePath(_from_home(part)) for part in data if part]
+    return (beside, *along, cache)
 
 
 def file_at(
@@ -310,7 +336,10 @@ def is_beside(here: Location, name: str) -> bool:
 def find_file(
     name: str, beside: FilePath, elsewhere: Sequence[FilePath] = ()
 ) -> FilePath | None:
-    """The first file of that name; an absolute name stands for itself."""
+    """The first file of that name; an absolute name, or one under ``~``,
+    stands for itself.
+    """
+    name = _from_home(name)
     candidates = (
         *(folder / name for folder in search_path(beside)),
         *elsewhere,

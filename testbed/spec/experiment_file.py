@@ -51,8 +51,8 @@ from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import (
     SWEEP_WORKLOAD,
-    check_embedder,
     check_policies,
+    read_embedder,
     read_policies,
 )
 from testbed.spec.sweep_section import SweepSection, check_sweep
@@ -227,7 +227,7 @@ class ExperimentFile(Section):
         None,
         description="simulator only: what two VMs on a node do to each other",
     )
-    embedder: str = Field(
+    embedder: Annotated[Any, WithJsonSchema({})] = Field(
         DEFAULT_EMBEDDER,
         description="who places VMs, where the policy lets one choose"
         f" (default {DEFAULT_EMBEDDER})",
@@ -308,8 +308,9 @@ def _checked(
     if file is None:  # no mapping: is reported
         raise SpecErrors(document.problems)
     known = file.with_defaults()
-    seed, embedder = known.seed, known.embedder
-    check_embedder(here / "embedder", embedder)
+    seed, embedder = known.seed, DEFAULT_EMBEDDER
+    if "embedder" in file.model_fields_set:
+        embedder = read_embedder(here / "embedder") or DEFAULT_EMBEDDER
     unknown = LoadContext(seed, embedder)
     context = with_topology(unknown, file["topology"], here / "topology")
     workload, kind = LoadedWorkload(), ""

@@ -36,7 +36,7 @@ def experiment_schema() -> dict[str, Any]:
     )
     properties = schema["properties"]
     properties["embedder"] |= {
-        "enum": list(embedder_names()),
+        "anyOf": [{"enum": list(embedder_names())}, _EMBEDDER_CLASS],
         "default": DEFAULT_EMBEDDER,
     }
     properties["policies"] |= _policies_schema()
@@ -99,6 +99,20 @@ def _section_schema(section: type[Section]) -> dict[str, Any]:
     return schema
 
 
+_EMBEDDER_CLASS = {
+    "type": "object",
+    "description": "an embedder of a Python file or of a module",
+    "properties": {
+        "class": {
+            "type": "string",
+            "pattern": "^.+:[^:]+$",
+            "description": "a file beside this one and a class in it, or a module and a class",
+            "examples": ["./mine.py:MyEmbedder"],
+        }
+    },
+    "required": ["class"],
+    "additionalProperties": False,
+}
 _CLASS_SCHEMA = {
     "type": "object",
     "description": "a policy of a Python file or of a module; its constructor says what it takes",
@@ -152,7 +166,11 @@ def _parameter_schema(takes: Parameter) -> dict[str, Any]:
     # Without an embedder of its own a policy takes the experiment's.
     if takes.key != "embedder":
         schema["default"] = takes.default
-    return {**schema, "enum": list(takes.choices)} if takes.choices else schema
+        return (
+            {**schema, "enum": list(takes.choices)} if takes.choices else schema
+        )
+    named = {"enum": list(embedder_names())}
+    return {**schema, "anyOf": [named, _EMBEDDER_CLASS]}
 
 
 def _without_null(schema: Any) -> Any:

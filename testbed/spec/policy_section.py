@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.request import JobRequest
-from testbed.embedding.base import embedder, embedder_names
+from testbed.embedding.base import embedder, embedder_names, offer
+from testbed.embedding.installed_embedder import checked_embedder
 from testbed.errors import BadInput
 from testbed.plugins import PluginError, raised_anywhere
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
@@ -243,6 +244,8 @@ def _parameter(
         hint = did_you_mean(key, list(takes)) or f"; it takes: {known}"
         here.report(f"is no parameter of {policy}{hint}", at_key=True)
         return None
+    if key == "embedder":
+        return read_embedder(here)
     parameter = takes[key]
     parsed: Scalar = value
     if parameter.unit == "s" or (
@@ -267,14 +270,37 @@ def _parameter(
     objection = parameter.objection(parsed)
     if objection is not None:
         here.report(objection)
-    elif key == "embedder":
-        check_embedder(here, str(parsed))
     return parsed if objection is None else None
 
 
-def check_embedder(here: Location, name: str) -> None:
-    """Reports a name that no embedder has, and one of a package that cannot be
-    loaded.
+def read_embedder(here: Location) -> str | None:
+    """The name of the embedder that a key names, or takes from a file or a
+    module with ``class``; None, and reported, where there is none.
+    """
+    written = here.value
+    if not here.is_readable:
+        return None
+    if isinstance(written, str):
+        return written if _is_embedder(here, written) else None
+    if not isinstance(written, dict) or list(written) != ["class"]:
+        wanted = "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
+        here.report(f"must be {wanted}, not {kind_of(written)}")
+        return None
+    here = here / "class"
+    loaded = load_plugin(here, here.value, "MyEmbedder")
+    if loaded is None:
+        return None
+    try:
+        made = checked_embedder(loaded.source.written, loaded)
+    except PluginError as error:
+        report_plugin(here, error)
+        return None
+    return offer(made, loaded.source)
+
+
+def _is_embedder(here: Location, name: str) -> bool:
+    """True for a known name; reports another, and one of a package that cannot
+    be loaded.
     """
     try:
         embedder(name)
@@ -282,6 +308,9 @@ def check_embedder(here: Location, name: str) -> None:
         here.report(error.reason)
     except BadInput:
         here.report(unknown_name("embedder", name, embedder_names()))
+    else:
+        return True
+    return False
 
 
 # ------------------------------------------------------------------ sizes

@@ -164,9 +164,13 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
         if origin is None and isinstance(value, dict)
         else None
     )
-    if chosen is None:
+    if chosen is not None:
+        return _partly(chosen, here)
+    guess = guessed_kind(sections, value)
+    if guess is None or origin is not None:
         raise _UnreadableError
-    return _partly(chosen, here)
+    kind, section = guess
+    return _partly(section, here).model_copy(update={"kind": kind})
 
 
 @cache
@@ -250,6 +254,48 @@ def _of_kind(
     return next(
         (m for m in known if "path" in value and "path" in m.model_fields), None
     ) or next(iter(known), None)
+
+
+def guessed_kind(
+    models: Sequence[type[M]], value: object
+) -> tuple[str, type[M]] | None:
+    """The kind that a mapping without a known one is meant to have, and its
+    section: that of the nearest name, else the only one with the fewest faults
+    among its own keys.
+    """
+    if not isinstance(value, Mapping):
+        return None
+    by_kind: dict[str, type[M]] = {}
+    for model in models:
+        # A package's keys are its own to judge.
+        judged = model.model_config.get("extra") != "allow"
+        for kind in kinds_of([model]) if judged else ():
+            by_kind.setdefault(kind, model)
+    named = near(str(value.get("kind", "")), list(by_kind))
+    if named is not None:
+        return named, by_kind[named]
+    faults: dict[str, int] = {}
+    for kind, model in by_kind.items():
+        if value.keys() & model.model_fields.keys() - {"kind"}:
+            faults[kind] = _own_faults(model, {**value, "kind": kind})
+    ranked = sorted(faults, key=faults.__getitem__)
+    if not ranked:
+        return None
+    best = ranked[0]
+    shared = value.keys() & by_kind[best].model_fields.keys()
+    doubtful = faults[best] >= len(shared - {"kind"})
+    if doubtful or list(faults.values()).count(faults[best]) > 1:
+        return None
+    return best, by_kind[best]
+
+
+def _own_faults(model: type[SpecModel], value: Mapping[str, Any]) -> int:
+    """Faults of a mapping's own keys, without those of what they hold."""
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        return sum(len(fault["loc"]) == 1 for fault in error.errors())
+    return 0
 
 
 # ------------------------------------------------------------------ pydantic's errors
@@ -350,7 +396,8 @@ def _report_kind(field: FieldInfo, here: Location) -> None:
     """Reports a union that is no mapping, or whose ``kind`` is missing or
     unknown.
     """
-    value, known = here.value, kinds_of(tuple(_models(field.annotation)))
+    models = tuple(_models(field.annotation))
+    value, known = here.value, kinds_of(models)
     one = f"one of {', '.join(known)}"
     if not isinstance(value, dict):
         here.report(f"must be a mapping with a kind, not {kind_of(value)}")
@@ -363,6 +410,16 @@ def _report_kind(field: FieldInfo, here: Location) -> None:
         if isinstance(kind, str):
             wrong = unknown_name(f"kind of {here.path[-1]}", kind, known)
         here.report(wrong, "kind")
+    guess = guessed_kind(models, value)
+    if guess is None:
+        return
+    # Its other keys are read as if that kind stood there: their errors are
+    # reported too.
+    meant, model = guess
+    try:
+        model.model_validate({**value, "kind": meant})
+    except ValidationError as error:
+        _report(model, here, error)
 
 
 def kind_of(value: object) -> str:

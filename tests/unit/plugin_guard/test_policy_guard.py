@@ -347,7 +347,7 @@ NONSENSE = {
     "return ['third']": "answered a str as action 1, which is no action",
     "return [Wake(20), Start]": "answered the class Start as action 2: call it",
     f"return [{START.format(1.5)}]": (
-        "action 1, a Start, is refused: its rate_bps is 1.5, not a whole number"
+        "action 1, a Start, is refused: its rate_bps is 1.5, not a whole number of bit/s"
     ),
     f"return [{START.format(-1)}]": (
         "action 1, a Start, is refused: its rate_bps is -1, not from 0 to 1,000,000,000,000,000"
@@ -440,6 +440,23 @@ def test_a_nonsense_answer_is_told_by_its_action(
     message = plugs.failure(plugs.policy(body)).message
     assert message.startswith(OCCASION + told)
     assert told.endswith("; ") or message == OCCASION + told
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        (
+            f"return [{START.format(1.5)}]",
+            "rates are whole bit/s: write rate //",
+        ),
+        ("return None", "decide(view, event) returns a list of actions"),
+        ("return [Kill('first')]", "None"),
+    ],
+)
+def test_the_hint_is_that_of_the_fault(
+    plugs: Plugs, body: str, hint: str
+) -> None:
+    assert str(plugs.failure(plugs.policy(body)).hint).startswith(hint)
 
 
 def test_actions_before_the_refused_one_have_happened(plugs: Plugs) -> None:

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from testbed.spec import document
-from testbed.spec.document import MAX_FILE_BYTES, SpecErrors, read_text
+from testbed.spec.document import (
+    MAX_FILE_BYTES,
+    SpecErrors,
+    find_file,
+    read_text,
+)
 from testbed.spec.experiment_file import load_experiment, parse_experiment
 
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
@@ -103,6 +108,79 @@ def test_a_problem_in_another_file_names_that_file(tmp_path: Path) -> None:
         for problem in caught.value.problems
     ]
     assert places == [(str(tmp_path / "lab.yaml"), 4), (str(main), 2)]
+
+
+NO_KIND = """\
+topology: {fanout: [2, 2], links: 1 MB/s, slots_per_server: 2}
+policies: [vx]
+workload:
+WRONG  jobs:
+    - {id: a, vms: 2, bandwidth: 10 Mbit/s, duration: 3}
+    - {id: a, vms: 0, bandwith: 10 Mbit/s, duration: 3 s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [("", "is required: one of jobs"), ("  kind: jbos\n", "unknown kind of")],
+)
+def test_without_a_kind_all_errors_are_told(
+    tmp_path: Path, wrong: str, told: str
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(NO_KIND.replace("WRONG", wrong))
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment(path)
+    by_key = {each.path: each.message for each in caught.value.problems}
+    assert set(by_key) == {
+        "topology.kind",
+        "topology.links",
+        "policies[0]",
+        "workload.kind",
+        "workload.jobs[0].duration",
+        "workload.jobs[1].id",
+        "workload.jobs[1].vms",
+        "workload.jobs[1].bandwith",
+    }
+    assert told in by_key["workload.kind"]
+
+
+def test_keys_of_no_certain_kind_are_not_judged(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "topology: {slots_per_server: 2}\nworkload: {colour: red}\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment(path)
+    assert [each.path for each in caught.value.problems] == [
+        "topology.kind",
+        "workload.kind",
+    ]
+
+
+def test_a_missing_file_that_was_meant_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("")
+    for written, told in (
+        ("mine", r"no such file \(did you mean mine\.yaml\?\)$"),
+        (
+            "failures",
+            r"is an example: after `testbed examples`, it is examples/failures",
+        ),
+        ("other", r"no such file$"),
+    ):
+        with pytest.raises(SpecErrors, match=told):
+            load_experiment(written)
+
+
+def test_a_name_under_the_home_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "day.swf").write_text("")
+    assert find_file("~/day.swf", Path("elsewhere")) == tmp_path / "day.swf"
 
 
 if __name__ == "__main__":

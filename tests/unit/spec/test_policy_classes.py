@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import py_compile
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import run as command
-from testbed.embedding.base import embedder
+from testbed.embedding.base import embedder, embedder_source
 from testbed.errors import BadInput
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
@@ -452,3 +453,80 @@ def test_a_class_that_can_be_made_once_alone_leaves_a_whole_folder(
         in (run / "events.jsonl").read_text("utf-8").splitlines()[-1]
     )
     assert command(["audit", str(run)]) == 0
+
+
+EMBEDDER = """\
+from testbed.embedding.base import embedder, embedder_source
+
+
+class Lean:
+    TEXT = 'one'
+
+    def embed(self, datacentre, residual, n_vms, rate_bps, *, largest_bps=0):
+        return embedder('greedy').embed(
+            datacentre, residual, n_vms, rate_bps, largest_bps=largest_bps
+        )
+
+
+class Nothing:
+    pass
+"""
+
+
+def with_embedder(folder: Path, chosen: str, policy: str = "vc") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "lean.py").write_text(EMBEDDER)
+    path = written(folder, policy)
+    path.write_text(f"embedder: {chosen}\n{path.read_text()}")
+    return path
+
+
+def test_an_embedder_is_taken_from_a_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = "{class: ./lean.py:Lean}"
+    path = with_embedder(
+        tmp_path, chosen, f"{{name: fcfs, embedder: {chosen}}}"
+    )
+    assert command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 0
+    (folder,) = [each.parent for each in tmp_path.glob("runs/**/jobs.csv")]
+    assert (folder / "plugins/lean.py").read_text() == EMBEDDER
+    (use,) = json.loads((folder / "provenance.json").read_text())["plugins"]
+    assert (use["group"], use["name"]) == ("embedders", "./lean.py:Lean")
+    # The run folder's own copy plays it again.
+    shutil.move(tmp_path / "lean.py", tmp_path / "gone.py")
+    assert command(["audit", str(folder)]) == 0
+    again = load_experiment(folder / "spec.yaml")
+    assert again.embedder == "./lean.py:Lean"
+    capfd.readouterr()
+
+
+def test_two_files_embedders_of_one_name_stay_apart(tmp_path: Path) -> None:
+    first = with_embedder(tmp_path / "a", "{class: ./lean.py:Lean}")
+    second = with_embedder(tmp_path / "b", "{class: ./lean.py:Lean}")
+    (tmp_path / "b" / "lean.py").write_text(EMBEDDER.replace("one", "two"))
+    names = [load_experiment(each).embedder for each in (first, second, first)]
+    assert names[0] == names[2] != names[1]
+    sources = []
+    for name in names[:2]:
+        source = embedder_source(name)
+        assert source is not None
+        sources.append(source.files[0].text.decode())
+    assert ["two" in text for text in sources] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ("{class: ./lean.py:Nothing}", "is no embedder: it has no method"),
+        ("{class: ./lean.py:Lena}", "there is no 'Lena' in"),
+        ("{class: ./lean.py:Lean, b: 1}", "a name, or a mapping such as"),
+        ("[greedy]", "must be a name, or a mapping such as"),
+        ("gredy", "did you mean 'greedy'?"),
+    ],
+)
+def test_what_is_no_embedder_is_refused(
+    tmp_path: Path, chosen: str, told: str
+) -> None:
+    with pytest.raises(SpecErrors, match=re.escape(told)):
+        load_experiment(with_embedder(tmp_path, chosen))

@@ -114,7 +114,27 @@ def test_rates_per_hour(value: object, per_hour: float) -> None:
         ("1 G", "unknown unit 'G' of bandwidth (did you mean 1 Gbit/s?)"),
         (
             "8 MB/s",
-            "'8 MB/s' counts bytes: bandwidths are in bits, as 8 Mbit/s",
+            "'8 MB/s' counts bytes: bandwidths are in bits, write 64 Mbit/s",
+        ),
+        (
+            "0.75 kB/s",
+            "'0.75 kB/s' counts bytes: bandwidths are in bits, write 6 kbit/s",
+        ),
+        (
+            "3 GBps",
+            "'3 GBps' counts bytes: bandwidths are in bits, write 24 Gbit/s",
+        ),
+        (
+            "2 MiB/s",
+            "'2 MiB/s' counts bytes: bandwidths are in bits, write 16777216 bit/s",
+        ),
+        (
+            "3 Mibit/s",
+            "unknown unit 'Mibit/s' of bandwidth (write 3145728 bit/s)",
+        ),
+        (
+            "7 Mbti/s",
+            "unknown unit 'Mbti/s' of bandwidth (did you mean 7 Mbit/s?)",
         ),
         (
             "8 furlongs",
@@ -167,6 +187,8 @@ def test_a_refused_bandwidth_comes_with_a_hint(
         ("6 sec", "unknown unit 'sec' of time (did you mean 6 s?)"),
         ("5 m", "unknown unit 'm' of time (did you mean 5 min?)"),
         ("5 H", "unknown unit 'H' of time (did you mean 5 h?)"),
+        ("5 ns", "unknown unit 'ns' of time (write 0.005 us)"),
+        ("3 weeks", "unknown unit 'weeks' of time (write 21 d)"),
         ("5 µs", "unknown unit 'µs' of time (did you mean 5 us?)"),
         ("200000 d", "200000 d is more than any time here (at most 36500 d)"),
         (6, "6 is a bare number: write 6 s (or us, ms, min, h, d)"),
@@ -280,3 +302,22 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_how_quantities_are_shown(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+def test_a_size_in_bits_is_converted_not_renamed() -> None:
+    with pytest.raises(UnitError, match=r"^unknown unit 'Gbit' .*write 500 MB"):
+        units.parse_size("4 Gbit")
+
+
+@given(
+    st.sampled_from((units.BANDWIDTH, units.DURATION, units.SIZE)),
+    st.data(),
+)
+def test_a_converted_quantity_is_the_same(
+    dimension: units.Dimension, data: st.DataObject
+) -> None:
+    unit = data.draw(st.sampled_from(sorted(dimension.foreign)))
+    with pytest.raises(UnitError) as caught:
+        units._parse(dimension, f"1 {unit}")
+    meant = str(caught.value).rpartition("write ")[2].rstrip(")")
+    assert units._parse(dimension, meant) == dimension.foreign[unit]
