@@ -54,6 +54,7 @@ class Expectation:
     # Measured over estimate of a live job of which the file states nothing;
     # earlier folders: None.
     late_above: float | None = 1.05
+    early_below: float | None = 0.95
 
     def under(self, enforcement: str) -> Expectation:
         """The part that holds under an enforcement: where bandwidth is lent, a
@@ -69,7 +70,11 @@ class Expectation:
         late_above = None if enforcement == "none" else self.late_above
         band = _without_min(self.estimate_ratio)
         return replace(
-            self, estimate_ratio=band, applications=own, late_above=late_above
+            self,
+            estimate_ratio=band,
+            applications=own,
+            late_above=late_above,
+            early_below=None,
         )
 
 

@@ -132,8 +132,8 @@ class AgentReport(_Checked):
     acknowledged.
 
     ``start_ns`` is when it really started (None if it never did), ``cpu_s``
-    what it used from then on (user and system time), ``congestion_control``
-    what its sockets really use.
+    what it used from then on (user and system time; of a paced one its work
+    alone), ``congestion_control`` what its sockets really use.
     """
 
     index: int

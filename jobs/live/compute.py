@@ -11,9 +11,12 @@ from jobs.live.agent import Agent
 from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress
 
 # The share is kept over periods of this length; a backlog beyond the limit (a
-# frozen or throttled VM) is not caught up at more than the share.
+# throttled VM) is not caught up at more than the share.
 _PERIOD_S = 0.010
 _BACKLOG_LIMIT_NS = 50_000_000
+# A longer time without the agent's looking at the clock is a pause: it was
+# frozen.
+_LONGEST_STEP_NS = 200_000_000
 
 
 # A plan needs some work above 0.
@@ -43,31 +46,67 @@ class ComputePlan(Plan):
         return replace(self, cpu_s=max(_LEAST_CPU_S, self.cpu_s - used_s))
 
 
+class Pacing:
+    """CPU time that is due at a share of a core, by the time that passes.
+
+    Looking at the clock costs CPU time too, at a small share more than is due:
+    work is done when its time is due, not when so much was used.
+    """
+
+    def __init__(self, share: float, now_ns: int) -> None:
+        self._share = share
+        self._seen_ns = now_ns
+        self.due_ns = 0.0
+
+    def advance(self, now_ns: int, used_ns: int) -> None:
+        """Takes in the time and the CPU time used so far."""
+        step_ns = min(now_ns - self._seen_ns, _LONGEST_STEP_NS)
+        self._seen_ns = now_ns
+        self.due_ns += step_ns * self._share
+        if self.due_ns - used_ns > _BACKLOG_LIMIT_NS:
+            self.due_ns = float(used_ns)
+
+    def sleep_s(self, work_ns: int) -> float:
+        """The time to sleep, as long as the work is not due."""
+        left_s = (work_ns - self.due_ns) / self._share / 1e9
+        return max(0.0, min(_PERIOD_S, left_s))
+
+
 class ComputeAgent(Agent):
     """Runs one :class:`ComputePlan`."""
 
     _plan: ComputePlan
+    _pacing: Pacing | None = None
 
     def run(self) -> None:
         """Burn it all."""
         plan = self._plan
         self._start_together()
-        share_base_ns = time.monotonic_ns()
-        share_base_cpu_ns = cpu_start_ns = time.thread_time_ns()
-        cpu_end_ns = cpu_start_ns + round(plan.cpu_s * 1e9)
-        while (cpu_ns := time.thread_time_ns()) < cpu_end_ns:
+        began_ns = time.thread_time_ns()
+        work_ns = round(plan.cpu_s * 1e9)
+        pacing = Pacing(plan.share, time.monotonic_ns())
+        if plan.share < 1.0:
+            self._pacing = pacing
+        while True:
+            used_ns = time.thread_time_ns() - began_ns
+            pacing.advance(time.monotonic_ns(), used_ns)
+            is_due = plan.share == 1.0 or pacing.due_ns >= work_ns
+            if is_due and used_ns >= work_ns:
+                return
             self._channel.heard()
             self._sample_when_due()
-            now_ns = time.monotonic_ns()
-            target_ns = share_base_cpu_ns + round(
-                (now_ns - share_base_ns) * plan.share
-            )
-            if target_ns - cpu_ns > _BACKLOG_LIMIT_NS:
-                share_base_ns, share_base_cpu_ns = now_ns, cpu_ns
-            if plan.share == 1.0 or target_ns > cpu_ns:
-                burn_until(cpu_end_ns)
+            behind = plan.share == 1.0 or pacing.due_ns > used_ns
+            if behind and used_ns < work_ns:
+                burn_until(began_ns + work_ns)
             else:
-                time.sleep(_PERIOD_S)
+                time.sleep(pacing.sleep_s(work_ns))
+
+    def _cpu_s(self) -> float:
+        """CPU seconds of its work: what keeping a pace costs is left out."""
+        used_s = super()._cpu_s()
+        if self._pacing is None:
+            return used_s
+        return min(used_s, self._pacing.due_ns / 1e9)
 
 
 # ---------------------------------------------------------------------------------------- burn

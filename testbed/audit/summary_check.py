@@ -221,8 +221,13 @@ def expected(history: History) -> Expectation | None:
     block = spec.get("expect") if isinstance(spec, dict) else None
     if not isinstance(block, dict) or "applications" not in block:
         return None
-    # Earlier folders have no bound on lateness, and accept any fidelity.
-    stated = {"late_above": None, "fidelity": None, **block}
+    # Earlier folders have no bounds on live times, and accept any fidelity.
+    stated = {
+        "late_above": None,
+        "early_below": None,
+        "fidelity": None,
+        **block,
+    }
     try:
         return EXPECTATION.validate_python(stated)
     except ValidationError:
@@ -272,7 +277,8 @@ def _verdict_faults(
         if row["job_id"] in verdict_of:
             yield from _row_faults(row, verdict_of[row["job_id"]])
     decisive = sorted(
-        decisive_verdicts(expect), key=("outside", "late", "killed").index
+        decisive_verdicts(expect),
+        key=("outside", "late", "early", "killed").index,
     )
     outside = [
         f"{row['job_id']}: {row['why']}"
@@ -377,7 +383,7 @@ def work_conserving(history: History) -> Found:
     if expect is None or expect.fidelity == "invalid":
         return
     for row in history.file.rows:
-        if by_reservation(expect.late_above, row)[0] == "late":
+        if by_reservation(expect, row)[0] == "late":
             yield _late(history, row)
 
 

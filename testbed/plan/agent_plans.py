@@ -83,11 +83,12 @@ def _burners(
     A VM of several cores burns as many times as much, one processor of this
     machine's at most. A process that uses all of its processor is not paced:
     its node's quota is what it gets, and the node's other VMs make the
-    difference. Jobs of a single VM without CPU work sleep.
+    difference. A transfer of a single VM has nobody to send to: it sleeps for
+    as long as it would send.
     """
     demand = job.demand
     true_s = job.true_s
-    if demand.profile is not None and granted_bps > 0:
+    if granted_bps > 0 and (demand.network or demand.profile is not None):
         true_s = demand.duration_s(job, granted_bps)
     if demand.network:
         core_share = demand.cpu_share or IDLE_SHARE

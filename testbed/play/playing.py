@@ -283,7 +283,7 @@ class RunRecord:
             )
         if verdicts.met and verdicts.bad:
             out.append(
-                f"late or killed, which the file accepts: {len(verdicts.bad):,} jobs"
+                f"late, early or killed, which the file accepts: {len(verdicts.bad):,} jobs"
             )
         elif verdicts.met and verdicts.judged:
             out.append("every job is within what was expected")

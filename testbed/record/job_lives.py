@@ -68,6 +68,8 @@ class JobLife:
     migrations: int = 0
     slowed: bool = False
     """Rescaled below the bandwidth of its estimate."""
+    quickened: bool = False
+    """Rescaled above it."""
     failed: bool = False
     """Interrupted, cut or requeued by a failure."""
     by_policy: bool = False
@@ -219,6 +221,7 @@ def _rescaled(
 ) -> None:
     life.links = event.links
     life.slowed |= event.rate_bps < (life.granted_bps or 0)
+    life.quickened |= event.rate_bps > (life.granted_bps or 0)
     lives.take(life)
 
 

@@ -63,6 +63,8 @@ class JobRow:
     iperf3_counted_bps: float | None = None
     exempt: str | None = None
     """Why a live time says nothing of its reservation; no column."""
+    may_end_early: bool = False
+    """The estimate is an upper bound of its live time; no column."""
 
     @property
     def wait_s(self) -> float | None:
@@ -115,8 +117,10 @@ _IPERF3 = (
     "iperf3_ratio",
     "iperf3_counted_bps",
 )
+_LATER = ("exempt", "may_end_early", *_IPERF3)
+"""Fields that are no column, or one of the last."""
 JOB_COLUMNS = (
-    *(f.name for f in fields(JobRow) if f.name not in ("exempt", *_IPERF3)),
+    *(f.name for f in fields(JobRow) if f.name not in _LATER),
     "wait_s",
     "queued_s",
     "response_s",
@@ -487,6 +491,7 @@ def _row(life: JobLife, started: events.RunStarted) -> JobRow:
         met_deadline=_met(life),
         ratio=ratio,
         exempt=exempt,
+        may_end_early=_may_end_early(life),
         **iperf3,
         **cells,
     )
@@ -556,6 +561,20 @@ def _exempt_by_events(life: JobLife) -> str | None:
     if life.failed:
         return "interrupted, cut or started anew by a failure"
     return None
+
+
+def _may_end_early(life: JobLife) -> bool:
+    """True where the estimate is no more than an upper bound.
+
+    A demand curve loses nothing at a bandwidth that it would not have used.
+    """
+    request = life.request
+    granted_bps = life.granted_bps or 0
+    if request["kind"] == "demand" and granted_bps < request["bandwidth_bps"]:
+        return True
+    true_s = request.get("true_duration_s")
+    is_shorter = true_s is not None and true_s < request["duration_s"]
+    return is_shorter or life.quickened
 
 
 def _class(request: Mapping[str, Any]) -> str | None:

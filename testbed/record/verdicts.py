@@ -18,11 +18,11 @@ from testbed.record.metrics import Fidelity, JobRow, Recording, severity
 from testbed.record.reading import Run, claims_of
 from testbed.record.stored_json import typed_record
 
-Answer = Literal["ok", "outside", "held", "late", "killed", "open"]
+Answer = Literal["ok", "outside", "held", "late", "early", "killed", "open"]
 """By the file's ``expect``: ``ok``, ``outside``; else by a live job's
 reservation, or ``open``.
 """
-BAD = frozenset[Answer]({"outside", "late", "killed"})
+BAD = frozenset[Answer]({"outside", "late", "early", "killed"})
 MUST_START = "every-job-starts"
 """The claim of a policy that may reject no job."""
 
@@ -73,7 +73,7 @@ class Verdicts:
 
     @property
     def bad(self) -> tuple[Verdict, ...]:
-        """Those outside, late or killed, including any that the file accepts."""
+        """Those outside, late, early or killed, including any that the file accepts."""
         return tuple(row for row in self.rows if row.bad)
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def applicable(expect: Expectation, fidelity: Fidelity) -> Expectation:
     """The part of an expectation that applies: simulated times are the model's."""
     if fidelity.verdict is not None:
         return expect
-    return replace(expect, late_above=None)
+    return replace(expect, late_above=None, early_below=None)
 
 
 def decisive_verdicts(expect: Expectation) -> Collection[str]:
@@ -211,7 +211,7 @@ def _verdict(expect: Expectation, row: JobRow, *, all_start: bool) -> Verdict:
     if judgement is None:
         judgement = _by_file(expect, stated or ApplicationExpectation(), row)
     if judgement is None:
-        judgement = by_reservation(expect.late_above, row)
+        judgement = by_reservation(expect, row)
     answer, why = judgement
     return Verdict(
         row.job_id,
@@ -263,11 +263,13 @@ def _by_file(
     return "ok", f"{bounds[-1][1]}, as expected"
 
 
-def by_reservation(late_above: float | None, row: JobRow) -> Judgement:
+def by_reservation(expect: Expectation, row: JobRow) -> Judgement:
     """The judgement of a job by its reservation.
 
-    What was estimated at a rate that is kept takes about that time.
+    What was estimated at a rate that is kept takes about that time: one that
+    ends clearly before has outrun its limit, or was cut short.
     """
+    late_above = expect.late_above
     if late_above is None:
         return "open", "nothing expected"
     if row.estimate_s is None or row.exempt is not None:
@@ -275,8 +277,13 @@ def by_reservation(late_above: float | None, row: JobRow) -> Judgement:
     if row.ratio is None:
         killed = row.outcome == "killed"
         return ("killed" if killed else "open"), _outcome(row)
-    why = f"measured/estimate {row.ratio:.4f}, held is at most {late_above:g}"
-    return ("late" if row.ratio > late_above else "held"), why
+    ratio = f"measured/estimate {row.ratio:.4f}"
+    least = expect.early_below or 0.0
+    if row.ratio < least and not row.may_end_early:
+        return "early", f"{ratio}, held is at least {least:g}"
+    if row.ratio > late_above:
+        return "late", f"{ratio}, held is at most {late_above:g}"
+    return "held", f"{ratio}, held is at most {late_above:g}"
 
 
 def _outcome(row: JobRow) -> str:

@@ -389,7 +389,7 @@ def verdict_due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     less = granted is None or granted < job["requested_bps"]
     below = own.get("scaled_down_below") if less else None
     if band is None and below is None:
-        return _due_by_reservation(history, expect.get("late_above"), job)
+        return _due_by_reservation(history, expect, job)
     if job["ratio"] is None:
         return "outside"
     low, high = (
@@ -404,9 +404,13 @@ def verdict_due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
 
 
 def _due_by_reservation(
-    history: History, late_above: float | None, job: Cells
+    history: History, expect: Mapping[str, Any], job: Cells
 ) -> str:
     """The verdict on a live job of which the file states nothing."""
+    late_above, early_below = (
+        expect.get("late_above"),
+        expect.get("early_below"),
+    )
     lived, rate_bps = history.jobs[job["job_id"]], job["granted_bps"]
     request, live = lived.request, history.started.backend == "live"
     by_policy = any(
@@ -439,6 +443,16 @@ def _due_by_reservation(
     )
     if not kept or job["ratio"] is None:
         return "killed" if kept and job["outcome"] == "killed" else "open"
+    full_s = request.get("true_duration_s") or request["duration_s"]
+    may_end_early = (
+        full_s < request["duration_s"]
+        or (request["kind"] == "demand" and rate_bps < request["bandwidth_bps"])
+        or any(
+            event.rate_bps > rate_bps for event in lived.all(events.JobRescaled)
+        )
+    )
+    if early_below and job["ratio"] < early_below and not may_end_early:
+        return "early"
     return "late" if job["ratio"] > late_above else "held"
 
 

@@ -170,3 +170,14 @@ def test_iperf3_runs_where_flows_would_for_whole_seconds(
     assert (
         sends == receives == {(p.index, f.peer) for p in flows for f in p.sends}
     )  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("granted_bps", [200_000_000, 50_000_000])
+def test_a_transfer_of_a_single_vm_takes_as_long_as_it_would_send(
+    granted_bps: int,
+) -> None:
+    lone = JobRequest("j", 0, 1, 200_000_000, 12.0)
+    (plan,) = agent_plans(lone, tenant(1), Scale(0.1, 2), 1, granted_bps)
+    assert isinstance(plan, ComputePlan)
+    estimate_s = 12.0 * 200_000_000 / granted_bps
+    assert plan.cpu_s / plan.share * 2 == pytest.approx(estimate_s)

@@ -243,6 +243,8 @@ def main_example(
                 granted_bps=rate,
                 deadline_s=120.0 if which == 0 else None,
                 cpu_share=0.3 * which,
+                kind=("transfer", "demand")[which],
+                demand=(None, [[1.0, 350 * MBIT]])[which],
             )
             _, ended = recorder.job(
                 job,

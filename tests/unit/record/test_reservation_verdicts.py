@@ -143,7 +143,23 @@ UNFINISHED = Life(
 CASES = {
     "held": (Life(1.05), "held"),
     "late": (Life(1.0501), "late"),
-    "early": (Life(0.2), "held"),
+    "cut short": (Life(0.59), "early"),
+    "early": (Life(0.9499), "early"),
+    "nearly early": (Life(0.95), "held"),
+    "shorter than stated": (Life(0.5, {"true_duration_s": 5.0}), "held"),
+    "a demand curve that was cut short": (
+        Life(0.5, {"kind": "demand"}),
+        "early",
+    ),
+    "a demand curve scaled down": (
+        Life(0.6, {"kind": "demand"}, rate_bps=RATE // 2),
+        "held",
+    ),
+    "rescaled up, and early": (Life(0.6, happened=("faster",)), "held"),
+    "early, and rescaled to what it has": (
+        Life(0.6, happened=("same",)),
+        "early",
+    ),
     "a demand curve": (Life(3.0, {"kind": "demand"}), "late"),
     "its agent failed": (FAILED, "killed"),
     "it could not be started": (UNSTARTED, "killed"),
@@ -377,7 +393,7 @@ def test_the_audit_comes_to_the_same_verdicts(
 def test_a_folder_of_an_earlier_version_is_read_as_it_was_judged(
     tmp_path: Path,
 ) -> None:
-    old = Expectation(fidelity=None, late_above=None)
+    old = Expectation(fidelity=None, late_above=None, early_below=None)
     folder, results = write_run(
         tmp_path, run_of(Life(4.0), FAILED, level="invalid"), old
     )
@@ -386,6 +402,7 @@ def test_a_folder_of_an_earlier_version_is_read_as_it_was_judged(
         (folder.path / "spec.resolved.json").read_text("utf-8")
     )
     del resolved["expect"]["late_above"]
+    del resolved["expect"]["early_below"]
     folder.write_json("spec.resolved.json", resolved)
     assert findings(folder.path) == []
 
@@ -416,7 +433,7 @@ class _Folder:
         (
             Expectation(fidelity="invalid"),
             True,
-            "late or killed, which the file accepts: 2 jobs",
+            "late, early or killed, which the file accepts: 2 jobs",
         ),
     ],
 )

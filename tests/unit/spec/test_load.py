@@ -355,3 +355,4 @@ def test_where_reservations_do_not_limit_a_job_may_end_early(
     assert expect.estimate_ratio == Band(None, 1.02)
     assert expect.applications["x"].estimate_ratio is None
     assert expect.late_above == late_above
+    assert expect.early_below is None
