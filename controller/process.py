@@ -7,7 +7,6 @@ import os
 import secrets
 import select
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import IO, Any
 
 from controller.api_client import ControllerClient
 from controller.launch import TOKEN_VARIABLE
+from jobs.python_child import ISOLATED, python_command
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
@@ -105,13 +105,11 @@ def start_controller(
     # By the environment: a command line is for all users to read.
     environment = dict(os.environ)
     environment[TOKEN_VARIABLE] = token
-    environment["PYTHONUNBUFFERED"] = "1"
     with os.fdopen(reader) as ready:
         try:
             process = subprocess.Popen(
                 command,
                 env=environment,
-                # Where `controller` is found, whatever the caller's folder.
                 cwd=Path(__file__).parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -135,7 +133,9 @@ def _command(
     listeners: Sequence[int],
     ready: int,
 ) -> list[str]:
-    command = [sys.executable, "-m", "controller.launch", *options]
+    # Unbuffered: what an application prints is in its log at once.
+    flags = (*ISOLATED, "-u")
+    command = python_command("controller.launch", *options, flags=flags)
     for descriptor in listeners:
         command += ["--openflow-fd", str(descriptor)]
     command += ["--ready-fd", str(ready)]

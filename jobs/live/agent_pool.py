@@ -11,7 +11,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-import jobs
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
@@ -34,6 +32,7 @@ from jobs.live.agent_protocol import (
     SignalRequest,
     SpawnRequest,
 )
+from jobs.python_child import ISOLATED, python_command
 
 _END_TIMEOUT_S = 60.0
 
@@ -93,24 +92,19 @@ class AgentPool:
         """The fork server; it inherits one socket and nothing else of this
         process.
         """
-        module = ["-S", "-m", "jobs.live.forkserver"]
+        pair = (str(fd), str(os.getpid()))
+        flags = (*ISOLATED, "-S")
         with Path(os.devnull if self._log is None else self._log).open(
             "ab"
         ) as output:
             return subprocess.Popen(
-                [sys.executable, *module, str(fd), str(os.getpid())],
+                python_command("jobs.live.forkserver", *pair, flags=flags),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=(fd,),
                 cwd="/",
-                env={
-                    "PATH": os.defpath,
-                    "PYTHONPATH": str(
-                        Path(jobs.__file__).resolve().parent.parent
-                    ),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                },
+                env={"PATH": os.defpath},
             )
 
     def __enter__(self) -> AgentPool:

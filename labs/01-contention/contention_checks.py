@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +13,7 @@ from types import ModuleType
 
 from hypothesis import strategies as st
 
+from jobs.python_child import python_command
 from testbed.errors import RunFailed
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of, shown
 from testbed.labs.submission import Submission
@@ -177,7 +177,7 @@ def measuring() -> ModuleType:
         raise ImportError(f"{file} is no module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    vars(module)["TESTBED"] = [sys.executable, "-m", "testbed.cli.main"]
+    vars(module)["TESTBED"] = python_command("testbed.cli.main")
     return module
 
 
@@ -186,7 +186,7 @@ def tenant(network: StandingNetwork, name: str, mbps: int, enforcement: str) -> 
     """A tenant with a VM on each of its servers, while the block lasts."""
     at = [word for server in AT[name] for word in ("--at", f"{server}:1")]
     rate = ["--bandwidth", f"{mbps} Mbit/s", "--enforcement", enforcement, "--json"]
-    command = [sys.executable, "-m", "testbed.cli.main", "tenant", "add", name, *rate, *at]
+    command = python_command("testbed.cli.main", "tenant", "add", name, *rate, *at)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
     )

@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ from hypothesis import strategies as st
 
 import testbed
 from jobs.linux import inside_network_namespace
+from jobs.python_child import python_command
 from testbed.errors import BadInput, RunFailed
 from testbed.labs.checking import Check, Margin, Wrong, for_all, list_of, shown
 from testbed.labs.submission import CodeFailed, Submission
@@ -571,7 +571,7 @@ def _check_addresses(network: StandingNetwork) -> None:
 
 
 def _testbed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "testbed.cli.main", *arguments]
+    command = python_command("testbed.cli.main", *arguments)
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 import psutil
 from hypothesis import strategies as st
 
+from jobs.python_child import python_command
 from testbed.errors import DoesNotFit, RunFailed
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of, shown
 from testbed.labs.submission import Submission
@@ -359,7 +359,7 @@ for number in range({BURSTS_SENT}):
 
 
 def _inside(vm: str, program: str, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "testbed.cli.main", "exec", vm, "--"]
+    command = python_command("testbed.cli.main", "exec", vm, "--")
     argv = [*command, "/usr/bin/python3", "-c", program, *arguments]
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **streams)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs.python_child import python_command
 from testbed.errors import RunFailed
 from testbed.record.reading import Run, load_run, policy_folders
 
@@ -45,7 +45,7 @@ def played(
 
 def _run(arguments: Sequence[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "testbed.cli.main", "run", *arguments],
+        python_command("testbed.cli.main", "run", *arguments),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -20,6 +20,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from jobs.python_child import SEEDED, python_command, without_python_variables
 from testbed.errors import RunFailed
 from testbed.play.playing import play, simulated
 from testbed.policy_trials.timed_policy import TimedPolicy
@@ -62,13 +63,13 @@ def in_fresh_process(
     """The lines of each experiment's runs in a process of their own. Raises
     RunFailed.
     """
-    environment = os.environ | {
+    environment = without_python_variables() | {
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(
             path or str(Path.cwd()) for path in sys.path
         ),
     }
-    command = [sys.executable, "-m", __name__, str(times)]
+    command = python_command(__name__, str(times), flags=SEEDED)
     try:
         ended = subprocess.run(
             command, input=json.dumps(list(texts)), env=environment, check=True, text=True,

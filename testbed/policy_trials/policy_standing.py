@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from jobs.python_child import isolated_spawn
 from testbed.play.playing import play, simulated
 from testbed.policy_trials.policy_cases import Case, Entry
 from testbed.policy_trials.timed_policy import TimedPolicy
@@ -295,9 +296,11 @@ class Contest:
 
     def run(self) -> Iterator[None]:
         """Plays every cell on this machine's processors; yields once for each."""
-        with ProcessPoolExecutor(
-            os.cpu_count(), mp_context=get_context("spawn")
-        ) as pool:
+        spawn = get_context("spawn")
+        with (
+            isolated_spawn(),
+            ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool,
+        ):
             wanted: dict[Future[Cell], tuple[int, int, int]] = {}
             for of, workload in enumerate(self.workloads):
                 for who, entry in enumerate(self.entries):

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from controller.launch import API_PORT, OPENFLOW_PORT
+from jobs.python_child import python_command
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 from testbed.standing import keeper_protocol as requests
@@ -74,7 +74,7 @@ def _run_command(arguments: list[str]) -> dict[str, Any]:
     """
     # In a session of its own Ctrl-C reaches it once, from here.
     with subprocess.Popen(
-        [sys.executable, "-m", "testbed.cli.main", *arguments],
+        python_command("testbed.cli.main", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jobs.linux import has_loopback
+from jobs.python_child import isolated_spawn
 from testbed.errors import BadInput
 from testbed.sweeps import launchers
 from testbed.sweeps.dask_executor import DaskExecutor, Result
@@ -232,7 +233,7 @@ def _processes(number: int) -> Iterator[Any]:
         # Dask.
         memory_limit=None,
     )
-    with _script_left_out(), started() as cluster:
+    with isolated_spawn(), _script_left_out(), started() as cluster:
         yield cluster
 
 

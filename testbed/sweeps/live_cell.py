@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -14,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
 from testbed.record.folder import EVENTS, PROVENANCE
 from testbed.record.stored_json import read_json
@@ -83,16 +83,9 @@ def _check_absolute(files: Mapping[str, FileRef]) -> None:
 
 
 def _command(file: Path, out: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "testbed.cli.main",
-        "run",
-        str(file),
-        "--json",
-        "--out",
-        str(out),
-    ]
+    return python_command(
+        "testbed.cli.main", "run", str(file), "--json", "--out", str(out)
+    )
 
 
 def _settings(task: CellTask) -> Iterator[str]:

@@ -310,8 +310,8 @@ def processors_taken(share: float) -> Iterator[None]:
         for processor in sorted(os.sched_getaffinity(0)) if share else ():
             command = [
                 sys.executable,
+                "-I",
                 "-S",
-                "-E",
                 "-c",
                 _TAKE,
                 str(processor),

@@ -58,7 +58,8 @@ class Runs:
             )
         if self.sleeps < self.in_use:
             return subprocess.CompletedProcess(argv, 3, IN_USE, "")
-        command = list(argv)[3:]
+        command = list(argv)
+        del command[: command.index("testbed.cli.main") + 1]
         self.commands.append(command)
         folder = Path(command[1]).parent
         self.files.append(
