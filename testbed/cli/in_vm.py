@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.request import Enforcement
-from testbed.backends.emu.vm_process import VmPlace, become_process, run_in_each
+from testbed.backends.emu.vm_process import VmPlace, run_in_each, run_program
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.cli.standing import Name, shown_tenant
@@ -48,12 +48,12 @@ def exec(target: VmOrTenant, command: Command) -> None:  # noqa: A001 - the verb
     """Run a command in a VM, unprivileged: as the user who called sudo, or
     nobody.
 
-    Input, output and exit code are the command's. For a tenant it runs in every
-    VM, without input; each line begins with the VM's name, and the exit code is
-    the worst.
+    Input, output and exit code are the command's; it has a terminal of its own.
+    For a tenant it runs in every VM, without input; each line begins with the
+    VM's name, and the exit code is the worst.
     """
     if (place := _vm(target, "exec")) is not None:
-        become_process(place, command)
+        raise typer.Exit(run_program(place, command))
     places = shown_tenant(target, "exec").vms
     raise typer.Exit(run_in_each(places, command, _say_line))
 
@@ -66,9 +66,8 @@ def shell(vm: Vm) -> None:
         )
     bash = shutil.which("bash")
     argv = [bash, "--noprofile", "--norc", "-i"] if bash else ["/bin/sh", "-i"]
-    become_process(
-        place, argv, PS1=f"[{place.name}] " + (r"\w \$ " if bash else "$ ")
-    )
+    prompt = f"[{place.name}] " + (r"\w \$ " if bash else "$ ")
+    raise typer.Exit(run_program(place, argv, PS1=prompt))
 
 
 def measure(name: Name, seconds: Seconds = 5, as_json: Json = False) -> None:

@@ -9,26 +9,35 @@ its control groups.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
+import re
 import selectors
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import termios
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from controller.launch import User, become, unprivileged_user
 from jobs import linux
 from testbed.backends.emu.interrupts import uninterrupted
+from testbed.backends.emu.pseudo_terminal import (
+    ProgramStreams,
+    end_program,
+    run_apart,
+)
 from testbed.errors import BadInput, RunFailed
 
 HOSTS = Path("/etc/hosts")
 # Of a namespace: who may ping without privileges, by group.
 PINGING = Path("/proc/sys/net/ipv4/ping_group_range")
+# Of a caller's variables; docs/standing-network.md lists them.
+HANDED_DOWN = re.compile("PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ")
 SIGNAL_EXIT = 128
 """Plus the number of the signal, as shells count."""
 
@@ -53,9 +62,9 @@ class VmPlace:
 Command = tuple[VmPlace, Sequence[str]]
 
 
-def enter(place: VmPlace, user: User, *, tied: bool = False) -> None:
-    """Turn this process into one of a VM's. ``tied``: it ends with its parent.
-    Raises OSError.
+def enter(place: VmPlace, user: User) -> None:
+    """Turn this process into one of a VM's, which ends with its parent. Raises
+    OSError.
     """
     for group in place.cgroups:
         Path(group).write_text("0", encoding="ascii")
@@ -65,77 +74,103 @@ def enter(place: VmPlace, user: User, *, tied: bool = False) -> None:
         linux.replace_file_for_this_process(str(HOSTS), place.hosts)
     become(user)
     linux.set_no_new_privileges()
-    if tied:
-        linux.set_parent_death_signal(signal.SIGKILL)
+    linux.set_parent_death_signal(signal.SIGKILL)
     if not os.access(".", os.X_OK):
         os.chdir("/")
 
 
-def _environment(place: VmPlace, user: User) -> dict[str, str]:
-    """The caller's environment, with the user's home and the VM's name and
-    address.
+def program_environment(
+    place: VmPlace, user: User, caller: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a program in a VM: those of its user and VM, and the few
+    of its caller's that are no secrets.
     """
+    names = [name for name in caller if HANDED_DOWN.fullmatch(name)]
+    handed_down = {name: caller[name] for name in names}
     home = "/"
     with suppress(KeyError):
         home = pwd.getpwuid(user.uid).pw_dir
     own = {"HOME": home, "USER": user.name, "LOGNAME": user.name}
     vm = {"HOSENET_VM": place.name, "HOSENET_IP": place.ip}
-    return (
-        {k: v for k, v in os.environ.items() if not k.startswith("SUDO_")}
-        | own
-        | vm
-    )
+    return {"PATH": os.defpath} | handed_down | own | vm
 
 
-def become_process(
-    place: VmPlace, argv: Sequence[str], **variables: str
-) -> NoReturn:
-    """This process continues as ``argv`` in the VM. Raises RunFailed, BadInput."""
-    user = unprivileged_user(os.environ)
-    environment = _environment(place, user) | variables
-    try:
-        enter(place, user)
-    except OSError as error:
-        raise _cannot_enter(place, error) from error
-    # Python ignores it, and what is ignored stays so in the next program.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        os.execvpe(argv[0], list(argv), environment)  # noqa: S606 - no shell is meant
-    except OSError as error:
-        raise BadInput(f"cannot run {argv[0]!r}: {error.strerror}") from error
+def run_program(place: VmPlace, argv: Sequence[str], **variables: str) -> int:
+    """Run a program in a VM with this process's streams, but never its
+    terminal.
+
+    Returns its exit code, as shells count. Raises as :func:`start_process`
+    does.
+    """
+
+    def start(streams: ProgramStreams) -> subprocess.Popen[bytes]:
+        return start_process(place, argv, streams, **variables)
+
+    return shell_code(run_apart(start))
 
 
 def start_process(
-    place: VmPlace, argv: Sequence[str], stderr: int
+    place: VmPlace,
+    argv: Sequence[str],
+    streams: ProgramStreams,
+    **variables: str,
 ) -> subprocess.Popen[bytes]:
-    """A process in a VM, without input, which ends with this one. Raises
+    """A process in a VM and a session of its own, which ends with this one.
+
+    Of this one's descriptors it has those of ``streams`` alone. Raises
     RunFailed, BadInput.
     """
     user = unprivileged_user(os.environ)
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(reading, errors="replace") as why,
+        os.fdopen(writing, "w") as trouble,
+    ):
+        begin = partial(_begin, place, user, streams.terminal, writing)
+        try:
+            # With a preexec_fn Python would lose a Ctrl-C while it forks.
+            with uninterrupted():
+                return subprocess.Popen(
+                    argv,
+                    stdin=streams.stdin,
+                    stdout=streams.stdout,
+                    stderr=streams.stderr,
+                    env=program_environment(place, user, os.environ)
+                    | variables,
+                    start_new_session=True,
+                    # No thread of this program has a lock that it needs.
+                    preexec_fn=begin,  # noqa: PLW1509
+                )
+        except subprocess.SubprocessError as error:
+            trouble.close()
+            raise RunFailed(
+                f"VM {place.name} cannot be entered: {why.read() or error}",
+                "sudo testbed tenant list",
+            ) from error
+        except OSError as error:
+            raise BadInput(
+                f"cannot run {argv[0]!r}: {error.strerror}"
+            ) from error
+
+
+def _begin(
+    place: VmPlace, user: User, terminal: int | None, trouble: int
+) -> None:
+    """In the child: its terminal, and its place. What fails is also written to
+    ``trouble``: of an exception ``Popen`` tells no more than that there was one.
+    """
     try:
-        with (
-            uninterrupted()
-        ):  # with a preexec_fn Python would lose a Ctrl-C while it forks
-            return subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=_environment(place, user),
-                # No thread of this program has a lock that it needs.
-                preexec_fn=partial(enter, place, user, tied=True),  # noqa: PLW1509
-            )
-    except subprocess.SubprocessError as error:
-        raise _cannot_enter(place, error) from error
+        if terminal is not None:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        enter(place, user)
     except OSError as error:
-        raise BadInput(f"cannot run {argv[0]!r}: {error.strerror}") from error
+        os.write(trouble, str(error).encode())
+        raise
 
 
-def _cannot_enter(place: VmPlace, error: Exception) -> RunFailed:
-    return RunFailed(
-        f"VM {place.name} cannot be entered: {error}",
-        "sudo testbed tenant list",
-    )
+def shell_code(code: int) -> int:
+    """An exit code as shells count it, of one as ``Popen`` has it."""
+    return SIGNAL_EXIT - code if code < 0 else code
 
 
 @contextmanager
@@ -144,14 +179,17 @@ def started(
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Programs in VMs, their output to be read, which end with the block."""
     children: list[subprocess.Popen[bytes]] = []
+    streams = ProgramStreams(subprocess.DEVNULL, subprocess.PIPE, stderr)
     try:
-        children.extend(start_process(*each, stderr) for each in commands)
+        for place, argv in commands:
+            children.append(start_process(place, argv, streams))
         yield children
     finally:
         for child in children:
-            child.kill()
+            # Ctrl-C does not come to its session.
+            end_program(child)
         for child in children:
-            with child:  # closes what is read from it, and waits
+            with child:  # closes what is read from it
                 pass
 
 
@@ -183,8 +221,7 @@ def run_in_each(
             for key, _ in selector.select():
                 if not _pass_on(key, say):
                     selector.unregister(key.fileobj)
-        codes = [child.wait() for child in children]
-        return max(SIGNAL_EXIT - code if code < 0 else code for code in codes)
+        return max(shell_code(child.wait()) for child in children)
 
 
 def _pass_on(
