@@ -1,5 +1,5 @@
-"""A sweep's cost on Dask: per task, per message, of the driver's memory, and of
-starting workers.
+"""A sweep's cost on Dask, and on processes without it: per task, per message,
+of the driver's memory, and of starting workers.
 
 Tasks that compute nothing, on two worker processes here; each measurement in a
 process of its own.
@@ -7,17 +7,20 @@ process of its own.
 
 from __future__ import annotations
 
+import importlib
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from bench.own_process import measured
+from bench.own_process import Measured, measured
 from bench.samples import Result
 from testbed.sweeps import dask_executor
 from testbed.sweeps.cluster import executor
-from testbed.sweeps.tasks import Context, FileRef
+from testbed.sweeps.tasks import Context, Executor, FileRef
 
 COUNTS = (1_000, 10_000)
 MESSAGES = 500
@@ -56,61 +59,90 @@ def drawn(count: int) -> Iterator[Nothing]:
 
 
 def spread(count: int, most_in_batch: int) -> dict[str, float]:
-    """Seconds that workers took to be there, and that tasks took from then on,
-    all of them.
+    """Seconds that two Dask workers took to be there, and that tasks took from
+    then on, all of them.
     """
+    distributed = importlib.import_module("distributed")
+    started = partial(
+        distributed.LocalCluster,
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+        memory_limit=None,
+    )
     began_s = time.perf_counter()
     with (
         patch.object(dask_executor, "MOST_IN_BATCH", most_in_batch),
-        executor(None, 2, print) as here,
+        started() as cluster,
     ):
-        # The first two tasks are those for which the workers are started.
-        found = sum(1 for _ in here.results(drawn(2)))
-        ready_s = time.perf_counter()
-        found += sum(1 for _ in here.results(drawn(count)))
+        with executor(cluster.scheduler_address, 2, print) as there:
+            timed = _timed(there, count, began_s)
         done_s = time.perf_counter()
+    return {**timed, "end_s": time.perf_counter() - done_s}
+
+
+def local(count: int) -> dict[str, float]:
+    """The same of two processes without Dask."""
+    began_s = time.perf_counter()
+    with executor(None, 2, print) as here:
+        timed = _timed(here, count, began_s)
+        done_s = time.perf_counter()
+    return {**timed, "end_s": time.perf_counter() - done_s}
+
+
+def _timed(runs: Executor, count: int, began_s: float) -> dict[str, float]:
+    # The first two tasks are those for which processes are started here.
+    found = sum(1 for _ in runs.results(drawn(2)))
+    ready_s = time.perf_counter()
+    found += sum(1 for _ in runs.results(drawn(count)))
+    done_s = time.perf_counter()
     if found != count + 2:
         raise AssertionError(f"{found - 2} of {count} tasks came back")
-    ended_s = time.perf_counter()
-    return {
-        "start_s": ready_s - began_s,
-        "tasks_s": done_s - ready_s,
-        "end_s": ended_s - done_s,
-    }
+    return {"start_s": ready_s - began_s, "tasks_s": done_s - ready_s}
 
 
 def run(quick: bool) -> list[Result]:
     """Per task in batches, at both counts with the driver's peak memory; per
-    batch; the start.
+    batch; the start; the same without Dask.
     """
+    most = dask_executor.MOST_IN_BATCH
     results = []
     for count in COUNTS[: 1 if quick else 2]:
-        one = measured(
-            spread,
-            {"count": count, "most_in_batch": dask_executor.MOST_IN_BATCH},
-        )
-        per_task_ms = one.returned["tasks_s"] / count * 1e3
-        extra = {"tasks": count, "driver's peak [MiB]": round(one.peak_mib, 1)}
-        target = f"at most {TARGET_MS:g} ms"
-        results.append(
-            Result(f"per task of {count:,}", "ms", (per_task_ms,), target,
-                   per_task_ms <= TARGET_MS, extra)
-        )  # fmt: skip
+        dask = measured(spread, {"count": count, "most_in_batch": most})
+        results.append(_per_task(f"per task of {count:,}", count, dask))
+        here = measured(local, {"count": count})
+        results.append(_per_task(f"without Dask, of {count:,}", count, here))
     single = measured(spread, {"count": MESSAGES, "most_in_batch": 1})
-    results.append(
-        Result(
-            "per batch of one task",
-            "ms",
-            (single.returned["tasks_s"] / MESSAGES * 1e3,),
-        )
-    )
-    starts = [
-        measured(spread, {"count": 1, "most_in_batch": 1}).returned
-        for _ in range(QUICK_STARTS if quick else STARTS)
-    ]
-    for name, key in (
-        ("start of two workers", "start_s"),
-        ("their end", "end_s"),
-    ):
-        results.append(Result(name, "s", tuple(one[key] for one in starts)))
+    single_ms = single.returned["tasks_s"] / MESSAGES * 1e3
+    results.append(Result("per batch of one task", "ms", (single_ms,)))
+    times = range(QUICK_STARTS if quick else STARTS)
+    one = {"count": 1, "most_in_batch": 1}
+    dask_starts = [measured(spread, one).returned for _ in times]
+    results += _ends("two workers", dask_starts)
+    starts = [measured(local, {"count": 1}).returned for _ in times]
+    results += _ends("two processes", starts)
     return results
+
+
+def _per_task(name: str, count: int, took: Measured) -> Result:
+    per_task_ms = took.returned["tasks_s"] / count * 1e3
+    extra = {"tasks": count, "driver's peak [MiB]": round(took.peak_mib, 1)}
+    return Result(
+        name,
+        "ms",
+        (per_task_ms,),
+        f"at most {TARGET_MS:g} ms",
+        per_task_ms <= TARGET_MS,
+        extra,
+    )
+
+
+def _ends(of: str, starts: list[dict[str, float]]) -> list[Result]:
+    began = tuple(start["start_s"] for start in starts)
+    ended = tuple(start["end_s"] for start in starts)
+    return [
+        Result(f"start of {of}", "s", began),
+        Result(f"end of {of}", "s", ended),
+    ]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,21 +19,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
-LOOPBACK_S = 5.0
-"""Time for a connection on the loopback device, in seconds."""
-
-
-def has_loopback() -> bool:
-    """True if a connection on the loopback device succeeds: in a build sandbox
-    it may be down.
-    """
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = server.getsockname()
-            socket.create_connection(address, LOOPBACK_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def enter_network_namespace(path: str) -> None:

@@ -6,24 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import itertools
-import logging
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs.linux import has_loopback
-from jobs.python_child import isolated_spawn
 from testbed.errors import BadInput
 from testbed.sweeps import launchers
-from testbed.sweeps.dask_executor import DaskExecutor, Result
-from testbed.sweeps.tasks import Executor, InProcess, Task
+from testbed.sweeps.dask_executor import DaskExecutor
+from testbed.sweeps.local_processes import Processors
+from testbed.sweeps.tasks import Executor, InProcess
 
 ANSWER_S = 5.0
 """Time in which a scheduler must answer, in seconds."""
@@ -31,7 +26,6 @@ PATIENCE_S = 60.0
 """Time without a worker after which a sweep ends, in seconds; launched clusters
 have no limit.
 """
-HERE = "this machine"
 KINDS = (
     "tcp://HOST:PORT",
     "tls://HOST:PORT",
@@ -125,59 +119,6 @@ def _launched(cluster: str, workers: int) -> AbstractContextManager[Any]:
     return launchers.scaled(known[cluster], workers)
 
 
-class Processors:
-    """Tasks on ``processes`` processes of this machine; a single task, and live
-    ones, in this one.
-
-    Dask's workers are started when there is a second task. Without a loopback
-    device they cannot be reached, and this process computes all.
-    """
-
-    def __init__(self, processes: int, say: Callable[[str], None]) -> None:
-        self.width = processes
-        self._say = say
-        self._stack = ExitStack()
-        self._many: DaskExecutor | None = None
-
-    def __enter__(self) -> Processors:
-        self._alone = self._stack.enter_context(InProcess())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def results(
-        self, tasks: Iterable[Task], most_ahead: int | None = None
-    ) -> Iterator[Result]:
-        """Outcomes in order of completion."""
-        tasks = iter(tasks)
-        first = list(itertools.islice(tasks, min(2, most_ahead or 2)))
-        chosen: Executor = self._alone
-        if len(first) > 1 and not first[0].live:
-            chosen = self._several()
-        return chosen.results(itertools.chain(first, tasks), most_ahead)
-
-    def _several(self) -> Executor:
-        if self._many is None and self.width > 1 and not has_loopback():
-            self._say(
-                "the loopback device is down (ip link set lo up): this process"
-                " computes all, one after the other"
-            )
-            self.width = 1
-        return self._workers() if self.width > 1 else self._alone
-
-    def _workers(self) -> DaskExecutor:
-        if self._many is None:
-            opened = partial(_client_of, _processes(self.width))
-            many = DaskExecutor(HERE, opened, self._say, patience_s=PATIENCE_S)
-            self._many = self._stack.enter_context(many)
-            if many.width < self.width:
-                self._say(
-                    f"fewer than {self.width} worker processes have started; they do all"
-                )
-        return self._many
-
-
 @contextmanager
 def client(cluster: Any) -> Iterator[Any]:
     """A client of a scheduler, by its address or its Dask cluster object.
@@ -209,45 +150,6 @@ def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
     """A client of a cluster that is started for it, and closed with it."""
     with opened as cluster, client(cluster) as found:
         yield found
-
-
-@contextmanager
-def _processes(number: int) -> Iterator[Any]:
-    """Worker processes here, on the loopback device, with keys that only they
-    have.
-    """
-    from testbed.sweeps.local_tls import LocalSecurity
-
-    started = partial(
-        _distributed().LocalCluster,
-        n_workers=number,
-        threads_per_worker=1,
-        host="127.0.0.1",
-        security=LocalSecurity.temporary(),  # type: ignore[no-untyped-call]
-        preload="testbed.sweeps.worker_side",
-        # The page of bokeh, or a few lines of state: there is no way to have
-        # neither.
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-        # A cell may be as large as the machine allows, as in a process without
-        # Dask.
-        memory_limit=None,
-    )
-    with isolated_spawn(), _script_left_out(), started() as cluster:
-        yield cluster
-
-
-@contextmanager
-def _script_left_out() -> Iterator[None]:
-    """Starts processes without the caller's script, which would run, and sweep,
-    in each of them.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 def _distributed() -> Any:

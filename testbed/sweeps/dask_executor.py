@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import queue
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
+from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
 from testbed.sweeps.tasks import Failure, Outcome, Task
 from testbed.sweeps.worker_link import (
     Joined,
@@ -45,8 +46,6 @@ SPARE = 4
 it was to last.
 """
 MOST_IN_BATCH = 200
-LOSSES = 3
-"""A task with which as many workers were lost has failed."""
 STOP_S = 10.0
 """Time for telling workers that live runs are to end, in seconds."""
 LOOK_S = 0.5
@@ -55,20 +54,6 @@ seconds.
 """
 
 RESUME = "repeat the sweep: it continues (your own cluster needs workers: dask worker ADDRESS)"
-
-Say = Callable[[str], None]
-Result = tuple[Task, Outcome]
-
-
-@dataclass(eq=False)
-class Order:
-    """A task that is wanted; ``losses`` workers were lost with it, the last for
-    ``reason``.
-    """
-
-    task: Task
-    losses: int = 0
-    reason: str = ""
 
 
 @dataclass(eq=False)
@@ -91,50 +76,6 @@ class Played:
 
     seat: Seat
     number: int
-
-
-class Supply:
-    """Orders in the order of their tasks, those to be done again first.
-
-    At most ``most`` are taken from the tasks and not yet yielded; None: no
-    limit.
-    """
-
-    def __init__(self, tasks: Iterator[Task], most: int | None) -> None:
-        self.most = most
-        self._tasks = tasks
-        self._next: deque[Order] = deque()
-        self._out = 0
-
-    def peek(self) -> Order | None:
-        """The next order, if there is one and it may be taken now."""
-        if not self._next and (self.most is None or self._out < self.most):
-            for task in self._tasks:
-                self._out += 1
-                self._next.append(Order(task))
-                break
-        return self._next[0] if self._next else None
-
-    def take(self, most: int) -> tuple[Order, ...]:
-        """The next order, and those after it that may go with it."""
-        first = self.peek()
-        if first is None:
-            return ()
-        taken = [self._next.popleft()]
-        while (
-            len(taken) < most
-            and (order := self.peek())
-            and not (order.losses or order.task.live)
-        ):
-            taken.append(self._next.popleft())
-        return tuple(taken)
-
-    def again(self, orders: Sequence[Order]) -> None:
-        """Take orders back; they are the next."""
-        self._next.extendleft(reversed(orders))
-
-    def yielded(self) -> None:
-        self._out -= 1
 
 
 def invalid_for(outcome: Outcome) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import pickle
-import signal
 import socket
 import threading
 import time
@@ -74,13 +73,6 @@ def worker_digest(*, live: bool) -> str:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def dask_setup(_worker: Any) -> None:
-    """Has a worker that the driver started leave Ctrl-C to the driver: which
-    ends it in order.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 # -- files

@@ -16,7 +16,7 @@ workload: {kind: exponential, jobs: 20, load: 0.7}
 """
 
 
-def test_a_sweep_of_two_processes_computes_in_one(tmp_path: Path) -> None:
+def test_a_sweep_of_two_processes_computes(tmp_path: Path) -> None:
     (tmp_path / "queue.yaml").write_text(FILE)
     command = [sys.executable, "-m", "testbed.cli.main", "sweep", "queue.yaml"]
     done = subprocess.run(
@@ -29,5 +29,4 @@ def test_a_sweep_of_two_processes_computes_in_one(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "loopback device is down" in done.stderr
     assert "2 computed" in done.stdout

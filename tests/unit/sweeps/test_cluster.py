@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import _thread
 import hashlib
-import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,19 +66,8 @@ def wanted(count: int) -> dict[str, int]:
     return {f"square-{number}": number**2 for number in range(count)}
 
 
-def test_the_processors_here_compute_every_task_once(said: list[str]) -> None:
-    with executor(None, 2, said.append) as here:
-        done = list(here.results(Square(number) for number in range(300)))
-        again = list(here.results([Square(7), Square(8)]))
-    assert len(done) == 300
-    assert squares(done) == wanted(300)
-    assert squares(again) == {"square-7": 49, "square-8": 64}
-    assert len({outcome.provenance["pid"] for _, outcome in done}) == 2
-    assert os.getpid() not in {outcome.provenance["pid"] for _, outcome in done}
-
-
 def test_a_worker_that_cannot_be_reached_is_named(
-    said: list[str], monkeypatch: pytest.MonkeyPatch
+    dask: DaskProcesses, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked, unreached = worker_link.checked, list[str]()
 
@@ -93,20 +78,16 @@ def test_a_worker_that_cannot_be_reached_is_named(
         return await checked(client, address)
 
     monkeypatch.setattr(worker_link, "checked", but_one)
-    with executor(None, 2, said.append) as here:
-        done = list(here.results(Square(number) for number in range(300)))
+    for name in "ab":
+        dask.worker(name)
+    dask.wait_for_workers()
+    with executor(dask.address, 1, said.append) as there:
+        done = list(there.results(Square(number) for number in range(300)))
     assert squares(done) == wanted(300)
     assert len({outcome.provenance["pid"] for _, outcome in done}) == 1
     assert said == [
         f"worker {unreached[0]} is not used: its scheduler does not reach it",
-        "fewer than 2 worker processes have started; they do all",
     ]
-
-
-def test_one_task_needs_no_other_process(said: list[str]) -> None:
-    with executor(None, 2, said.append) as here:
-        [(_, outcome)] = here.results([Square(3)])
-    assert outcome.provenance["pid"] == os.getpid()
 
 
 def test_a_scheduler_that_does_not_answer(said: list[str]) -> None:
@@ -610,58 +591,3 @@ def test_a_scheduler_that_dies_ends_the_sweep(
             RunFailed, match=r"the Dask scheduler of tcp://.* is gone"
         ):
             list(results)
-
-
-SWEEP = """
-import sys
-from pathlib import Path
-from testbed.sweeps.cluster import executor
-from tests.support.scripted_tasks import Square
-
-def tasks():
-    for number in range(100):
-        yield Square(number, Path(sys.argv[1]) if number > 3 else None)
-
-if __name__ == "__main__":
-    try:
-        with executor(None, 2, print) as here:
-            for _, outcome in here.results(tasks()):
-                print(outcome.provenance["pid"], flush=True)
-    except KeyboardInterrupt:
-        sys.exit(130)
-"""
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
-def test_an_end_of_the_driver_leaves_no_process(
-    tmp_path: Path, signal_number: int
-) -> None:
-    """Ctrl-C reaches the workers too, as from a terminal; SIGKILL the driver alone."""
-    script = tmp_path / "sweep.py"
-    script.write_text(SWEEP, "utf-8")
-    argv = [sys.executable, "-W", "error", str(script), str(tmp_path / "gate")]
-    pipe = subprocess.PIPE
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        argv,
-        env=env,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        assert driver.stdout is not None
-        pids = {int(driver.stdout.readline()) for _ in range(4)}
-        if signal_number == signal.SIGINT:
-            os.killpg(driver.pid, signal_number)
-        else:
-            driver.kill()
-        _, err = driver.communicate(timeout=60)
-    for pid in pids:
-        wait_until(
-            lambda pid=pid: not Path(f"/proc/{pid}").exists(),
-            f"process {pid} to end",
-        )
-    if signal_number == signal.SIGINT:
-        assert driver.returncode == 130
-        assert err == ""

@@ -1,0 +1,72 @@
+"""A sweep's tasks on their way to workers, in their order; those of lost workers
+come again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed.sweeps.tasks import Outcome, Task
+
+LOSSES = 3
+"""A task with which as many workers were lost has failed."""
+
+Say = Callable[[str], None]
+Result = tuple[Task, Outcome]
+
+
+@dataclass(eq=False)
+class Order:
+    """A task that is wanted; ``losses`` workers were lost with it, the last for
+    ``reason``.
+    """
+
+    task: Task
+    losses: int = 0
+    reason: str = ""
+
+
+class Supply:
+    """Orders in the order of their tasks, those to be done again first.
+
+    At most ``most`` are taken from the tasks and not yet yielded; None: no
+    limit.
+    """
+
+    def __init__(self, tasks: Iterator[Task], most: int | None) -> None:
+        self.most = most
+        self._tasks = tasks
+        self._next: deque[Order] = deque()
+        self._out = 0
+
+    def peek(self) -> Order | None:
+        """The next order, if there is one and it may be taken now."""
+        if not self._next and (self.most is None or self._out < self.most):
+            for task in self._tasks:
+                self._out += 1
+                self._next.append(Order(task))
+                break
+        return self._next[0] if self._next else None
+
+    def take(self, most: int) -> tuple[Order, ...]:
+        """The next order, and those after it that may go with it."""
+        first = self.peek()
+        if first is None:
+            return ()
+        taken = [self._next.popleft()]
+        while (
+            len(taken) < most
+            and (order := self.peek())
+            and not (order.losses or order.task.live)
+        ):
+            taken.append(self._next.popleft())
+        return tuple(taken)
+
+    def again(self, orders: Sequence[Order]) -> None:
+        """Take orders back; they are the next."""
+        self._next.extendleft(reversed(orders))
+
+    def yielded(self) -> None:
+        self._out -= 1
