@@ -32,9 +32,10 @@ from testbed.units import (
 
 if TYPE_CHECKING:
     from testbed.play.playing import RunRecord
-    from testbed.policy_trials.policy_standing import Measured, Row, Standing
+    from testbed.policy_trials.policy_standing import Row, Standing
     from testbed.policy_trials.policy_subject import Effort, Finding, Subject
     from testbed.spec.experiment import Experiment
+    from testbed.sweeps.intervals import Estimate
 
 policy = typer.Typer(no_args_is_help=True)
 
@@ -257,7 +258,7 @@ def check(
         contest = Contest(
             subject.entry, subject.spec, subject.families, contest.seeds
         )
-        for _ in contest.run():
+        for _ in contest.run(console.say):
             bars.advance(task)
     if live:
         result.findings.append(_live(subject, which, out))
@@ -401,15 +402,12 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _cell(key: str, value: Measured | None, text: Any) -> str:
+def _cell(key: str, value: Estimate | None, text: Any) -> str:
     if value is None:
         return "–"
-    with_interval = key in _WITH_INTERVAL and value.half is not None
-    return (
-        f"{text(value.mean)} ± {text(value.half)}"
-        if with_interval
-        else str(text(value.mean))
-    )
+    if key not in _WITH_INTERVAL or value.half_width is None:
+        return str(text(value.mean))
+    return f"{text(value.mean)} ± {text(value.half_width)}"
 
 
 # -- a beginning ---------------------------------------------------------------

@@ -1,23 +1,22 @@
 """A policy's place among the testbed's own: three workloads, the same jobs for
 all of them.
 
-Each run is simulated in one of a pool of processes; a cell of the tables is the
-mean over the seeds, with a 95 % interval where there are several.
+Each run is a task of the sweeps' executor on this machine's processors; a cell
+of the tables is the mean over the seeds, with a 95 % interval where there are
+several.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from jobs.python_child import isolated_spawn
+from testbed.errors import RunFailed
 from testbed.play.playing import play, simulated
 from testbed.policy_trials.policy_cases import Case, Entry
 from testbed.policy_trials.timed_policy import TimedPolicy
@@ -26,6 +25,9 @@ from testbed.schedulers.policy import PolicyKind
 from testbed.schedulers.registry import own_policies
 from testbed.spec.experiment import PolicySpec
 from testbed.spec.experiment_file import parse_experiment
+from testbed.sweeps.cluster import executor
+from testbed.sweeps.intervals import Estimate, estimate
+from testbed.sweeps.tasks import Context, FileRef, Outcome
 
 MOST_DECISIONS = 200_000
 """Decisions in a run of a few hundred jobs."""
@@ -155,48 +157,61 @@ def workloads_of(
     return HOSES if "tree" in families else NODES
 
 
-# -- cells ---------------------------------------------------------------------
+# -- runs ----------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Measured:
-    """The mean over the seeds; ``half`` is half the width of its 95 % interval."""
-
-    mean: float
-    half: float | None = None
-
-
-def measured(values: Sequence[float | None]) -> Measured | None:
-    """None where a seed gave no value."""
-    found = [value for value in values if value is not None]
-    if not found or len(found) < len(values):
-        return None
-    if len(found) == 1:
-        return Measured(found[0])
-    from scipy.special import stdtrit
-
-    t = float(stdtrit(len(found) - 1, 0.975))
-    return Measured(mean(found), t * stdev(found) / math.sqrt(len(found)))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The metrics of one run, or why it ended."""
-
-    finished: float | None = None
-    success_rate: float | None = None
-    wait_mean_s: float | None = None
-    bounded_slowdown_mean: float | None = None
-    vm_utilisation: float | None = None
-    makespan_s: float | None = None
-    decision_ms: float | None = None
-    started: bool = True
-    failed: str | None = None
-
-
-METRICS = tuple(
-    one.name for one in fields(Cell) if one.name not in ("started", "failed")
+OF_SUMMARY = (
+    "finished",
+    "success_rate",
+    "wait_mean_s",
+    "bounded_slowdown_mean",
+    "vm_utilisation",
 )
+METRICS = (*OF_SUMMARY, "makespan_s", "decision_ms")
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """A run of the tables, for an executor; ``text`` is an experiment of one
+    policy.
+    """
+
+    key: str
+    text: str
+    live = False
+
+    @property
+    def files(self) -> Mapping[str, FileRef]:
+        return {}
+
+    def run(self, context: Context) -> Mapping[str, Any]:
+        """Simulates it. Raises RunFailed with the policy's fault; its row says
+        so.
+        """
+        del context  # it reads no file
+        experiment = parse_experiment(self.text, Path("policy check"))
+        [policy] = experiment.policies
+        tally, decided_s = Tally(), list[float]()
+        try:
+            on = simulated(experiment, policy)
+            play(
+                experiment,
+                policy,
+                on,
+                tally,
+                lambda built: TimedPolicy(built, decided_s, MOST_DECISIONS),
+            )
+        except Exception as error:
+            raise RunFailed(str(error) or type(error).__name__) from error
+        summary = tally.summary()
+        starts = [row.start_s for row in tally.rows()]
+        result = {
+            "started": any(start_s is not None for start_s in starts),
+            "makespan_s": summary.span_s,
+            "decision_ms": 1e3 * mean(decided_s) if decided_s else None,
+        }
+        for name in OF_SUMMARY:
+            result[name] = getattr(summary, name)
+        return {"result": result}
 
 
 @dataclass(frozen=True)
@@ -205,11 +220,16 @@ class Row:
 
     policy: str
     own: bool
-    metrics: Mapping[str, Measured | None]
+    metrics: Mapping[str, Estimate | None]
     failed: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        metrics: dict[str, Any] = {}
+        for name, value in self.metrics.items():
+            metrics[name] = None
+            if value is not None:
+                metrics[name] = {"mean": value.mean, "half": value.half_width}
+        return {**vars(self), "metrics": metrics}
 
 
 @dataclass(frozen=True)
@@ -228,35 +248,6 @@ class Standing:
             "seeds": list(self.seeds),
             "rows": rows,
         }
-
-
-def run_cell(text: str) -> Cell:
-    """Simulates an experiment of one policy."""
-    experiment = parse_experiment(text, Path("policy check"))
-    [policy] = experiment.policies
-    tally, decided_s = Tally(), list[float]()
-    try:
-        on = simulated(experiment, policy)
-        play(
-            experiment,
-            policy,
-            on,
-            tally,
-            lambda built: TimedPolicy(built, decided_s, MOST_DECISIONS),
-        )
-    except Exception as error:  # noqa: BLE001 - of the policy under check; its row says so
-        return Cell(failed=str(error) or type(error).__name__)
-    summary = tally.summary()
-    return Cell(
-        finished=summary.finished,
-        success_rate=summary.success_rate,
-        wait_mean_s=summary.wait_mean_s,
-        bounded_slowdown_mean=summary.bounded_slowdown_mean,
-        vm_utilisation=summary.vm_utilisation,
-        makespan_s=summary.span_s,
-        decision_ms=1e3 * mean(decided_s) if decided_s else None,
-        started=any(row.start_s is not None for row in tally.rows()),
-    )
 
 
 def rivals(kind: PolicyKind) -> list[Entry]:
@@ -288,60 +279,63 @@ class Contest:
         ]
         self.workloads = workloads_of(self.spec.kind, self.families)
         self.entries = [self.entry, *others]
-        self._cells: dict[tuple[int, int, int], Cell] = {}
+        self._outcomes: dict[str, Outcome] = {}
 
     @property
     def n_runs(self) -> int:
         return len(self.workloads) * len(self.entries) * len(self.seeds)
 
-    def run(self) -> Iterator[None]:
-        """Plays every cell on this machine's processors; yields once for each."""
-        spawn = get_context("spawn")
-        with (
-            isolated_spawn(),
-            ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool,
-        ):
-            wanted: dict[Future[Cell], tuple[int, int, int]] = {}
-            for of, workload in enumerate(self.workloads):
-                for who, entry in enumerate(self.entries):
-                    for seed in self.seeds:
-                        text = Case(
-                            **{**vars(workload.case), "seed": seed}
-                        ).text(entry)
-                        wanted[pool.submit(run_cell, text)] = of, who, seed
-            for future in as_completed(wanted):
-                self._cells[wanted[future]] = future.result()
+    def run(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Plays every run on this machine's processors; yields once for each."""
+        processors = len(os.sched_getaffinity(0))
+        with executor(None, processors, say) as here:
+            for task, outcome in here.results(self._tasks()):
+                self._outcomes[task.key] = outcome
                 yield
 
-    def tables(self) -> list[Standing]:
-        """The tables of all cells that there are."""
-        return [
-            self._table(of, workload)
-            for of, workload in enumerate(self.workloads)
-        ]
+    def _tasks(self) -> Iterator[TrialTask]:
+        for workload in self.workloads:
+            for who, entry in enumerate(self.entries):
+                for seed in self.seeds:
+                    case = replace(workload.case, seed=seed)
+                    key = _key(workload, who, seed)
+                    yield TrialTask(key, case.text(entry))
 
-    def _table(self, of: int, workload: Workload) -> Standing:
+    def tables(self) -> list[Standing]:
+        """The tables of all runs."""
+        return [self._table(workload) for workload in self.workloads]
+
+    def _table(self, workload: Workload) -> Standing:
         rows = []
         for who, entry in enumerate(self.entries):
-            cells = [self._cells[of, who, seed] for seed in self.seeds]
-            if who and not any(cell.started for cell in cells):
+            keys = [_key(workload, who, seed) for seed in self.seeds]
+            outcomes = [self._outcomes[key] for key in keys]
+            if who and not any(map(_started, outcomes)):
                 continue  # it refuses all of them: they are not for it
-            name = self.spec.label if not who else str(entry["name"])
-            failed = next(
-                (cell.failed for cell in cells if cell.failed is not None), None
-            )
-            values = {
-                key: measured([getattr(cell, key) for cell in cells])
-                for key in METRICS
-            }
-            rows.append(Row(name, not who, values, failed))
+            name = str(entry["name"]) if who else self.spec.label
+            rows.append(_row(name, not who, outcomes))
         rows.sort(key=_rank)
-        return Standing(
-            workload.says,
-            self.seeds,
-            tuple(rows),
-            workload.case.text(self.entry),
-        )
+        text = workload.case.text(self.entry)
+        return Standing(workload.says, self.seeds, tuple(rows), text)
+
+
+def _key(workload: Workload, who: int, seed: int) -> str:
+    return f"{workload.case.name}, policy {who}, seed {seed}"
+
+
+def _started(outcome: Outcome) -> bool:
+    return outcome.result is None or bool(outcome.result["started"])
+
+
+def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
+    failures = [o.error.message for o in outcomes if o.result is None]
+    results = [o.result for o in outcomes if o.result is not None]
+    metrics: dict[str, Estimate | None] = {}
+    for name in METRICS:
+        values = [result[name] for result in results]
+        whole = not failures and None not in values
+        metrics[name] = estimate(values) if whole else None
+    return Row(policy, own, metrics, failures[0] if failures else None)
 
 
 def _rank(row: Row) -> tuple[float, float, str]:

@@ -289,7 +289,7 @@ def test_the_tables_have_three_workloads_and_mark_the_policy(
 ) -> None:
     subject = Subject.of({"name": name}, 1, QUICK)
     contest = Contest(subject.entry, subject.spec, families, (1, 2))
-    assert len(list(contest.run())) == contest.n_runs
+    assert len(list(contest.run(print))) == contest.n_runs
     tables = contest.tables()
     assert len(tables) == 3
     for table in tables:
@@ -299,5 +299,5 @@ def test_the_tables_have_three_workloads_and_mark_the_policy(
         assert len(shares) == len(table.rows) >= 3
         assert shares == sorted(shares, reverse=True)
         assert all(
-            each is not None and each.half is not None for each in success
+            each is not None and each.half_width is not None for each in success
         )
