@@ -145,11 +145,9 @@ class DaskExecutor:
         """Workers that are there now."""
         return max(1, len(self._seats))
 
-    def results(
-        self, tasks: Iterable[Task], most_ahead: int | None = None
-    ) -> Iterator[Result]:
+    def results(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Outcomes in order of completion; closing it drops what is not done."""
-        supply = Supply(iter(tasks), most_ahead)
+        supply = Supply(tasks)
         try:
             self._hand_out(supply)
             while (head := supply.peek()) is not None or self._busy:
@@ -164,9 +162,7 @@ class DaskExecutor:
                 )
                 # First, so that no worker waits for whoever takes the results.
                 self._hand_out(supply)
-                for result in results:
-                    supply.yielded()
-                    yield result
+                yield from results
         finally:
             self._drop()
 
@@ -200,21 +196,18 @@ class DaskExecutor:
             return supply.take(1) if free else ()
         if head.losses:  # alone on a worker: whether it is to blame is seen
             return () if self._sent[seat] else supply.take(1)
-        return supply.take(self._batch_size(seat, supply.most))
+        return supply.take(self._batch_size(seat))
 
     @property
     def _batch_s(self) -> float:
         return max(BATCH_S, self.width * MESSAGE_S)
 
-    def _batch_size(self, seat: Seat, most_ahead: int | None) -> int:
+    def _batch_size(self, seat: Seat) -> int:
         """Tasks of ``_batch_s``, at most twice as many as before: few are
         shared out too.
         """
         longest = int(self._batch_s / self._task_s) if self._task_s else 1
-        size = min(MOST_IN_BATCH, 2 * seat.batch_size, longest)
-        if most_ahead is not None:
-            size = min(size, most_ahead // (AHEAD * self.width))
-        return max(1, size)
+        return max(1, min(MOST_IN_BATCH, 2 * seat.batch_size, longest))
 
     def _send(self, seat: Seat, orders: tuple[Order, ...]) -> None:
         tasks = [order.task for order in orders]
@@ -470,7 +463,6 @@ class DaskExecutor:
             )
         while (head := supply.peek()) is not None and head.task.live:
             (order,) = supply.take(1)
-            supply.yielded()
             why = f"{order.task.key} is not done: no live worker is left; {self._left_out}"
             yield (
                 order.task,

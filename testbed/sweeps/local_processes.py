@@ -57,21 +57,19 @@ class Processors:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def results(
-        self, tasks: Iterable[Task], most_ahead: int | None = None
-    ) -> Iterator[Result]:
+    def results(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Outcomes in order of completion; closing it ends the processes that
         compute.
         """
         tasks = iter(tasks)
-        first = list(itertools.islice(tasks, min(2, most_ahead or 2)))
+        first = list(itertools.islice(tasks, 2))
         tasks = itertools.chain(first, tasks)
         if len(first) < 2 or first[0].live:
             for task in tasks:
                 yield task, attempt(task, Here(self._scratch))
             return
         self._done = SimpleQueue()
-        supply = Supply(tasks, most_ahead)
+        supply = Supply(tasks)
         try:
             self._hand_out(supply)
             while self._is_busy:
@@ -79,7 +77,6 @@ class Processors:
                 # First, so that no process waits for whoever takes the result.
                 self._hand_out(supply)
                 if result is not None:
-                    supply.yielded()
                     yield result
         finally:
             if self._is_busy:

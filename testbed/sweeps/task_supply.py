@@ -5,8 +5,9 @@ come again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from testbed.sweeps.tasks import Outcome, Task
 
@@ -31,23 +32,18 @@ class Order:
 class Supply:
     """Orders in the order of their tasks, those to be done again first.
 
-    At most ``most`` are taken from the tasks and not yet yielded; None: no
-    limit.
+    Tasks are taken when they are looked at: no more are there than workers
+    have, and one.
     """
 
-    def __init__(self, tasks: Iterator[Task], most: int | None) -> None:
-        self.most = most
-        self._tasks = tasks
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._new = map(Order, tasks)
         self._next: deque[Order] = deque()
-        self._out = 0
 
     def peek(self) -> Order | None:
-        """The next order, if there is one and it may be taken now."""
-        if not self._next and (self.most is None or self._out < self.most):
-            for task in self._tasks:
-                self._out += 1
-                self._next.append(Order(task))
-                break
+        """The next order, if there is one."""
+        if not self._next:
+            self._next.extend(islice(self._new, 1))
         return self._next[0] if self._next else None
 
     def take(self, most: int) -> tuple[Order, ...]:
@@ -67,6 +63,3 @@ class Supply:
     def again(self, orders: Sequence[Order]) -> None:
         """Take orders back; they are the next."""
         self._next.extendleft(reversed(orders))
-
-    def yielded(self) -> None:
-        self._out -= 1

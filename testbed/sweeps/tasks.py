@@ -140,11 +140,9 @@ class Executor(AbstractContextManager["Executor"], Protocol):
     @property
     def width(self) -> int: ...
 
-    def results(
-        self, tasks: Iterable[Task], most_ahead: int | None = None
-    ) -> Iterator[tuple[Task, Outcome]]:
-        """Outcomes in order of completion; at most ``most_ahead`` tasks are
-        taken and not done.
+    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
+        """Outcomes in order of completion. Tasks are taken when workers have
+        room.
         """
         ...
 
@@ -193,10 +191,7 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def results(
-        self, tasks: Iterable[Task], most_ahead: int | None = None
-    ) -> Iterator[tuple[Task, Outcome]]:
-        del most_ahead  # nothing is ahead
+    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
         with tempfile.TemporaryDirectory(prefix="testbed-sweep-") as scratch:
             for task in tasks:
                 yield task, attempt(task, Here(Path(scratch)))

@@ -145,14 +145,15 @@ def test_closing_drops_what_is_not_done(
             yield Square(number, gate if number else None)
 
     with executor(None, 2, said.append) as here:
-        results = here.results(tasks(), most_ahead=3)
+        results = here.results(tasks())
         _, outcome = next(results)
         results.close()
         assert not Path(f"/proc/{outcome.provenance['pid']}").exists()
         gate.touch()
         again = list(here.results(Square(number) for number in range(5)))
     assert squares(again) == wanted(5)
-    assert len(drawn) <= 5
+    # Two processes had two each, and one task was looked at.
+    assert len(drawn) <= 6
 
 
 def test_live_tasks_run_in_this_process(
