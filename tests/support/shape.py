@@ -51,6 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "isolated Python children": 300,
+    "local sweeps without Dask": 600,
     "a stopped controller is told": 420,
     "units of elsewhere, embedders from files, all errors without a kind": 1400,
     "verdicts on times that are two-sided; transfers of one VM": 400,
