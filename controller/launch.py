@@ -112,7 +112,9 @@ def _serve(options: argparse.Namespace) -> NoReturn:
     # the checkout.
     library_version = importlib.metadata.version(options.library)
     plane, user_name = _unprivileged_plane(options)
-    listener = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
+    listener = _inherited(options.listen_fd)
+    if listener is None:
+        listener = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
     about = {
         "pid": os.getpid(),
         "library": options.library,
@@ -169,7 +171,9 @@ def _run(
 
     from controller import api
 
-    listener = _listen(options.api_port, "API", "--api-port")
+    listener = _inherited(options.api_fd)
+    if listener is None:
+        listener = _listen(options.api_port, "API", "--api-port")
     about["api_port"] = listener.getsockname()[1]
     app.start_serving(plane, listeners)
     serving = threading.Thread(
@@ -293,6 +297,16 @@ def _hand_over(descriptor: int, directory: Path, user: User) -> None:
     os.fchown(descriptor, user.uid, user.gid)
 
 
+def _inherited(descriptor: int | None) -> socket.socket | None:
+    """A socket of the process that started this one; None without one."""
+    if descriptor is None:
+        return None
+    listener = socket.socket(fileno=descriptor)
+    # A controller before this one may have left it otherwise.
+    listener.settimeout(None)
+    return listener
+
+
 def _listen(
     port: int,
     purpose: str,
@@ -361,6 +375,20 @@ def _add_listening_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=API_PORT,
         help=f"where the HTTP API listens {any_port}",
+    )
+    parser.add_argument(
+        "--listen-fd",
+        type=int,
+        metavar="FD",
+        help="an inherited socket that listens for switches, "
+        "in place of --openflow-port",
+    )
+    parser.add_argument(
+        "--api-fd",
+        type=int,
+        metavar="FD",
+        help="an inherited socket that listens for the API, "
+        "in place of --api-port",
     )
     parser.add_argument(
         "--openflow-fd",

@@ -7,7 +7,7 @@ import os
 import secrets
 import select
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,18 +90,22 @@ def start_controller(
     log: IO[bytes],
     *options: str,
     listeners: Sequence[int] = (),
+    held: Mapping[str, int] | None = None,
 ) -> ControllerProcess:
     """Starts a controller that ends with this process; returns when it is ready.
 
     ``options`` are those of `controller.launch`, ``listeners`` descriptors of
-    sockets that listen for switches elsewhere. `log` gets its output; the last
+    sockets that listen for switches elsewhere, ``held`` of those that this
+    process keeps open in place of ports, by option (``--listen-fd``,
+    ``--api-fd``). `log` gets its output; the last
     of that, where it can be read back, appears in the exception, of a person's
     application its error. Call it from a thread that stays (the main one): the
     kernel ends the child with the thread. Raises `ControllerNotStarted`.
     """
     token = secrets.token_urlsafe(32)
     reader, writer = os.pipe()
-    command = _command(options, listeners, writer)
+    held = held or {}
+    command = _command(options, listeners, held, writer)
     # By the environment: a command line is for all users to read.
     environment = dict(os.environ)
     environment[TOKEN_VARIABLE] = token
@@ -114,7 +118,7 @@ def start_controller(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=[writer, *listeners],
+                pass_fds=[writer, *listeners, *held.values()],
                 # Ctrl-C in the terminal is the parent's to handle.
                 start_new_session=True,
             )
@@ -131,6 +135,7 @@ def start_controller(
 def _command(
     options: Sequence[str],
     listeners: Sequence[int],
+    held: Mapping[str, int],
     ready: int,
 ) -> list[str]:
     # Unbuffered: what an application prints is in its log at once.
@@ -138,6 +143,8 @@ def _command(
     command = python_command("controller.launch", *options, flags=flags)
     for descriptor in listeners:
         command += ["--openflow-fd", str(descriptor)]
+    for option, descriptor in held.items():
+        command += [option, str(descriptor)]
     command += ["--ready-fd", str(ready)]
     command += ["--exit-with-parent", str(os.getpid())]
     return command

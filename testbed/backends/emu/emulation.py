@@ -50,6 +50,7 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.emulated_network import EmulatedNetwork
+from testbed.backends.emu.held_ports import held_ports
 from testbed.backends.emu.machine_checks import require_room
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
@@ -103,7 +104,6 @@ DYING_S = 1.0
 STOPPED_S = 2.5
 """How long a signal may hold the controller before those who wait are told."""
 CONTROLLER_STATE = "controller"
-PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
 MOVE_TIMEOUT_S = 5.0
 MOVES_AT_ONCE = 32
@@ -715,13 +715,14 @@ def emulate(
             f"{len(plan.slots)} VM slots"
             + (f", {len(parts)} switch parts" if parts else "")
         )
+        api_port = None if options.app else options.api_port
+        held = stack.enter_context(held_ports(options.openflow_port, api_port))
+        elsewhere = listeners(parts)
         start = partial(
-            _start_controller, stack, journal, log_dir, listeners(parts)
+            _start_controller, stack, journal, log_dir, elsewhere, held, options
         )
-        controller = start(options)
-        ports = (controller.openflow_port, controller.api_port)
-        same = replace(options, openflow_port=ports[0], api_port=ports[1])
-        again = None if options.app else partial(start, same)
+        controller = start()
+        again = None if options.app else start
         given = plan, journal, controller.openflow_port, parts
         network = kind(*given, offload=options.app is None)
         log = log_dir / CONTROLLER_LOG
@@ -827,6 +828,7 @@ def _start_controller(
     journal: CleanupJournal,
     log_dir: Path,
     elsewhere: Sequence[int],
+    held: dict[str, int],
     options: LiveOptions,
 ) -> ControllerProcess:
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -838,12 +840,6 @@ def _start_controller(
     )
     log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
-        ports = (
-            "--openflow-port",
-            str(options.openflow_port),
-            "--api-port",
-            str(options.api_port),
-        )
         library = ("--library", options.library) if options.library else ()
         state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
         journal.add([JournalEntry("part", str(state))])
@@ -854,21 +850,12 @@ def _start_controller(
             else ("--state-dir", str(state))
         )
         controller = start_controller(
-            log, *ports, *library, *kind, listeners=elsewhere
+            log, *library, *kind, listeners=elsewhere, held=held
         )
     except ControllerNotStarted as error:
         if error.error == APP_ERROR:
             why = f"the controller {options.app} does not start: {error}"
             raise BadInput(why, f"see {path}") from error
-        if error.error == PORT_TAKEN:
-            option = (
-                "openflow" if error.port == options.openflow_port else "api"
-            )
-            raise MachineCannot(
-                f"port {error.port} is taken by another process",
-                f"end it (ss -ltnp 'sport = :{error.port}' names it), "
-                f"or use another: --{option}-port",
-            ) from error
         if error.exit_code == MachineCannot.exit_code:
             raise MachineCannot(str(error), install_hint()) from error
         raise RunFailed(f"the controller did not start: {error}") from error

@@ -34,6 +34,7 @@ from testbed.backends.emu.cgroups import (
 )
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
+from testbed.backends.emu.held_ports import port_user
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.switch_preload import is_preloaded
 from testbed.errors import MachineCannot, from_checkout, install_hint
@@ -347,21 +348,10 @@ def _port(port: int, option: str) -> MachineCheck:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            found = f"taken by {_listener(port)}"
+            found = f"taken by {port_user(port)}"
             hint = f"testbed run {option} OTHER"
             return MachineCheck(f"port {port}", "warn", found, hint)
     return MachineCheck(f"port {port}", "ok", "free")
-
-
-def _listener(port: int) -> str:
-    """The process that listens on a port, where that may be seen."""
-    with suppress(psutil.Error):
-        for connection in psutil.net_connections("tcp"):
-            address = connection.laddr
-            if address and address.port == port and connection.pid:
-                name = psutil.Process(connection.pid).name()
-                return f"{name} (process {connection.pid})"
-    return "another process"
 
 
 def _leftovers() -> MachineCheck:

@@ -453,6 +453,36 @@ def test_a_taken_port_is_exit_3_and_named(any_library: str, which: str) -> None:
     assert f"{option} chooses another" in str(error)
 
 
+def test_the_sockets_of_the_process_that_starts_it_outlive_it(
+    stack: ExitStack, library: str, tmp_path: Path
+) -> None:
+    """A switch that connects while no controller is there waits for the next."""
+    names = ("--listen-fd", "--api-fd")
+    sockets = {
+        name: stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for name in names
+    }
+    held = {name: each.fileno() for name, each in sockets.items()}
+    openflow, api = (each.getsockname()[1] for each in sockets.values())
+    options = ("--library", library, "--state-dir", str(tmp_path / "state"))
+    with tempfile.TemporaryFile() as log:
+        first = start_controller(log, *options, held=held)
+        assert (first.openflow_port, first.api_port) == (openflow, api)
+        with first.client() as client:
+            client.put_network(DATACENTRE.switches)
+        first.process.kill()
+        first.process.wait()
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", openflow))
+        switches = fakes()
+        connect(stack, openflow, switches)
+        second = start_controller(log, *options, held=held)
+        stack.callback(second.stop)
+        with second.client() as client:
+            client.wait_connected(timeout_s=60)
+    assert all(switch.flows for switch in switches.values())
+
+
 def test_it_listens_on_loopback_only(
     stack: ExitStack, any_library: str, tmp_path: Path
 ) -> None:

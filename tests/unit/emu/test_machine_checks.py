@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import socket
 from collections.abc import Callable
@@ -152,7 +153,8 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
         port = taken.getsockname()[1]
         check = machine_checks._port(port, "--openflow-port")
         assert check.grade == "warn"
-        assert f"(process {os.getpid()})" in check.found
+        user = pwd.getpwuid(os.getuid()).pw_name
+        assert f"(process {os.getpid()}, user {user})" in check.found
         assert check.hint is not None
         assert "--openflow-port" in check.hint
     assert machine_checks._port(port, "--openflow-port").grade == "ok"
