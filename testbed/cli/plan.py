@@ -51,7 +51,7 @@ def plan(
         _require(job, experiment)
     if experiment.scale.auto:
         console.say(
-            "scale.rate: auto: a live run finds it; this is the text at scale.rate: 1"
+            "scale.rate is found by a live run; this is the text at scale.rate: 1"
         )
     network = not tenants_only and job is None
     plans = [

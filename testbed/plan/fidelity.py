@@ -197,9 +197,16 @@ tests suffice.
 
 
 def fitting_rate(
-    test: Callable[[float], float], start: float, most: float, least: float
+    test: Callable[[float], float],
+    start: float,
+    most: float,
+    least: float,
+    *,
+    largest: bool,
 ) -> float | None:
-    """The largest ``scale.rate`` in a range whose tested load is ``ok``.
+    """A ``scale.rate`` in a range whose tested load is ``ok``.
+
+    The first that fits, or the ``largest``.
 
     The load is not proportional to the rate (a pass of the switch has a fixed
     cost, packets cost instead of bytes, losses follow an overload): only a rate
@@ -221,6 +228,8 @@ def fitting_rate(
         ]
         over = min(too_high, default=inf)
         crossing, sure = _crossing(loads, fit, limit)
+        if fit and not largest:
+            break
         if fit and _close_enough(loads[fit], fit, over, crossing, sure=sure):
             break
         low, high = _next_range(fit, over, load_falls=sure or len(loads) == 1)

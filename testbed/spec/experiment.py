@@ -33,7 +33,8 @@ class Scale:
     experiment takes a minute). ``cpu`` of one of this machine's processors
     stand for each of the data centre's. Jobs that end within ``instant_s`` (of
     the experiment's time) of each other have ended together. ``auto``: the live
-    run finds ``rate``; until it has, that is 1.
+    run finds ``rate``; until it has, that is 1. ``largest``: it takes the
+    largest that fits, not the first.
     """
 
     rate: float = 1.0
@@ -41,6 +42,7 @@ class Scale:
     cpu: float = 1.0
     instant_s: float = 0.0
     auto: bool = False
+    largest: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     Discriminator,
@@ -83,32 +83,41 @@ Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
 
 
-def _factor_or_auto(
-    value: object, read: Callable[[object], float]
-) -> float | None:
-    """None from ``auto``."""
-    if value == "auto":
-        return None
+RateSearch = Literal["auto", "largest"]
+RATE_SEARCHES: tuple[RateSearch, ...] = get_args(RateSearch)
+
+
+def _rate_tag(value: object) -> str:
+    """Chooses between a number and a search for one, for one message each."""
+    return "search" if value in RATE_SEARCHES else "number"
+
+
+def _number_or_search(
+    value: object, read: Callable[[object], float | RateSearch]
+) -> float | RateSearch:
+    """Tells of both in the message about another word."""
     if isinstance(value, str) and value.isalpha():
-        raise refusal(f"must be a number or auto, not {kind_of(value)}")
+        if value not in RATE_SEARCHES:
+            raise refusal(
+                f"must be a number, auto or largest, not {kind_of(value)}"
+            )
     return read(value)
 
 
-_FACTOR = TypeAdapter[float](Factor).json_schema()
-FactorOrAuto = Annotated[
-    Factor | None,
-    WrapValidator(_factor_or_auto),
-    WithJsonSchema({"anyOf": [_FACTOR, {"const": "auto"}]}),
+FactorOrSearch = Annotated[
+    Annotated[Factor, Tag("number")] | Annotated[RateSearch, Tag("search")],
+    Discriminator(_rate_tag),
+    WrapValidator(_number_or_search),
 ]
 
 
 class ScaleSection(Section):
     """Factors by which the live network is smaller than the experiment."""
 
-    rate: FactorOrAuto = Field(
+    rate: FactorOrSearch = Field(
         1.0,
-        description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: the largest rate, 1 at most,"
-        " that this machine can do (default 1)",
+        description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: a rate, 1 at most, that this"
+        " machine can do beside other programs; largest: the largest that it can (default 1)",
     )
     time: Factor = Field(
         1.0, description="60 makes an hour take a minute (default 1)"
@@ -387,13 +396,14 @@ def _default_name(path: FilePath) -> str:
 def _scale(section: ScaleSection | None) -> Scale:
     if section is None:
         return Scale()
-    rate, instant_s = section.rate, section.instant or 0.0
+    searched = section.rate in RATE_SEARCHES
     return Scale(
-        1.0 if rate is None else rate,
-        section.time,
-        section.cpu,
-        instant_s,
-        rate is None,
+        rate=1.0 if searched else float(section.rate),
+        time=section.time,
+        cpu=section.cpu,
+        instant_s=section.instant or 0.0,
+        auto=searched,
+        largest=section.rate == "largest",
     )
 
 

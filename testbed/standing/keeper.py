@@ -121,7 +121,7 @@ def _check_setup(setup: StandingSetup) -> None:
     """Raises BadInput before anything is built."""
     if setup.experiment.scale.auto:
         raise BadInput(
-            "scale.rate: auto is found by the preflight of a run; "
+            "scale.rate: auto or largest is found by the preflight of a run; "
             "a network that stays up has none",
             "--set scale.rate=0.1, or what a run of this file has found",
         )

@@ -59,6 +59,10 @@ LIKELY_BPS = 3e9
 """Summed port load that two processors can do, about: where ``auto`` begins to
 search.
 """
+SAFE_SHARE = 0.8
+"""Of a rate that is likely to fit, or of what a load test leaves of one: where
+the search for a rate with room begins.
+"""
 LEAST_VM_BPS = 1_000_000
 """Of the fastest VM: below, its few large packets are no stream at a rate
 (docs/decisions/16).
@@ -110,10 +114,10 @@ def checked(
     *,
     force: bool,
 ) -> Preflight:
-    """Tests the scale's rate; searches for one that fits if it does not, or is
-    ``auto``.
+    """Tests the scale's rate; searches for one that fits if it does not.
 
-    The search tests the first rate once more, unless its load is beyond
+    ``auto`` tests one that leaves room, and takes it where it fits; ``largest``
+    always searches. The search tests the first rate once more, unless its load is beyond
     :data:`FAR`, and the better of both tests counts: a switch that has just
     been started, or another program, only adds load. ``force``: nothing is
     refused, and a given rate is tested twice at most. A load test that could
@@ -125,7 +129,8 @@ def checked(
         (one.rate_bps for peak in peaks for one in peak), default=1
     )
     asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
-    likely = min(1.0, two_figures(LIKELY_BPS / max(1, asked_bps)))
+    room = 1.0 if scale.largest else SAFE_SHARE
+    likely = min(1.0, two_figures(room * LIKELY_BPS / max(1, asked_bps)))
     start = likely if scale.auto else scale.rate
     tested: list[Preflight] = []
 
@@ -147,18 +152,25 @@ def checked(
             str(tested[0]), "give scale.rate a number in place of auto"
         )
         return replace(tested[0], refusal=refusal)
-    if first == inf or (not scale.auto and first <= suspect):
+    if first == inf:
         return tested[0]
+    if first <= suspect and not scale.largest:
+        return _taken(tested[0], scale, narrate)
     if force and not scale.auto:
         load(start)
         return min(tested, key=lambda one: max(one.loads))
     least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
-    begin = (
-        start
-        if first <= FAR
-        else max(least, min(likely, two_figures(start / first)))
+    begin = start
+    if first > FAR or (scale.auto and not scale.largest):
+        below = min(likely, two_figures(room * start / first))
+        begin = max(least, below)
+    fitting = fitting_rate(
+        searched,
+        start=begin,
+        most=scale.rate,
+        least=least,
+        largest=scale.largest,
     )
-    fitting = fitting_rate(searched, begin, scale.rate, least)
     lowest = min(one.rate for one in tested)
     rate = (fitting or lowest) if scale.auto else start
     found = min(
@@ -166,11 +178,7 @@ def checked(
         key=lambda one: max(one.loads),
     )
     if (worst := max(found.loads)) <= suspect:
-        if scale.auto:
-            narrate(
-                f"scale.rate: auto -> {rate_text(rate)}, tested: {worst:.0%} load"
-            )
-        return found
+        return _taken(found, scale, narrate)
     if fitting is None:
         advice = f"no scale.rate down to {rate_text(lowest)} fits"
         hint = f"have fewer jobs at once: {advice}"
@@ -186,6 +194,17 @@ def checked(
         found,
         refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"),
     )
+
+
+def _taken(tested: Preflight, scale: Scale, narrate: Narrate) -> Preflight:
+    """The rate of the run; said where the preflight chose it."""
+    if scale.auto:
+        name = "largest" if scale.largest else "auto"
+        load = max(tested.loads)
+        narrate(
+            f"scale.rate: {name} -> {rate_text(tested.rate)}, tested: {load:.0%} load"
+        )
+    return tested
 
 
 def _findings(

@@ -164,11 +164,17 @@ def test_the_least_rate_that_is_tested_and_named_has_two_figures_and_no_exponent
     assert "no scale.rate down to 0.000033 fits" in found.findings[0].reason
 
 
-def test_auto_takes_the_largest_rate_that_fits_one_at_most() -> None:
-    assert (
-        check(Machine(lambda rate: rate / 0.05), Scale(auto=True)).rate == 0.042
-    )
+def test_auto_takes_the_first_rate_that_fits_one_at_most() -> None:
+    machine = Machine(lambda rate: rate / 0.05)
+    assert check(machine, Scale(auto=True)).rate == 0.04
+    assert machine.rates == [0.96, 0.04]
     assert check(Machine(lambda rate: rate / 2), Scale(auto=True)).rate == 1.0
+
+
+def test_largest_takes_the_largest_rate_that_fits_one_at_most() -> None:
+    scale = Scale(auto=True, largest=True)
+    assert check(Machine(lambda rate: rate / 0.05), scale).rate == 0.042
+    assert check(Machine(lambda rate: rate / 2), scale).rate == 1.0
 
 
 def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:

@@ -62,7 +62,12 @@ costs = st.one_of(
 
 
 def searched(
-    cost: Cost, start: float, most: float, least: float = 1e-5
+    cost: Cost,
+    start: float,
+    most: float,
+    least: float = 1e-5,
+    *,
+    largest: bool = True,
 ) -> tuple[float | None, dict[float, float]]:
     """The answer, and every tested rate with its load."""
     tested: dict[float, float] = {}
@@ -73,7 +78,10 @@ def searched(
         tested[rate] = cost(rate)
         return tested[rate]
 
-    return fitting_rate(test, start, most, least), tested
+    found = fitting_rate(
+        test, start=start, most=most, least=least, largest=largest
+    )
+    return found, tested
 
 
 @pytest.mark.slow
@@ -141,6 +149,18 @@ def test_the_plateau_of_a_polling_switch_is_crossed_within_the_tests() -> None:
     assert found is not None
     assert 0.0051 <= found <= 0.006
     assert len(tested) <= MOST_TESTS
+
+
+@settings(max_examples=400)
+@given(costs, st.floats(1.0, 12.0))
+def test_the_first_rate_that_fits_ends_a_search_that_is_not_for_the_largest(
+    model: tuple[float, Cost], times: float
+) -> None:
+    truth, cost = model
+    start = min(1.0, truth * times)
+    found, tested = searched(cost, start, start, largest=False)
+    fitting = [rate for rate, load in tested.items() if load <= LIMIT]
+    assert fitting == [found] == [list(tested)[-1]]
 
 
 def test_proposed_rates_have_two_figures() -> None:

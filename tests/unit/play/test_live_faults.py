@@ -193,7 +193,7 @@ def test_auto_plays_on_a_network_of_the_rate_that_was_found_and_records_it(
     for name in ("spec.resolved.json", "provenance.json"):
         found = json.loads((top.path / name).read_text())
         scale = found["scale"] if "scale" in found else found["live"]["scale"]
-        assert (scale["rate"], scale["auto"]) == (0.042, True)
+        assert (scale["rate"], scale["auto"]) == (0.04, True)
 
 
 def test_a_disk_that_is_full_before_the_first_event(

@@ -239,6 +239,8 @@ def test_a_rate_that_the_live_run_finds() -> None:
     experiment = parse(SHORT, **{"scale.rate": "auto"})
     assert (experiment.scale.rate, experiment.scale.auto) == (1.0, True)
     assert experiment.resolved["scale"]["auto"]
+    assert not experiment.scale.largest
+    assert parse(SHORT, **{"scale.rate": "largest"}).scale.largest
     assert not parse(SHORT, **{"scale.rate": "1"}).scale.auto
 
 
@@ -248,7 +250,7 @@ def test_a_rate_that_the_live_run_finds() -> None:
         (
             "scale.rate",
             "aut",
-            "scale.rate: must be a number or auto, not the text 'aut'",
+            "scale.rate: must be a number, auto or largest, not the text 'aut'",
         ),
         ("seed", "-1", "--set seed=-1: seed: must be at least 0, not -1"),
         (

@@ -80,7 +80,7 @@ def test_examples_satisfy_it(path: Path) -> None:
         ("policies", [{"name": "vc", "gamma": 1}]),
         ("embedder", "octopus"),
         ("scale", {"rate": 0}),
-        ("scale", {"rate": "largest"}),
+        ("scale", {"rate": "most"}),
         ("seed", -1),
         ("expect", {"estimate_ratio": {"least": 1}}),
         ("workload", {"kind": "jobs", "jobs": []}),
