@@ -96,11 +96,11 @@ def _number_or_search(
     value: object, read: Callable[[object], float | RateSearch]
 ) -> float | RateSearch:
     """Tells of both in the message about another word."""
-    if isinstance(value, str) and value.isalpha():
-        if value not in RATE_SEARCHES:
-            raise refusal(
-                f"must be a number, auto or largest, not {kind_of(value)}"
-            )
+    a_word = isinstance(value, str) and value.isalpha()
+    if a_word and value not in RATE_SEARCHES:
+        raise refusal(
+            f"must be a number, auto or largest, not {kind_of(value)}"
+        )
     return read(value)
 
 
