@@ -414,7 +414,9 @@ def test_what_cannot_come_up_says_why_and_leaves_nothing(
     standing.file.write_text(FILE, encoding="utf-8")
     done = standing.up("--set", "scale.rate=auto")
     assert done.returncode == 2
-    assert "scale.rate: auto or largest is found by the preflight" in done.stderr
+    assert (
+        "scale.rate: auto or largest is found by the preflight" in done.stderr
+    )
     name = f"{prefix}-s0v0"
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:

@@ -147,13 +147,8 @@ def checked(
         return min(found, load(rate)) if suspect < found <= NEARLY else found
 
     first = load(start)
-    if first == inf and scale.auto and not force:
-        refusal = MachineCannot(
-            str(tested[0]), "give scale.rate a number in place of auto"
-        )
-        return replace(tested[0], refusal=refusal)
     if first == inf:
-        return tested[0]
+        return _untested(tested[0], scale, force=force)
     if first <= suspect and not scale.largest:
         return _taken(tested[0], scale, narrate)
     if force and not scale.auto:
@@ -194,6 +189,14 @@ def checked(
         found,
         refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"),
     )
+
+
+def _untested(tested: Preflight, scale: Scale, *, force: bool) -> Preflight:
+    """A load test that could not be made: no rate where one is searched."""
+    if force or not scale.auto:
+        return tested
+    hint = "give scale.rate a number in place of auto"
+    return replace(tested, refusal=MachineCannot(str(tested), hint))
 
 
 def _taken(tested: Preflight, scale: Scale, narrate: Narrate) -> Preflight:
