@@ -30,6 +30,10 @@ class Message(ctypes.Structure):
                 ("flags", ctypes.c_int), ("sent", ctypes.c_uint)]
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 out.bind(("d0", 0x88B5))
+# Of this type alone: the kernel sends packets of its own on a device that is new.
+arrived = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5))
+arrived.bind(("d1", 0x88B5))
+arrived.settimeout(1)
 sizes = (60, 1400, 60, 1400, 1400, 60)
 vectors = [Vector(bytes.fromhex("ff" * 12 + "88b5").ljust(size, b"x"), size) for size in sizes]
 messages = (Message * len(sizes))()
@@ -42,9 +46,12 @@ while done < len(sizes):
     if n <= 0:
         break
     done += n
-for line in open("/proc/net/dev"):
-    if " d1:" in line:
-        print(done, int(line.split()[1]) // 60)
+small = 0
+try:
+    while True:
+        small += len(arrived.recv(2048)) == 60
+except TimeoutError:
+    print(done, small)
 """
 
 
