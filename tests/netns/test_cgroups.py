@@ -251,6 +251,33 @@ def test_removal_kills_even_what_is_frozen_or_forks(group: RunCgroup) -> None:
     assert not any(path.exists() for path in group.paths)
 
 
+BOMB = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass
+"""
+
+
+def test_a_fork_bomb_ends_at_once(group: RunCgroup) -> None:
+    """Killed one by one as they are found, its processes are never all found."""
+    files = group.add_vm(0, 0)
+    # Beside the bomb the others of this machine keep their processors.
+    group.set_quota(0, 0.3)
+    most = 1_500
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, ({most}, {most}))\n"
+    become = "os.setgid(54321); os.setuid(54321)\n"
+    first = start_in(
+        files, sys.executable, "-c", f"import os\n{limit}{become}{BOMB}"
+    )
+    wait_for(lambda: len(files[-1].read_text().split()) > 1_000, "no bomb")
+    group.end_vm(0, 0)
+    assert files[-1].read_text() == ""
+    assert first.wait(60) == -9
+
+
 CHILD = """
 import os, sys
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout

@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,9 @@ MAIN_PROCESSES = 10
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
 # For the kernel to freeze, thaw or kill: long, as the machine may be busy.
 TIMEOUT_S = 30.0
+FREEZE_S = 5.0
+POLL_S = 0.002
+FREEZER_V1, FREEZER_V2 = "freezer.state", "cgroup.freeze"
 OPTIONAL = "memory"  # without it nodes have no memory quota
 
 
@@ -227,20 +230,13 @@ class RunCgroup:
 
     def end_vm(self, server: int, vm: int) -> None:
         """Kill every process of a VM, frozen or not. Raises TimeoutError."""
-        groups = self._everywhere(server, vm)
-        for group in groups:
-            _thaw(group)
-        killed = set[int]().union(
-            *(_empty(group, self._way_out) for group in groups)
-        )
+        killed: set[int] = set()
+        for group in _freezers_first(self._everywhere(server, vm)):
+            killed |= _empty(group, self._way_out)
 
         def left() -> str:
-            pids = sorted(pid for pid in killed if lives(pid))
-            return (
-                f"processes {', '.join(map(str, pids))} do not end"
-                if pids
-                else ""
-            )
+            killed.difference_update([pid for pid in killed if not lives(pid)])
+            return f"{len(killed)} processes do not end" if killed else ""
 
         _wait_while(left)
 
@@ -265,7 +261,7 @@ class RunCgroup:
         state = "FROZEN" if frozen else "THAWED"
         self._set(
             group,
-            {1: ("freezer.state", state), 2: ("cgroup.freeze", int(frozen))},
+            {1: (FREEZER_V1, state), 2: (FREEZER_V2, int(frozen))},
         )
         trouble = f"{group} did not {'freeze' if frozen else 'thaw'}"
         _wait_while(
@@ -273,14 +269,7 @@ class RunCgroup:
         )
 
     def is_frozen(self, server: int, vm: int) -> bool:
-        group = self._path("freezer", server, vm)
-        if self.layout.version == 2:
-            return "frozen 1" in (group / "cgroup.events").read_text(
-                encoding="ascii"
-            )
-        return (group / "freezer.state").read_text(
-            encoding="ascii"
-        ).strip() == "FROZEN"
+        return _is_frozen(self._path("freezer", server, vm))
 
     @property
     def _way_out(self) -> Path:
@@ -322,12 +311,6 @@ def _delegate(group: Path) -> None:
     for name in ("cpu", OPTIONAL):
         if name in offered and name not in given:
             _write(control, f"+{name}")
-
-
-def _thaw(group: Path) -> None:
-    """A frozen process of version 1 does not die before it is thawed."""
-    with suppress(FileNotFoundError):
-        _write(group / "freezer.state", "THAWED")
 
 
 def group_of(process: Path, controller: str) -> str:
@@ -378,45 +361,99 @@ def remove_groups(paths: Iterable[Path]) -> None:
         for path in roots
         for folder, _, _ in os.walk(path, topdown=False)
     ]
-    for each in (_thaw, _empty, _remove_group):
-        for group in groups:
+    for each in (_empty, _remove_group):
+        for group in _freezers_first(groups):
             each(group)
     for path in roots:
         with suppress(OSError):
             path.parent.rmdir()
 
 
+def _freezers_first(groups: Sequence[Path]) -> list[Path]:
+    """Groups in which processes can be kept from forking come first: the others
+    hold the same ones.
+    """
+    return sorted(groups, key=lambda group: not (group / FREEZER_V1).exists())
+
+
 def _empty(group: Path, way_out: Path | None = None) -> set[int]:
     """Kill a group's processes until there are none; returns those. Raises
     TimeoutError.
 
-    ``way_out``: the group they are moved to when they have been killed.
+    They are kept from forking meanwhile: a process that forks faster than it is
+    found would never be the last. ``way_out``: the group they are moved to when
+    they have been killed.
     """
     killed: set[int] = set()
 
     def left() -> str:
-        members: list[str] = []
-        with suppress(OSError):
-            members = (
-                (group / "cgroup.procs").read_text(encoding="ascii").split()
-            )
-        for pid in map(int, members):
-            if pid == os.getpid():
-                raise RuntimeError(f"this process is itself in {group}")
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
-                if way_out is not None:
-                    with suppress(OSError):
-                        _write(way_out, str(pid))
-        return (
-            f"processes {', '.join(members)} in {group} do not end"
-            if members
-            else ""
-        )
+        members = _members(group)
+        if not members:
+            return ""
+        _stop_forking(group)
+        for pid in members | _members(group):
+            _kill(pid, way_out)
+            killed.add(pid)
+        _thaw(group)
+        return f"{len(members)} processes in {group} do not end"
 
     _wait_while(left)
     return killed
+
+
+def _members(group: Path) -> set[int]:
+    """The processes of a group; of one that is gone, none. Raises RuntimeError
+    for this process.
+    """
+    members: set[int] = set()
+    with suppress(OSError):
+        text = (group / "cgroup.procs").read_text(encoding="ascii")
+        members = set(map(int, text.split()))
+    if os.getpid() in members:
+        raise RuntimeError(f"this process is itself in {group}")
+    return members
+
+
+def _kill(pid: int, way_out: Path | None) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        if way_out is not None:
+            with suppress(OSError):
+                _write(way_out, str(pid))
+
+
+def _stop_forking(group: Path) -> None:
+    """Kill a group's processes at once (Linux 5.14, version 2), or freeze them."""
+    if (group / "cgroup.kill").exists():
+        _write(group / "cgroup.kill", "1")
+        return
+    with suppress(FileNotFoundError):
+        _write(group / FREEZER_V1, "FROZEN")
+    with suppress(FileNotFoundError):
+        _write(group / FREEZER_V2, "1")
+    # One that sleeps in the kernel freezes late: the others are killed anyhow.
+    give_up = time.monotonic() + FREEZE_S
+    while not _is_frozen(group) and time.monotonic() < give_up:
+        time.sleep(POLL_S)
+
+
+def _is_frozen(group: Path) -> bool:
+    """True also for a group that cannot be frozen, as one of another hierarchy."""
+    with suppress(FileNotFoundError):
+        text = (group / FREEZER_V1).read_text(encoding="ascii")
+        return text.strip() == "FROZEN"
+    with suppress(FileNotFoundError):
+        text = (group / "cgroup.events").read_text(encoding="ascii")
+        return "frozen 1" in text
+    return True
+
+
+def _thaw(group: Path) -> None:
+    """A frozen process of version 1 does not die before it is thawed."""
+    with suppress(FileNotFoundError):
+        _write(group / FREEZER_V1, "THAWED")
+    with suppress(FileNotFoundError):
+        _write(group / FREEZER_V2, "0")
 
 
 def lives(pid: int) -> bool:
@@ -457,4 +494,4 @@ def _wait_while(trouble: Callable[[], str]) -> None:
     while left := trouble():
         if time.monotonic() > deadline:
             raise TimeoutError(left)
-        time.sleep(0.002)
+        time.sleep(POLL_S)
