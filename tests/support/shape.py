@@ -58,7 +58,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "verdicts on times that are two-sided; transfers of one VM": 400,
     "terminals and environments of programs in VMs": 1_420,
     "the controller's ports are held by the network's process": 330,
-    "removal of fork bombs": 180,
+    "removal of fork bombs": 240,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
