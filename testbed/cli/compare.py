@@ -5,7 +5,6 @@ each other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json
+from testbed.cli.options import Json, RunPath
 from testbed.record.comparison import (
     JobPair,
     PolicyComparison,
@@ -23,39 +22,33 @@ from testbed.record.comparison import (
 from testbed.record.reading import load_run
 from testbed.units import human_duration, human_share
 
-FirstPath = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A run folder, or a policy's in it."),
-]
-SecondPath = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="Another run folder, of the same jobs."),
-]
 Jobs = Annotated[
     int,
     typer.Option(min=0, help="How many jobs to list, most different first."),
 ]
 
 _COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
-_METRICS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("finished", "finished", _COUNT),
-    ("rejected", "rejected", _COUNT),
-    ("killed", "killed", _COUNT),
-    ("met their deadline", "met_deadline", _COUNT),
-    ("success", "success_rate", human_share),
-    ("VM use", "vm_utilisation", human_share),
-    ("links reserved", "link_utilisation", human_share),
-    ("mean wait", "wait_mean_s", human_duration),
-    ("mean response", "response_mean_s", human_duration),
-    ("mean slowdown", "bounded_slowdown_mean", _NUMBER),
-    ("preemptions", "preemptions", _COUNT),
-    ("migrations", "migrations", _COUNT),
-    ("revenue", "revenue", _NUMBER),
+_METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("finished", _COUNT),
+    ("rejected", _COUNT),
+    ("killed", _COUNT),
+    ("met_deadline", _COUNT),
+    ("success_rate", human_share),
+    ("vm_utilisation", human_share),
+    ("link_utilisation", human_share),
+    ("wait_mean_s", human_duration),
+    ("response_mean_s", human_duration),
+    ("slowdown_mean", _NUMBER),
+    ("bounded_slowdown_mean", _NUMBER),
+    ("preemptions", _COUNT),
+    ("migrations", _COUNT),
+    ("revenue", _NUMBER),
 )
+"""Rows of the table: names as in ``summary.json``, and their form."""
 
 
 def compare(
-    first: FirstPath, second: SecondPath, jobs: Jobs = 10, as_json: Json = False
+    first: RunPath, second: RunPath, jobs: Jobs = 10, as_json: Json = False
 ) -> None:
     """Compare two runs: simulator against live network, or policy against
     policy.
@@ -90,24 +83,24 @@ def _metrics(found: PolicyComparison) -> Table:
     table.add_column("metric")
     for name in found.names:
         table.add_column(Text(name), justify="right")
-    for label, field, shown in _METRICS:
+    for field, shown in _METRICS:
         values = [getattr(summary, field) for summary in found.summaries]
         table.add_row(
-            label, *("–" if value is None else shown(value) for value in values)
+            field, *("–" if value is None else shown(value) for value in values)
         )
     ratios = [s.estimate_ratio for s in found.summaries]
     cells = [
         "–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})"
         for r in ratios
     ]
-    table.add_row("measured/estimate", *cells)
+    table.add_row("estimate_ratio", *cells)
     received = [s.iperf3_ratio for s in found.summaries]
     if any(received):
         cells = [
             "–" if r is None else f"{r.median:.4f} (least {r.min:.4f})"
             for r in received
         ]
-        table.add_row("iperf3/reserved", *cells)
+        table.add_row("iperf3_ratio", *cells)
     table.add_row(
         "fidelity", *(Text(s.fidelity.verdict or "–") for s in found.summaries)
     )
@@ -115,10 +108,10 @@ def _metrics(found: PolicyComparison) -> Table:
 
 
 def _worst(found: PolicyComparison, n: int) -> list[JobPair]:
-    """Jobs whose outcomes differ, then those whose times differ most."""
+    """Jobs whose outcomes differ, then those whose ends are furthest apart."""
 
     def order(pair: JobPair) -> tuple[bool, float, str]:
-        away = abs(pair.completion_difference or 0.0)
+        away = abs(pair.later_s or 0.0)
         return (len(set(pair.outcomes)) == 1, -away, pair.job_id)
 
     return sorted(found.jobs, key=order)[:n]
@@ -129,16 +122,27 @@ def _jobs(found: PolicyComparison, pairs: list[JobPair]) -> Table:
     table.add_column("job")
     for name in found.names:
         table.add_column(Text(name), justify="right")
-    table.add_column("difference", justify="right")
+    for column in ("running time", "end"):
+        table.add_column(column, justify="right")
     for pair in pairs:
-        cells = [
-            Text(outcome if taken is None else human_duration(taken))
-            for outcome, taken in zip(
-                pair.outcomes, pair.measured_s, strict=True
+        cells = []
+        for place, outcome in enumerate(pair.outcomes):
+            cells.append(
+                Text(_told(outcome, pair.start_s[place], pair.end_s[place]))
             )
-        ]
-        away = pair.completion_difference
+        away, later_s = pair.completion_difference, pair.later_s
         table.add_row(
-            Text(pair.job_id), *cells, "–" if away is None else f"{away:+.2%}"
+            Text(pair.job_id),
+            *cells,
+            "–" if away is None else f"{away:+.2%}",
+            "–" if later_s is None else f"{later_s:+.2f} s",
         )
     return table
+
+
+def _told(outcome: str, start_s: float | None, end_s: float | None) -> str:
+    """``10.00 to 60.00 s``; for a job that did not finish, its outcome too."""
+    if start_s is None or end_s is None:
+        return outcome
+    times = f"{start_s:.2f} to {end_s:.2f} s"
+    return times if outcome == "finished" else f"{outcome}, {times}"

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from testbed.cli import console
 from testbed.errors import BadInput, MachineCannot, from_checkout, install_hint
 
 Json = Annotated[
@@ -20,6 +21,26 @@ Json = Annotated[
 
 ExperimentPath = Annotated[
     Path, typer.Argument(metavar="FILE", help="An experiment file.")
+]
+
+
+def run_path(written: str | Path) -> Path:
+    """The run folder of an argument, which may be a short name; says which."""
+    from testbed.record.run_names import run_folder
+
+    found = run_folder(Path(written).expanduser())
+    if found != Path(written).expanduser():
+        console.say(f"{written} is {found}")
+    return found
+
+
+RunPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        parser=run_path,
+        help="A run's folder, its experiment's name, or latest; then /POLICY for one policy.",
+    ),
 ]
 
 Seed = Annotated[

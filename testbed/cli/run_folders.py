@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json
+from testbed.cli.options import Json, RunPath
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.units import human_duration
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from testbed.audit import Audit, Result
     from testbed.record.job_history import Explanation
 
-RunPath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, as runs/2026….")
-]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
 
 Written = Annotated[

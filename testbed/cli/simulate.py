@@ -26,6 +26,7 @@ ReplayOf = Annotated[
     typer.Option(
         "--replay",
         metavar="RUN",
+        parser=options.run_path,
         help="Decide again at the times and ends of this live run.",
     ),
 ]

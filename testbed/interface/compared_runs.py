@@ -19,6 +19,7 @@ from testbed.record.comparison import (
 )
 from testbed.record.frames import records_frame, summary_record
 from testbed.record.reading import load_run
+from testbed.record.run_names import run_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,11 +30,14 @@ JOBS: Columns = {
     "job_id": "string",
     "outcome_first": "string",
     "outcome_second": "string",
+    "start_s_first": "Float64",
+    "start_s_second": "Float64",
     "measured_s_first": "Float64",
     "measured_s_second": "Float64",
     "end_s_first": "Float64",
     "end_s_second": "Float64",
     "completion_difference": "Float64",
+    "later_s": "Float64",
 }
 METRICS: Columns = {
     "first": "string",
@@ -73,7 +77,7 @@ def compare(
 def _folder(run: Run | str | os.PathLike[str]) -> Path:
     if isinstance(run, Run):
         return run.folder
-    return Path(run)
+    return run_folder(Path(run))
 
 
 class Comparison:
@@ -121,8 +125,10 @@ class Comparison:
                 record: dict[str, Any] = dict(_named(pair))
                 record["job_id"] = job.job_id
                 record["completion_difference"] = job.completion_difference
+                record["later_s"] = job.later_s
                 for place, which in enumerate(("first", "second")):
                     record[f"outcome_{which}"] = job.outcomes[place]
+                    record[f"start_s_{which}"] = job.start_s[place]
                     record[f"measured_s_{which}"] = job.measured_s[place]
                     record[f"end_s_{which}"] = job.end_s[place]
                 yield record

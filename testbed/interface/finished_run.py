@@ -18,6 +18,7 @@ from testbed.record.reading import (
     policy_folders,
     policy_of,
 )
+from testbed.record.run_names import run_folder
 from testbed.record.stored_json import CHANGED, read_json
 from testbed.spec.document import unknown_name
 
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 
 
 def open_run(folder: str | os.PathLike[str]) -> Run:
-    """The run in a folder, finished or interrupted.
+    """The run in a folder, or of a short name such as ``latest``, finished or
+    interrupted.
 
     Raises BadInput where there is none, or where the folder is damaged.
     """
-    path = Path(folder).absolute()
+    path = run_folder(Path(folder)).absolute()
     folders = in_order_of_list(path, policy_folders(path))
     parts = []
     for policy_folder in folders:

@@ -18,8 +18,10 @@ from typing import Any
 
 from testbed import events
 from testbed.errors import BadInput
+from testbed.record.folder import is_a_runs
 from testbed.record.metrics import JobRow, Spread, Summary, spread
 from testbed.record.reading import Run, policy_folders, policy_of
+from testbed.units import human_bandwidth, human_duration
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,12 @@ class Decision:
         return (self.job_id, self.name, self.what)
 
     def __str__(self) -> str:
-        what = ", ".join(f"{key} {value}" for key, value in self.what)
-        return f"{self.job_id} {self.name}" + (f" ({what})" if what else "")
+        what = []
+        for key, value in self.what:
+            if value is not None:
+                what.append(_in_words(key, value))
+        said = f" ({', '.join(what)})" if what else ""
+        return f"{self.job_id} {self.name}{said}"
 
     def to_json(self) -> dict[str, Any]:
         known = {"t": self.at_s, "job_id": self.job_id, "decision": self.name}
@@ -65,14 +71,16 @@ class Difference:
 @dataclass(frozen=True)
 class JobPair:
     """One job in both runs. ``completion_difference``: (second - first) / first
-    running time.
+    running time; ``later_s``: end in the second less end in the first.
     """
 
     job_id: str
     outcomes: tuple[str, str]
+    start_s: tuple[float | None, float | None]
     measured_s: tuple[float | None, float | None]
     end_s: tuple[float | None, float | None]
     completion_difference: float | None
+    later_s: float | None
 
     @property
     def accepted_differs(self) -> bool:
@@ -85,7 +93,8 @@ class JobPair:
 class PolicyComparison:
     """Everything :func:`compare_runs` finds.
 
-    ``only_in``: jobs that one of the runs does not know.
+    ``only_in``: jobs that one of the runs does not know. ``moved``: where the
+    decisions are the same, the one whose times differ most, in both runs.
     """
 
     names: tuple[str, ...]
@@ -96,6 +105,7 @@ class PolicyComparison:
     only_in: tuple[tuple[str, ...], tuple[str, ...]]
     completion: Spread | None
     accepted_differ: tuple[str, ...]
+    moved: tuple[Decision, Decision] | None = None
 
     @property
     def success_points(self) -> float | None:
@@ -120,10 +130,15 @@ class PolicyComparison:
         for name, jobs in zip(self.names, self.only_in, strict=True):
             if jobs:
                 lines.append(f"only in {name}: {', '.join(jobs)}")
-        if self.completion is not None:
+        if self.completion is not None and not self.completion.max:
+            lines.append("running times are the same")
+        elif self.completion is not None:
             median = f"{self.completion.median:.2%} (median)"
             most = f"{self.completion.max:.2%} at most"
-            lines.append(f"completion times differ by {median}, {most}")
+            lines.append(f"running times differ by {median}, {most}")
+        ends = _ends_sentence(self.jobs)
+        if ends is not None:
+            lines.append(ends)
         points = self.success_points
         if points is not None:
             lines.append(f"success rates differ by {points:+.1f} points")
@@ -133,7 +148,7 @@ class PolicyComparison:
         n_first, n_second = self.n_decisions
         difference = self.difference
         if difference is None:
-            return [f"all {n_first} decisions are the same"]
+            return [f"all {n_first} decisions are the same, {self._times()}"]
         place = f"decision {difference.place} (of {n_first} and {n_second})"
         lines = [f"{place} is the first that differs:"]
         both = (difference.first, difference.second)
@@ -143,6 +158,14 @@ class PolicyComparison:
             else:
                 lines.append(f"  {name}: {decision.at_s:.2f} s: {decision}")
         return lines
+
+    def _times(self) -> str:
+        """The times of decisions that are the same otherwise."""
+        if self.moved is None:
+            return "at the same times"
+        first, second = self.moved
+        times = f"at {first.at_s:.2f} s and at {second.at_s:.2f} s"
+        return f"at other times: {first.job_id} is {first.name} {times}"
 
     def to_json(self) -> dict[str, Any]:
         first, second = (summary.to_json() for summary in self.summaries)
@@ -165,8 +188,59 @@ class PolicyComparison:
         }
 
 
+SAME_TIME_S = 0.005
+"""Times that are printed alike, in hundredths of a second, are the same."""
 _APART = ("estimate_ratio", "iperf3_ratio", "fidelity")
 """Keys of a summary that are no single number."""
+
+
+def _ends_sentence(jobs: Sequence[JobPair]) -> str | None:
+    """How far apart the ends of jobs are; None where no job ended in both runs."""
+    apart = {
+        pair.job_id: pair.later_s for pair in jobs if pair.later_s is not None
+    }
+    if not apart:
+        return None
+    most = max(apart, key=lambda job_id: abs(apart[job_id]))
+    middle = spread(map(abs, apart.values()))
+    if middle is None or not apart[most]:
+        return "every job ends at the same time in both"
+    way = "later" if apart[most] > 0 else "earlier"
+    return (
+        f"jobs end {middle.median:.2f} s apart (median); {most} ends"
+        f" {abs(apart[most]):.2f} s {way} in the second"
+    )
+
+
+def _in_words(key: str, value: Any) -> str:
+    """A part of a decision as people read it: ``2 VMs on server 1``."""
+    if key == "rate_bps":
+        return f"at {human_bandwidth(value)}"
+    if key == "vms_on":
+        places = []
+        for server, count in value:
+            noun = "VM" if count == 1 else "VMs"
+            places.append(f"{count} {noun} on server {server}")
+        return ", ".join(places)
+    if key == "cost_s":
+        return f"at a cost of {human_duration(value)}"
+    return f"{key} {value}"
+
+
+def _most_moved(
+    first: Sequence[Decision], second: Sequence[Decision]
+) -> tuple[Decision, Decision] | None:
+    """The same decision in both, where its times differ most; None where none
+    does by more than sums of floats do.
+    """
+    pairs = zip(first, second, strict=True)
+    most = max(
+        pairs, key=lambda two: abs(two[0].at_s - two[1].at_s), default=None
+    )
+    if most is None:
+        return None
+    apart_s = abs(most[0].at_s - most[1].at_s)
+    return most if apart_s > SAME_TIME_S else None
 
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
@@ -243,11 +317,15 @@ def compare_runs(first: Run, second: Run) -> PolicyComparison:
             apart.append(abs(pair.completion_difference))
         if pair.accepted_differs:
             accepted_differ.append(job_id)
+    difference = first_difference(of_first, of_second)
+    moved = None
+    if difference is None:
+        moved = _most_moved(of_first, of_second)
     return PolicyComparison(
-        names=(_name(first), _name(second)),
+        names=_names(first, second),
         summaries=(first.summary, second.summary),
         n_decisions=(len(of_first), len(of_second)),
-        difference=first_difference(of_first, of_second),
+        difference=difference,
         jobs=tuple(pairs),
         only_in=(
             _without(first_rows, second_rows),
@@ -255,11 +333,33 @@ def compare_runs(first: Run, second: Run) -> PolicyComparison:
         ),
         completion=spread(apart),
         accepted_differ=tuple(accepted_differ),
+        moved=moved,
     )
 
 
-def _name(run: Run) -> str:
-    return f"{run.started.policy}, {run.started.backend}"
+def _names(first: Run, second: Run) -> tuple[str, str]:
+    """Policy and backend of each; of two alike the seeds too, or the folders."""
+    names = []
+    for run in (first, second):
+        names.append(f"{run.started.policy}, {run.started.backend}")
+    if names[0] != names[1]:
+        return names[0], names[1]
+    seeds = first.started.seed, second.started.seed
+    if seeds[0] != seeds[1]:
+        return f"{names[0]}, seed {seeds[0]}", f"{names[1]}, seed {seeds[1]}"
+    if first.path == second.path:
+        return names[0], names[1]
+    return (
+        f"{names[0]}, {_place(first.path)}",
+        f"{names[1]}, {_place(second.path)}",
+    )
+
+
+def _place(folder: Path) -> str:
+    """The name of a run's folder, also for a policy's in it."""
+    if is_a_runs(folder.name):
+        return folder.name
+    return folder.parent.name or str(folder)
 
 
 def _without(jobs: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
@@ -271,12 +371,17 @@ def _pair(first: JobRow, second: JobRow) -> JobPair:
     finished = first.outcome == second.outcome == "finished"
     if finished and first.measured_s and second.measured_s:
         difference = (second.measured_s - first.measured_s) / first.measured_s
+    later_s = None
+    if finished and first.end_s is not None and second.end_s is not None:
+        later_s = second.end_s - first.end_s
     return JobPair(
         first.job_id,
         outcomes=(first.outcome, second.outcome),
+        start_s=(first.start_s, second.start_s),
         measured_s=(first.measured_s, second.measured_s),
         end_s=(first.end_s, second.end_s),
         completion_difference=difference,
+        later_s=later_s,
     )
 
 

@@ -18,7 +18,10 @@ from testbed.record.event_file import EventFile, read_events, stream_events
 from testbed.record.metrics import JobRow, Recording, Summary
 from testbed.record.stored_json import read_json, typed_record
 
-MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
+MADE = (
+    "name a folder that `testbed run` or `testbed simulate` made, such as runs/…,"
+    " or the run's name, or latest"
+)
 SHOWN_RUNS = 5
 
 

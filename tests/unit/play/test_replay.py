@@ -418,7 +418,10 @@ def test_runs_are_compared_by_the_policy_that_ran(
     for pair in ([alone, several], [several, alone]):
         assert command(["compare", *map(str, pair), "--json"]) == 0
         (found,) = json.loads(capsys.readouterr().out)
-        assert found["runs"] == ["dcloud, sim", "dcloud, sim"]
+        places = []
+        for each in pair:
+            places.append(f"dcloud, sim, {each.name}")
+        assert found["runs"] == places
         assert found["same_decisions"] is True
     (several / "vc").rename(several / "other")
     # One that was killed before it message what it was is left out.

@@ -1,9 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from testbed import events
-from testbed.record.comparison import decisions, first_difference
+from testbed.cli.main import run
+from testbed.record.comparison import (
+    PolicyComparison,
+    compare_runs,
+    decisions,
+    first_difference,
+)
+from testbed.record.metrics import Summary
+from testbed.record.reading import load_run
 
 
 def started(job_id: str, at_s: float, server: int = 0) -> list[events.Event]:
@@ -43,8 +54,8 @@ def test_another_place_is_the_first_difference() -> None:
     found = first_difference(decisions(HISTORY), decisions(other))
     assert found is not None
     assert found.place == 3
-    assert "vms_on ((1, 2),)" in str(found.first)
-    assert "vms_on ((3, 2),)" in str(found.second)
+    assert "2 VMs on server 1" in str(found.first)
+    assert "2 VMs on server 3" in str(found.second)
 
 
 def test_a_run_that_stops_earlier_differs_where_it_stops() -> None:
@@ -58,3 +69,69 @@ def test_a_kill_by_the_backend_is_no_decision() -> None:
         6.0, "b", "killed", "VM 1: its port is gone", None, {"vms": []}
     )
     assert decisions([broken]) == []
+
+
+def test_a_decision_is_told_in_words() -> None:
+    (reserved, begun, *_), last = decisions(HISTORY), decisions(HISTORY)[-2]
+    assert str(reserved) == (
+        "a reserved (at 5 bit/s, root 4, 2 VMs on server 0, tier foreground)"
+    )
+    assert "None" not in str(begun)
+    assert str(last) == "b rescaled (at 7 bit/s)"
+
+
+LATER = """\
+name: later
+topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}
+policies: [fcfs]
+workload:
+  kind: jobs
+  jobs:
+    - {id: first, at: 0 s, vms: 2, bandwidth: 9 Mbit/s, duration: 30 s}
+    - {id: second, at: AT s, vms: 2, bandwidth: 9 Mbit/s, duration: 20 s}
+"""
+
+
+def compared(tmp_path: Path, *at_s: int) -> PolicyComparison:
+    folders = []
+    for place, start_s in enumerate(at_s):
+        path = tmp_path / f"{place}.yaml"
+        path.write_text(LATER.replace("AT", str(start_s)))
+        assert run(["simulate", str(path), "--out", f"{tmp_path}/{place}"]) == 0
+        folders += [
+            each.parent for each in tmp_path.glob(f"{place}/**/jobs.csv")
+        ]
+    return compare_runs(*map(load_run, folders))
+
+
+def test_differences_of_time_are_differences(tmp_path: Path) -> None:
+    found = compared(tmp_path, 40, 70)
+    assert found.same_decisions
+    times, running, ends, *_ = found.sentences()
+    assert times.endswith("second is reserved at 40.00 s and at 70.00 s")
+    assert running == "running times are the same"
+    assert ends.endswith("; second ends 30.00 s later in the second")
+    (second,) = [pair for pair in found.jobs if pair.job_id == "second"]
+    assert (second.start_s, second.later_s) == ((40.0, 70.0), 30.0)
+    assert second.completion_difference == 0
+
+
+def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
+    first, second = compared(tmp_path, 40, 40).names
+    assert first != second
+    assert first.startswith("fcfs, sim, ")
+
+
+def test_the_table_has_the_names_of_the_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared(tmp_path, 40, 70)
+    folders = sorted(map(str, (tmp_path / "0").iterdir()))
+    capsys.readouterr()
+    assert run(["compare", folders[0], folders[0]]) == 0
+    printed = capsys.readouterr().out
+    for line in printed.splitlines():
+        if "│" in line and "first" not in line and "second" not in line:
+            name = line.split("│")[1].strip()
+            assert name in Summary.__dataclass_fields__
+    assert "bounded_slowdown_mean" in printed

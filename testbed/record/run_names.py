@@ -1,0 +1,98 @@
+"""Short names of run folders: ``latest``, an experiment's name, the beginning of
+a folder's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.errors import BadInput
+from testbed.record.folder import DEFAULT_OUT, EVENTS, is_a_runs
+from testbed.record.reading import policy_of
+
+LATEST = "latest"
+
+
+def run_folder(written: Path) -> Path:
+    """The folder that a path or a short name means, as ``latest/fcfs``; the path
+    itself where none does.
+
+    A path's first part that does not exist is a run's name: ``latest``, the
+    experiment's name, or the beginning of that or of the folder's name; of
+    several such runs the latest is meant. Below ``runs``, where nothing else is
+    written. A further part is a policy's folder, or its beginning; BadInput
+    where that is none's or several ones'.
+    """
+    if written.exists() or written.is_absolute():
+        return written
+    base = Path()
+    rest = list(written.parts)
+    while rest and (base / rest[0]).is_dir():
+        base /= rest.pop(0)
+    if base == Path():
+        base = DEFAULT_OUT
+    found = _run_named(base, rest[0])
+    if found is None:
+        # The folder of a run is written, and its policy in short.
+        return _policy_named(base, rest) if is_a_runs(base.name) else written
+    return _policy_named(found, rest[1:])
+
+
+def _folders(base: Path) -> list[Path]:
+    if not base.is_dir():
+        return []
+    return sorted(folder for folder in base.iterdir() if folder.is_dir())
+
+
+def _run_named(base: Path, name: str) -> Path | None:
+    """The latest run below ``base`` of that name: by the strictest rule that
+    finds one.
+    """
+    runs = [folder for folder in _folders(base) if is_a_runs(folder.name)]
+    if name == LATEST:
+        return runs[-1] if runs else None
+    rules: tuple[Callable[[str], bool], ...] = (
+        lambda folder: _without_time(folder) == name,
+        lambda folder: _without_time(folder).rpartition("-s")[0] == name,
+        lambda folder: folder.startswith(name),
+        lambda folder: _without_time(folder).startswith(name),
+    )
+    for is_meant in rules:
+        meant = [folder for folder in runs if is_meant(folder.name)]
+        if meant:
+            return meant[-1]
+    return None
+
+
+def _without_time(folder: str) -> str:
+    return folder.partition("-")[2]
+
+
+def _policy_named(run: Path, rest: list[str]) -> Path:
+    """A policy's folder in a run. Raises BadInput where none or several begin
+    so.
+    """
+    if not rest:
+        return run
+    name = rest[0]
+    if (run / EVENTS).is_file():
+        # The only policy of a run has no folder of its own.
+        there = [policy_of(run) or ""]
+        if len(rest) == 1 and there[0].startswith(name):
+            return run
+        raise _no_policy(run, rest, there)
+    there = [folder.name for folder in _folders(run)]
+    meant = [each for each in there if each.startswith(name)]
+    if name in there:
+        meant = [name]
+    if len(meant) != 1 or len(rest) > 1:
+        raise _no_policy(run, rest, there)
+    return run / meant[0]
+
+
+def _no_policy(run: Path, rest: list[str], there: list[str]) -> BadInput:
+    return BadInput(
+        f"{run} has no policy {'/'.join(rest)!r}",
+        f"it has: {', '.join(there)}",
+    )

@@ -1,0 +1,106 @@
+"""Short names of runs, wherever a command takes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import run as command
+from testbed.errors import BadInput
+from testbed.interface.finished_run import open_run
+from testbed.record.run_names import run_folder
+
+RUNS = (
+    "20260101T000000Z-day-s1",
+    "20260102T000000Z-day-s2",
+    "20260103T000000Z-day-large-s1",
+    "20260103T000000Z-night-sweep",
+)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in RUNS:
+        for policy in ("dcloud", "dcloud-ts", "vc"):
+            (Path("runs") / name / policy).mkdir(parents=True)
+    return Path("runs")
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("latest", RUNS[2]),
+        ("latest/vc", f"{RUNS[2]}/vc"),
+        ("day", RUNS[1]),
+        ("day-s1", RUNS[0]),
+        ("day-s1/dcloud", f"{RUNS[0]}/dcloud"),
+        ("da", RUNS[2]),
+        ("20260102", RUNS[1]),
+        ("runs/day/v", f"{RUNS[1]}/vc"),
+        (f"runs/{RUNS[0]}/dcloud-", f"{RUNS[0]}/dcloud-ts"),
+    ],
+)
+def test_a_run_has_short_names(runs: Path, written: str, found: str) -> None:
+    assert run_folder(Path(written)) == runs / found
+
+
+def test_a_folder_that_exists_is_meant_itself(runs: Path) -> None:
+    Path("day").mkdir()
+    assert run_folder(Path("day")) == Path("day")
+    assert run_folder(Path("elsewhere")) == Path("elsewhere")
+    assert run_folder(runs.absolute() / "day") == runs.absolute() / "day"
+
+
+@pytest.mark.parametrize("policy", ["dclo", "easy", "vc/more"])
+def test_a_policy_that_is_none_or_several_is_refused(
+    runs: Path, policy: str
+) -> None:
+    with pytest.raises(BadInput, match="has no policy") as caught:
+        run_folder(Path("latest") / policy)
+    assert caught.value.hint == "it has: dcloud, dcloud-ts, vc"
+    assert runs.is_dir()
+
+
+TWO = """\
+name: pair
+topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 2}
+policies: [vc, fcfs]
+workload:
+  kind: jobs
+  jobs: [{id: a, at: 0 s, vms: 3, bandwidth: 100 Mbit/s, duration: 5 s}]
+"""
+
+
+def test_every_command_on_runs_takes_a_short_name(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pair.yaml").write_text(TWO)
+    for _ in range(2):
+        assert command(["simulate", "pair.yaml"]) == 0
+    for arguments in (
+        ["audit", "latest"],
+        ["explain", "pair/vc", "a"],
+        ["report", "pair-s1/fcfs"],
+        ["compare", "pair/v", "latest/f"],
+    ):
+        assert command(arguments) == 0
+    latest = max(Path("runs").iterdir())
+    assert f"pair/v is {latest}/vc" in capsys.readouterr().err
+    assert open_run("latest").folder == latest.absolute()
+
+
+def test_the_only_policy_of_a_run_is_named_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pair.yaml").write_text(TWO.replace("[vc, fcfs]", "[vc]"))
+    assert command(["simulate", "pair.yaml"]) == 0
+    (run,) = Path("runs").iterdir()
+    assert run_folder(Path("pair/vc")) == run
+    with pytest.raises(BadInput, match="has no policy 'fcfs'"):
+        run_folder(Path("pair/fcfs"))
