@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from testbed.cli import console
-from testbed.cli.options import Json
+from testbed.cli.options import Json, require_root
 from testbed.errors import MachineCannot
 
 MARKS = {
@@ -24,6 +24,18 @@ MARKS = {
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be removed.")
 ]
+
+
+def require_live(prefix: str, command: str) -> None:
+    """Raises BadInput for a prefix that names nothing, MachineCannot without
+    root or where one of the doctor's checks fails.
+    """
+    from testbed.backends.emu.machine_checks import require_machine
+    from testbed.plan.network_plan import check_prefix
+
+    check_prefix(prefix, "--prefix")
+    require_root(command)
+    require_machine()
 
 
 def doctor(as_json: Json = False) -> None:

@@ -147,16 +147,6 @@ Strict = Annotated[
 ]
 
 
-def require_live(prefix: str, command: str) -> None:
-    """Raises BadInput for a prefix that names nothing, MachineCannot without
-    root.
-    """
-    from testbed.plan.network_plan import check_prefix
-
-    check_prefix(prefix, "--prefix")
-    require_root(command)
-
-
 def require_root(command: str) -> None:
     """Raises MachineCannot, with the command that has it."""
     if os.geteuid() == 0:

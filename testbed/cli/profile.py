@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from testbed.cli import console, options
+from testbed.cli.machine import require_live
 from testbed.cli.run import played_live
 from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
@@ -66,7 +67,7 @@ def profile(
 
     if to is not None:
         check_target(to)
-    options.require_live(prefix, f"testbed profile {app}")
+    require_live(prefix, f"testbed profile {app}")
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import profile_table
 

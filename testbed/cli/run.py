@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from testbed.cli import console, options
+from testbed.cli.machine import require_live
 from testbed.cli.run_progress import RunProgress
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -45,7 +46,7 @@ def run(
     experiment = load_experiment(
         file, options.overrides_of(settings, seed, lenient=lenient)
     )
-    options.require_live(prefix, f"testbed run {file}")
+    require_live(prefix, f"testbed run {file}")
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import verdict_table
 

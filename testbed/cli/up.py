@@ -9,6 +9,7 @@ import typer
 
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.cli import console, options
+from testbed.cli.machine import require_live
 from testbed.cli.options import Json
 from testbed.cli.standing import headline
 from testbed.errors import BadInput
@@ -44,7 +45,7 @@ def up(
             "--jobs makes tenants, --open has all slots in one: choose one"
         )
     experiment = load_experiment(file, options.overrides_of(settings))
-    options.require_live(prefix, f"testbed up {file}")
+    require_live(prefix, f"testbed up {file}")
     live = LiveOptions(
         prefix, openflow_port, api_port, controller, builder=builder
     )

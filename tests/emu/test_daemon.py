@@ -12,9 +12,9 @@ import pytest
 
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
-    SEND_BUFFER_BYTES,
     datapath_type,
 )
+from testbed.backends.emu.switch_preload import SEND_BUFFER_BYTES
 from tests.support import own_switch
 
 ROOT = Path(__file__).parents[2]

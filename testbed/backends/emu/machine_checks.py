@@ -37,6 +37,7 @@ from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.held_ports import port_user
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.switch_preload import is_preloaded
+from testbed.backends.emu.vm_process import PINGING
 from testbed.errors import MachineCannot, from_checkout, install_hint
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
@@ -46,6 +47,7 @@ Grade = Literal["ok", "warn", "fail"]
 HEAVY_SWITCH_BYTES = 2 << 30
 MIN_ROOM_K = 4
 MIN_DISK_BYTES = 1 << 30
+LOOPBACK_S = 5.0
 COARSE_CLOCK_NS = 1_000
 # What a run asks of tc, line by line: qdisc, class, byte-limited queue, filter
 # by source.
@@ -89,18 +91,36 @@ def examine() -> list[MachineCheck]:
     checks = [
         _root(root),
         MachineCheck("kernel", "ok", kernel),
-        *_commands(),
-        *_python(),
-        _controller(),
+        *requirements(root),
     ]
-    if root:
-        checks += [_namespaces_and_tc(), *_switch(), _cubic()]
-    checks += [_cgroups(), _processors(), _clock(), _room(), _disk()]
+    checks += [_processors(), _clock(), _room(), _disk()]
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
     checks.append(_port(API_PORT, "--api-port"))
     if root:
         checks.append(_leftovers())
     return checks
+
+
+def requirements(root: bool) -> Iterator[MachineCheck]:
+    """Checks without whose success no live run is possible."""
+    yield from _commands()
+    yield from _python()
+    yield _controller()
+    yield _loopback()
+    if root:
+        yield _kernel_settings()
+        yield _namespaces_and_tc()
+        yield from _switch()
+        yield _cubic()
+    yield _cgroups()
+
+
+def require_machine() -> None:
+    """Raises MachineCannot with the first of the doctor's checks that fails."""
+    for check in requirements(root=True):
+        if check.grade == "fail":
+            message = f"this machine cannot run the live network: {check.name}: {check.found}"
+            raise MachineCannot(message, check.hint)
 
 
 def _root(root: bool) -> MachineCheck:
@@ -189,6 +209,29 @@ def _controller() -> MachineCheck:
     return MachineCheck("controller library", "ok", found)
 
 
+def _loopback() -> MachineCheck:
+    found = "up"
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            socket.create_connection(address, LOOPBACK_S).close()
+    except OSError as error:
+        found = f"{error.strerror}: the controller and its switches meet there"
+    hint = "sudo ip link set lo up"
+    return _graded("loopback device", found == "up", found, hint, "fail")
+
+
+def _kernel_settings() -> MachineCheck:
+    """VMs' settings of TCP are written there, in their namespaces."""
+    # Even for root the answer is no where the mount is read-only.
+    writable = os.access(PINGING, os.W_OK)
+    found = "/proc/sys is read-only, as in a container that is not privileged"
+    if writable:
+        found = "/proc/sys is writable"
+    hint = "start the container with --privileged"
+    return _graded("kernel settings", writable, found, hint, "fail")
+
+
 @contextmanager
 def _scratch_namespace() -> Iterator[str]:
     name = f"hn-doctor-{secrets.token_hex(3)}"
@@ -216,6 +259,10 @@ def _namespaces_and_tc() -> MachineCheck:
 
 
 def _switch() -> Iterator[MachineCheck]:
+    if not MACHINE.running and open_vswitch.is_startable():
+        found = "not running: a run starts it, and stops it at its end"
+        yield MachineCheck("Open vSwitch", "ok", found)
+        return
     if not MACHINE.running:
         why = "not running"
         if MACHINE.database_pid:

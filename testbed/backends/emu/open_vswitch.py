@@ -8,7 +8,8 @@ or sends its first packet:
   checksum is dropped, and switching that offload off costs five sixths of the throughput.
 - ``net.core.wmem_default``: all ports send through one socket, made when the first packet is sent,
   with the buffer that is the default at that moment. A small one lets a deep queue on one port
-  starve all others, and no counter shows it.
+  starve all others, and no counter shows it. In a container the default cannot be changed: there
+  a daemon's library sets the buffers.
 - the memory that its allocator and its exact-match cache keep of jobs that are over: see
   :data:`ALLOCATOR` and :data:`SETTINGS`.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import re
 import resource
 import struct
@@ -39,7 +41,11 @@ from testbed.backends.emu.cleanup_journal import (
     setting,
 )
 from testbed.backends.emu.commands import run
-from testbed.backends.emu.switch_preload import preload
+from testbed.backends.emu.switch_preload import (
+    RECEIVE_BUFFER_BYTES,
+    SEND_BUFFER_BYTES,
+    preload,
+)
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed, install_hint
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port
@@ -396,10 +402,8 @@ USERSPACE_DEVICE = "ovs-netdev"
 DEVICE_TIMEOUT_S = 5
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
-SEND_BUFFER_BYTES = 32 << 20
 MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
-RECEIVE_BUFFER_BYTES = 4 << 20
 # The exact-match cache names flows until others take their places: jobs long
 # over stay in memory.
 SETTINGS = {"userspace-tso-enable": "true", "emc-insert-inv-prob": "0"}
@@ -442,6 +446,11 @@ def start() -> None:
         MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
         _start_userspace()
     _released()
+
+
+def is_startable() -> bool:
+    """True where a run starts the switch if it does not run."""
+    return OVS_CTL.exists() and not has_service()
 
 
 def has_service() -> bool:
@@ -614,7 +623,13 @@ def detached(
 def at_least(
     path: Path, size_bytes: int, journal: CleanupJournal
 ) -> AbstractContextManager[None]:
-    """A kernel setting of at least this size, for the block."""
+    """A kernel setting of at least this size, for the block.
+
+    Nothing happens where it cannot be set, as in a container's network
+    namespace.
+    """
+    if not os.access(path, os.W_OK):
+        return nullcontext()
     present = int(path.read_text(encoding="ascii"))
     return setting(path, str(max(size_bytes, present)), journal)
 
@@ -626,7 +641,8 @@ def large_buffers(journal: CleanupJournal) -> Iterator[None]:
 
     The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes
     while the switch's thread waits for a processor is lost, and only the
-    socket's own counter shows it.
+    socket's own counter shows it. Where the kernel's settings cannot be
+    changed, the switch's library sets its sockets' own.
     """
     with (
         at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, journal),

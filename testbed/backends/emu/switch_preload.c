@@ -1,5 +1,5 @@
 /* Passes of a daemon's main loop at a pace, while processes wait for the processors; and batches of
-packets sent whole.
+packets sent whole; and packet sockets with large buffers.
 
 ovs-vswitchd's main loop polls every port, then looks at every port, and so on. A packet that comes
 in ends the poll, whatever it costs to look at all the others. Loaded before the C library, this
@@ -12,6 +12,9 @@ that name never.
 sendmmsg() continues after a packet that a full queue refuses. Open vSwitch gives up there, and drops
 the rest of what it sends to that port together: a flood into one tenant's full queue took the packets
 of others with it.
+
+socket() gives packet sockets their buffers, HOSENET_SEND_BYTES and HOSENET_RECEIVE_BYTES: the
+kernel's defaults, 208 kB, cannot be changed from a container.
 
 No headers, so that a compiler is all it needs; x86-64 and arm64 Linux have these types alike. */
 
@@ -27,13 +30,15 @@ extern long pread(int file, void *buffer, unsigned long size, long offset);
 extern char *getenv(const char *name);
 extern long atol(const char *text);
 extern long syscall(long number, ...);
+extern int setsockopt(int socket, int level, int name, const void *value, unsigned size);
 extern int *__errno_location(void);
 
 #ifdef __x86_64__
-enum { SENDMMSG = 307 };
+enum { SENDMMSG = 307, SOCKET = 41 };
 #else
-enum { SENDMMSG = 269 };
+enum { SENDMMSG = 269, SOCKET = 198 };
 #endif
+enum { PACKET = 17, SOCKET_LEVEL = 1, SEND_BUFFER_FORCED = 32, RECEIVE_BUFFER_FORCED = 33 };
 enum { QUEUE_FULL = 105, MMSGHDR_BYTES = 64 };
 
 enum { MONOTONIC = 1, BURST = 32, MAIN_LOOP_FDS = 64, READ_ONLY_CLOSED_ON_EXEC = 02000000 };
@@ -126,4 +131,24 @@ int sendmmsg(int socket, char *messages, unsigned n, int flags)
             return done > 0 ? (int)done : (int)sent;
     }
     return n;
+}
+
+static void set_buffer(int socket, int name, const char *variable)
+{
+    char *text = getenv(variable);
+    int bytes = text ? atol(text) / 2 : 0; /* the kernel doubles what is set */
+
+    if (bytes > 0)
+        setsockopt(socket, SOCKET_LEVEL, name, &bytes, sizeof bytes);
+}
+
+int socket(int domain, int type, int protocol)
+{
+    int made = (int)syscall(SOCKET, domain, type, protocol);
+
+    if (made >= 0 && domain == PACKET) {
+        set_buffer(made, SEND_BUFFER_FORCED, "HOSENET_SEND_BYTES");
+        set_buffer(made, RECEIVE_BUFFER_FORCED, "HOSENET_RECEIVE_BYTES");
+    }
+    return made;
 }

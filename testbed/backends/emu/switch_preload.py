@@ -21,6 +21,14 @@ COMPILERS = ("tcc", "cc")
 FILE_NAME = "switch_preload"
 BEGUN = "paced"
 PACE_BEGINS = "HOSENET_PASS_FILE"
+# Of a packet socket: what the one to send by holds for all ports, and what a
+# port holds while the switch's thread waits for a processor.
+SEND_BUFFER_BYTES = 32 << 20
+RECEIVE_BUFFER_BYTES = 4 << 20
+BUFFERS = {
+    "HOSENET_SEND_BYTES": str(SEND_BUFFER_BYTES),
+    "HOSENET_RECEIVE_BYTES": str(RECEIVE_BUFFER_BYTES),
+}
 
 # A port receives into 32 buffers of 64 KiB; a large packet is sent on in the
 # one it came in, and that is replaced. Out of the C library's heap each is
@@ -74,7 +82,8 @@ def preload() -> Iterator[Preload]:
         libraries = [f"/proc/self/fd/{file}"]
         if "LD_PRELOAD" in ALLOCATOR:
             libraries.append(ALLOCATOR["LD_PRELOAD"])
-        environment = {**ALLOCATOR, "LD_PRELOAD": ":".join(libraries)}
+        loaded = {"LD_PRELOAD": ":".join(libraries)}
+        environment = {**ALLOCATOR, **BUFFERS, **loaded}
         yield Preload(environment, (file,))
 
 

@@ -16,6 +16,7 @@ from controller.library import LibraryMissing
 from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
 from testbed.backends.emu.machine_checks import MachineCheck, verdict
+from testbed.errors import MachineCannot
 
 
 def by_name(checks: list[MachineCheck]) -> dict[str, MachineCheck]:
@@ -167,3 +168,65 @@ def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     check = machine_checks._switch_memory()
     assert check.grade == "warn"
     assert "restart" in str(check.hint)
+
+
+# ------------------------------------------------------------------ the doctor and a run agree
+
+
+def test_a_read_only_proc_sys_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for writable, grade in ((True, "ok"), (False, "fail")):
+        monkeypatch.setattr(os, "access", lambda *_, good=writable: good)
+        check = machine_checks._kernel_settings()
+        assert check.grade == grade
+        assert "/proc/sys" in check.found
+
+
+def test_a_loopback_device_that_is_down_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert machine_checks._loopback().grade == "ok"
+
+    def unreachable(*_: Any) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    check = machine_checks._loopback()
+    assert check.grade == "fail"
+    assert "Network is unreachable" in check.found
+
+
+def test_a_switch_that_a_run_would_start_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    absent = SimpleNamespace(running=False, database_pid=None)
+    monkeypatch.setattr(machine_checks, "MACHINE", absent)
+    for startable, grade in ((True, "ok"), (False, "fail")):
+        monkeypatch.setattr(
+            machine_checks.open_vswitch,
+            "is_startable",
+            lambda good=startable: good,
+        )
+        (check,) = machine_checks._switch()
+        assert check.grade == grade
+        assert "not running" in check.found
+
+
+def test_what_the_doctor_fails_ends_a_run_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checks = [
+        MachineCheck("a", "ok", ""),
+        MachineCheck("b", "warn", "hm"),
+        MachineCheck("kernel settings", "fail", "read-only", "remount"),
+    ]
+    monkeypatch.setattr(
+        machine_checks, "requirements", lambda **_: iter(checks[:2])
+    )
+    machine_checks.require_machine()
+    monkeypatch.setattr(
+        machine_checks, "requirements", lambda **_: iter(checks)
+    )
+    with pytest.raises(MachineCannot) as cannot:
+        machine_checks.require_machine()
+    assert "kernel settings: read-only" in cannot.value.message
+    assert cannot.value.hint == "remount"
