@@ -343,7 +343,20 @@ def release(pid: int) -> None:
     with suppress(FileNotFoundError, ProcessLookupError):
         if f"/{TOP}/" in place.read_text(encoding="utf-8"):
             for root in probe_layout().roots:
-                _write(root / "cgroup.procs", str(pid))
+                _write_outside(root, pid)
+
+
+def _write_outside(root: Path, pid: int) -> None:
+    """Moves a process to the top group, or to that of the first process: a
+    container's top group takes none where it hands out controllers.
+    """
+    try:
+        _write(root / "cgroup.procs", str(pid))
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        first = group_of(Path("/proc/1"), "").lstrip("/")
+        _write(root / first / "cgroup.procs", str(pid))
 
 
 # ------------------------------------------------------------------------------------- removal

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
+import pytest
+
+from testbed.backends.emu import cgroups
 from testbed.backends.emu.cgroups import read_layout
 
 V1 = """\
@@ -59,3 +63,24 @@ def test_what_is_missing_is_named() -> None:
     assert layout.version == 0
     assert "freezer" in layout.lacking
     assert "cpuacct" not in layout.lacking
+
+
+def test_a_top_group_that_takes_no_process_hands_it_to_the_first_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+
+    def write(path: Path, text: str) -> None:
+        if path == tmp_path / "cgroup.procs":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        written.append(path)
+        assert text == "7"
+
+    monkeypatch.setattr(cgroups, "_write", write)
+    monkeypatch.setattr(cgroups, "group_of", lambda *_: "/init")
+    cgroups._write_outside(tmp_path, 7)
+    cgroups._write_outside(tmp_path / "v1", 7)
+    assert written == [
+        tmp_path / "init/cgroup.procs",
+        tmp_path / "v1/cgroup.procs",
+    ]

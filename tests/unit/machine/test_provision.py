@@ -25,6 +25,7 @@ SCRIPTS = (
     "provision.sh",
     ".ci/run",
     "requirements/lock",
+    "container/entrypoint",
     "tests/vm/guest",
     "tests/vm/datapath",
     "tests/vm/enter",
