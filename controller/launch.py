@@ -200,6 +200,8 @@ def _run_own(
     The log has all of what it raises.
     """
     own_app: OwnApp = options.app
+    # The last line that is surely the launcher's.
+    _tell(options.ready_fd, {"executes_app": True, **about})
     try:
         own_app.start(app, listeners)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes

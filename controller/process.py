@@ -20,6 +20,7 @@ from jobs.python_child import ISOLATED, python_command
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
+LINE_MAX_BYTES = 65_536
 # The word for a person's application that does not load or start.
 APP_ERROR = "app"
 
@@ -109,7 +110,8 @@ def start_controller(
     # By the environment: a command line is for all users to read.
     environment = dict(os.environ)
     environment[TOKEN_VARIABLE] = token
-    with os.fdopen(reader) as ready:
+    # Without a buffer, in which a second line would wait unseen.
+    with os.fdopen(reader, "rb", buffering=0) as ready:
         try:
             process = subprocess.Popen(
                 command,
@@ -125,9 +127,18 @@ def start_controller(
         finally:
             # The child's alone: its end ends the wait.
             os.close(writer)
-        answer = _first_line(ready)
+        answer = _next_line(ready)
+        if answer.pop("executes_app", False):
+            # A person's code can write there, and end with any exit code: of
+            # what follows only whether it is ready is believed.
+            last = _next_line(ready)
+            answer["ready"] = last.get("ready") is True
+            answer["error"] = APP_ERROR
+            answer["message"] = last.get("message", "")
+    error = answer.pop("error", None)
+    message = answer.pop("message", "")
     if not answer.pop("ready", False):
-        raise _not_started(process, answer, log)
+        raise _not_started(process, log, error, message, answer.get("port"))
     answer.pop("pid")
     return ControllerProcess(process, token, **answer)
 
@@ -150,41 +161,47 @@ def _command(
     return command
 
 
-def _first_line(ready: IO[str]) -> dict[str, Any]:
-    """The one line on the ready descriptor; empty if there is none in time."""
+def _next_line(ready: IO[bytes]) -> dict[str, Any]:
+    """A line on the ready descriptor; empty if there is none in time."""
     readable, _, _ = select.select([ready], [], [], START_TIMEOUT_S)
     if not readable:
         return {}
-    answer: dict[str, Any] = json.loads(ready.readline() or "{}")
+    try:
+        answer = json.loads(ready.readline(LINE_MAX_BYTES))
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(answer, dict):
+        return {}
     return answer
 
 
 def _not_started(
     process: subprocess.Popen[bytes],
-    answer: dict[str, Any],
     log: IO[bytes],
+    error: str | None,
+    message: object,
+    port: int | None,
 ) -> ControllerNotStarted:
     """The error of a controller that did not get ready, and its end."""
     exit_code = _end(process)
-    message = _last_lines(log)
+    ended = f"the controller ended with {exit_code} before it was ready"
     if exit_code is None:
-        late = f"the controller was not ready within {START_TIMEOUT_S:g} s"
-        message = f"{late}; {message}"
-    elif not message:
-        message = f"the controller ended with {exit_code} before it was ready"
-    # A person's application may have begun threads, which do not end: then
-    # there is an error and no exit code.
-    if answer.get("error") == APP_ERROR:
-        message = answer["message"]
-    return ControllerNotStarted(
-        message, exit_code, answer.get("error"), answer.get("port")
-    )
+        ended = f"the controller was not ready within {START_TIMEOUT_S:g} s"
+    if error == APP_ERROR:
+        # It may have begun threads, which do not end: then there is an error
+        # and no exit code.
+        text = str(message)[:LINE_MAX_BYTES] or ended
+    else:
+        text = _last_lines(log) or ended
+        if exit_code is None:
+            text = f"{ended}; {text}"
+    return ControllerNotStarted(text, exit_code, error, port)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int | None:
     """The exit code of a process; None if it had to be killed."""
     try:
-        return process.wait(1.0)
+        return process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(KILL_TIMEOUT_S)

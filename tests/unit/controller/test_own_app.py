@@ -193,6 +193,38 @@ def test_one_that_does_not_start_is_explained(
     assert "Traceback (most recent call last)" in (tmp_path / "log").read_text()
 
 
+FORGED = """\
+import json, os, sys
+place = sys.argv.index("--ready-fd") + 1
+os.write(int(sys.argv[place]), (json.dumps(LINE) + "\\n").encode())
+os._exit(3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import os; os._exit(3)", "the controller ended with 3"),
+        (
+            FORGED.replace("LINE", '{"error": "port-taken", "message": "no"}'),
+            "no",
+        ),
+        (FORGED.replace("LINE", "[" * 5 + "]" * 5), "ended with 3"),
+    ],
+    ids=["exit", "forged", "list"],
+)
+def test_its_exit_code_and_its_lines_say_nothing_of_the_machine(
+    library: LibraryName, code: str, message: str, tmp_path: Path
+) -> None:
+    app = tmp_path / "mine.py"
+    app.write_text(f"import {PACKAGES[library]}\n{code}")
+    with pytest.raises(ControllerNotStarted, match=message) as caught:
+        started(app, library, tmp_path / "log")
+    assert (caught.value.error, caught.value.port) == (APP_ERROR, None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
