@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from jobs.python_child import python_command
 from testbed.errors import RunFailed
+from testbed.private_folders import private_folder
 from testbed.record.reading import Run, load_run, policy_folders
 
 LONGEST_S = 170
@@ -29,10 +29,8 @@ def played(
     a check's own bands judge. Raises RunFailed with the command's message,
     unless it ended well or outside its bands (exit 1).
     """
-    with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
-        folder = Path(name)
-        # Jobs run as another user, and have to get in.
-        folder.chmod(0o755)
+    # Jobs run as another user, and have to get in.
+    with private_folder("lab-", entered=True) as folder:
         file = folder / "experiment.yaml"
         file.write_text(experiment, encoding="utf-8")
         for original in files:

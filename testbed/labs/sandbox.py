@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.labs.submission_process import READY
+from testbed.private_folders import private_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("submission_process.py")
@@ -70,9 +71,9 @@ def unavailable() -> str:
             return f"{program} is not installed"
     # Tried, and not deduced: a kernel or a policy may forbid user namespaces in
     # several ways.
-    with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
-        prepared(Path(name))
-        process = start_program(Path(name), Limits(), confined=True)
+    with private_folder("lab-", entered=True) as folder:
+        prepared(folder)
+        process = start_program(folder, Limits(), confined=True)
         output, errors = process.communicate(timeout=20)
     if output == READY:
         return ""

@@ -8,7 +8,6 @@ import select
 import signal
 import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from testbed.labs.submission_process import (
     READY,
     check_levels,
 )
+from testbed.private_folders import private_folder
 
 MOST_FILE_BYTES = 256 << 10
 MOST_REPLY_BYTES = 1 << 20
@@ -134,10 +134,10 @@ class Submission:
     @contextmanager
     def process(self) -> Generator[None]:
         """One process for all calls in the block; it is gone afterwards."""
-        with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
-            missing = self._copy_files(sandbox.prepared(Path(name)))
+        with private_folder("lab-", entered=True) as folder:
+            missing = self._copy_files(sandbox.prepared(folder))
             self._process = _Process(
-                Path(name), self.limits, missing, confined=self.confined
+                folder, self.limits, missing, confined=self.confined
             )
             try:
                 yield

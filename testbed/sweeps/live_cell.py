@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
+from testbed.private_folders import private_folder
 from testbed.record.folder import EVENTS, PROVENANCE
 from testbed.record.stored_json import read_json
 from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out
@@ -36,8 +36,7 @@ def played_live(task: CellTask, context: Context) -> dict[str, Any]:
 
     Raises the error that the command ended in.
     """
-    with TemporaryDirectory(prefix="cell-", dir=context.scratch) as name:
-        folder = Path(name)
+    with private_folder("cell-", entered=True) as folder:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
         out = folder / "runs" if task.keep is None else task.keep

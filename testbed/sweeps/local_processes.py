@@ -19,11 +19,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from tempfile import TemporaryDirectory
 from types import ModuleType
 
 from jobs.python_child import isolated_spawn
 from testbed.errors import MachineCannot
+from testbed.private_folders import private_folder
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
 from testbed.sweeps.tasks import Failure, Here, Outcome, Task, attempt
@@ -48,8 +48,8 @@ class Processors:
 
     def __enter__(self) -> Processors:
         with ExitStack() as stack:
-            folder = TemporaryDirectory(prefix="testbed-sweep-")
-            self._scratch = Path(stack.enter_context(folder))
+            folder = private_folder("sweep-", entered=True)
+            self._scratch = stack.enter_context(folder)
             stack.callback(self._end)
             self._stack = stack.pop_all()
         return self

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import platform
 import socket
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.file_digests import file_digest
+from testbed.private_folders import private_folder
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,7 @@ class InProcess:
         pass
 
     def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
-        with tempfile.TemporaryDirectory(prefix="testbed-sweep-") as scratch:
+        # A job's command in a live cell's folder is run by another user.
+        with private_folder("sweep-", entered=True) as scratch:
             for task in tasks:
-                yield task, attempt(task, Here(Path(scratch)))
+                yield task, attempt(task, Here(scratch))

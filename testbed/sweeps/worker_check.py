@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.errors import MachineCannot
 from testbed.sweeps import worker_side
 from testbed.sweeps.computing_sources import DECIDING
 
@@ -57,7 +58,7 @@ async def checked(
         return (
             None
             if facts is None
-            else await _differs(client, address, f"fails: {facts}")
+            else await _differs(client, address, _reason(facts))
         )
     digest = worker_side.worker_digest(live=facts.live)
     if facts.digest != digest:
@@ -77,6 +78,12 @@ def _versions(record: Mapping[str, Any]) -> dict[str, str | None]:
     packages = record["packages"]
     python = ".".join(str(packages["python"]).split(".")[:2])
     return {"Python": python, **{name: packages[name] for name in PACKAGES}}
+
+
+def _reason(error: object) -> str:
+    if isinstance(error, MachineCannot):
+        return error.message
+    return f"fails: {error}"
 
 
 async def _differs(client: Any, address: str, what: str) -> Differs:

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import MachineCannot
+from testbed.private_folders import replaceable
 from testbed.sweeps.child_process import interrupt
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.content_store import Content, ContentStore, standard_store
@@ -49,7 +51,16 @@ class WorkerFacts:
 
 
 async def facts(dask_worker: Any) -> WorkerFacts:
-    """Describes the worker that this runs on."""
+    """Describes the worker that this runs on. Raises MachineCannot where others
+    could exchange its files.
+    """
+    folder = Path(dask_worker.local_directory)
+    exposed = replaceable(folder)
+    if exposed is not None:
+        raise MachineCannot(
+            f"works in {folder}, and others can write to {exposed}:"
+            " start it with --local-directory in a folder of its own"
+        )
     live = dask_worker.state.total_resources.get(LIVE, 0) >= 1
     return WorkerFacts(
         name=str(dask_worker.name),
@@ -60,7 +71,7 @@ async def facts(dask_worker: Any) -> WorkerFacts:
         threads=dask_worker.state.nthreads,
         live=live,
         digest=await asyncio.to_thread(worker_digest, live=live),
-        scratch=Path(dask_worker.local_directory),
+        scratch=folder,
     )
 
 

@@ -51,6 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "a rate with room and the search for the largest": 200,
+    "private temporary folders": 420,
     "isolated Python children": 300,
     "local sweeps without Dask": 600,
     "a stopped controller is told": 420,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.backends.emu.commands import CommandFailed, run
+from testbed.private_folders import private_folder
 
 SOURCE = Path(__file__).with_suffix(".c")
 COMPILERS = ("tcc", "cc")
@@ -71,8 +71,8 @@ class Preload:
 @contextmanager
 def preload() -> Iterator[Preload]:
     """For daemons started in the block; without a compiler the allocator alone."""
-    with tempfile.TemporaryDirectory(prefix="hosenet-") as folder:
-        compiled = _compiled(Path(folder) / SOURCE.stem)
+    with private_folder("preload-") as folder:
+        compiled = _compiled(folder / SOURCE.stem)
     if compiled is None:
         yield Preload()
         return

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import private_folders
 from testbed.labs import grading, lab_catalogue, sandbox, submission
 from testbed.labs.grading import Mark
 from testbed.labs.submission_process import MOST_LEVELS, check_levels
@@ -99,6 +100,10 @@ def two(
         path.mkdir(exist_ok=True)
         path.chmod(0o777)
     monkeypatch.setattr(lab_catalogue, "LABS", folder / "labs")
+    # In the shared folder, which only its names keep apart.
+    monkeypatch.setattr(private_folders, "ROOTS_BASE", Path("/proc/none"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "tmp"))
+    monkeypatch.setenv("HOME", "/proc/none")
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
     monkeypatch.setattr(submission, "CALL_S", 3.0)
     lab_catalogue.labs.cache_clear()

@@ -1,0 +1,121 @@
+"""Temporary folders: made by their user, with names that nobody can make first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from testbed import private_folders
+from testbed.errors import MachineCannot
+from testbed.private_folders import private_folder, replaceable
+from testbed.sweeps import worker_side
+from testbed.sweeps.local_processes import Processors
+from testbed.sweeps.tasks import Here, InProcess
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shared temporary folder in which somebody was first."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    (folder / "dask-scratch-space").mkdir()
+    (folder / "dask-scratch-space").chmod(0o777)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(private_folders, "ROOTS_BASE", tmp_path / "cache" / "t")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "cache" / "t"))
+    return folder
+
+
+class Places:
+    """A task that tells its scratch folder."""
+
+    key, live, files = "k", False, {}
+
+    def run(self, context: Here) -> dict[str, object]:
+        return {"result": {"scratch": str(context.scratch)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_local_sweep_works_in_no_folder_that_others_made(
+    tasks: int, shared: Path, tmp_path: Path
+) -> None:
+    before = sorted(shared.rglob("*"))
+    with Processors(2, str) as executor:
+        for _, outcome in executor.results([Places() for _ in range(tasks)]):
+            assert outcome.result is not None, outcome
+            scratch = Path(outcome.result["scratch"])
+            assert scratch.is_relative_to(tmp_path / "cache")
+            assert replaceable(scratch) is None
+    assert sorted(shared.rglob("*")) == before
+    assert not scratch.exists()
+
+
+def test_a_worker_in_a_folder_that_others_can_exchange_is_not_used(
+    shared: Path,
+) -> None:
+    folder = shared / "dask-scratch-space" / "worker-1"
+    folder.mkdir()
+    worker = SimpleNamespace(local_directory=str(folder))
+    with pytest.raises(
+        MachineCannot, match="dask-scratch-space: start it with"
+    ):
+        asyncio.run(worker_side.facts(worker))
+
+
+@pytest.mark.parametrize("entered", [False, True])
+def test_a_folder_is_its_users(shared: Path, entered: bool) -> None:
+    umask = os.umask(0o077)
+    try:
+        with private_folder("mine-", entered=entered) as folder:
+            mode = folder.stat().st_mode & 0o777
+            assert mode == (0o711 if entered else 0o700)
+            assert not folder.is_relative_to(shared)
+            assert len(folder.name) > len("mine-12345")
+            if os.geteuid() == 0:
+                (folder / "file").write_text("x")
+                (folder / "file").chmod(0o644)
+                assert may_read(folder / "file") == entered
+    finally:
+        os.umask(umask)
+    assert not folder.exists()
+
+
+def may_read(file: Path) -> bool:
+    """Whether nobody may read a file, as far as the temporary base decides."""
+    base = private_folders.ROOTS_BASE
+    parts = [base.parent, base, *reversed(file.parents)]
+    below = [part for part in parts if part.is_relative_to(base.parent)]
+    return all(part.stat().st_mode & 0o001 for part in below)
+
+
+def test_a_base_that_others_can_write_to_is_not_used(
+    shared: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+    base = tmp_path / "cache" / "t"
+    base.mkdir()
+    if os.geteuid() == 0:
+        os.chown(base, NOBODY, NOBODY)
+    else:
+        base.chmod(0o777)
+    with private_folder("mine-") as folder:
+        assert not folder.is_relative_to(base)
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_sweeps_own_process_too(shared: Path, tmp_path: Path) -> None:
+    with InProcess() as executor:
+        ((_, outcome),) = executor.results([Places()])
+    assert outcome.result is not None
+    scratch = Path(outcome.result["scratch"])
+    assert scratch.is_relative_to(tmp_path / "cache")
