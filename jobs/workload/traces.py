@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import re
 import tomllib
 import zlib
@@ -70,9 +71,47 @@ class TraceErrors(ValueError):
 
 
 class CutOff(ValueError):
-    """A file that cannot be read any further: compressed and damaged, or of
-    endless lines.
+    """A file that cannot be read any further: compressed and damaged, or
+    endless; ``line`` where that is known.
     """
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Most lines and bytes that are read of a file, and the reason."""
+
+    lines: int
+    size_bytes: int
+    reason: str
+
+    @classmethod
+    def of(cls, packed_bytes: int | None) -> Bounds:
+        """Those of a plain file (None), or of an archive of that size.
+
+        A small archive may unpack without end: a real log's lines take some
+        bytes each in it, and unpack to 5 to 15 times its size.
+        """
+        if packed_bytes is None:
+            reason = "no trace has so much before this line"
+            return cls(20_000_000, 4 << 30, reason)
+        reason = (
+            f"an archive of {packed_bytes:,} bytes that unpacks to so much before this"
+            " line is no trace's; if it is one, unpack it first"
+        )
+        n_lines = 200_000 + packed_bytes
+        return cls(n_lines, (8 << 20) + 30 * packed_bytes, reason)
+
+    def check(self, n_lines: int, n_bytes: int) -> None:
+        """Raises CutOff beyond them."""
+        if n_lines > self.lines:
+            raise CutOff(f"over {self.lines:,} lines: {self.reason}", n_lines)
+        if n_bytes > self.size_bytes:
+            over = f"over {self.size_bytes >> 20:,} MiB"
+            raise CutOff(f"{over}: {self.reason}", n_lines)
 
 
 @dataclass(frozen=True)
@@ -146,7 +185,8 @@ class Complaints:
             with opened(path) as lines:
                 yield lines
         except CutOff as damage:
-            self.add_of_file(self.line + 1, 1, str(damage))
+            line = damage.line or self.line + 1
+            self.add_of_file(line, 1, str(damage))
 
     def conclude(
         self, path: Path, kept: int, *, lenient: bool, noun: str = "job"
@@ -186,17 +226,20 @@ def whole_number(text: str, digits: int) -> int | None:
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[BinaryIO]:
+def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, Bounds]]:
     """The content, unpacked where it begins as gzip does, whatever the name
-    says.
+    says; and its bounds.
     """
     with path.open("rb") as file:
         packed = file.read(2) == GZIP_MAGIC
         file.seek(0)
+        inside: BinaryIO = file
+        bounds = Bounds.of(None)
+        if packed:
+            inside = cast(BinaryIO, gzip.GzipFile(fileobj=file))
+            bounds = Bounds.of(os.fstat(file.fileno()).st_size)
         try:
-            yield (
-                cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
-            )
+            yield inside, bounds
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             what = f"the compressed file is cut off or damaged here ({error})"
             raise CutOff(what) from None
@@ -211,21 +254,24 @@ def opened(path: Path) -> Iterator[Iterator[str]]:
     are ASCII.
     """
     with (
-        _unpacked(path) as inside,
+        _unpacked(path) as (inside, bounds),
         io.TextIOWrapper(inside, encoding="latin-1") as text,
     ):
-        yield _lines(text)
+        yield _lines(text, bounds)
 
 
-def _lines(text: TextIO) -> Iterator[str]:
+def _lines(text: TextIO, bounds: Bounds) -> Iterator[str]:
     """The lines of a file; CutOff at one that no trace has, which a small
     archive may hold.
     """
+    number = n_bytes = 0
     while line := text.readline(LONGEST_LINE + 1):
+        number += 1
+        n_bytes += len(line)
         if len(line) > LONGEST_LINE:
-            raise CutOff(
-                f"a line of more than {LONGEST_LINE:,} characters is no trace's"
-            )
+            long = f"a line of more than {LONGEST_LINE:,} characters"
+            raise CutOff(f"{long} is no trace's", number)
+        bounds.check(number, n_bytes)
         yield line
 
 
@@ -234,8 +280,11 @@ def checksum(path: Path) -> str:
     :class:`CutOff`.
     """
     digest = hashlib.sha256()
-    with _unpacked(path) as inside:
+    n_bytes = 0
+    with _unpacked(path) as (inside, bounds):
         while block := inside.read(1 << 20):
+            n_bytes += len(block)
+            bounds.check(0, n_bytes)
             digest.update(block)
     return digest.hexdigest()
 

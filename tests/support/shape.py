@@ -52,6 +52,7 @@ APART = ("reproductions", "bench")
 FEATURE_TOKENS: dict[str, int] = {
     "a rate with room and the search for the largest": 200,
     "private temporary folders": 420,
+    "bounds of trace archives": 330,
     "isolated Python children": 300,
     "local sweeps without Dask": 600,
     "a stopped controller is told": 420,
