@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from testbed.backends.emu.machine_checks import machine_limits
 from testbed.cli import console, options
 from testbed.errors import BadInput
 from testbed.play.planned import Planned, planned
@@ -59,6 +60,9 @@ def plan(
         for p in experiment.policies
     ]
     _announce(plans)
+    if network:
+        limits = machine_limits(experiment.datacentre.slots.tolist())
+        console.say(f"on this machine a VM may have {limits}")
     if as_json:
         console.print_json([one.to_json() for one in plans])
         return

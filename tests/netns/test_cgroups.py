@@ -208,6 +208,23 @@ def test_a_node_that_takes_more_memory_than_it_may_is_ended(
     assert hungry.wait(60) == -9
 
 
+def test_a_vm_that_takes_more_than_it_may_is_told(group: RunCgroup) -> None:
+    files = group.add_vm(2, 0)
+    if not (group.set_memory(2, 32 << 20, 0) and group.set_processes(2, 0, 4)):
+        pytest.skip("this machine's control groups lack memory or pids")
+    assert group.limits_reached(2, 0) == ()
+    forking = start_in(
+        files, sys.executable, "-c",
+        "import subprocess\nfor _ in range(6): subprocess.Popen(['sleep', '60'])",
+    )  # fmt: skip
+    assert forking.wait(60) == 1
+    assert group.limits_reached(2, 0) == ("processes",)
+    group.end_vm(2, 0)
+    hungry = start_in(files, sys.executable, "-c", "bytearray(200 << 20)")
+    assert hungry.wait(60) == -9
+    assert group.limits_reached(2, 0) == ("processes", "memory")
+
+
 def test_a_vms_processes_end_frozen_or_not(group: RunCgroup) -> None:
     files = group.add_vm(0, 0)
     process = start_in(files, sys.executable, "-c", BURN)

@@ -168,6 +168,7 @@ class FakeEmulation:
         self.borrowing = 0
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
+        self.reached: dict[str, str] = {}
         self.lost: set[str] = set()
         self.own: object = None
         self.failures: list[Failure] = []
@@ -219,6 +220,9 @@ class FakeEmulation:
                 self.agents.frozen.add(vm.slot)
             else:
                 self.agents.thaw(vm.slot)
+
+    def limits_reached(self, tenant: TenantPlan) -> str:
+        return self.reached.get(tenant.job_id, "")
 
     def end_processes(self, tenant: TenantPlan) -> None:
         for vm in tenant.vms:

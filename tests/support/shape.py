@@ -64,6 +64,8 @@ FEATURE_TOKENS: dict[str, int] = {
     "short names of runs, times in compare": 1280,
     "the doctor's checks before a run; socket buffers and control groups in containers": 480,
     "a person's controller has no verdict on the machine": 130,
+    "the doctor's checks before a run; socket buffers in containers": 420,
+    "limits of VMs: memory, processes": 860,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -45,7 +45,7 @@ TIMEOUT_S = 30.0
 FREEZE_S = 5.0
 POLL_S = 0.002
 FREEZER_V1, FREEZER_V2 = "freezer.state", "cgroup.freeze"
-OPTIONAL = "memory"  # without it nodes have no memory quota
+OPTIONAL = ("memory", "pids")  # without them VMs have no such limits
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def read_layout(mountinfo: str) -> CgroupLayout:
                 .split()
             )
         if "cpu" in offered:
-            names = [*WANTED_V1, *({OPTIONAL} & set(offered))]
+            names = [*WANTED_V1]
+            names += [name for name in OPTIONAL if name in offered]
             return CgroupLayout(2, dict.fromkeys(names, unified))
     missing = [name for name in WANTED_V1 if name not in first]
     if missing:
@@ -99,7 +100,11 @@ def read_layout(mountinfo: str) -> CgroupLayout:
         )
     return CgroupLayout(
         1,
-        {name: first[name] for name in (*WANTED_V1, OPTIONAL) if name in first},
+        {
+            name: first[name]
+            for name in (*WANTED_V1, *OPTIONAL)
+            if name in first
+        },
     )
 
 
@@ -201,23 +206,50 @@ class RunCgroup:
             _write(group / "cpu.cfs_period_us", str(period))
             _write(group / "cpu.cfs_quota_us", str(quota))
 
-    def set_memory(self, server: int, size_bytes: int) -> bool:
-        """Limit the memory of a node's VMs together; False where the machine
-        has no such quotas.
+    def set_memory(
+        self, server: int, size_bytes: int, vm: int | None = None
+    ) -> bool:
+        """Limit the memory of a node's VMs together, or of one; False where the
+        machine has no such quotas.
 
         What goes beyond it is ended by the kernel, and its job with it.
         """
-        if OPTIONAL not in self.layout.mounts:
-            return False
-        group = self._path(OPTIONAL, server)
-        self._make(group)
-        self._set(
-            group,
-            {
-                1: ("memory.limit_in_bytes", size_bytes),
-                2: ("memory.max", size_bytes),
-            },
+        controls = {1: "memory.limit_in_bytes", 2: "memory.max"}
+        return self._limit("memory", server, vm, controls, size_bytes)
+
+    def set_processes(self, server: int, vm: int, most: int) -> bool:
+        """Limit a VM's processes and threads; False where the machine cannot."""
+        controls = {1: "pids.max", 2: "pids.max"}
+        return self._limit("pids", server, vm, controls, most)
+
+    def limits_reached(self, server: int, vm: int) -> tuple[str, ...]:
+        """Limits by which a VM was stopped: ``processes``, ``memory``."""
+        kills = {1: "memory.oom_control", 2: "memory.events"}
+        watched = (
+            ("pids", "processes", "pids.events", "max"),
+            ("memory", "memory", kills[self.layout.version], "oom_kill"),
         )
+        reached = []
+        for controller, limit, file, event in watched:
+            if controller in self.layout.mounts:
+                path = self._path(controller, server, vm) / file
+                if _count(path, event):
+                    reached.append(limit)
+        return tuple(reached)
+
+    def _limit(
+        self,
+        controller: str,
+        server: int,
+        vm: int | None,
+        controls: dict[int, str],
+        most: int,
+    ) -> bool:
+        if controller not in self.layout.mounts:
+            return False
+        self._make(self._path(controller, server))
+        group = self._path(controller, server, vm)
+        _write(group / controls[self.layout.version], str(most))
         return True
 
     def set_weight(self, server: int, vm: int, weight: int) -> None:
@@ -308,7 +340,7 @@ def _delegate(group: Path) -> None:
     control = group / "cgroup.subtree_control"
     given = control.read_text(encoding="ascii").split()
     offered = (group / "cgroup.controllers").read_text(encoding="ascii").split()
-    for name in ("cpu", OPTIONAL):
+    for name in ("cpu", *OPTIONAL):
         if name in offered and name not in given:
             _write(control, f"+{name}")
 
@@ -323,6 +355,16 @@ def group_of(process: Path, controller: str) -> str:
         if not controllers:
             unified = place
     return unified
+
+
+def _count(path: Path, event: str) -> int:
+    """The number beside an event in a control group's file, 0 without it."""
+    with suppress(OSError):
+        for line in path.read_text(encoding="ascii").splitlines():
+            name, _, number = line.partition(" ")
+            if name == event:
+                return int(number)
+    return 0
 
 
 def _write(path: Path, text: str) -> None:

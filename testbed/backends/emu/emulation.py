@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from controller import values
 from controller.api_client import (
     CONFIRM_TIMEOUT_S,
@@ -51,7 +49,7 @@ from testbed.backends.emu.cleanup_journal import (
 )
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.held_ports import held_ports
-from testbed.backends.emu.machine_checks import require_room
+from testbed.backends.emu.machine_checks import machine_limits, require_room
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
     Switch,
@@ -93,8 +91,6 @@ CONNECT_TIMEOUT_S = 60.0
 WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
 # Share of the machine's memory for all nodes together, and the least that one
 # gets.
-MEMORY_SHARE = 0.8
-LEAST_MEMORY_BYTES = 64 << 20
 CONTROLLER_LOG = "controller.log"
 CONFIRM_EVERY_S = 0.5
 """Between two looks at what a request to the controller may wait for in vain.
@@ -154,6 +150,7 @@ class Emulation:
 
     def __post_init__(self) -> None:
         self.plan: NetworkPlan = self.network.plan
+        self.limits = machine_limits(self.datacentre.slots.tolist())
         self._user = unprivileged_user(os.environ)
         self._client = self.own or self.controller.client()
         self._app = None if self.own is None else self.own.app
@@ -578,7 +575,22 @@ class Emulation:
         cpus_per_vm = self.quotas["cpus_per_slot"]
         if cpus_per_vm < 1.0:
             self.cgroup.set_quota(slot.server, cpus_per_vm * cores, slot.index)
+        place = slot.server, slot.index
+        limits = self.limits
+        self.cgroup.set_memory(slot.server, limits.memory_bytes, slot.index)
+        self.cgroup.set_processes(*place, limits.processes)
         return joins
+
+    def limits_reached(self, tenant: TenantPlan) -> str:
+        """A sentence about VMs that their limits have stopped; empty: none."""
+        said = []
+        for vm in tenant.vms:
+            place = vm.slot.server, vm.slot.index
+            for what in self.cgroup.limits_reached(*place):
+                said.append(f"VM {vm.index} reached its limit of {what}")
+        if not said:
+            return ""
+        return f"{', '.join(said)}: a VM may have {self.limits}"
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.
@@ -807,19 +819,18 @@ def _set_quotas(
     throttles now and then for nothing.
     """
     cores = os.cpu_count() or 1
-    memory_bytes = int(
-        psutil.virtual_memory().total * MEMORY_SHARE / datacentre.n_servers
-    )
-    memory_bytes = max(LEAST_MEMORY_BYTES, memory_bytes)
+    limits = machine_limits(datacentre.slots.tolist())
     limited = False
     for server in range(datacentre.n_servers):
         cpus = int(datacentre.slots[server]) * cpu
         if cpus < cores and cpus != 1.0:
             cgroup.set_quota(server, cpus)
-        limited = cgroup.set_memory(server, memory_bytes)
+        limited = cgroup.set_memory(server, limits.node_memory_bytes)
     return {
         "cpus_per_slot": cpu,
-        "memory_bytes_per_node": memory_bytes if limited else None,
+        "memory_bytes_per_node": limits.node_memory_bytes if limited else None,
+        "memory_bytes_per_vm": limits.memory_bytes if limited else None,
+        "processes_per_vm": limits.processes,
     }
 
 

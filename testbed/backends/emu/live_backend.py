@@ -480,6 +480,7 @@ class LiveBackend:
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
         iperf3 = self._iperf3(live, measured_s)
+        self._tell_of_limits(live)
         self.kill(job_id)
         if live.trouble is not None:
             return Completion(
@@ -487,6 +488,13 @@ class LiveBackend:
             )
         detail = {**live.detail(), **({"iperf3": iperf3} if iperf3 else {})}
         return Completion(job_id, at_s, "finished", "", measured_s, detail)
+
+    def _tell_of_limits(self, live: LiveJob) -> None:
+        """Adds to what has gone wrong which VMs their limits have stopped."""
+        if live.trouble is None or live.tenant is None:
+            return
+        if reached := self._emulation.limits_reached(live.tenant):
+            live.trouble += f"; {reached}"
 
     def _iperf3(
         self, live: LiveJob, measured_s: float

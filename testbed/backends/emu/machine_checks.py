@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata, util
@@ -27,6 +27,7 @@ from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import (
+    OPTIONAL,
     CgroupLayout,
     RunCgroup,
     probe_layout,
@@ -41,11 +42,14 @@ from testbed.backends.emu.vm_process import PINGING
 from testbed.errors import MachineCannot, from_checkout, install_hint
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
+from testbed.plan.vm_limits import VmLimits, vm_limits
 from topologies.fat_tree import fat_tree
 
 Grade = Literal["ok", "warn", "fail"]
 HEAVY_SWITCH_BYTES = 2 << 30
 MIN_ROOM_K = 4
+TYPICAL_VMS = 32
+"""Of a fat-tree of k = 4, two on each server."""
 MIN_DISK_BYTES = 1 << 30
 LOOPBACK_S = 5.0
 COARSE_CLOCK_NS = 1_000
@@ -327,7 +331,8 @@ def _cgroups() -> MachineCheck:
     layout = probe_layout()
     name = "control groups"
     hint = (
-        "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
+        "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable; "
+        "with memory and pids for limits of VMs"
     )
     if layout.version == 0:
         return MachineCheck(name, "fail", layout.lacking, hint)
@@ -342,7 +347,16 @@ def _cgroups() -> MachineCheck:
         finally:
             remove_groups(probe.paths)
     found += ": processor quota, weights, freezer"
+    lacking = [limit for limit in OPTIONAL if limit not in layout.mounts]
+    if lacking:
+        found += f"; without {' and '.join(lacking)}: VMs have no such limit"
+        return MachineCheck(name, "warn", found, hint)
+    found += f"; of {TYPICAL_VMS} VMs each may have {_typical_limits()}"
     return MachineCheck(name, "ok", found)
+
+
+def _typical_limits() -> VmLimits:
+    return machine_limits([2] * (TYPICAL_VMS // 2))
 
 
 def _processors() -> MachineCheck:
@@ -483,6 +497,19 @@ def _limit(path: Path) -> int:
     """The number in a file; where there is none, or no limit, a very large one."""
     text = path.read_text("ascii").strip() if path.exists() else "max"
     return int(text) if text.isdecimal() else 1 << 62
+
+
+def machine_limits(slots: Sequence[int]) -> VmLimits:
+    """Limits of a VM by what this machine has; ``slots``: of each server."""
+    memory_bytes = psutil.virtual_memory().total
+    layout = probe_layout()
+    if group := layout.mounts.get("memory"):
+        control = {1: "memory.limit_in_bytes", 2: "memory.max"}
+        limit_bytes = _limit(group / control[layout.version])
+        memory_bytes = min(memory_bytes, limit_bytes)
+    numbers = [_limit(Path("/proc/sys/kernel/pid_max"))]
+    numbers += [_limit(root / "pids.max") for root in layout.roots]
+    return vm_limits(slots, memory_bytes, min(numbers))
 
 
 def require_room(network: NetworkPlan, n_agents: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,21 @@ def test_much_text_is_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert main.run(["plan", file]) == 0
-    assert capsys.readouterr().err == ""
+    assert "MB of text" not in capsys.readouterr().err
     monkeypatch.setattr(verb, "ANNOUNCED_MB", 0.001)
     assert main.run(["plan", file]) == 0
     assert (
         "MB of text for 4 tenants; --job NAME shows one"
         in capsys.readouterr().err
     )
+
+
+def test_the_limits_of_a_vm_are_told_beside_the_text(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["plan", file]) == 0
+    said = capsys.readouterr()
+    assert re.search(r"a VM may have \d+ processes and [\d,]+ MiB", said.err)
+    assert "processes" not in said.out
+    assert main.run(["plan", file, "--job", "a"]) == 0
+    assert capsys.readouterr().err == ""

@@ -121,6 +121,18 @@ def test_who_cannot_be_moved_ends_with_the_reason() -> None:
     assert outcome(recorded) == ("killed", "tc refused wide")
 
 
+def test_a_vm_that_its_limit_has_stopped_is_in_the_reason() -> None:
+    fake, backend = network(FAT)
+    fake.agents.lasts_s["wide"] = 5.0
+    fake.reroot_refused = {"wide"}
+    fake.reached["wide"] = "VM 3 reached its limit of memory"
+    lost = int(FAT.trees[0].uplink[FAT.trees[0].parent[FAT.trees[0].parent[0]]])
+    failures = [Failure(0.1, "link_failed", lost)]
+    recorded = play(FAT, backend, [wide(16)], failures)
+    reason = "tc refused wide; VM 3 reached its limit of memory"
+    assert outcome(recorded) == ("killed", reason)
+
+
 @pytest.mark.slow
 def test_a_job_that_is_cut_is_not_given_up_before_its_link_is_back(
     monkeypatch: pytest.MonkeyPatch,

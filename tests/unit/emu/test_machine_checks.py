@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -230,3 +231,21 @@ def test_what_the_doctor_fails_ends_a_run_before_it_begins(
         machine_checks.require_machine()
     assert "kernel settings: read-only" in cannot.value.message
     assert cannot.value.hint == "remount"
+def test_control_groups_without_limits_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    names = ["cpu", "cpuacct", "freezer"]
+    layout = CgroupLayout(2, dict.fromkeys(names, tmp_path))
+    monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
+    check = machine_checks._cgroups()
+    assert check.grade == "warn"
+    assert "without memory and pids: VMs have no such limit" in check.found
+    layout = CgroupLayout(
+        2, dict.fromkeys([*names, "memory", "pids"], tmp_path)
+    )
+    (tmp_path / "memory.max").write_text(str(1 << 30))
+    monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
+    check = machine_checks._cgroups()
+    assert check.grade == "ok"
+    assert "64 MiB of memory" in check.found

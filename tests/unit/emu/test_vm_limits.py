@@ -12,6 +12,7 @@ import pytest
 
 from testbed.backends.emu import cgroups
 from testbed.backends.emu.cgroups import CgroupLayout, RunCgroup
+from testbed.plan.vm_limits import vm_limits
 
 KILL = os.kill
 NAMES = ("cpu", "cpuacct", "freezer", "memory", "pids")
@@ -93,3 +94,67 @@ def test_a_fork_bomb_is_stopped_before_it_is_killed(kernel: Kernel) -> None:
     assert (vm / "cgroup.procs").read_text() == ""
     first = "cgroup.kill" if kernel.can_kill else "cgroup.freeze"
     assert kernel.written[0] == (f"hosenet/r/node0/vm0/{first}", "1")
+
+
+@pytest.fixture
+def v2(tmp_path: Path) -> RunCgroup:
+    """A run with one VM's group, and the files of version 2 in it."""
+    run = RunCgroup(CgroupLayout(2, dict.fromkeys(NAMES, tmp_path)), "r")
+    vm = run.paths[0] / "node0" / "vm0"
+    vm.mkdir(parents=True)
+    for group in (vm, vm.parent):
+        (group / "cgroup.controllers").write_text("cpu memory pids")
+        (group / "cgroup.subtree_control").write_text("")
+        for name in ("memory.max", "pids.max"):
+            (group / name).write_text("")
+    return run
+
+
+def test_a_vm_has_limits_of_memory_and_processes(v2: RunCgroup) -> None:
+    vm = v2.paths[0] / "node0" / "vm0"
+    assert v2.set_memory(0, 123, 0)
+    assert v2.set_processes(0, 0, 45)
+    assert (vm / "memory.max").read_text() == "123"
+    assert (vm / "pids.max").read_text() == "45"
+    assert (vm.parent / "memory.max").read_text() == ""
+
+
+def test_limits_that_stopped_a_vm_are_told(v2: RunCgroup) -> None:
+    vm = v2.paths[0] / "node0" / "vm0"
+    assert v2.limits_reached(0, 0) == ()
+    (vm / "pids.events").write_text("max 0\n")
+    (vm / "memory.events").write_text("max 7\noom 0\noom_kill 0\n")
+    assert v2.limits_reached(0, 0) == ()
+    (vm / "pids.events").write_text("max 3\n")
+    assert v2.limits_reached(0, 0) == ("processes",)
+    (vm / "memory.events").write_text("max 7\noom 1\noom_kill 2\n")
+    assert v2.limits_reached(0, 0) == ("processes", "memory")
+
+
+def test_version_1_says_so_in_another_file(tmp_path: Path) -> None:
+    run = RunCgroup(CgroupLayout(1, dict.fromkeys(NAMES, tmp_path)), "r")
+    vm = run.paths[0] / "node0" / "vm0"
+    vm.mkdir(parents=True)
+    (vm / "memory.oom_control").write_text("under_oom 0\noom_kill 1\n")
+    assert run.limits_reached(0, 0) == ("memory",)
+
+
+def test_without_the_controllers_there_are_no_limits(tmp_path: Path) -> None:
+    run = RunCgroup(CgroupLayout(1, dict.fromkeys(NAMES[:3], tmp_path)), "r")
+    assert not run.set_memory(0, 1, 0)
+    assert not run.set_processes(0, 0, 1)
+    assert run.limits_reached(0, 0) == ()
+
+
+def test_all_vms_together_leave_the_machine_its_share() -> None:
+    gib = 1 << 30
+    found = vm_limits([2] * 16, 16 * gib, 32_768)
+    assert 32 * found.memory_bytes <= 0.8 * 16 * gib
+    assert 16 * found.node_memory_bytes <= 0.8 * 16 * gib
+    assert found.processes == 512
+    assert str(found) == "512 processes and 409 MiB of memory"
+    many = vm_limits([2] * 128, 64 * gib, 32_768)
+    assert 256 * many.processes <= 32_768 / 2
+    # However small the machine: an interpreter and its children.
+    least = vm_limits([4] * 1000, gib, 4096)
+    assert (least.processes, least.memory_bytes) == (64, 64 << 20)
