@@ -231,6 +231,8 @@ def test_what_the_doctor_fails_ends_a_run_before_it_begins(
         machine_checks.require_machine()
     assert "kernel settings: read-only" in cannot.value.message
     assert cannot.value.hint == "remount"
+
+
 def test_control_groups_without_limits_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
