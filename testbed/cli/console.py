@@ -6,11 +6,12 @@ Colours and progress only where a person looks on (a terminal); ``NO_COLOR`` and
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
@@ -44,8 +45,38 @@ def err() -> Console:
     """The console of narration: standard error."""
     piped = not sys.stderr.isatty()
     return Console(
-        file=sys.stderr, highlight=False, emoji=False, soft_wrap=piped
+        file=cast("IO[str]", _Narration()),
+        highlight=False,
+        emoji=False,
+        soft_wrap=piped,
     )
+
+
+class _Narration:
+    """Standard error, whose loss stops nothing: a terminal that is closed
+    answers each write with EIO.
+    """
+
+    def write(self, text: str) -> int:
+        with _unless_lost():
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _unless_lost():
+            sys.stderr.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+
+@contextmanager
+def _unless_lost() -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
 
 
 def print_json(value: Any) -> None:

@@ -5,6 +5,7 @@ verdict.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import typer
 
 from testbed.cli import console, options
 from testbed.cli.machine import require_live
-from testbed.cli.run_progress import RunProgress
+from testbed.cli.run_progress import INTERRUPTED, RunProgress, so_far
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
@@ -48,25 +49,39 @@ def run(
     )
     require_live(prefix, f"testbed run {file}")
     from testbed.backends.emu.emulation import LiveOptions
-    from testbed.report.result_tables import verdict_table
 
     live = LiveOptions(
         prefix, openflow_port, api_port, controller, force, builder
     )
-    recorded = played_live(experiment, out, live, tables)
+    recorded: list[RunRecord] = []
+    try:
+        played_live(experiment, out, live, tables, recorded)
+    except KeyboardInterrupt:
+        _show(recorded, as_json=as_json)
+        for line in so_far(experiment, recorded):
+            console.say(line)
+        raise typer.Exit(INTERRUPTED) from None
     bad = any(not one.good for one in recorded)
     doubtful = strict and any(
         one.results.summary.fidelity.verdict != "ok" for one in recorded
     )
-    if as_json:
-        console.print_json([one.to_json() for one in recorded])
-    else:
-        for one in recorded:
-            console.out().print(verdict_table(one.results))
-            for line in one.sentences():
-                console.print_text(line)
+    _show(recorded, as_json=as_json)
+    if len(recorded) > 1:
+        console.say(f"report of all policies: {recorded[0].page_above}")
     if bad or doubtful:
         raise typer.Exit(1)
+
+
+def _show(recorded: list[RunRecord], *, as_json: bool) -> None:
+    from testbed.report.result_tables import verdict_table
+
+    if as_json:
+        console.print_json([one.to_json() for one in recorded])
+        return
+    for one in recorded:
+        console.out().print(verdict_table(one.results))
+        for line in one.sentences():
+            console.print_text(line)
 
 
 def played_live(
@@ -74,15 +89,19 @@ def played_live(
     out: Path | None,
     live: LiveOptions,
     tables: TableFormat = "csv",
+    recorded: list[RunRecord] | None = None,
 ) -> list[RunRecord]:
     """Plays an experiment on the live network, with sentences and bars on
     standard error.
+
+    ``recorded`` is filled policy by policy: whatever stops the run, those are
+    there.
     """
     from testbed.play.live_run import LiveRun, run_live
     from testbed.play.playing import new_run
 
     top = new_run(experiment, out, console.say, tables)
-    shown = LiveRun(
-        console.say, lambda *about: RunProgress(console.err(), *about)
-    )
+    several = len(experiment.policies) > 1
+    progress = partial(RunProgress, console.err(), several=several)
+    shown = LiveRun(console.say, progress, [] if recorded is None else recorded)
     return run_live(experiment, top, live, shown, ["testbed", *sys.argv[1:]])

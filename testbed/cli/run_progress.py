@@ -4,13 +4,44 @@ without a TTY.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from testbed import events
 from testbed.record.job_history import words
+from testbed.spec.experiment import Experiment
+
+if TYPE_CHECKING:
+    from testbed.play.playing import RunRecord
+
+
+INTERRUPTED = 130
+"""The exit code of a command that was asked to end."""
+
+
+def so_far(experiment: Experiment, recorded: Sequence[RunRecord]) -> list[str]:
+    """What an interrupted run has done, and how to go on."""
+    if not recorded:
+        return ["interrupted before the first policy was played to an end"]
+    last = recorded[-1].results.summary
+    ended = last.finished + last.rejected + last.killed
+    n_policies = len(experiment.policies)
+    line = f"interrupted: {ended:,} of {len(experiment.jobs):,} jobs had ended"
+    left = [policy.label for policy in experiment.policies[len(recorded) :]]
+    if last.status != "completed":
+        left.insert(0, last.policy)
+    if n_policies > 1:
+        line += f" under {last.policy}, policy {len(recorded)} of {n_policies}"
+    lines = [f"{line}; what was made for it is removed"]
+    hint = "hint: the report shows the run as far as it came"
+    if left and n_policies > 1:
+        hint += f"; policies left for another run: {', '.join(left)}"
+    elif left:
+        hint += "; the same command runs it anew"
+    return [*lines, hint]
 
 
 def clock(seconds: float) -> str:
@@ -29,7 +60,7 @@ class RunProgress:
     ``expected_end_s`` maps job ids to the times at which a dry run ended them
     (experiment seconds); the time left follows it, corrected by how late the
     last job ended really was. ``time_scale``: experiment seconds per wall
-    second.
+    second. ``several``: lines name the policy, ``label``, too.
     """
 
     def __init__(
@@ -38,7 +69,10 @@ class RunProgress:
         expected_end_s: Mapping[str, float],
         time_scale: float = 1.0,
         label: str = "run",
+        *,
+        several: bool = False,
     ) -> None:
+        self._policy = f"{label}: " if several else ""
         self._console = console
         self._expected = dict(expected_end_s)
         self._total_s = max(self._expected.values(), default=0.0)
@@ -124,4 +158,5 @@ class RunProgress:
         self._bars.update(self._main, completed=share, note=note)
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        line = f"{self._policy}{text}"
+        self._console.print(line, highlight=False, markup=False)

@@ -14,12 +14,13 @@ import typer
 
 from testbed import events
 from testbed.cli import console, options
+from testbed.cli.run_progress import INTERRUPTED, so_far
 from testbed.record.folder import Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
 if TYPE_CHECKING:
-    from testbed.play.playing import TableFormat
+    from testbed.play.playing import RunRecord, TableFormat
 
 ReplayOf = Annotated[
     Path | None,
@@ -55,32 +56,44 @@ def simulate(
         file, options.overrides_of(settings, seed, lenient=lenient)
     )
     from testbed.play.playing import failing_run, new_run, run_simulated
-    from testbed.report.result_tables import comparison_table
 
     if replay is not None:
         _replay(experiment, replay, out, tables, as_json=as_json)
         return
     top = new_run(experiment, out, console.say, tables)
-    with failing_run(top):
-        recorded = run_simulated(
-            experiment, top, _progress, ["testbed", *sys.argv[1:]]
-        )
-    if as_json:
-        console.print_json([one.to_json() for one in recorded])
-    else:
-        shown = console.out()
-        shown.print(
-            comparison_table(
-                [one.results.summary for one in recorded], shown.width
-            )
-        )
-        for one in recorded:
-            for line in one.sentences():
-                console.print_text(
-                    f"{one.policy}: {line}" if len(recorded) > 1 else line
-                )
+    recorded: list[RunRecord] = []
+    command = ["testbed", *sys.argv[1:]]
+    try:
+        with failing_run(top):
+            run_simulated(experiment, top, _progress, command, recorded)
+    except KeyboardInterrupt:
+        _show(recorded, as_json=as_json)
+        for line in so_far(experiment, recorded):
+            console.say(line)
+        raise typer.Exit(INTERRUPTED) from None
+    _show(recorded, as_json=as_json)
+    if len(recorded) > 1:
+        console.say(f"report of all policies: {recorded[0].page_above}")
     if any(not one.good for one in recorded):
         raise typer.Exit(1)
+
+
+def _show(recorded: list[RunRecord], *, as_json: bool) -> None:
+    from testbed.report.result_tables import comparison_table
+
+    if as_json:
+        console.print_json([one.to_json() for one in recorded])
+        return
+    if not recorded:
+        return
+    shown = console.out()
+    summaries = [one.results.summary for one in recorded]
+    shown.print(comparison_table(summaries, shown.width))
+    for one in recorded:
+        for line in one.sentences():
+            console.print_text(
+                f"{one.policy}: {line}" if len(recorded) > 1 else line
+            )
 
 
 def _replay(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -15,6 +15,7 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput
+from testbed.record.running import how_far, sentences
 from testbed.standing import keeper_protocol as requests
 from testbed.standing.keeper_protocol import ask
 from testbed.standing.network_state import NetworkState, TenantState
@@ -29,17 +30,15 @@ from testbed.units import (
 def status(as_json: Json = False) -> None:
     """Say what is up, since when and whose, its tenants and what they reserve.
 
-    Exit codes: 0 a network is up, 1 none is, 4 its keeper has ended without
+    Of a run in progress it says which policy, and how far. Exit codes: 0 a
+    network is up, 1 none is for tenants, 4 its keeper has ended without
     removing it.
     """
     require_root("testbed status")
     try:
         state = ask(requests.ShowNetwork(), NetworkState)
     except requests.NothingUp as error:
-        if as_json:
-            console.print_json({"up": False})
-        else:
-            console.print_text(f"{error.message}: {error.hint} makes one")
+        _print_nothing_up(error, as_json=as_json)
         raise typer.Exit(1) from None
     if as_json:
         console.print_json({"up": True, **asdict(state)})
@@ -65,6 +64,18 @@ def status(as_json: Json = False) -> None:
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
     _print_tenants(state)
+
+
+def _print_nothing_up(error: requests.NothingUp, *, as_json: bool) -> None:
+    if as_json:
+        record: dict[str, Any] = {"up": False}
+        if error.run is not None:
+            record["run"] = asdict(error.run) | asdict(how_far(error.run))
+        console.print_json(record)
+    elif error.run is None:
+        console.print_text(f"{error.message}: {error.hint} makes one")
+    else:
+        console.print_text("\n".join(sentences(error.run)))
 
 
 def down(as_json: Json = False) -> None:

@@ -5,13 +5,19 @@ results.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    suppress,
+)
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
+from testbed.backends.emu.cleanup_journal import state_dir
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import (
     terminated_as_interrupt,
@@ -28,14 +34,15 @@ from testbed.play.playing import (
     RunRecord,
     begin_folder,
     conclude_run,
+    conclude_several,
     dry_run,
     play,
     tee,
 )
 from testbed.record import folder as names
-from testbed.record.conclusion import conclude_all
 from testbed.record.event_file import EventLog
 from testbed.record.folder import DiskReserve, RunFolder, Sink
+from testbed.record.running import noted, running_run
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 
 Narrate = Callable[[str], None]
@@ -46,10 +53,15 @@ Progress = Callable[
 
 @dataclass(frozen=True)
 class LiveRun:
-    """Output while it runs: sentences, and a progress bar around each policy."""
+    """Output while it runs: sentences, and a progress bar around each policy.
+
+    ``recorded`` is filled policy by policy: whatever stops the run, those are
+    there.
+    """
 
     narrate: Narrate
     progress: Progress
+    recorded: list[RunRecord] = field(default_factory=list)
 
 
 def run_live(
@@ -65,16 +77,17 @@ def run_live(
     MachineCannot after the preflight and RunFailed when the run stopped: the
     folder is complete then.
     """
-    recorded: list[RunRecord] = []
+    recorded = show.recorded
     try:
         try:
             _run_policies(experiment, top, options, show, command, recorded)
         except BaseException:
             # What stopped the run is what the caller must hear.
-            with suppress(OSError):
-                _conclude_several(experiment, top, recorded)
+            with uninterrupted(), suppress(OSError):
+                conclude_several(experiment, top, recorded)
             raise
-        _conclude_several(experiment, top, recorded)
+        with uninterrupted():
+            conclude_several(experiment, top, recorded)
     except AgentPoolError as error:
         raise RunFailed(str(error), f"see {top.path}") from error
     except OSError as error:
@@ -82,15 +95,6 @@ def run_live(
             f"the run stopped: {error}", f"see {top.path}"
         ) from error
     return recorded
-
-
-def _conclude_several(
-    experiment: Experiment, top: RunFolder, recorded: list[RunRecord]
-) -> None:
-    """The summary above several policies, of those that there are."""
-    if len(experiment.policies) > 1 and recorded:
-        with uninterrupted():
-            conclude_all(top, [one.results for one in recorded])
 
 
 def _run_policies(
@@ -122,6 +126,7 @@ def _run_policies(
 
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(network(experiment.scale))
+        stack.enter_context(_said(top, experiment, plans))
         emulation.network.forbid_borrowing()
         test = partial(load_test, emulation, experiment.seed, rings(plans))
         accepted = options.force or experiment.expect.fidelity == "invalid"
@@ -134,6 +139,7 @@ def _run_policies(
                 experiment, scale=replace(experiment.scale, rate=found.rate)
             )
             emulation = stack.enter_context(network(experiment.scale))
+            stack.enter_context(_said(top, experiment, plans))
         for policy, plan, finding in zip(
             experiment.policies, plans, found.findings, strict=True
         ):
@@ -148,6 +154,22 @@ def _run_policies(
             given = experiment, policy, plan, finding, found.refusal
             _one_policy(*given, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
+
+
+@contextmanager
+def _said(
+    top: RunFolder, experiment: Experiment, plans: list[list[events.Event]]
+) -> Iterator[None]:
+    """Notes the run, in its folder and where ``testbed status`` looks for it."""
+    labels = [policy.label for policy in experiment.policies]
+    ends_s = [plan[-1].t for plan in plans]
+    run = running_run(
+        top.path, experiment.name, labels, len(experiment.jobs), ends_s
+    )
+    with noted(top, run), ExitStack() as stack:
+        with suppress(MachineCannot):
+            stack.enter_context(noted(RunFolder(state_dir()), run))
+        yield
 
 
 def _one_policy(

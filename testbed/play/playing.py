@@ -29,8 +29,9 @@ from testbed.record.event_file import paused_collection, read_events
 from testbed.record.folder import DEFAULT_OUT, EVENTS, RunFolder, Sink
 from testbed.record.provenance import provenance
 from testbed.record.reading import policy_folders, policy_of, read_recording
+from testbed.record.running import noted, running_run
 from testbed.record.topology_record import topology_record
-from testbed.report.page import write_report
+from testbed.report.page import write_overview, write_report
 from testbed.schedulers.policy import Policy
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -81,6 +82,13 @@ def tee(*sinks: Sink) -> Sink:
     return to_all
 
 
+_INTERRUPTED = {
+    "SIGHUP": "its terminal was closed (SIGHUP)",
+    "SIGTERM": "it was asked to end (SIGTERM)",
+}
+"""Reasons by the signal that an interrupt names; Ctrl-C names none."""
+
+
 def play(
     experiment: Experiment,
     policy: PolicySpec,
@@ -123,12 +131,9 @@ def play(
         if refusal is not None:
             raise refusal  # noqa: TRY301 - the stream is to end in it
         engine.run()
-    except KeyboardInterrupt:
-        sink(
-            events.RunEnded(
-                engine.now_s, "interrupted", "interrupted by the user"
-            )
-        )
+    except KeyboardInterrupt as interrupt:
+        why = _INTERRUPTED.get(str(interrupt), "interrupted by the user")
+        sink(events.RunEnded(engine.now_s, "interrupted", why))
         raise
     except Exception as error:
         sink(
@@ -199,24 +204,37 @@ def run_simulated(
     top: RunFolder,
     progress: Progress,
     command: list[str],
+    recorded: list[RunRecord] | None = None,
 ) -> list[RunRecord]:
     """Every policy, one after another; with several, each has a folder of its
     own below ``top``.
+
+    ``recorded`` is filled policy by policy: whatever stops the run, those are
+    there.
     """
-    several = len(experiment.policies) > 1
-    recorded = [
-        _one_policy(
-            experiment,
-            policy,
-            top.policy(policy.label) if several else top,
-            progress,
-            command,
-        )
-        for policy in experiment.policies
-    ]
-    if several:
-        conclude_all(top, [one.results for one in recorded])
+    recorded = [] if recorded is None else recorded
+    policies = experiment.policies
+    labels = [policy.label for policy in policies]
+    run = running_run(top.path, experiment.name, labels, len(experiment.jobs))
+    try:
+        with noted(top, run):
+            for policy in policies:
+                folder = top.policy(policy.label) if len(policies) > 1 else top
+                _one_policy(
+                    experiment, policy, folder, progress, command, recorded
+                )
+    finally:
+        conclude_several(experiment, top, recorded)
     return recorded
+
+
+def conclude_several(
+    experiment: Experiment, top: RunFolder, recorded: list[RunRecord]
+) -> None:
+    """The summary and the page above several policies, of those that there are."""
+    if len(experiment.policies) > 1 and recorded:
+        conclude_all(top, [one.results for one in recorded])
+        write_overview(top, [(one.results, one.audit) for one in recorded])
 
 
 def _one_policy(
@@ -225,7 +243,8 @@ def _one_policy(
     folder: RunFolder,
     progress: Progress,
     command: list[str],
-) -> RunRecord:
+    recorded: list[RunRecord],
+) -> None:
     began = time.monotonic()
     begin_folder(folder, experiment, policy, "sim", command, {})
     took_s = None
@@ -240,10 +259,11 @@ def _one_policy(
             took_s = time.monotonic() - began
     finally:
         # What was simulated until then is written down, whatever stopped it.
-        result = conclude_run(
-            folder, experiment, policy, took_s or time.monotonic() - began
+        recorded.append(
+            conclude_run(
+                folder, experiment, policy, took_s or time.monotonic() - began
+            )
         )
-    return result
 
 
 # -- the run folder, before and after the events
@@ -257,6 +277,11 @@ class RunRecord:
     policy: str
     results: Results
     audit: Audit
+
+    @property
+    def page_above(self) -> Path:
+        """The page over all policies of its run, where there are several."""
+        return self.folder.path.parent / names.REPORT
 
     def to_json(self) -> dict[str, Any]:
         """Output of ``--json``: the summary, and whether the audit passed."""

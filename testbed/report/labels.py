@@ -10,6 +10,7 @@ from typing import Literal
 
 from testbed.audit.history import Audit
 from testbed.record.metrics import LIVE, OUTCOMES, Summary
+from testbed.record.running import RunningRun, sentences
 from testbed.record.verdicts import Verdicts
 from testbed.units import human_bandwidth, human_duration
 
@@ -54,8 +55,17 @@ seconds_text = or_dash(
 )
 
 
-def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
-    """The verdict of the whole run: as good as its worst part."""
+def headline(
+    summary: Summary,
+    verdicts: Verdicts,
+    audit: Audit,
+    in_progress: RunningRun | None = None,
+) -> Headline:
+    """The verdict of the whole run: as good as its worst part; none of a run in
+    progress.
+    """
+    if in_progress is not None and summary.status == "interrupted":
+        return _unfinished(in_progress)
     badges = (
         _run_badge(summary),
         _expectation_badge(verdicts),
@@ -74,6 +84,15 @@ def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
     if doubts:
         return Headline("doubt", f"{sentence} {_joined(doubts)}", badges)
     return Headline("good" if verdicts.judged else "open", sentence, badges)
+
+
+def _unfinished(run: RunningRun) -> Headline:
+    """The headline of a run in progress: its audit and verdicts are to come."""
+    first, *rest = sentences(run)
+    badges = [Badge("Run", "in progress", "open", first)]
+    for label in ("Expectation", "Fidelity", "Audit"):
+        badges.append(Badge(label, "to come", "open", "when the run has ended"))
+    return Headline("open", _joined([first, rest[0]]), tuple(badges))
 
 
 def _bad_sentence(bad: list[Badge], verdicts: Verdicts) -> str:

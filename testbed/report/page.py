@@ -15,6 +15,7 @@ from testbed.audit import Audit, audit, audit_all
 from testbed.events import FidelityNoted, JobEnded
 from testbed.record import folder as names
 from testbed.record.bandwidth_sweep import PROFILE_RECORD
+from testbed.record.conclusion import Results
 from testbed.record.folder import RunFolder
 from testbed.record.metrics import LIVE, Recording
 from testbed.record.provenance import known
@@ -24,6 +25,7 @@ from testbed.record.reading import (
     load_run,
     policy_folders,
 )
+from testbed.record.running import RunningRun, running_in
 from testbed.record.verdicts import stored_verdicts
 from testbed.report import labels
 from testbed.report.pictures import pictures
@@ -49,20 +51,28 @@ def write_report(
     or damaged.
     """
     folders = policy_folders(folder.path)
+    # As of before its files are read; who has audited a run has ended it.
+    in_progress = running_in(folder.path) if checked is None else None
     if folders == [folder.path]:
         return folder.write_text(
-            names.REPORT, run_page(load_run(folder.path, file), checked)
+            names.REPORT,
+            run_page(load_run(folder.path, file), checked, in_progress),
         )
     runs = [load_run(path) for path in in_order_of_list(folder.path, folders)]
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(
-            names.REPORT, run_page(run)
+            names.REPORT, run_page(run, None, in_progress)
         )
-    return folder.write_text(names.REPORT, overview_page(folder.path, runs))
+    page = overview_page(folder.path, runs, in_progress)
+    return folder.write_text(names.REPORT, page)
 
 
-def run_page(run: Run, checked: Audit | None = None) -> str:
-    """The page of one run, as HTML."""
+def run_page(
+    run: Run,
+    checked: Audit | None = None,
+    in_progress: RunningRun | None = None,
+) -> str:
+    """The page of one run, as HTML; of one in progress, as far as it is."""
     if checked is None:
         checked = audit(run.path, run.file)
     verdicts = stored_verdicts(run)
@@ -72,7 +82,8 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
         "report",
         run=run,
         summary=run.summary,
-        headline=labels.headline(run.summary, verdicts, checked),
+        headline=labels.headline(run.summary, verdicts, checked, in_progress),
+        in_progress=in_progress,
         verdicts=verdicts,
         table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
         long_table=n_rows > MAX_SHORT_TABLE,
@@ -109,6 +120,23 @@ def _files(path: Path) -> list[NamedFile]:
     return files
 
 
+def write_overview(
+    folder: RunFolder, runs: Sequence[tuple[Results, Audit]]
+) -> Path:
+    """Builds the page above several policies at their run's end, from what was
+    just written of each.
+    """
+    entries = []
+    for results, checked in runs:
+        verdicts = results.verdicts
+        headline = labels.headline(results.summary, verdicts, checked)
+        entries.append((results, headline))
+    page = rendered(
+        "overview", first=runs[0][0].summary, entries=entries, above=None
+    )
+    return folder.write_text(names.REPORT, page)
+
+
 def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
     """The files in sub-folders, by the uppermost folder."""
     folders: dict[str, list[NamedFile]] = {}
@@ -119,20 +147,21 @@ def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
     return list(folders.items())
 
 
-def overview_page(path: Path, runs: Sequence[Run]) -> str:
+def overview_page(
+    path: Path, runs: Sequence[Run], in_progress: RunningRun | None = None
+) -> str:
     """The page above several policies, as HTML."""
     audits = {checked.path: checked for checked in audit_all(path)}
     entries = []
     for run in runs:
         verdicts = stored_verdicts(run)
         checked = audits[str(run.path)]
-        headline = labels.headline(run.summary, verdicts, checked)
+        headline = labels.headline(run.summary, verdicts, checked, in_progress)
         entries.append((run, headline))
+    # The list above policies is written when the last has ended.
+    above = None if in_progress else audits.get(str(path))
     return rendered(
-        "overview",
-        first=runs[0].summary,
-        entries=entries,
-        above=audits.get(str(path)),
+        "overview", first=runs[0].summary, entries=entries, above=above
     )
 
 

@@ -29,6 +29,7 @@ from testbed.errors import (
     RunFailed,
     TestbedError,
 )
+from testbed.record.running import NOTE, read_note, sentences
 
 REQUEST_LIMIT_BYTES = 65_536
 # A request comes in one piece: a client that needs longer has stopped, and the
@@ -43,7 +44,18 @@ Watched = Mapping[int, Callable[[], object]]
 
 
 class NothingUp(BadInput):
-    """There is no network to ask about."""
+    """There is no network to ask about; ``run``: one in progress has its own."""
+
+    def __init__(self) -> None:
+        self.run = read_note(state_dir() / NOTE)
+        if self.run is None:
+            super().__init__("no network is up", "sudo testbed up FILE")
+            return
+        super().__init__(
+            f"no network is up for tenants: {sentences(self.run)[0]}",
+            "wait until it is done, or end it with Ctrl-C there;"
+            " testbed status says how far it is",
+        )
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,7 @@ def ask(
     try:
         text = _exchange(request, path or standing_dir() / "socket")
     except FileNotFoundError:
-        raise NothingUp("no network is up", "sudo testbed up FILE") from None
+        raise NothingUp from None
     except TimeoutError:
         raise RunFailed(f"no reply within {REPLY_TIMEOUT_S:.0f} s") from None
     except ConnectionError:

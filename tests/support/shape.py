@@ -66,6 +66,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "a person's controller has no verdict on the machine": 130,
     "the doctor's checks before a run; socket buffers in containers": 420,
     "limits of VMs: memory, processes": 860,
+    "runs in progress, interrupted ones, the page over all policies": 2070,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

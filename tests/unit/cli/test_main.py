@@ -340,3 +340,28 @@ def test_a_scripts_background_job_can_be_interrupted_too() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_lines_of_several_policies_name_the_policy(*, several: bool) -> None:
+    plain = Console(file=io.StringIO(), width=120, emoji=False)
+    with RunProgress(plain, {"a": 5.0}, label="fcfs", several=several) as bar:
+        bar(events.JobReserved(0.0, "a", 0.0, None, 5, 5.0, 0, [[0, 1]], []))
+        bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))
+    lines = cast(io.StringIO, plain.file).getvalue().splitlines()
+    begin = "fcfs: a: " if several else "a: "
+    assert len(lines) >= 2
+    assert all(line.startswith(begin) for line in lines if line.strip())
+
+
+def test_a_closed_terminal_stops_no_narration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("sys.stderr", Closed())
+    console.say("one")
+    with RunProgress(console.err(), {"a": 5.0}) as bar:
+        bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))

@@ -211,7 +211,9 @@ def test_a_disk_that_is_full_when_all_is_to_be_written_down(
 ) -> None:
     """Jobs have run: this is a run that failed, not a bad file."""
     monkeypatch.setattr(
-        live_run, "conclude_run" if policies == "fcfs" else "conclude_all", full
+        live_run,
+        "conclude_run" if policies == "fcfs" else "conclude_several",
+        full,
     )
     with pytest.raises(RunFailed, match=r"the run stopped: .*No space left"):
         run(policies=policies)

@@ -1,0 +1,167 @@
+"""Runs in progress: a note in their folder for as long as their process lives."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.events import JobEnded
+from testbed.record.event_file import stream_events
+from testbed.record.folder import EVENTS, RunFolder
+from testbed.units import human_duration
+
+NOTE = ".running.json"
+
+
+@dataclass(frozen=True)
+class RunningRun:
+    """A run whose process lives. ``ends_s``: when each of its policies is
+    expected to end, on the experiment's clock.
+    """
+
+    folder: str
+    name: str
+    pid: int
+    start_ticks: int
+    since_unix_s: float
+    policies: tuple[str, ...]
+    jobs: int
+    ends_s: tuple[float, ...] = ()
+
+    @property
+    def lives(self) -> bool:
+        return _start_ticks(self.pid) == self.start_ticks
+
+
+@dataclass(frozen=True)
+class HowFar:
+    """How far a run is: its policy, counted from 1 (0: before the first), its
+    jobs that have ended, and the time on the experiment's clock.
+    """
+
+    number: int
+    policy: str | None
+    ended: int
+    at_s: float
+
+
+_NOTE = TypeAdapter(RunningRun)
+
+
+def running_run(
+    folder: Path,
+    name: str,
+    policies: Sequence[str],
+    jobs: int,
+    ends_s: Sequence[float] = (),
+) -> RunningRun:
+    """The run of this process."""
+    pid = os.getpid()
+    return RunningRun(
+        str(folder.absolute()),
+        name,
+        pid,
+        _start_ticks(pid) or 0,
+        time.time(),
+        tuple(policies),
+        jobs,
+        tuple(ends_s),
+    )
+
+
+@contextmanager
+def noted(top: RunFolder, run: RunningRun) -> Iterator[None]:
+    """Notes in a run's folder that it is in progress, until the block ends.
+
+    A folder that takes no note, as on a full disk, does without.
+    """
+    path = top.path / NOTE
+    with suppress(OSError):
+        top.write_json(NOTE, asdict(run))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+
+
+def read_note(path: Path) -> RunningRun | None:
+    """The run that a note tells of; None where there is none that lives."""
+    try:
+        run = _NOTE.validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return run if run.lives else None
+
+
+def running_in(folder: Path) -> RunningRun | None:
+    """The run in progress that writes into a folder, a policy's too."""
+    for place in (folder, folder.parent):
+        run = read_note(place / NOTE)
+        if run is not None:
+            return run
+    return None
+
+
+def how_far(run: RunningRun) -> HowFar:
+    """How far a run is, from the events of the last policy that has begun."""
+    top = Path(run.folder)
+    folders = [top]
+    if len(run.policies) > 1:
+        folders = sorted(path for path in top.iterdir() if path.is_dir())
+    begun = [each / EVENTS for each in folders if (each / EVENTS).is_file()]
+    if not begun:
+        return HowFar(0, None, 0, 0.0)
+    ended = 0
+    at_s = 0.0
+    for event in stream_events(max(begun, key=_age)):
+        ended += isinstance(event, JobEnded)
+        at_s = max(at_s, event.t)
+    return HowFar(len(begun), run.policies[len(begun) - 1], ended, at_s)
+
+
+def sentences(run: RunningRun) -> list[str]:
+    """What runs, since when, and how far it is."""
+    since = datetime.fromtimestamp(run.since_unix_s, UTC).astimezone()
+    lasted = human_duration(max(0.0, time.time() - run.since_unix_s))
+    when = f"{since:%Y-%m-%d %H:%M:%S} ({lasted})"
+    lines = [
+        f"the run {run.name} is in progress since {when}, process {run.pid}"
+    ]
+    far = how_far(run)
+    if far.policy is None:
+        lines.append("its network is being built and tested: no job has begun")
+    else:
+        which = far.policy
+        if len(run.policies) > 1:
+            which += f" ({far.number} of {len(run.policies)} policies)"
+        of = ""
+        if len(run.ends_s) >= far.number:
+            of = f" of about {human_duration(run.ends_s[far.number - 1])}"
+        lines.append(
+            f"policy {which}: {far.ended:,} of {run.jobs:,} jobs have ended,"
+            f" at {human_duration(far.at_s)}{of}"
+        )
+    lines.append(f"run folder: {run.folder}")
+    return lines
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name before it, in brackets, may hold anything.
+    return int(stat.rpartition(b")")[2].split()[19])
