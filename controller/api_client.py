@@ -116,6 +116,14 @@ class ControllerClient:
         body = json.dumps(wanted).encode()
         self._call("POST", "/v1/wait", body, wait_s=timeout_s)
 
+    def foreign_flows(self) -> dict[str, int]:
+        """Switches -> flow rules of others that were found there and removed."""
+        found = {}
+        for switch in self._call("GET", "/v1/state")["switches"]:
+            if switch["foreign_flows"]:
+                found[switch["name"]] = switch["foreign_flows"]
+        return found
+
     def add_tenant(
         self,
         tenant: Tenant,

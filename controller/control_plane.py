@@ -17,8 +17,10 @@ will contain it.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,6 +43,8 @@ from controller.flow_rules import (
 )
 from controller.saved_state import StateStore
 from controller.values import Conflict, DesiredState, Switch, Tenant
+
+LOG = logging.getLogger(__name__)
 
 # Messages of 64 kB with a switch's rules, some 100,000 of them.
 REPORT_PARTS_MAX = 128
@@ -108,7 +112,6 @@ class _Session:
     revision_of: dict[int, int] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
     confirmed: int = -1
-    foreign_flows: int = 0
     error: str | None = None
     repaired: tuple[int, int] = (0, 0)
 
@@ -139,6 +142,8 @@ class ControlPlane:
         self._flows: dict[int, dict[int, tuple[Flow, ...]]] = {}
         self._sessions: dict[int, _Session] = {}
         self._waits: list[_Wait] = []
+        # Switches -> rules of others that were found there and removed.
+        self._foreign: Counter[int] = Counter()
         self._revision = 0
         # Revisions at which tenants came: those who add one again wait for its.
         self._arrived = {tenant.id: 0 for tenant in self._state.tenants}
@@ -476,7 +481,14 @@ class ControlPlane:
         changes = difference(wanted, session.report)
         adds = sum(isinstance(change, AddFlow) for change in changes)
         session.repaired = (adds, len(changes) - adds)
-        session.foreign_flows = session.report.foreign_count
+        foreign = len(session.report.foreign_cookies)
+        if foreign:
+            self._foreign[dpid] += foreign
+            LOG.warning(
+                "switch %s: %d flow rules of others are removed",
+                self._name(dpid),
+                foreign,
+            )
         session.asked = None
         session.report = FlowReport()
         session.error = None
@@ -655,13 +667,12 @@ class ControlPlane:
             "connected": False,
             "confirmed": self._stands(switch.dpid),
             "flows": sum(map(len, self._flows[switch.dpid].values())),
-            "foreign_flows": 0,
+            "foreign_flows": self._foreign[switch.dpid],
             "error": None,
         }
         session = self._sessions.get(switch.dpid)
         if session is not None:
             view["connected"] = True
-            view["foreign_flows"] = session.foreign_flows
             view["error"] = session.error
         return view
 

@@ -14,7 +14,7 @@ rule and is dropped. Untagged matters: a VLAN tag would carry a frame past the
 traffic-control filters, which look for IPv4, into the default class.
 
 A rule's cookie is `COOKIE_TAG` plus the tenant's id (0 for the two drops): all
-rules of a tenant can be removed at once, and rules added by hand can be
+rules of a tenant can be removed at once, and rules of others can be
 distinguished from ours.
 """
 
@@ -271,11 +271,11 @@ class FlowReport:
     other_cookies: tuple[int, ...] = ()
 
     @property
-    def foreign_count(self) -> int:
-        """The number of rules that this controller did not make."""
+    def foreign_cookies(self) -> list[int]:
+        """Cookies of rules that this controller did not make, one for each."""
         cookies = [flow.cookie for flow in self.flows]
         cookies += self.other_cookies
-        return len(cookies) - sum(map(is_ours, cookies))
+        return [cookie for cookie in cookies if not is_ours(cookie)]
 
     def joined(self, other: FlowReport) -> FlowReport:
         """This report and its continuation."""
@@ -330,16 +330,18 @@ def difference(
     desired: Iterable[Flow],
     report: FlowReport,
 ) -> tuple[Change, ...]:
-    """The changes to a switch with all of `desired` and no other rule of ours.
+    """The changes to a switch with all of `desired` and no other rule.
 
-    Rules that are right already are left alone, counters and all. A rule of
+    A rule of others may lead from one tenant to another: it is removed. Rules
+    that are right already are left alone, counters and all. A rule of
     ours in a shape we cannot read is removed by its cookie, and the desired
     rules of that cookie are put in anew; applied as one bundle, traffic notices
     nothing.
     """
     wanted = {flow.key: flow for flow in desired}
     garbled = {*filter(is_ours, report.other_cookies)}
-    changes: list[Change] = [*map(RemoveByCookie, sorted(garbled))]
+    changes: list[Change] = [*_foreign_removals(report.foreign_cookies)]
+    changes += map(RemoveByCookie, sorted(garbled))
     present = set()
     for flow in report.flows:
         # Gone with its cookie: neither to be removed nor present.
@@ -352,3 +354,16 @@ def difference(
         if flow not in present:
             changes.append(AddFlow(flow))
     return tuple(changes)
+
+
+def _foreign_removals(cookies: Iterable[int]) -> Iterator[RemoveByCookie]:
+    """Removals of rules by a bit in which their cookies differ from our tag.
+
+    As many as the tag has bits, at most, however many cookies there are.
+    """
+    bits = set()
+    for cookie in cookies:
+        different = (cookie ^ COOKIE_TAG) & COOKIE_TAG_MASK
+        bits.add(different & -different)
+    for bit in sorted(bits):
+        yield RemoveByCookie(~COOKIE_TAG & bit, bit)

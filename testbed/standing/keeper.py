@@ -15,7 +15,13 @@ import pwd
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -390,6 +396,7 @@ class Keeper:
             tenants=self._tenants.states(),
             open=self._setup.open,
             controller=str(experiment.controller_app or ""),
+            removed=_removed_text(self._emulation.removed_rules()),
         )
 
     def _trouble(self) -> list[str]:
@@ -419,6 +426,17 @@ class Keeper:
                 name = datacentre.link_name(2 * link)
                 most = share
         return name, most
+
+
+def _removed_text(rules: Mapping[str, int]) -> str:
+    """A sentence about flow rules of others that were removed, by bridge."""
+    if not rules:
+        return ""
+    bridges = ", ".join(sorted(rules))
+    return (
+        f"{sum(rules.values())} flow rules of others were on {bridges}; "
+        "the controller has removed them"
+    )
 
 
 def _user_name() -> str:

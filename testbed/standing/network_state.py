@@ -81,6 +81,7 @@ class NetworkState:
     empty where no bandwidth is reserved. ``open``: one tenant has all slots,
     without reservations. ``controller``: the file of a person's application
     that installs the flows; empty: the testbed's own controller does.
+    ``removed``: a sentence about flow rules of others that were on its bridges.
     """
 
     file: str
@@ -100,3 +101,4 @@ class NetworkState:
     tenants: tuple[TenantState, ...]
     open: bool = False
     controller: str = ""
+    removed: str = ""

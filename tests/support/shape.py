@@ -67,6 +67,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "the doctor's checks before a run; socket buffers in containers": 420,
     "limits of VMs: memory, processes": 860,
     "runs in progress, interrupted ones, the page over all policies": 2070,
+    "flow rules of others are removed and told": 400,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -210,6 +210,17 @@ class Emulation:
             )
         return trouble
 
+    def removed_rules(self) -> dict[str, int]:
+        """Bridges -> flow rules of others that the controller has removed."""
+        if self.own is not None or self.controller.is_stopped:
+            return {}
+        try:
+            # By a connection of its own: the other is another thread's.
+            with closing(self.controller.client()) as client:
+                return client.foreign_flows()
+        except ControllerError:
+            return {}
+
     def _stopped(self) -> str:
         pid = self.controller.process.pid
         return f"the controller (process {pid}) is stopped by a signal"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.flow_rules import (
     COOKIE_TAG,
@@ -30,7 +34,7 @@ WANTED = (FIRST, SECOND, OTHER)
 
 
 def test_nothing_to_do() -> None:
-    assert difference(WANTED, FlowReport((OTHER, FOREIGN, SECOND, FIRST))) == ()
+    assert difference(WANTED, FlowReport((OTHER, SECOND, FIRST))) == ()
 
 
 def test_what_is_missing_is_added_in_the_wanted_order() -> None:
@@ -42,7 +46,7 @@ def test_what_is_missing_is_added_in_the_wanted_order() -> None:
 
 def test_what_is_ours_and_not_wanted_is_removed() -> None:
     stale = replace(FIRST, match=Match(in_port=9))
-    assert difference(WANTED, FlowReport((*WANTED, stale, FOREIGN))) == (
+    assert difference(WANTED, FlowReport((*WANTED, stale))) == (
         RemoveFlow(stale),
     )
 
@@ -60,15 +64,41 @@ def test_what_does_something_else_is_replaced_and_not_removed() -> None:
 
 def test_a_foreign_rule_in_the_place_of_ours_is_replaced() -> None:
     born_with = replace(FIRST, cookie=0, action=Output(0xFFFFFFFA))
-    assert difference(WANTED, FlowReport((born_with, SECOND, OTHER))) == (
-        AddFlow(FIRST),
+    *removals, last = difference(WANTED, FlowReport((born_with, SECOND, OTHER)))
+    assert last == AddFlow(FIRST)
+    assert removed(removals, 0)
+
+
+def removed(changes: Iterable[object], cookie: int) -> bool:
+    """True if rules of this cookie are removed by these changes, and none of ours."""
+    fits = False
+    for change in changes:
+        assert isinstance(change, RemoveByCookie)
+        for ours in (COOKIE_TAG, COOKIE_TAG | 0xFFFFFFFF):
+            assert (ours ^ change.cookie) & change.mask
+        fits = fits or not (cookie ^ change.cookie) & change.mask
+    return fits
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
+def test_rules_of_others_are_removed_by_few_changes_and_ours_stay(
+    cookies: list[int],
+) -> None:
+    foreign = [cookie for cookie in cookies if not is_ours(cookie)]
+    report = FlowReport(
+        (*WANTED, *(replace(FOREIGN, cookie=each) for each in foreign[::2])),
+        tuple(foreign[1::2]),
     )
+    changes = difference(WANTED, report)
+    assert len(changes) <= 32
+    for cookie in foreign:
+        assert removed(changes, cookie)
 
 
 def test_an_unreadable_rule_of_ours_takes_its_cookies_rules_with_it_and_they_come_back() -> (
     None
 ):
-    report = FlowReport((*WANTED, FOREIGN), other_cookies=(COOKIE_TAG | 1, 5))
+    report = FlowReport(WANTED, other_cookies=(COOKIE_TAG | 1,))
     assert difference(WANTED, report) == (
         RemoveByCookie(COOKIE_TAG | 1),
         AddFlow(FIRST),
@@ -95,6 +125,5 @@ def test_whose_rules_are_whose() -> None:
     assert not is_ours(0)
     assert not is_ours(16383)
     assert not is_ours(COOKIE_TAG ^ 1 << 63)
-    assert (
-        FlowReport((FIRST, FOREIGN), (COOKIE_TAG | 1, 5, 5)).foreign_count == 3
-    )
+    report = FlowReport((FIRST, FOREIGN), (COOKIE_TAG | 1, 5, 5))
+    assert report.foreign_cookies == [99, 5, 5]
