@@ -1,5 +1,5 @@
 """The few system calls that Python 3.11 does not have: setns, prctl, unshare,
-mount.
+mount, seccomp.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
+_CLONE_NEWIPC = 0x08000000
+_MS_NOSUID = 2
+_MS_NODEV = 4
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_SLAVE = 1 << 19
 _PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -87,6 +91,38 @@ def set_no_new_privileges() -> None:
     _check(
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "cannot set no_new_privs"
     )
+
+
+def drop_capabilities() -> None:
+    """Empty the bounding set: whatever this process runs gets no capability.
+
+    The sets that it has go with its change of user.
+    """
+    number = 0
+    # Ends after the kernel's last one; at once where this process may not.
+    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+
+
+def own_shared_memory(size_bytes: int) -> None:
+    """Have this process, in a mount namespace of its own, share no memory and
+    no message queues with others: System V's, POSIX's, and files in /dev/shm.
+    """
+    what = "cannot have shared memory of its own"
+    _check(_libc.unshare(_CLONE_NEWIPC), what)
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    options = f"size={size_bytes},mode=1777".encode()
+    if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - at each start of a program
+        mounted = _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, options)
+        _check(mounted, what)
+
+
+def system_call(number: int, *arguments: object) -> int:
+    """A system call by its number. Raises OSError."""
+    result = int(_libc.syscall(number, *arguments))
+    if result < 0:
+        _check(result, f"system call {number}")
+    return result
 
 
 def _check(result: int, what: str) -> None:

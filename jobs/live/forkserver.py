@@ -29,6 +29,7 @@ from fcntl import F_DUPFD, fcntl
 from typing import Any
 
 from jobs import linux
+from jobs.call_filter import refuse_calls
 from jobs.live.agent import (
     EXIT_FAILED,
     TERMINATING,
@@ -265,6 +266,7 @@ def _descend(request: SpawnRequest, server_pid: int) -> None:
     os.setresgid(request.gid, request.gid, request.gid)
     os.setresuid(request.uid, request.uid, request.uid)
     linux.set_no_new_privileges()
+    refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != server_pid:  # it died before the line above
         os._exit(EXIT_FAILED)
@@ -289,6 +291,8 @@ def main(arguments: list[str]) -> int:
         return EXIT_FAILED
     # Ctrl-C reaches the whole foreground process group; the caller cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Its agents': this process keeps those that it has.
+    linux.drop_capabilities()
     gc.collect()
     gc.freeze()  # keeps the pages of living objects shared with the forks
     os.umask(0o077)

@@ -68,6 +68,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "limits of VMs: memory, processes": 860,
     "runs in progress, interrupted ones, the page over all policies": 2070,
     "flow rules of others are removed and told": 400,
+    "filter of system calls of programs in VMs": 900,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from controller.launch import User, become, unprivileged_user
 from jobs import linux
+from jobs.call_filter import refuse_calls
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.pseudo_terminal import (
     ProgramStreams,
@@ -38,6 +39,8 @@ HOSTS = Path("/etc/hosts")
 PINGING = Path("/proc/sys/net/ipv4/ping_group_range")
 # Of a caller's variables; docs/standing-network.md lists them.
 HANDED_DOWN = re.compile("PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ")
+# Files in /dev/shm; those of its memory limit are counted there.
+SHARED_BYTES = 64 << 20
 SIGNAL_EXIT = 128
 """Plus the number of the signal, as shells count."""
 
@@ -72,8 +75,11 @@ def enter(place: VmPlace, user: User) -> None:
     PINGING.write_text("0 2147483647", encoding="ascii")
     if HOSTS.exists():
         linux.replace_file_for_this_process(str(HOSTS), place.hosts)
+        linux.own_shared_memory(SHARED_BYTES)
+    linux.drop_capabilities()
     become(user)
     linux.set_no_new_privileges()
+    refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)
     if not os.access(".", os.X_OK):
         os.chdir("/")
