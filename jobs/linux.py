@@ -19,7 +19,6 @@ _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_SLAVE = 1 << 19
 _PR_SET_PDEATHSIG = 1
-_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -91,17 +90,6 @@ def set_no_new_privileges() -> None:
     _check(
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "cannot set no_new_privs"
     )
-
-
-def drop_capabilities() -> None:
-    """Empty the bounding set: whatever this process runs gets no capability.
-
-    The sets that it has go with its change of user.
-    """
-    number = 0
-    # Ends after the kernel's last one; at once where this process may not.
-    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
-        number += 1
 
 
 def own_shared_memory(size_bytes: int) -> None:

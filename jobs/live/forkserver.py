@@ -291,8 +291,6 @@ def main(arguments: list[str]) -> int:
         return EXIT_FAILED
     # Ctrl-C reaches the whole foreground process group; the caller cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Its agents': this process keeps those that it has.
-    linux.drop_capabilities()
     gc.collect()
     gc.freeze()  # keeps the pages of living objects shared with the forks
     os.umask(0o077)

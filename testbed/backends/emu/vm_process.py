@@ -76,7 +76,8 @@ def enter(place: VmPlace, user: User) -> None:
     if HOSTS.exists():
         linux.replace_file_for_this_process(str(HOSTS), place.hosts)
         linux.own_shared_memory(SHARED_BYTES)
-    linux.drop_capabilities()
+    # The bounding set stays: without it the kernel does not run `ping` at all,
+    # whose file has capabilities. no_new_privs withholds them.
     become(user)
     linux.set_no_new_privileges()
     refuse_calls()
