@@ -18,7 +18,13 @@ from xml.parsers import expat
 
 from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
-from jobs.workload.traces import Complaints, Trace, shown, whole_number
+from jobs.workload.traces import (
+    Complaints,
+    Trace,
+    check_name,
+    shown,
+    whole_number,
+)
 
 LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
@@ -317,6 +323,7 @@ class _Xml:
             "lease id", (str(len(self._leases) + 1), 0, 0)
         )
         if not (name.isascii() and name.isdecimal()):
+            check_name(self._complaints, line, column, "lease id", name)
             return name
         number = whole_number(name, 40)
         if number is None:

@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.workload.traces import Complaints, Trace, shown, whole_number
+from jobs.workload.traces import (
+    Complaints,
+    Trace,
+    check_name,
+    shown,
+    whole_number,
+)
 
 FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
 BLOCK_BYTES = 64_000_000
@@ -90,6 +96,8 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
             complaints.add(line, len("\t".join(words[:k])) + 2, message)
             return None
         values.append(value)
+    if not check_name(complaints, line, 1, "field 1 (job)", words[0]):
+        return None
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
     return SwimJob(
         words[0], submit_s, map_bytes, shuffle_bytes, output_bytes, line

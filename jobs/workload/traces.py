@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import BinaryIO, Generic, Literal, TextIO, TypeVar, cast
 
+from jobs.job_names import SAFE_NAME
+
 GZIP_MAGIC = b"\x1f\x8b"
 PROBLEM_LIMIT = 20
 LONGEST_LINE = 1 << 20
@@ -218,6 +220,19 @@ def shown(text: str) -> str:
     terminal would obey.
     """
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def check_name(
+    complaints: Complaints, line: int, column: int, field: str, name: str
+) -> bool:
+    """True if a job may be called so; else it is reported."""
+    if re.fullmatch(SAFE_NAME, name):
+        return True
+    rule = (
+        "letters, digits, '.', '_' and '-', 64 at most, a letter or digit first"
+    )
+    complaints.add(line, column, f"{field}: {shown(name)} is no name: {rule}")
+    return False
 
 
 def whole_number(text: str, digits: int) -> int | None:

@@ -19,6 +19,7 @@ from typing import IO, Any, TextIO
 
 from testbed.audit.history import Found, History
 from testbed.errors import BadInput
+from testbed.foreign_text import csv_text
 from testbed.record.folder import JOBS, LINKS
 from testbed.record.link_rates import (
     LINK_COLUMNS,
@@ -29,7 +30,6 @@ from testbed.record.link_rates import (
 from testbed.record.metrics import (
     JOB_COLUMNS,
     cells_of,
-    table_text,
 )
 from testbed.record.stored_json import open_regular
 
@@ -101,7 +101,7 @@ def jobs_csv(history: History) -> Found:
         yield (JOBS, None), _unreadable(error)
         return
     # By the names that the table can hold: no lone carriage return.
-    jobs = {table_text(row.job_id): cells_of(row) for row in rows}
+    jobs = {csv_text(row.job_id): cells_of(row) for row in rows}
     if jobs:
         for wrong in _wrong_columns(header):
             yield (JOBS, 1), wrong
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return table_text(value)
+        return csv_text(value)
     return "" if value is None else str(value)
 
 
@@ -210,7 +210,7 @@ def _wrong_rates(cells: Sequence[str], row: LinkRow) -> str:
         if not _rate_is(cell[column], value, rounding):
             return f"{column} is {cell[column]!r}, by the events {value}"
     stated = (cell["link"], cell["directed_link"], cell["capacity_bps"])
-    link = (row.link, str(row.directed_link), str(row.capacity_bps))
+    link = (csv_text(row.link), str(row.directed_link), str(row.capacity_bps))
     if stated == link:
         return ""
     return f"is of {stated} (link, number, capacity), by the events of {link}"

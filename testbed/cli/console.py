@@ -9,13 +9,15 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from testbed.errors import TestbedError
+from testbed.foreign_text import json_text, plain_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -27,12 +29,28 @@ PIPED_WIDTH = 200
 """The widest table where no terminal sets a limit."""
 
 
+class PlainConsole(Console):
+    """A console on which text from outside gives a terminal no orders."""
+
+    def render(
+        self,
+        renderable: RenderableType,
+        options: ConsoleOptions | None = None,
+    ) -> Iterator[Segment]:
+        """Yields what is printed, without others' escape sequences."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(plain_text(segment.text), segment.style)
+
+
 def out() -> Console:
     """The console of results: standard output."""
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped else None
     # No emoji: line 100 of a file is written ":100:".
-    return Console(
+    return PlainConsole(
         file=sys.stdout,
         highlight=False,
         emoji=False,
@@ -44,7 +62,7 @@ def out() -> Console:
 def err() -> Console:
     """The console of narration: standard error."""
     piped = not sys.stderr.isatty()
-    return Console(
+    return PlainConsole(
         file=cast("IO[str]", _Narration()),
         highlight=False,
         emoji=False,
@@ -81,13 +99,13 @@ def _unless_lost() -> Generator[None, None, None]:
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, keys in the order given."""
-    _write(
-        json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    _write(f"{json_text(text)}\n")
 
 
 def print_text(text: str) -> None:
-    """Text on standard output exactly as it is."""
+    """Text on standard output as it is, but for orders to a terminal."""
+    text = plain_text(text)
     _write(text if text.endswith("\n") else f"{text}\n")
 
 
@@ -101,7 +119,7 @@ def _write(text: str) -> None:
 
 def say(text: str) -> None:
     """A line of narration on standard error."""
-    err().print(text, markup=False, soft_wrap=True)
+    err().print(plain_text(text), markup=False, soft_wrap=True)
 
 
 def error_json(error: TestbedError) -> dict[str, Any]:
@@ -146,10 +164,11 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
         return
     console = err()
     console.print("[bold red]error:[/] ", end="")
-    console.print(error.message, markup=False, soft_wrap=True)
+    # Before rich, which takes the ends off some orders and not their beginning.
+    console.print(plain_text(error.message), markup=False, soft_wrap=True)
     if error.hint is not None:
         console.print("[bold]hint:[/] ", end="")
-        console.print(error.hint, markup=False, soft_wrap=True)
+        console.print(plain_text(error.hint), markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.errors import BadInput, MachineCannot
+from testbed.foreign_text import plain_text
 from testbed.interface.finished_run import Run
 from testbed.plan.network_plan import check_prefix
 from testbed.play.playing import (
@@ -350,7 +351,7 @@ def _say(*, progress: bool) -> Callable[[str], None]:
 
 
 def _narrate(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(plain_text(text), file=sys.stderr)
 
 
 def _heard(_: object) -> None:
@@ -370,7 +371,7 @@ def _bar(label: str, jobs: int) -> Generator[Sink, None, None]:
     from testbed.events import Event, JobEnded, JobSubmitted
 
     with Bars(console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(label, total=2 * jobs)
+        task = bars.add_task(plain_text(label), total=2 * jobs)
 
         def advance(event: Event) -> None:
             if isinstance(event, JobSubmitted | JobEnded):

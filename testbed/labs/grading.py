@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 
 from testbed.errors import BadInput, MachineCannot, TestbedError
+from testbed.foreign_text import csv_text
 from testbed.labs import sandbox
 from testbed.labs.checked_folder import live_network
 from testbed.labs.checking import (
@@ -551,7 +552,4 @@ def table(graded: Iterable[Mark]) -> str:
 
 def _cell(text: str) -> str:
     """One line that no spreadsheet takes for a formula."""
-    line = " ".join(text.split())
-    if line.startswith(("=", "+", "-", "@")):
-        return f"'{line}"
-    return line
+    return csv_text(" ".join(text.split()))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.errors import MachineCannot
+from testbed.foreign_text import plain_text
 from testbed.labs import sandbox
 from testbed.labs.sandbox import Limits
 from testbed.labs.submission_process import (
@@ -65,7 +66,7 @@ def printable(text: str) -> str:
     if len(text) > MOST_PRINTED:
         text = f"{text[:MOST_PRINTED]} …"
     cleaned = ""
-    for character in text:
+    for character in plain_text(text):
         if character.isprintable() or character == "\n":
             cleaned += character
         else:

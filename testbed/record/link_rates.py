@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import IO, Any
 
 from testbed import events
+from testbed.foreign_text import csv_text
 from testbed.record.job_lives import HeldLinks
 from testbed.record.metrics import Tally
 
@@ -135,7 +136,7 @@ def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
         writer.writerow(
             (
                 row.time_s,
-                row.link,
+                csv_text(row.link),
                 row.directed_link,
                 sent_bps,
                 round(row.reserved_bps),

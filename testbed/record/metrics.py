@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import IO, Any
 
 from testbed import events
+from testbed.foreign_text import csv_text
 from testbed.record.event_file import EventFile
 from testbed.record.job_lives import JobLife, JobLives
 
@@ -146,19 +147,8 @@ def _cell(value: object) -> object:
     if kind is bool:
         return "true" if value else "false"
     if kind is str:
-        return table_text(value)  # type: ignore[arg-type]
+        return csv_text(value)  # type: ignore[arg-type]
     return value
-
-
-def table_text(text: str) -> str:
-    """A text as a table can hold it.
-
-    The csv module does not quote a lone carriage return, and readers take it
-    for a line end.
-    """
-    if "\r" not in text:
-        return text
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 # -- groups of jobs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from testbed.foreign_text import plain_text
 from testbed.record.job_lives import Stretch
 from testbed.record.link_rates import shares
 from testbed.record.metrics import JobRow
@@ -147,6 +148,7 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
 
 
 def _short(text: str, length: int = 28) -> str:
+    text = plain_text(text)
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from testbed.foreign_text import plain_text
 from testbed.record.link_rates import LinkRow
 from testbed.report.failure_bands import Outage, draw, of_link, restarts
 from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, time_axis
@@ -50,7 +51,7 @@ Alike = list[Series]
 
 
 def title(group: Alike) -> str:
-    name = group[0].link.replace(" -> ", " → ")
+    name = plain_text(group[0].link).replace(" -> ", " → ")
     if len(group) == 1:
         return name
     return f"{name} and {len(group) - 1} more alike"
@@ -269,7 +270,7 @@ def _heat(axes: Axes, shown: Sequence[Series], width: float) -> AxesImage:
         row = [bps / capacity for bps in link.reserved_bps]
         most = max(most, *row)
         shares.append(row)
-        names.append(link.link.replace(" -> ", " → "))
+        names.append(plain_text(link.link).replace(" -> ", " → "))
     image = axes.imshow(
         shares,
         aspect="auto",

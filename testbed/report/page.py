@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.audit import Audit, audit, audit_all
 from testbed.events import FidelityNoted, JobEnded
+from testbed.foreign_text import plain_text
 from testbed.record import folder as names
 from testbed.record.bandwidth_sweep import PROFILE_RECORD
 from testbed.record.conclusion import Results
@@ -298,6 +299,11 @@ def _reproduce(run: Run) -> list[str]:
 # -- the page
 
 
+def _shown(value: Any) -> Any:
+    """A value as a page shows it; what is marked as made here stays."""
+    return value if hasattr(value, "__html__") else plain_text(str(value))
+
+
 def rendered(name: str, **context: Any) -> str:
     """A template with everything escaped but the pictures and the style sheet,
     made here.
@@ -308,6 +314,7 @@ def rendered(name: str, **context: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     return templates.get_template(f"{name}.html.j2").render(
         labels=labels, **context

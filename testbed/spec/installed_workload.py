@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from jobs.demand import KINDS, Command, Lease
+from jobs.job_names import SAFE_NAME
 from jobs.request import JobRequest
 from jobs.workload.distributions import stream
 from testbed.plugins import PluginError, installed, raised_anywhere, shown
@@ -20,7 +21,6 @@ from testbed.spec.document import Location
 from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
-from testbed.spec.unit_types import SAFE_NAME
 from testbed.spec.workload_section import (
     NO_JOBS,
     LoadedWorkload,

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from jobs.job_names import SAFE_NAME
 from testbed import units
 
 T = TypeVar("T")
 
-SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 HOUR_S: Final = 3600.0
 
 

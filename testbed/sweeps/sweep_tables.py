@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
+from testbed.foreign_text import csv_text
 from testbed.record.folder import RunFolder
 from testbed.spec.sweep_section import as_yaml
 from testbed.sweeps.intervals import Estimate, estimate
@@ -175,13 +176,17 @@ def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:
     ]
     digest = None if record is None else record["events_sha256"]
     return (
-        *shown(plan, row.cell.values),
+        *map(_csv_value, shown(plan, row.cell.values)),
         row.outcome,
-        row.why,
+        csv_text(row.why),
         *found,
         digest,
         row.cell.key,
     )
+
+
+def _csv_value(value: Any) -> Any:
+    return csv_text(value) if isinstance(value, str) else value
 
 
 def _write_cells(run: SweepRun, table: list[TableRow], file: IO[str]) -> None:
@@ -248,7 +253,8 @@ def table_values(plan: SweepPlan, row: TableRow) -> tuple[Any, ...]:
         for one in row.estimates
         for value in (one.mean if one.n else None, one.half_width)
     ]
-    return (*row.values, row.cells, row.failed, row.outside, *stop, *numbers)
+    values = map(_csv_value, row.values)
+    return (*values, row.cells, row.failed, row.outside, *stop, *numbers)
 
 
 def write_table(
