@@ -82,6 +82,7 @@ def test_the_simulator_needs_no_privileges(image: str) -> None:
     done = contained(image, options, "simulate", "examples/quickstart.yaml")
     assert done.returncode == 0, done.stderr
     assert "audit: passed" in done.stdout
+    assert "matplotlib" not in done.stderr
 
 
 def test_without_privileges_the_doctor_and_a_run_name_what_is_missing(
