@@ -91,6 +91,10 @@ BENCHMARKS = {
         "bench.fidelity_cases",
         "runs good and spoilt on purpose: the verdict",
     ),
+    "verdicts": (
+        "bench.fidelity_verdicts",
+        "the fidelity verdict against the truth: its error rates",
+    ),
     "dcloud-allocation": (
         "bench.dcloud_allocation",
         "one DCloud allocation, 8,000 servers",

@@ -16,28 +16,16 @@ see them.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest import mock
-
-import psutil
 
 from bench.samples import Result
+from bench.spoiling import Spoilt, switch_quota, thieves, wrong_limits
 from testbed import events
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.emulation import LiveOptions
-from testbed.plan import limits
-from testbed.plan.batch_lines import HtbClass, IpItem, Section, TcItem
-from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.play.live_run import LiveRun, run_live
 from testbed.play.playing import RunRecord
 from testbed.record.folder import RunFolder, Sink
@@ -60,8 +48,7 @@ NARROW = (
 )
 WIDE = 2.5
 SWITCH_SHARE = 0.02
-
-Spoilt = Callable[[], AbstractContextManager[None]]
+NEAR = 0.02
 
 
 def run(quick: bool) -> list[Result]:
@@ -76,14 +63,14 @@ def run(quick: bool) -> list[Result]:
         for name, settings, spoil in (
             ("good", {}, nullcontext),
             ("too much rate", {"scale.rate": TOO_MUCH}, nullcontext),
-            ("stolen processors", {}, _thieves),
-            ("starved switch", {}, _starved_switch),
-            ("wrong limiter", {}, partial(_wrong_limits, links=NARROW)),
-            ("wrong VM limiter", {}, partial(_wrong_limits, caps=NARROW)),
+            ("stolen processors", {}, thieves),
+            ("starved switch", {}, partial(switch_quota, SWITCH_SHARE)),
+            ("wrong limiter", {}, partial(wrong_limits, links=NARROW)),
+            ("wrong VM limiter", {}, partial(wrong_limits, caps=NARROW)),
             (
                 "limits too wide",
                 {},
-                partial(_wrong_limits, links=WIDE, caps=WIDE),
+                partial(wrong_limits, links=WIDE, caps=WIDE),
             ),
         )
     ]
@@ -106,8 +93,12 @@ def _case(
         ratios.append(0.0 if ratio is None else ratio.max)
         finished.append(f"{summary.finished} of {summary.jobs}")
         found.append(findings)
-    right = all((verdict == "ok") is good for verdict in verdicts)
-    target = "every verdict ok" if good else "no verdict ok"
+    target = "every verdict ok" if good else "no verdict ok unless within 2 %"
+    right = True
+    for verdict, worst in zip(verdicts, ratios, strict=True):
+        # Programs beside jobs that took their time are no fault of the run.
+        if good or abs(worst - 1.0) > NEAR:
+            right = right and (verdict == "ok") is good
     return Result(
         name,
         "ratio",
@@ -165,93 +156,3 @@ def _one(
 
 def _nothing(_: events.Event) -> None:
     """Nobody watches."""
-
-
-@contextmanager
-def _thieves() -> Iterator[None]:
-    """Six busy processes of the highest ordinary priority, outside every group
-    of the run.
-    """
-    body = "import os\nos.nice(-20)\nwhile True: pass"
-    home = [root / "cgroup.procs" for root in probe_layout().roots]
-    processes = []
-    try:
-        for _ in range(3 * (os.cpu_count() or 1)):
-            process = subprocess.Popen([sys.executable, "-c", body])
-            processes.append(process)
-            for path in home:
-                path.write_text(str(process.pid), encoding="ascii")
-        yield
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-
-
-@contextmanager
-def _starved_switch() -> Iterator[None]:
-    """The switch in a group of its own with a small quota; back where it was at
-    the end.
-    """
-    switch = next(
-        p
-        for p in psutil.process_iter(["name"])
-        if p.info["name"] == "ovs-vswitchd"
-    )
-    group = RunCgroup(probe_layout(), "starved-switch")
-    group.create()
-    before = Path(f"/proc/{switch.pid}/cgroup").read_text(encoding="utf-8")
-    try:
-        joins = group.add_vm(0, 0)
-        group.set_quota(0, SWITCH_SHARE)
-        for path in joins:
-            path.write_text(str(switch.pid), encoding="ascii")
-        yield
-    finally:
-        _put_back(switch.pid, before, group)
-        time.sleep(0.1)
-        remove_groups(group.paths)
-
-
-def _put_back(pid: int, before: str, group: RunCgroup) -> None:
-    for line in before.splitlines():
-        _, names, place = line.split(":", 2)
-        for controller, root in group.layout.mounts.items():
-            wanted = (
-                names == ""
-                if group.layout.version == 2
-                else controller in names.split(",")
-            )
-            if wanted:
-                (root / place.lstrip("/") / "cgroup.procs").write_text(
-                    str(pid), encoding="ascii"
-                )
-
-
-@contextmanager
-def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
-    """The first tenant's classes on links, or its VMs' caps, get so many times
-    their rate: its plan says otherwise.
-    """
-    right = limits.tenant_limits
-
-    def wrong(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
-        if tenant.tenant_id != 1:
-            return right(network, tenant)
-        return tuple(
-            Section(
-                section.netns,
-                tuple(replace(x, item=of(x.item)) for x in section.lines),
-            )
-            for section in right(network, tenant)
-        )
-
-    def of(item: TcItem | IpItem) -> TcItem | IpItem:
-        if not isinstance(item, HtbClass):
-            return item
-        times = links if item.parent_minor == limits.LINK_MINOR else caps
-        bps = (int(item.rate_bps * times), int(item.ceil_bps * times))
-        return replace(item, rate_bps=bps[0], ceil_bps=bps[1])
-
-    with mock.patch.object(limits, "tenant_limits", wrong):
-        yield

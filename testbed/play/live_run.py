@@ -26,6 +26,7 @@ from testbed.backends.emu.interrupts import (
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.preflight import checked, load_test
 from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.plan.direct_evidence import weighed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
 from testbed.plan.peak_load import namespaces_per_server, peak, rings
@@ -256,7 +257,9 @@ def _before_the_end(
 
     def passed(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):
-            for found in [first, *backend.watch.findings(), *flows()]:
+            watch = backend.watch
+            findings = [first, *watch.findings(), *flows()]
+            for found in weighed(findings, watch.evidence.ended):
                 sink(
                     events.FidelityNoted(
                         event.t,

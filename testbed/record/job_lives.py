@@ -75,6 +75,8 @@ class JobLife:
     by_policy: bool = False
     price: float = 0.0
     iperf3: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    possible_error: str = ""
+    """By the evidence of a live job: how much its time can be wrong."""
     n_slots: int = 0
     tier: str = FOREGROUND
     links: Links = ()
@@ -289,6 +291,9 @@ def _ended(lives: JobLives, life: JobLife, event: events.JobEnded) -> None:
     life.by_policy = event.killed_by_policy
     life.price = float(event.detail.get("price", 0.0))
     life.iperf3 = event.detail.get("iperf3", {})
+    evidence = event.detail.get("evidence")
+    if isinstance(evidence, Mapping):
+        life.possible_error = str(evidence.get("possible_error", ""))
     lives.release(life)
     lives.enter(life, "ended")
 

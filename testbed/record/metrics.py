@@ -66,6 +66,8 @@ class JobRow:
     """Why a live time says nothing of its reservation; no column."""
     may_end_early: bool = False
     """The estimate is an upper bound of its live time; no column."""
+    possible_error: str = ""
+    """By its evidence, how much its live time can be wrong; no column."""
 
     @property
     def wait_s(self) -> float | None:
@@ -118,7 +120,7 @@ _IPERF3 = (
     "iperf3_ratio",
     "iperf3_counted_bps",
 )
-_LATER = ("exempt", "may_end_early", *_IPERF3)
+_LATER = ("exempt", "may_end_early", "possible_error", *_IPERF3)
 """Fields that are no column, or one of the last."""
 JOB_COLUMNS = (
     *(f.name for f in fields(JobRow) if f.name not in _LATER),

@@ -281,9 +281,10 @@ def by_reservation(expect: Expectation, row: JobRow) -> Judgement:
     least = expect.early_below or 0.0
     if row.ratio < least and not row.may_end_early:
         return "early", f"{ratio}, held is at least {least:g}"
-    if row.ratio > late_above:
-        return "late", f"{ratio}, held is at most {late_above:g}"
-    return "held", f"{ratio}, held is at most {late_above:g}"
+    why = f"{ratio}, held is at most {late_above:g}"
+    if row.possible_error:
+        why += f"; {row.possible_error}"
+    return ("late" if row.ratio > late_above else "held"), why
 
 
 def _outcome(row: JobRow) -> str:

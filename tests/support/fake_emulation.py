@@ -187,6 +187,7 @@ class FakeEmulation:
             counter_reader=lambda at: SimpleNamespace(read=lambda: unread(at)),
             unshaped_packets=dict,
             switch_pids=[],
+            forwards_in_kernel=False,
             allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,
             lost_cables=lambda: frozenset(self.lost),

@@ -508,6 +508,11 @@ class EmulatedNetwork:
         """Each part's process that forwards packets; None: it does not run."""
         return [switch.pid for switch in self.switches]
 
+    @property
+    def forwards_in_kernel(self) -> bool:
+        """Packets pass without the switch's processes."""
+        return self._datapath == "system"
+
     # -- counters -------------------------------------------------------------------------------
 
     def counter_reader(self, limiters: Sequence[Limiter]) -> CounterReader:

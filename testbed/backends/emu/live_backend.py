@@ -26,6 +26,7 @@ from jobs.request import Enforcement, JobRequest
 from jobs.wire import wire_rate_bps
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
+from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
@@ -213,6 +214,7 @@ class LiveBackend:
                 and job.tenant is not None
                 and self._enforcement != "none"
             }
+            timeout_s = self.watch.look(timeout_s, self._followed)
             timeout_s = self.watch.tick(timeout_s, tenants, cap_limited)
         asleep_s = time.monotonic()
         try:
@@ -232,6 +234,19 @@ class LiveBackend:
             self._emulation.check()
             for job in self._jobs.values():
                 self._check_job(job)
+
+    def _followed(self) -> list[Followed]:
+        """The jobs that run and have begun."""
+        result = []
+        for job in self._jobs.values():
+            if job.since_ns is not None and job.tenant is not None:
+                enforced = self._enforcement != "none"
+                result.append(
+                    job.followed(
+                        job.tenant, self._scale.time, enforced=enforced
+                    )
+                )
+        return result
 
     def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):
@@ -481,12 +496,17 @@ class LiveBackend:
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
         iperf3 = self._iperf3(live, measured_s)
         self._tell_of_limits(live)
+        evidence = None
+        if live.tenant is not None:
+            evidence = self.watch.evidence.finish(live.tenant.tenant_id)
         self.kill(job_id)
         if live.trouble is not None:
             return Completion(
                 job_id, at_s, "killed", live.trouble, None, live.detail()
             )
         detail = {**live.detail(), **({"iperf3": iperf3} if iperf3 else {})}
+        if evidence is not None:
+            detail["evidence"] = evidence.record()
         return Completion(job_id, at_s, "finished", "", measured_s, detail)
 
     def _tell_of_limits(self, live: LiveJob) -> None:

@@ -14,12 +14,15 @@ from jobs.live.agent_protocol import (
     AgentExited,
     AgentRefused,
     AgentReport,
+    AgentStarted,
     Plan,
     Progress,
     Ready,
 )
 from jobs.request import JobRequest
+from testbed.backends.emu.job_evidence import Followed
 from testbed.embedding.placement import Placement
+from testbed.plan.direct_evidence import Kind
 from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
 
@@ -63,6 +66,7 @@ class LiveJob:
     moved_ns: int = 0
     reports: dict[str, AgentReport] = field(default_factory=dict)
     exits: dict[str, int] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
     volume_bytes: int = 0
     delivered_bytes: int = 0
     used_cpu_s: float = 0.0
@@ -106,6 +110,8 @@ class LiveJob:
     def receive(self, agent: str, message: Message) -> None:
         """Take in a message of one of its agents."""
         match message:
+            case AgentStarted(pid=pid):
+                self.pids[agent] = pid
             case Ready():
                 self.waiting_for.discard(agent)
             case Progress(received_bytes=received_bytes):
@@ -164,6 +170,52 @@ class LiveJob:
         then at a VM's cap says nothing of the time in between.
         """
         return self.request.demand.cap_limited and not self.best_effort
+
+    def followed(
+        self, tenant: TenantPlan, time_scale: float, *, enforced: bool
+    ) -> Followed:
+        """The job as evidence of it is taken, on the nodes of ``tenant``."""
+        request = self.request
+        kind = self._evidence_kind
+        if not enforced and request.demand.network:
+            kind = "best effort"
+        length_s = request.duration_s
+        if kind != "best effort":
+            length_s = request.demand.estimate_s(request, self.rate_bps)
+        whole = self.generation == 0 and self.ran_ns == 0
+        # One that has reported has nothing left to do.
+        pids = [
+            pid for name, pid in self.pids.items() if name not in self.reports
+        ]
+        return Followed(
+            request.id,
+            kind,
+            tenant,
+            began_s=self.begin_ns / 1e9,
+            length_s=length_s / time_scale,
+            pids=tuple(pids),
+            is_whole=whole and self.tier == "foreground",
+        )
+
+    @property
+    def _evidence_kind(self) -> Kind:
+        demand = self.request.demand
+        kind: Kind = "shuffle"
+        if self.best_effort:
+            kind = "best effort"
+        elif demand.own_program:
+            kind = "command"
+            if demand.kind == "iperf3" and demand.cap_limited:
+                kind = "iperf3"
+        elif not demand.network:
+            kind = "compute"
+        elif self.request.n_vms == 1:
+            kind = "one VM"
+        elif demand.pauses:
+            kind = "demand curve"
+        elif demand.cap_limited:
+            kind = "ring"
+        return kind
 
     def ends_by(self, at_ns: int) -> bool:
         """True if it runs and, at its present pace, ends by ``at_ns``."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from testbed import events
 from testbed.backends.emu.cgroups import TOP, group_of
+from testbed.backends.emu.job_evidence import EvidenceTaker, Followed
 from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
@@ -125,6 +126,7 @@ class Watch:
         self._samples: list[fidelity.ProcessorSample] = []
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()
+        self.evidence = EvidenceTaker()
         self.lost_ports: list[tuple[int, int]] = []
         """Tenants and VMs whose ports were not there at the last sample."""
 
@@ -133,6 +135,10 @@ class Watch:
         switches = self._emulation.network.switch_pids
         self._processors = ProcessorSampler(Outside(switches))
         self._switches = [Waiting(pid or 0) for pid in switches]
+        forwarding = switches
+        if self._emulation.network.forwards_in_kernel:
+            forwarding = []
+        self.evidence.start(forwarding)
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last_s = None
 
@@ -161,6 +167,16 @@ class Watch:
             return timeout_s
         return max(0.0, min(timeout_s, self._next - now))
 
+    def look(
+        self, timeout_s: float, running: Callable[[], Sequence[Followed]]
+    ) -> float:
+        """Looks at processes if it is time; returns how long to wait at most."""
+        if not self._next:
+            return timeout_s
+        if self.evidence.due_in_s() <= 0:
+            self.evidence.look(running())
+        return max(0.0, min(timeout_s, self.evidence.due_in_s()))
+
     def slept(self, asked_s: float, took_s: float) -> None:
         """Take in a sleep that lasted its time.
 
@@ -184,6 +200,7 @@ class Watch:
         is_lost = (self._rows["what"] == RECEIVE_CAP) & (now["sent_bytes"] < 0)
         lost = self._rows[is_lost]
         self.lost_ports = [(tenant, vm) for _, tenant, vm, *_ in lost.tolist()]
+        self.evidence.count(self._rows, now, RECEIVE_CAP)
         received = nan
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)

@@ -38,6 +38,7 @@ def watching() -> Watch:
             read=lambda: np.zeros(0, COUNTERS)
         ),
         switch_pids=[],
+        forwards_in_kernel=False,
     )
     emulation = cast(Any, SimpleNamespace(network=network, plan=PLAN))
     watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
@@ -99,6 +100,7 @@ class Kernel:
         self.drops = 0
         self.unshaped_packets = dict
         self.switch_pids: list[int] = []
+        self.forwards_in_kernel = False
 
     def counter_reader(self, limiters: list[Limiter]) -> Any:
         names = [

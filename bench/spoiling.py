@@ -1,0 +1,258 @@
+"""Disturbances of a live run, each of a strength, while its jobs run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+from unittest import mock
+
+import psutil
+
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.plan import limits
+from testbed.plan.batch_lines import HtbClass, IpItem, Section, TcItem
+from testbed.plan.network_plan import NetworkPlan, TenantPlan
+
+Spoilt = Callable[[], AbstractContextManager[None]]
+
+BUSY = "import os, sys\nos.nice(int(sys.argv[1]))\nwhile True: pass"
+MEMORY = """\
+import sys
+block = bytearray(128 << 20)
+while True:
+    for at in range(0, len(block), 4096):
+        block[at] = 1
+    block = bytearray(block)
+"""
+DISK = """\
+import os, tempfile
+with tempfile.TemporaryFile() as file:
+    while True:
+        file.seek(0)
+        file.write(bytes(16 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+"""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """A disturbance by name; ``is_mild``: jobs are expected to stand it."""
+
+    name: str
+    spoilt: Spoilt
+    is_mild: bool
+
+
+@contextmanager
+def programs(body: str, count: int, nice: int = 0) -> Iterator[None]:
+    """Other people's programs, outside every group of the run."""
+    home = [root / "cgroup.procs" for root in probe_layout().roots]
+    processes = []
+    try:
+        for _ in range(count):
+            command = [sys.executable, "-c", body, str(nice)]
+            process = subprocess.Popen(command)
+            processes.append(process)
+            for path in home:
+                path.write_text(str(process.pid), encoding="ascii")
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def paused(name: str, for_s: float, after_s: float = 2.0) -> Iterator[None]:
+    """The first process of a name, or with it in its command, stopped for a time."""
+    process = _process(name)
+    over = Event()
+
+    def pause() -> None:
+        if over.wait(after_s):
+            return
+        process.suspend()
+        time.sleep(for_s)
+        process.resume()
+
+    thread = Thread(target=pause)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _process(name: str) -> psutil.Process:
+    for process in psutil.process_iter(["name", "cmdline"]):
+        words = process.info["cmdline"] or []
+        if process.info["name"] == name or any(
+            word.endswith(name) for word in words
+        ):
+            return process
+    raise LookupError(f"no process {name} runs")
+
+
+@contextmanager
+def stopped_agent(for_s: float, after_s: float = 2.0) -> Iterator[None]:
+    """An agent of the run, stopped for a time."""
+    over = Event()
+
+    def pause() -> None:
+        if over.wait(after_s):
+            return
+        server = _process("jobs.live.forkserver")
+        agents = server.children()
+        if agents:
+            agents[0].suspend()
+            time.sleep(for_s)
+            agents[0].resume()
+
+    thread = Thread(target=pause)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def switch_quota(share: float) -> Iterator[None]:
+    """The switch in a group of its own with a small quota; back where it was at
+    the end.
+    """
+    switch = _process("ovs-vswitchd")
+    group = RunCgroup(probe_layout(), "starved-switch")
+    group.create()
+    before = Path(f"/proc/{switch.pid}/cgroup").read_text(encoding="utf-8")
+    try:
+        joins = group.add_vm(0, 0)
+        group.set_quota(0, share)
+        for path in joins:
+            path.write_text(str(switch.pid), encoding="ascii")
+        yield
+    finally:
+        _put_back(switch.pid, before, group)
+        time.sleep(0.1)
+        remove_groups(group.paths)
+
+
+def _put_back(pid: int, before: str, group: RunCgroup) -> None:
+    for line in before.splitlines():
+        _, names, place = line.split(":", 2)
+        for controller, root in group.layout.mounts.items():
+            wanted = (
+                names == ""
+                if group.layout.version == 2
+                else controller in names.split(",")
+            )
+            if wanted:
+                (root / place.lstrip("/") / "cgroup.procs").write_text(
+                    str(pid), encoding="ascii"
+                )
+
+
+@contextmanager
+def wrong_limits(
+    links: float = 1.0, caps: float = 1.0, *, first_alone: bool = True
+) -> Iterator[None]:
+    """The first tenant's classes on links, or its VMs' caps, get so many times
+    their rate: its plan says otherwise. Every tenant's, unless ``first_alone``.
+    """
+    right = limits.tenant_limits
+
+    def wrong(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
+        if first_alone and tenant.tenant_id != 1:
+            return right(network, tenant)
+        return tuple(
+            Section(
+                section.netns,
+                tuple(replace(x, item=of(x.item)) for x in section.lines),
+            )
+            for section in right(network, tenant)
+        )
+
+    def of(item: TcItem | IpItem) -> TcItem | IpItem:
+        if not isinstance(item, HtbClass):
+            return item
+        times = links if item.parent_minor == limits.LINK_MINOR else caps
+        bps = (int(item.rate_bps * times), int(item.ceil_bps * times))
+        return replace(item, rate_bps=bps[0], ceil_bps=bps[1])
+
+    with mock.patch.object(limits, "tenant_limits", wrong):
+        yield
+
+
+def thieves() -> AbstractContextManager[None]:
+    """Busy processes of the highest ordinary priority, three a processor."""
+    return programs(BUSY, 3 * (os.cpu_count() or 1), nice=-20)
+
+
+def _limits(links: float, caps: float) -> Spoilt:
+    return partial(wrong_limits, links, caps, first_alone=False)
+
+
+NOTHING = Disturbance("none", nullcontext, is_mild=True)
+GRADED: tuple[Disturbance, ...] = (
+    Disturbance("1 busy loop", partial(programs, BUSY, 1), is_mild=True),
+    Disturbance("2 busy loops", partial(programs, BUSY, 2), is_mild=True),
+    Disturbance("4 busy loops", partial(programs, BUSY, 4), is_mild=True),
+    Disturbance("8 busy loops", partial(programs, BUSY, 8), is_mild=False),
+    Disturbance(
+        "1 busy loop at nice -20", partial(programs, BUSY, 1, -20), is_mild=True
+    ),
+    Disturbance(
+        "2 busy loops at nice -20",
+        partial(programs, BUSY, 2, -20),
+        is_mild=False,
+    ),
+    Disturbance("6 busy loops at nice -20", thieves, is_mild=False),
+    Disturbance("memory load", partial(programs, MEMORY, 1), is_mild=True),
+    Disturbance("disk load", partial(programs, DISK, 1), is_mild=True),
+    *(
+        Disturbance(
+            f"switch paused {for_s:g} s",
+            partial(paused, "ovs-vswitchd", for_s),
+            is_mild=False,
+        )
+        for for_s in (0.2, 0.5, 1.0, 2.0, 5.0)
+    ),
+    *(
+        Disturbance(
+            f"agent paused {for_s:g} s",
+            partial(stopped_agent, for_s),
+            is_mild=for_s < 0.5,
+        )
+        for for_s in (0.2, 1.0, 3.0)
+    ),
+    Disturbance(
+        "database paused 2 s",
+        partial(paused, "ovsdb-server", 2.0),
+        is_mild=True,
+    ),
+    *(
+        Disturbance(
+            f"switch with {share:g} of a processor",
+            partial(switch_quota, share),
+            is_mild=share > 0.2,
+        )
+        for share in (0.5, 0.2, 0.1, 0.05)
+    ),
+    Disturbance("classes at 0.95", _limits(0.95, 1.0), is_mild=False),
+    Disturbance("caps at 0.97", _limits(1.0, 0.97), is_mild=False),
+    Disturbance("caps at 0.8", _limits(1.0, 0.8), is_mild=False),
+    Disturbance("classes and caps at 1.05", _limits(1.05, 1.05), is_mild=False),
+    Disturbance("classes and caps at 2", _limits(2.0, 2.0), is_mild=False),
+)

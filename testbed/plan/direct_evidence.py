@@ -1,0 +1,219 @@
+"""Direct evidence of each live job: what its own traffic and programs lacked. Pure.
+
+Where it is complete for all jobs of a run it decides, and full processors, a
+switch that waits, stolen time and late wake-ups do not. A job's measured time
+is never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from testbed.plan.fidelity import Finding, Level
+
+Kind = Literal[
+    "ring",
+    "shuffle",
+    "one VM",
+    "demand curve",
+    "iperf3",
+    "compute",
+    "command",
+    "best effort",
+]
+"""Kinds of jobs by the evidence that there is of them; a permutation is a ring."""
+
+COUNTED = frozenset[Kind]({"ring", "shuffle", "iperf3"})
+"""All that they send is counted against their rate."""
+PARTLY = frozenset[Kind]({"demand curve"})
+"""Their waits and standstills are seen, their own pace is not."""
+INDIRECT = frozenset(
+    {
+        "preflight",
+        "processor idle",
+        "stolen time",
+        "starved switch",
+        "lateness",
+    }
+)
+"""Checks that look at the machine, not at a job."""
+
+SUSPECT = 0.012
+INVALID = 0.025
+"""Shares of a job's time that make it suspect, and invalid."""
+LEAST_WATCHED = 0.5
+"""Share of its time over which traffic must have been counted."""
+# An agent catches up most of what a late wake-up cost it.
+LATE_SUSPECT = 0.03
+LATE_INVALID = 0.10
+
+
+@dataclass(frozen=True)
+class JobEvidence:
+    """Evidence of a job that ran, in seconds of the wall.
+
+    ``length_s``: the time that it takes by its plan. ``watched_s``: the part of
+    its time over which its traffic was counted. ``missing_s``: the time in
+    which its rate would carry what did not arrive meanwhile; of its VMs the one
+    that lacks most. ``excess``: the share of a limit's rate that it let through
+    beyond it.
+    ``waited_s``: how long its slowest agent was ready and had no processor.
+    ``stood_s``: how long the switch, or an agent, made no progress.
+    """
+
+    job_id: str
+    kind: Kind
+    length_s: float
+    watched_s: float = 0.0
+    missing_s: float = 0.0
+    excess: float = 0.0
+    waited_s: float = 0.0
+    stood_s: float = 0.0
+
+    def record(self) -> dict[str, object]:
+        """Its fields of ``job_ended``; ``possible_error`` in words."""
+        rounded = {
+            name: round(value, 4)
+            for name, value in vars(self).items()
+            if isinstance(value, float)
+        }
+        return {
+            "kind": self.kind,
+            "possible_error": self.possible_error,
+            **rounded,
+        }
+
+    @property
+    def is_complete(self) -> bool:
+        """All that bears on its time was looked at."""
+        if self.kind == "one VM":
+            return True
+        watched = self.watched_s >= LEAST_WATCHED * self.length_s
+        return self.kind in COUNTED and watched
+
+    @property
+    def missing(self) -> float:
+        """Share of its traffic that did not arrive."""
+        return max(0.0, self.missing_s / max(self.watched_s, 1e-9))
+
+    @property
+    def late(self) -> float:
+        """Share of its time in which an agent waited, where that bears on it.
+
+        Traffic that is counted shows by itself what a wait has cost.
+        """
+        if self.kind not in PARTLY:
+            return 0.0
+        return self.waited_s / max(self.length_s, 1e-9)
+
+    @property
+    def stood(self) -> float:
+        return self.stood_s / max(self.length_s, 1e-9)
+
+    @property
+    def lack(self) -> float:
+        """The most by which it took longer, as a share of its time."""
+        return max(self.missing, self.late, self.stood)
+
+    @property
+    def possible_error(self) -> str:
+        """The most by which its time can be wrong, in words; empty: unknown."""
+        if not self.is_complete and self.kind not in PARTLY:
+            return ""
+        if self.excess > self.lack:
+            return f"at most -{self.excess:.1%} from limits that did not hold"
+        return f"at most +{self.lack:.1%} from lack of processor"
+
+
+def _level(
+    value: float, suspect: float = SUSPECT, invalid: float = INVALID
+) -> Level:
+    if value > invalid:
+        return "invalid"
+    if value > suspect:
+        return "suspect"
+    return "ok"
+
+
+def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
+    """Findings of the direct checks, each of the job that it hits most."""
+    if not jobs:
+        return []
+    short = max(jobs, key=lambda job: job.missing)
+    missing = (
+        f"{short.missing:.1%} of what job {short.job_id} was to receive "
+        "did not arrive in time"
+    )
+    over = max(jobs, key=lambda job: job.excess)
+    excess = (
+        f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
+    )
+    late = max(jobs, key=lambda job: job.late)
+    waited = (
+        f"an agent of job {late.job_id} was ready and had no processor for "
+        f"{late.waited_s:.2f} s, {late.late:.1%} of the job's time"
+    )
+    still = max(jobs, key=lambda job: job.stood)
+    stood = (
+        f"the switch or an agent of job {still.job_id} made no progress for "
+        f"{still.stood_s:.2f} s, {still.stood:.1%} of the job's time"
+    )
+    return [
+        _finding("missing traffic", short.missing, missing),
+        _finding("outrun limit", over.excess, excess),
+        Finding(
+            _level(late.late, LATE_SUSPECT, LATE_INVALID),
+            "late agent",
+            waited,
+            {"share": late.late},
+        ),
+        _finding("standstill", still.stood, stood),
+    ]
+
+
+def _finding(check: str, share: float, reason: str) -> Finding:
+    return Finding(_level(share), check, reason, {"share": share})
+
+
+def weighed(
+    findings: Sequence[Finding], jobs: Sequence[JobEvidence]
+) -> list[Finding]:
+    """All findings, those on the machine no worse than the jobs allow.
+
+    Where each job's evidence is complete and shows that nothing lacked they are
+    ``ok``, where it is partial ``suspect`` at most; where a kind of job has
+    none they count in full.
+    """
+    worst: Level | None = None
+    if jobs and all(job.is_complete for job in jobs):
+        worst = "ok"
+        if max(job.lack for job in jobs) > SUSPECT:
+            worst = "suspect"
+    elif jobs and all(job.is_complete or job.kind in PARTLY for job in jobs):
+        worst = "suspect"
+    result = []
+    for finding in findings:
+        if worst is None or finding.check not in INDIRECT:
+            result.append(finding)
+        else:
+            result.append(_at_most(finding, worst, jobs))
+    return result + job_findings(jobs)
+
+
+def _at_most(
+    finding: Finding, worst: Level, jobs: Sequence[JobEvidence]
+) -> Finding:
+    """A finding of a lesser level, with what the jobs' evidence says."""
+    levels: tuple[Level, ...] = ("ok", "suspect", "invalid")
+    if levels.index(finding.level) <= levels.index(worst):
+        return finding
+    reason = finding.reason
+    job = max(jobs, key=lambda job: job.lack)
+    if job.lack <= SUSPECT:
+        reason += (
+            f"; nothing was seen to lack: at most +{job.lack:.1%}"
+            f" (job {job.job_id})"
+        )
+    return replace(finding, level=worst, reason=reason)

@@ -1,0 +1,162 @@
+"""Evidence of jobs that run: counters against rates, processes that stand still."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from testbed.backends.emu import job_evidence
+from testbed.backends.emu.job_evidence import (
+    EvidenceTaker,
+    Followed,
+    Progress,
+    Spent,
+)
+from testbed.backends.emu.limiter_counters import COUNTERS
+from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
+from testbed.embedding.placement import Placement
+from testbed.plan.direct_evidence import JobEvidence, Kind
+from testbed.plan.network_plan import network_plan, tenant_plan
+from topologies.tree import tree
+
+RATE_BPS = 8_000_000
+PLAN = network_plan(PAIR := tree([2], [100_000_000], 1), "hn", 1.0)
+TENANT = replace(
+    tenant_plan(
+        PAIR,
+        PLAN,
+        Placement(PAIR.trees[0].root, ((0, 1), (1, 1))),
+        PLAN.slots,
+        1,
+        "job",
+        RATE_BPS,
+    ),
+    volume_bytes=10_000_000,
+)
+JOB = Followed("job", "ring", TENANT, 100.0, 10.0, pids=())
+
+
+class Process:
+    """A process that runs for a share of each second, and waits for another."""
+
+    def __init__(self, ran: float, waited: float, state: str = "S") -> None:
+        self.ran, self.waited, self.state = ran, waited, state
+        self.at_s = 0.0
+
+    def read(self, _: int) -> Spent:
+        return Spent(self.ran * self.at_s, self.waited * self.at_s, self.state)
+
+    def stands_s(self, *, has_work: bool, looks: int = 10) -> float:
+        progress = Progress(1, self.read)
+        stood_s = 0.0
+        for _ in range(looks + 1):
+            stood_s += progress.look(self.at_s, has_work=has_work)
+            self.at_s += 0.1
+        return stood_s
+
+
+def test_a_process_that_works_or_waits_for_a_processor_does_not_stand() -> None:
+    assert Process(0.5, 0.0).stands_s(has_work=True) == 0
+    assert Process(0.0, 1.0).stands_s(has_work=True) == 0
+
+
+def test_a_process_with_work_that_neither_runs_nor_waits_stands() -> None:
+    assert Process(0.0, 0.0).stands_s(has_work=True) == pytest.approx(1.0)
+    assert Process(0.0, 0.0).stands_s(has_work=False) == 0
+
+
+def test_a_stopped_process_stands_with_work_or_without() -> None:
+    stopped = Process(0.0, 0.0, "T")
+    assert stopped.stands_s(has_work=False) == pytest.approx(1.0)
+
+
+def test_a_tenth_of_a_second_is_no_standstill() -> None:
+    assert Process(0.0, 0.0).stands_s(has_work=True, looks=1) == 0
+
+
+def taken(
+    monkeypatch: pytest.MonkeyPatch,
+    shares: tuple[float, float],
+    job: Followed = JOB,
+    pause_s: float = 0.0,
+) -> JobEvidence:
+    """Evidence after nine samples; both VMs receive shares of their rate."""
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 0.0)
+    taker = EvidenceTaker()
+    taker.start([])
+    taker.look([job])
+    rows = np.array(
+        [
+            (what, 1, vm, RATE_BPS, 512_000, 0, RATE_BPS)
+            for vm in (0, 1)
+            for what in (SEND_CAP, RECEIVE_CAP)
+        ],
+        LIMITER,
+    )
+    for second in range(1, 10):
+        counters: list[tuple[Any, ...]] = []
+        for share in shares:
+            sends_s = max(0.0, second - pause_s)
+            sent = round(RATE_BPS / 8 * share * sends_s)
+            counters += [(100.0 + second, sent, 0, 0)] * 2
+        taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
+    evidence = taker.finish(1)
+    assert evidence is not None
+    assert taker.ended == [evidence]
+    return evidence
+
+
+def test_a_job_at_its_rate_lacks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = taken(monkeypatch, (1.0, 1.0))
+    assert found.is_complete
+    assert found.missing == 0
+    assert found.excess == 0
+
+
+def test_the_vm_that_receives_least_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = taken(monkeypatch, (1.0, 0.9))
+    assert found.missing == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_pause_at_the_start_is_missing_traffic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = taken(monkeypatch, (1.0, 1.0), pause_s=0.5)
+    assert found.missing_s == pytest.approx(0.5, abs=0.07)
+
+
+def test_what_comes_when_nearly_all_has_come_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    half = replace(TENANT, volume_bytes=5_000_000)
+    found = taken(monkeypatch, (1.0, 1.0), replace(JOB, tenant=half))
+    assert found.watched_s == 4.0
+
+
+def test_a_cap_that_lets_too_much_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert taken(monkeypatch, (1.5, 1.5)).excess > 0.3
+
+
+@pytest.mark.parametrize("kind", ["demand curve", "command", "compute"])
+def test_a_job_with_a_pace_of_its_own_misses_nothing(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    found = taken(monkeypatch, (0.3, 0.3), replace(JOB, kind=kind))
+    assert found.missing == 0
+    assert not found.is_complete
+
+
+def test_a_job_that_was_elsewhere_has_no_complete_evidence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = replace(JOB, is_whole=False)
+    assert not taken(monkeypatch, (0.3, 0.3), moved).is_complete

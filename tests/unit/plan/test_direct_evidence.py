@@ -1,0 +1,106 @@
+"""A job's own traffic and programs decide; the state of the machine does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from testbed.plan.direct_evidence import (
+    INDIRECT,
+    JobEvidence,
+    Kind,
+    job_findings,
+    weighed,
+)
+from testbed.plan.fidelity import Finding
+
+GOOD = JobEvidence("a", "ring", 6.0, watched_s=5.0, missing_s=0.01)
+BUSY = Finding("invalid", "processor idle", "idle for at most 0%")
+
+
+def levels(*jobs: JobEvidence) -> dict[str, str]:
+    return {finding.check: finding.level for finding in job_findings(jobs)}
+
+
+def of_busy(*jobs: JobEvidence) -> Finding:
+    return weighed([BUSY], jobs)[0]
+
+
+def test_full_processors_beside_jobs_that_lacked_nothing_are_ok() -> None:
+    found = of_busy(GOOD, replace(GOOD, job_id="b", missing_s=0.02))
+    assert found.level == "ok"
+    assert "idle for at most 0%" in found.reason
+    assert "nothing was seen to lack: at most +0.4% (job b)" in found.reason
+
+
+@pytest.mark.parametrize("check", sorted(INDIRECT))
+def test_each_check_of_the_machine_is_weighed(check: str) -> None:
+    (found, *_) = weighed([Finding("invalid", check, "x")], [GOOD])
+    assert found.level == "ok"
+
+
+@pytest.mark.parametrize(
+    "check", ["starved class", "drops", "unshaped packets"]
+)
+def test_a_check_of_the_traffic_stays_as_it_is(check: str) -> None:
+    (found, *_) = weighed([Finding("invalid", check, "x")], [GOOD])
+    assert found == Finding("invalid", check, "x")
+
+
+@pytest.mark.parametrize("kind", ["command", "compute", "best effort"])
+def test_idleness_counts_where_a_job_has_no_evidence(kind: Kind) -> None:
+    assert of_busy(GOOD, JobEvidence("c", kind, 6.0)) == BUSY
+
+
+def test_a_demand_curve_leaves_a_doubt() -> None:
+    curve = JobEvidence("d", "demand curve", 6.0)
+    assert of_busy(GOOD, curve).level == "suspect"
+
+
+def test_traffic_that_was_hardly_counted_is_no_evidence() -> None:
+    assert of_busy(replace(GOOD, watched_s=2.0)) == BUSY
+    assert of_busy() == BUSY
+
+
+@pytest.mark.parametrize(
+    ("missing_s", "level"), [(0.05, "ok"), (0.1, "suspect"), (0.4, "invalid")]
+)
+def test_traffic_that_did_not_arrive(missing_s: float, level: str) -> None:
+    job = replace(GOOD, missing_s=missing_s)
+    assert levels(job, GOOD)["missing traffic"] == level
+    assert of_busy(job).level == ("ok" if level == "ok" else "suspect")
+
+
+@pytest.mark.parametrize(
+    ("stood_s", "level"), [(0.0, "ok"), (0.2, "invalid"), (5.0, "invalid")]
+)
+def test_a_switch_that_stood_still(stood_s: float, level: str) -> None:
+    assert levels(replace(GOOD, stood_s=stood_s))["standstill"] == level
+
+
+def test_a_standstill_is_measured_by_the_shortest_job_that_it_hit() -> None:
+    long = JobEvidence("l", "ring", 60.0, watched_s=55.0, stood_s=0.2)
+    assert levels(long)["standstill"] == "ok"
+    assert levels(long, replace(GOOD, stood_s=0.2))["standstill"] == "invalid"
+
+
+def test_a_limit_that_let_too_much_through() -> None:
+    job = replace(GOOD, excess=0.2)
+    assert levels(job)["outrun limit"] == "invalid"
+    assert job.possible_error == "at most -20.0% from limits that did not hold"
+
+
+def test_an_agent_that_waited_bears_on_a_demand_curve_alone() -> None:
+    waited = replace(GOOD, waited_s=3.0)
+    assert levels(waited)["late agent"] == "ok"
+    curve = replace(waited, kind="demand curve")
+    assert levels(curve)["late agent"] == "invalid"
+
+
+def test_the_possible_error_in_words() -> None:
+    assert GOOD.possible_error == "at most +0.2% from lack of processor"
+    assert GOOD.record()["possible_error"] == GOOD.possible_error
+    assert not JobEvidence("c", "command", 6.0).possible_error
+    lone = JobEvidence("d", "one VM", 12.0)
+    assert lone.possible_error == "at most +0.0% from lack of processor"
