@@ -56,11 +56,11 @@ class JobEvidence:
 
     ``length_s``: the time that it takes by its plan. ``watched_s``: the part of
     its time over which its traffic was counted. ``missing_s``: the time in
-    which its rate would carry what did not arrive meanwhile; of its VMs the one
-    that lacks most. ``excess``: the share of a limit's rate that it let through
-    beyond it.
-    ``waited_s``: how long its slowest agent was ready and had no processor.
-    ``stood_s``: how long the switch, or an agent, made no progress.
+    which its rate would carry what lacks over all of its time, if it goes on as
+    it was counted; of its VMs the one that lacks most. ``excess``: the share of
+    a limit's rate that it let through beyond it. ``waited_s``: how long its
+    slowest agent was ready and had no processor. ``stood_s``: how long the
+    switch, or an agent, made no progress.
     """
 
     job_id: str
@@ -96,7 +96,7 @@ class JobEvidence:
     @property
     def missing(self) -> float:
         """Share of its traffic that did not arrive."""
-        return max(0.0, self.missing_s / max(self.watched_s, 1e-9))
+        return self.missing_s / max(self.length_s, 1e-9)
 
     @property
     def late(self) -> float:
@@ -124,7 +124,10 @@ class JobEvidence:
             return ""
         if self.excess > self.lack:
             return f"at most -{self.excess:.1%} from limits that did not hold"
-        return f"at most +{self.lack:.1%} from lack of processor"
+        error = f"at most +{self.lack:.1%} from lack of processor"
+        if self.is_complete:
+            return error
+        return f"{error}, its own pace apart"
 
 
 def _level(

@@ -34,6 +34,8 @@ BUSY_BPS = 20_000_000
 NEARLY_ALL = 0.95
 # What a cap's bucket holds.
 BURST_S = RESERVED_CATCH_UP_S
+START_S = 0.03
+"""The start of its agents and their TCP, which is no lack."""
 PROC = Path("/proc")
 
 
@@ -120,6 +122,7 @@ class Counted:
         self.watched_s = 0.0
         self.due_bits = 0.0
         self.sent_bits = 0.0
+        self._first: tuple[float, float] | None = None
 
     def take(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
         length_s = at_s - self._at_s
@@ -129,6 +132,22 @@ class Counted:
         self._at_s = at_s
         self._sent_bytes = sent_bytes
         self._rate_bps = rate_bps
+        if self._first is None:
+            self._first = (self.watched_s, self.lack_bits)
+
+    @property
+    def lack_bits(self) -> float:
+        return self.due_bits - self.sent_bits
+
+    def lack_in(self, length_s: float) -> float:
+        """Bits that lack over so long, where it goes on as after its start."""
+        first_s, first_bits = self._first or (0.0, 0.0)
+        later_s = self.watched_s - first_s
+        if later_s <= 0:
+            return self.lack_bits
+        per_s = max(0.0, self.lack_bits - first_bits) / later_s
+        left_s = max(0.0, length_s - self.watched_s)
+        return self.lack_bits + per_s * left_s
 
 
 @dataclass
@@ -259,12 +278,12 @@ def _evidence(job: _Job) -> JobEvidence:
     received = list(job.received.values())
     if followed.is_whole and followed.kind in COUNTED and received:
         rate_bps = tenant.rate_bps
-        lacks = [vm.due_bits - vm.sent_bits - packet_bits for vm in received]
+        lacks = [vm.lack_in(followed.length_s) for vm in received]
         # In a shuffle VMs wait for each other: all of them together count.
         lack_bits = max(lacks)
         if followed.kind == "shuffle":
             lack_bits = sum(lacks) / len(lacks)
-        missing_s = max(0.0, lack_bits / rate_bps)
+        missing_s = max(0.0, (lack_bits - packet_bits) / rate_bps - START_S)
         watched_s = min(vm.watched_s for vm in received)
     for cap in job.capped.values():
         burst_bits = packet_bits + BURST_S * tenant.cap_bps
