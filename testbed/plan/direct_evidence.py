@@ -40,8 +40,8 @@ INDIRECT = frozenset(
 )
 """Checks that look at the machine, not at a job."""
 
-SUSPECT = 0.012
-INVALID = 0.025
+SUSPECT = 0.015
+INVALID = 0.03
 """Shares of a job's time that make it suspect, and invalid."""
 LEAST_WATCHED = 0.5
 """Share of its time over which traffic must have been counted."""

@@ -34,8 +34,6 @@ BUSY_BPS = 20_000_000
 NEARLY_ALL = 0.95
 # What a cap's bucket holds.
 BURST_S = RESERVED_CATCH_UP_S
-START_S = 0.03
-"""The start of its agents and their TCP, which is no lack."""
 PROC = Path("/proc")
 
 
@@ -283,7 +281,8 @@ def _evidence(job: _Job) -> JobEvidence:
         lack_bits = max(lacks)
         if followed.kind == "shuffle":
             lack_bits = sum(lacks) / len(lacks)
-        missing_s = max(0.0, (lack_bits - packet_bits) / rate_bps - START_S)
+        # A packet counts when it ends: half of one is on its way.
+        missing_s = max(0.0, (lack_bits - packet_bits / 2) / rate_bps)
         watched_s = min(vm.watched_s for vm in received)
     for cap in job.capped.values():
         burst_bits = packet_bits + BURST_S * tenant.cap_bps
