@@ -45,8 +45,7 @@ Seconds = Annotated[
 
 
 def exec(target: VmOrTenant, command: Command) -> None:  # noqa: A001 - the verb's name
-    """Run a command in a VM, unprivileged: as the user who called sudo, or
-    nobody.
+    """Run a command in a VM, unprivileged: as a user of the VM's own.
 
     Input, output and exit code are the command's; it has a terminal of its own.
     For a tenant it runs in every VM, without input; each line begins with the

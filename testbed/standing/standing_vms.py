@@ -69,6 +69,8 @@ class StandingVms:
             netns=str(NETNS_DIR / vm.slot.netns),
             cgroups=tuple(map(str, cgroups)),
             hosts=str(hosts),
+            user=self._emulation.users.of_program(vm.slot),
+            shared_bytes=self._emulation.limits.memory_bytes // 2,
         )
 
     def _name(self, plan: TenantPlan, vm: TenantVm) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.launch import User
-from testbed.backends.emu import vm_process
 from testbed.backends.emu.pseudo_terminal import ProgramStreams
 from testbed.backends.emu.vm_process import VmPlace, start_process
 
@@ -68,4 +68,26 @@ def test_shared_memory_is_not_the_machines(place: VmPlace) -> None:
 
 def test_names_of_vms_are_found(place: VmPlace) -> None:
     assert "10.0.0.7" in said(place, "getent hosts a.0")
-    assert vm_process.unprivileged_user({}) == User("nobody", 65534, 65534)
+
+
+def test_programs_of_two_vms_cannot_reach_each_other(place: VmPlace) -> None:
+    first, second = (
+        replace(place, user=User(f"vm{number}", number, number))
+        for number in (1_900_000_000, 1_900_000_001)
+    )
+    pipe = subprocess.PIPE
+    streams = ProgramStreams(subprocess.DEVNULL, pipe, subprocess.STDOUT)
+    waiting = ["sh", "-c", "id -u; exec sleep 600"]
+    with start_process(first, waiting, streams) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"1900000000\n"
+        for attempt in (
+            "kill",
+            "ls -l /proc/$PID/fd #",
+            "cat /proc/$PID/environ #",
+        ):
+            script = f"PID={child.pid}; {attempt} $PID"
+            text = said(second, script).lower()
+            assert "not permitted" in text or "denied" in text, text
+        assert child.poll() is None
+        child.kill()

@@ -23,10 +23,12 @@ from jobs.live.agent_protocol import (
     Received,
 )
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
+from testbed.backends.emu.vm_users import VmUsers
 from testbed.errors import RunFailed
 from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
+from testbed.plan.vm_limits import VmLimits
 from topologies.datacentre import DataCentre
 
 SCALE_RATE = 0.02
@@ -169,6 +171,8 @@ class FakeEmulation:
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
         self.reached: dict[str, str] = {}
+        self.users = VmUsers(self.plan.slots, {})
+        self.limits = VmLimits(1 << 30, 1 << 28, 64)
         self.lost: set[str] = set()
         self.own: object = None
         self.failures: list[Failure] = []

@@ -71,6 +71,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "flow rules of others are removed and told": 400,
     "filter of system calls of programs in VMs": 900,
     "direct evidence of each live job, and what it makes of the verdict": 3500,
+    "users of VMs": 480,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

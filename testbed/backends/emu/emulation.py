@@ -28,7 +28,7 @@ from controller.api_client import (
     ControllerUnreachable,
     SwitchesMissing,
 )
-from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
+from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.process import (
     APP_ERROR,
     ControllerNotStarted,
@@ -64,6 +64,7 @@ from testbed.backends.emu.part_switches import (
 )
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
+from testbed.backends.emu.vm_users import VmUsers
 from testbed.errors import (
     BadInput,
     MachineCannot,
@@ -151,7 +152,7 @@ class Emulation:
     def __post_init__(self) -> None:
         self.plan: NetworkPlan = self.network.plan
         self.limits = machine_limits(self.datacentre.slots.tolist())
-        self._user = unprivileged_user(os.environ)
+        self.users = VmUsers(self.plan.slots, os.environ)
         self._client = self.own or self.controller.client()
         self._app = None if self.own is None else self.own.app
         # One thread, one connection: flows go in while this thread waits for
@@ -565,11 +566,12 @@ class Emulation:
         would hardly start. ``cores``: its node's slots that the VM takes.
         """
         joins = self.open_vm(slot, cores)
+        user = self.users.of_job(slot)
         request = SpawnRequest(
             name,
             plan,
-            self._user.uid,
-            self._user.gid,
+            user.uid,
+            user.gid,
             netns=str(NETNS_DIR / slot.netns),
             cgroups=tuple(map(str, joins)),
             log=str(self.log_dir.absolute() / f"agent-{name}.log"),
@@ -678,7 +680,8 @@ class Emulation:
             "congestion_control": "cubic",
             "offloads": {"vm_checksum_and_segmentation": self.network.offloads},
             "vm_sysctls": dict(VM_SYSCTLS),
-            "agents_user": self._user.name,
+            "agents_user": self.users.caller.name,
+            "first_vm_user_id": self.users.first_id,
             "switch_parts": len(self.network.switch_pids),
             "switch_paced": all(
                 is_paced(pid or 0) for pid in self.network.switch_pids

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from controller.launch import User, become, unprivileged_user
+from controller.launch import User, become
 from jobs import linux
 from jobs.call_filter import refuse_calls
 from testbed.backends.emu.interrupts import uninterrupted
@@ -39,8 +39,7 @@ HOSTS = Path("/etc/hosts")
 PINGING = Path("/proc/sys/net/ipv4/ping_group_range")
 # Of a caller's variables; docs/standing-network.md lists them.
 HANDED_DOWN = re.compile("PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ")
-# Files in /dev/shm; those of its memory limit are counted there.
-SHARED_BYTES = 64 << 20
+NOBODY = User("nobody", 65534, 65534)
 SIGNAL_EXIT = 128
 """Plus the number of the signal, as shells count."""
 
@@ -51,7 +50,8 @@ class VmPlace:
     it.
 
     ``netns`` is a path, ``cgroups`` are the files to join its control group by,
-    ``hosts`` is the file that it finds at ``/etc/hosts``.
+    ``hosts`` is the file that it finds at ``/etc/hosts``, ``user`` its user;
+    its ``/dev/shm`` holds ``shared_bytes``.
     """
 
     name: str
@@ -60,12 +60,14 @@ class VmPlace:
     netns: str
     cgroups: tuple[str, ...]
     hosts: str
+    user: User = NOBODY
+    shared_bytes: int = 64 << 20
 
 
 Command = tuple[VmPlace, Sequence[str]]
 
 
-def enter(place: VmPlace, user: User) -> None:
+def enter(place: VmPlace) -> None:
     """Turn this process into one of a VM's, which ends with its parent. Raises
     OSError.
     """
@@ -75,10 +77,10 @@ def enter(place: VmPlace, user: User) -> None:
     PINGING.write_text("0 2147483647", encoding="ascii")
     if HOSTS.exists():
         linux.replace_file_for_this_process(str(HOSTS), place.hosts)
-        linux.own_shared_memory(SHARED_BYTES)
+        linux.own_shared_memory(place.shared_bytes)
     # The bounding set stays: without it the kernel does not run `ping` at all,
     # whose file has capabilities. no_new_privs withholds them.
-    become(user)
+    become(place.user)
     linux.set_no_new_privileges()
     refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)
@@ -87,14 +89,14 @@ def enter(place: VmPlace, user: User) -> None:
 
 
 def program_environment(
-    place: VmPlace, user: User, caller: Mapping[str, str]
+    place: VmPlace, caller: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables of a program in a VM: those of its user and VM, and the few
     of its caller's that are no secrets.
     """
     names = [name for name in caller if HANDED_DOWN.fullmatch(name)]
     handed_down = {name: caller[name] for name in names}
-    home = "/"
+    home, user = "/", place.user
     with suppress(KeyError):
         home = pwd.getpwuid(user.uid).pw_dir
     own = {"HOME": home, "USER": user.name, "LOGNAME": user.name}
@@ -127,13 +129,12 @@ def start_process(
     Of this one's descriptors it has those of ``streams`` alone. Raises
     RunFailed, BadInput.
     """
-    user = unprivileged_user(os.environ)
     reading, writing = os.pipe()
     with (
         os.fdopen(reading, errors="replace") as why,
         os.fdopen(writing, "w") as trouble,
     ):
-        begin = partial(_begin, place, user, streams.terminal, writing)
+        begin = partial(_begin, place, streams.terminal, writing)
         try:
             # With a preexec_fn Python would lose a Ctrl-C while it forks.
             with uninterrupted():
@@ -142,8 +143,7 @@ def start_process(
                     stdin=streams.stdin,
                     stdout=streams.stdout,
                     stderr=streams.stderr,
-                    env=program_environment(place, user, os.environ)
-                    | variables,
+                    env=program_environment(place, os.environ) | variables,
                     start_new_session=True,
                     # No thread of this program has a lock that it needs.
                     preexec_fn=begin,  # noqa: PLW1509
@@ -160,16 +160,14 @@ def start_process(
             ) from error
 
 
-def _begin(
-    place: VmPlace, user: User, terminal: int | None, trouble: int
-) -> None:
+def _begin(place: VmPlace, terminal: int | None, trouble: int) -> None:
     """In the child: its terminal, and its place. What fails is also written to
     ``trouble``: of an exception ``Popen`` tells no more than that there was one.
     """
     try:
         if terminal is not None:
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-        enter(place, user)
+        enter(place)
     except OSError as error:
         os.write(trouble, str(error).encode())
         raise

@@ -196,8 +196,9 @@ def test_the_environment_of_a_program_is_the_documented_one() -> None:
         "AWS_SECRET_ACCESS_KEY": "x", "SUDO_COMMAND": "x", "LD_PRELOAD": "x", "PYTHONPATH": "x",
         "SSH_AUTH_SOCK": "x", "TERM": "xterm", "LANG": "C.UTF-8", "LC_TIME": "C", "PATH": "/bin",
     }  # fmt: skip
-    place = VmPlace("a.0", "s1", "10.0.0.1", "", (), "")
-    given = program_environment(place, User("nemo", 4_000_000, 7), caller)
+    nemo = User("nemo", 4_000_000, 7)
+    place = VmPlace("a.0", "s1", "10.0.0.1", "", (), "", nemo)
+    given = program_environment(place, caller)
     assert given == {
         "TERM": "xterm", "LANG": "C.UTF-8", "LC_TIME": "C", "PATH": "/bin",
         "HOME": "/", "USER": "nemo", "LOGNAME": "nemo",

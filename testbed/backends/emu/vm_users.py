@@ -1,0 +1,84 @@
+"""Users of programs in VMs: a number for each VM, which nobody else here has.
+
+Programs of one user may stop each other, read each other's memory and take each
+other's sockets, in whichever VM they are.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from controller.launch import User, unprivileged_user
+from testbed.errors import MachineCannot
+from testbed.plan.network_plan import Slot
+
+# Above all that accounts and containers usually have
+# (systemd's list of user and group ids).
+FIRST_ID = 1_900_000_000
+RANGE_IDS = 65_536
+MOST_RANGES = 1_000
+USER_MAP = Path("/proc/self/uid_map")
+
+
+class VmUsers:
+    """The users of a network's VM slots.
+
+    A slot's is the same for each tenant that comes to it: when a tenant goes
+    its processes are ended. ``first_id`` is None where this machine has no free
+    range, as in a container that has few: all programs are then of one user.
+    """
+
+    def __init__(
+        self, slots: Sequence[Slot], environment: Mapping[str, str]
+    ) -> None:
+        self.caller = unprivileged_user(environment)
+        self.by_sudo = "SUDO_UID" in environment
+        self.first_id = free_range(used_ids(), mapped_ids(USER_MAP))
+        self._numbers = {slot: number for number, slot in enumerate(slots)}
+
+    def of_program(self, slot: Slot) -> User:
+        """The user of what is started in a VM by hand."""
+        if self.first_id is None:
+            return self.caller
+        number = self.first_id + self._numbers[slot]
+        return User(f"vm{self._numbers[slot]}", number, number)
+
+    def of_job(self, slot: Slot) -> User:
+        """The user of a job's agent: by sudo its caller, whose files its
+        programs are.
+        """
+        return self.caller if self.by_sudo else self.of_program(slot)
+
+
+def free_range(used: Collection[int], mapped: range) -> int | None:
+    """The first id of a range without a used one, None where there is none."""
+    for number in range(MOST_RANGES):
+        first = FIRST_ID + number * RANGE_IDS
+        last = first + RANGE_IDS - 1
+        if last not in mapped:
+            return None
+        if not any(first <= used_id <= last for used_id in used):
+            return first
+    raise MachineCannot(
+        f"no {RANGE_IDS:,} user ids are free from {FIRST_ID:,} on",
+        "VMs need some of their own: end the programs of these users",
+    )
+
+
+def used_ids() -> set[int]:
+    """User ids of this machine's accounts and processes."""
+    used = {account.pw_uid for account in pwd.getpwall()}
+    for process in psutil.process_iter(["uids"]):
+        if uids := process.info["uids"]:
+            used.update(uids)
+    return used
+
+
+def mapped_ids(user_map: Path) -> range:
+    """The ids that this process's user namespace has, of the last line."""
+    begin, _, count = user_map.read_text("ascii").splitlines()[-1].split()
+    return range(int(begin), int(begin) + int(count))
