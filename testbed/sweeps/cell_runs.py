@@ -28,23 +28,26 @@ from testbed.sweeps.sweep_plan import NOWHERE, used_files
 from testbed.sweeps.tasks import Context, FileRef
 
 COMPLAINTS = 10
+NO_SPEC = FileRef("", "", NOWHERE)
 
 
 @dataclass(frozen=True)
-class CellTask:
-    """A cell for an executor. ``spec`` is the experiment file's text, ``named``
-    what it depends on beside, by name: the files that it reads, and installed
-    plug-ins.
+class Cell:
+    """One run of a sweep: a value for each key, the seed's last; the task by
+    which it is computed.
 
-    ``keep``: where its whole run folder goes; None for none.
+    ``named`` is what it depends on by name: the files that it reads, and
+    installed plug-ins. The sweep adds ``spec``, the experiment file's text,
+    and ``keep``, where its whole run folder goes; None for none.
     """
 
     key: str
     live: bool
     name: str
-    spec: FileRef
-    named: Mapping[str, FileRef]
+    values: tuple[Any, ...]
     overrides: tuple[tuple[str, str], ...]
+    named: Mapping[str, FileRef]
+    spec: FileRef = NO_SPEC
     keep: Path | None = None
 
     @property

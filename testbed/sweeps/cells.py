@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -15,22 +14,13 @@ from typing import Any
 from testbed.spec.document import read_document
 from testbed.spec.experiment_file import key_path
 from testbed.spec.sweep_section import as_yaml
+from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.computing_sources import code_digest, versions
 from testbed.sweeps.sweep_plan import POLICIES, SweepPlan, overrides
 from testbed.sweeps.tasks import FileRef
 
 FORM = "cell 1"
 """Changes with the form of a cell's result."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a sweep: a value for each key, the seed's last."""
-
-    key: str
-    values: tuple[Any, ...]
-    overrides: tuple[tuple[str, str], ...]
-    files: Mapping[str, FileRef]
 
 
 class Cells:
@@ -88,7 +78,8 @@ class Cells:
         )
         parts = (*self._base, files_digest, *sections)
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        return Cell(key, values, given, files)
+        plan = self.plan
+        return Cell(key, plan.live, plan.path.name, values, given, files)
 
     def _swept(self, head: str, given: Sequence[tuple[str, str]]) -> str:
         paths = self._paths.values()
@@ -110,18 +101,15 @@ class Cells:
         """The files that cells with these values read, and the digest of names
         and contents.
         """
-        changes = [self.plan.changes[one] for one in changed]
-        removed = frozenset[str]().union(*(one.removed for one in changes))
-        files = {
-            name: ref
-            for name, ref in self.plan.files.items()
-            if name not in removed
-        }
-        for one in changes:
-            files |= one.added
-        return files, _digest(
-            {name: files[name].sha256 for name in sorted(files)}, ""
-        )
+        changes = [self.plan.changes[value] for value in changed]
+        files = dict(self.plan.files)
+        for name in set().union(*changes):
+            files.pop(name, None)
+        for change in changes:
+            # One value may take away what another one adds.
+            files |= {name: ref for name, ref in change.items() if ref}
+        digests = {name: files[name].sha256 for name in sorted(files)}
+        return files, _digest(digests, "")
 
     def _section_digest(
         self, head: str, own: tuple[tuple[Any, str], ...]

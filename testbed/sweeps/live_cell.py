@@ -17,7 +17,7 @@ from testbed.errors import IN_USE, RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.folder import EVENTS, PROVENANCE
 from testbed.record.stored_json import read_json
-from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out
+from testbed.sweeps.cell_runs import Cell, cell_result, laid_out
 from testbed.sweeps.child_process import END_S, run_child
 from testbed.sweeps.tasks import Context, Failure, FileRef, unchanged
 from testbed.sweeps.worker_side import examined
@@ -30,7 +30,7 @@ machine, in seconds.
 """
 
 
-def played_live(task: CellTask, context: Context) -> dict[str, Any]:
+def played_live(task: Cell, context: Context) -> dict[str, Any]:
     """The result of a cell on this machine's live network, with the run's
     provenance.
 
@@ -87,7 +87,7 @@ def _command(file: Path, out: Path) -> list[str]:
     )
 
 
-def _settings(task: CellTask) -> Iterator[str]:
+def _settings(task: Cell) -> Iterator[str]:
     for key, text in task.overrides:
         yield from ("--set", f"{key}={text}")
 

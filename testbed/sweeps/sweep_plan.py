@@ -80,14 +80,10 @@ class Asked:
     live: bool = False
 
 
-@dataclass(frozen=True)
-class FileChange:
-    """The files that a value adds to those of the first cell, and those it
-    takes away.
-    """
-
-    added: Mapping[str, FileRef]
-    removed: frozenset[str]
+FileChange = Mapping[str, FileRef | None]
+"""The files that a value adds to those of the first cell; None for one that it
+takes away.
+"""
 
 
 @dataclass(frozen=True)
@@ -371,14 +367,12 @@ class _Values:
         if key == POLICIES:
             self.labels[as_yaml(value)] = found.policies[0].label
         refs = used_files(found)
-        added = {
-            name: ref
-            for name, ref in refs.items()
-            if self.files.get(name) != ref
-        }
-        removed = frozenset(self.files) - frozenset(refs)
-        if added or removed:
-            self.changes[key, as_yaml(value)] = FileChange(added, removed)
+        change: dict[str, FileRef | None] = {}
+        for name in self.files.keys() | refs.keys():
+            if self.files.get(name) != refs.get(name):
+                change[name] = refs.get(name)
+        if change:
+            self.changes[key, as_yaml(value)] = change
 
     def _loaded(
         self, sample: Sequence[tuple[Any, Place]], key: str

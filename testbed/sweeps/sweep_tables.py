@@ -20,7 +20,7 @@ from testbed.sweeps.result_store import Record, number
 from testbed.sweeps.sweep_plan import METRICS, POLICIES, SweepPlan
 
 if TYPE_CHECKING:
-    from testbed.sweeps.cells import Cell
+    from testbed.sweeps.cell_runs import Cell
     from testbed.sweeps.sweeping import SweepRun
 
 CELLS, CELLS_PARQUET = "cells.csv", "cells.parquet"

@@ -5,14 +5,14 @@ leaves it whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from testbed.record.metrics import severity
-from testbed.sweeps.cell_runs import CellTask
-from testbed.sweeps.cells import Cell, Cells
+from testbed.sweeps.cell_runs import Cell
+from testbed.sweeps.cells import Cells
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import (
     Progress,
@@ -117,13 +117,10 @@ class SweepRun:
                 self.counts.kept += 1
                 self._tell()
                 continue
-            keep = (
-                None if self.keep is None else self.keep / folder_of(cell.key)
-            )
-            yield CellTask(
-                cell.key, self.plan.live, self.plan.path.name, self.spec, cell.files,
-                cell.overrides, keep,
-            )  # fmt: skip
+            task = replace(cell, spec=self.spec)
+            if self.keep is not None:
+                task = replace(task, keep=self.keep / folder_of(cell.key))
+            yield task
 
     def _is_there(self, cell: Cell) -> bool:
         record = self.store.get(cell.key)

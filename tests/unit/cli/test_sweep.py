@@ -11,7 +11,7 @@ import pytest
 
 from testbed.cli import main
 from testbed.sweeps import sweep_folder
-from testbed.sweeps.cell_runs import CellTask
+from testbed.sweeps.cell_runs import Cell
 
 FILE = """\
 name: queue
@@ -76,7 +76,7 @@ def test_a_failed_cell_ends_in_exit_code_4(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(CellTask, "run", broken)
+    monkeypatch.setattr(Cell, "run", broken)
     assert swept(tmp_path) == 4
     out = capsys.readouterr().out
     assert "failed, 12 cells: ZeroDivisionError: division by zero" in out

@@ -12,7 +12,8 @@ import pytest
 
 from testbed.spec.sweep_section import read_option
 from testbed.sweeps import cells
-from testbed.sweeps.cells import Cell, Cells, with_value
+from testbed.sweeps.cell_runs import Cell
+from testbed.sweeps.cells import Cells, with_value
 from testbed.sweeps.computing_sources import DECIDING, versions
 from testbed.sweeps.sweep_plan import Asked, plan_sweep
 from testbed.sweeps.worker_check import own_versions
@@ -185,7 +186,7 @@ def test_the_content_of_files_is_in_the_key_and_not_their_place(
     before = keys(PROFILED, here, over=over("seed=1..2"))
     assert before == keys(PROFILED, there, over=over("seed=1..2"))
     (cell, *_) = of(PROFILED, here, over=over("seed=1..2"))
-    assert [ref.path for ref in cell.files.values()] == [
+    assert [ref.path for ref in cell.named.values()] == [
         here.parent / "own.yaml"
     ]
     profile(
@@ -204,7 +205,7 @@ def test_a_cell_has_the_files_of_its_own_values(tmp_path: Path) -> None:
         path,
         over=over("workload.jobs[0].profile=own.yaml,next.yaml", "seed=1"),
     )
-    assert [list(cell.files) for cell in found] == [["own.yaml"], ["next.yaml"]]
+    assert [list(cell.named) for cell in found] == [["own.yaml"], ["next.yaml"]]
     assert found[0].key != found[1].key
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 
 from testbed.cli import main
 from testbed.sweeps import live_cell, sweep_folder
-from testbed.sweeps.cell_runs import CellTask
 from testbed.sweeps.cells import Cells
 from testbed.sweeps.result_store import ResultStore
 from testbed.sweeps.sweeping import stored_spec
@@ -189,8 +189,8 @@ def test_an_absolute_name_is_that_file_here_or_no_run(
     copy.path.write_text(OWN)
     profile.write_text(OWN.replace("6 s", "17 s"))
     spec = stored_spec(plan, place.parent)
-    named = {**cell.files, str(profile): copy}
-    task = CellTask(cell.key, True, "pair.yaml", spec, named, cell.overrides)  # noqa: FBT003
+    named = {**cell.named, str(profile): copy}
+    task = replace(cell, spec=spec, named=named)
     failure = attempt(task, Here(place.parent)).failure
     assert failure is not None
     assert (

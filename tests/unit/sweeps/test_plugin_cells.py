@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import pytest
 from testbed.errors import BadInput, RunFailed
 from testbed.plugins import look_again
 from testbed.sweeps import sweep_folder, worker_side
-from testbed.sweeps.cell_runs import CellTask
-from testbed.sweeps.cells import Cell, Cells
+from testbed.sweeps.cell_runs import Cell
+from testbed.sweeps.cells import Cells
 from testbed.sweeps.content_store import Content, ContentStore
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
@@ -90,8 +91,8 @@ def results(out: Path) -> dict[str, str]:
 def test_a_cell_has_its_policys_files_and_no_other_has(tmp_path: Path) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
     own, plugged = cells_of(plan)[0], cells_of(plan)[2]
-    assert list(own.files) == []
-    assert {name: ref.path for name, ref in plugged.files.items()} == {
+    assert list(own.named) == []
+    assert {name: ref.path for name, ref in plugged.named.items()} == {
         "./mine.py": tmp_path / "a" / "mine.py", "shares.py": tmp_path / "a" / "shares.py",
     }  # fmt: skip
 
@@ -129,14 +130,7 @@ def test_the_same_bytes_here_and_from_files_by_digest(tmp_path: Path) -> None:
     kept = results(tmp_path / "out")
     assert len(kept) == 4
     for cell in cells_of(plan):
-        task = CellTask(
-            cell.key,
-            False,  # noqa: FBT003
-            "plugged.yaml",
-            spec,
-            cell.files,
-            cell.overrides,
-        )
+        task = replace(cell, spec=spec)
         outcome = attempt(task, Elsewhere(tmp_path / "scratch"))
         assert outcome.failure is None
         line = json.loads(kept[f"{cell.key[2:]}.jsonl"])
@@ -156,7 +150,7 @@ def test_packages_above_the_experiments_folder_are_told_apart(
     (tmp_path / "lib" / "mine.py").write_text(own)
     (tmp_path / "exp").mkdir()
     plan = plan_in(tmp_path / "exp", "../lib/mine.py:Mine")
-    task = plugged_task(plan, tmp_path, cells_of(plan)[2].files)
+    task = plugged_task(plan, tmp_path, cells_of(plan)[2].named)
     assert len(task.named) == 3
     (tmp_path / "scratch").mkdir()
     assert attempt(task, Elsewhere(tmp_path / "scratch")).failure is None
@@ -180,18 +174,11 @@ class Trusting(Here):
 
 def plugged_task(
     plan: SweepPlan, folder: Path, named: Mapping[str, FileRef]
-) -> CellTask:
+) -> Cell:
     cell = cells_of(plan)[2]
     (folder / "spec").write_text(plan.text)
     spec = FileRef("", sha256_of(folder / "spec"), folder / "spec")
-    return CellTask(
-        cell.key,
-        False,  # noqa: FBT003
-        "plugged.yaml",
-        spec,
-        named,
-        cell.overrides,
-    )
+    return replace(cell, spec=spec, named=named)
 
 
 @pytest.mark.parametrize("name", ["shares.py", "./mine.py"])
@@ -199,7 +186,7 @@ def test_another_plug_in_than_the_keys_is_not_run(
     name: str, tmp_path: Path
 ) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
-    files = cells_of(plan)[2].files
+    files = cells_of(plan)[2].named
     stale = FileRef(name, "0" * 64, files[name].path)
     found = attempt(
         plugged_task(plan, tmp_path, {**files, name: stale}), Trusting(tmp_path)
@@ -222,7 +209,7 @@ def test_a_file_that_changes_before_a_cell_reads_it_ends_the_cell(
         "duration: 6 s}", "duration: 6 s, profile: own.yaml}"
     ).replace(", {class: CLASS}", ", bl, dcloud")
     plan = planned("seed=1", text=profiled, path=tmp_path / "plugged.yaml")
-    task = plugged_task(plan, tmp_path, cells_of(plan)[2].files)
+    task = plugged_task(plan, tmp_path, cells_of(plan)[2].named)
     profile.write_text(profile.read_text().replace("6 s", "17 s"))
     found = attempt(task, Trusting(tmp_path))
     assert found.failure is not None
@@ -263,7 +250,7 @@ def test_a_module_beside_a_policy_may_be_a_link(tmp_path: Path) -> None:
     (folder / "shares.py").rename(tmp_path / "lib" / "common.py")
     (folder / "shares.py").symlink_to(tmp_path / "lib" / "common.py")
     plan = plan_in(folder)
-    assert list(cells_of(plan)[2].files) == ["./mine.py", "shares.py"]
+    assert list(cells_of(plan)[2].named) == ["./mine.py", "shares.py"]
     assert done(plan, tmp_path / "out").counts.computed == 4
 
 
@@ -326,14 +313,7 @@ def test_an_installed_packages_sources_are_in_the_key(
         (tmp_path / "spec").write_text(text)
         spec = FileRef("", sha256_of(tmp_path / "spec"), tmp_path / "spec")
         own = before[2]
-        task = CellTask(
-            own.key,
-            False,  # noqa: FBT003
-            "a.yaml",
-            spec,
-            own.files,
-            own.overrides,
-        )
+        task = replace(own, spec=spec)
         assert attempt(task, Here(tmp_path)).failure is None
         (package / "shares.py").write_text("SHARE = 0.25\n")
         # The old one is still imported here.

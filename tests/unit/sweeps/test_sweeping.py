@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from testbed.record.reading import load_run
 from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment_file import load_experiment
 from testbed.sweeps import sweep_folder
-from testbed.sweeps.cell_runs import CellTask
+from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import ResultStore
 from testbed.sweeps.sweep_folder import SweepDone
@@ -234,12 +235,12 @@ workload:
     named = {"own.yaml": ref("own.yaml", tmp_path / "b1946ac9")}
     key, live = rows(found)[0]["key"], False
     # Elsewhere the file has another folder, and what it names another name.
-    task = CellTask(key, live, "x.yaml", spec, named, (("seed", "1"),))
+    task = Cell(key, live, "x.yaml", (1,), (("seed", "1"),), named, spec)
     outcome = attempt(task, Here(tmp_path))
     assert plain(outcome.result) == ResultStore(
         tmp_path / "out" / ".cells"
     ).get(key)
-    without = CellTask(key, live, "x.yaml", spec, {}, (("seed", "1"),))
+    without = replace(task, named={})
     assert "own.yaml" in failure(without, tmp_path)
     # A file that is edited while the sweep runs is not what its key says.
     (tmp_path / "b1946ac9").write_text(content.replace("6 s", "7 s"))
@@ -275,7 +276,7 @@ def ref(name: str, path: Path) -> FileRef:
     return FileRef(name, sha256_of(path), path)
 
 
-def failure(task: CellTask, scratch: Path) -> str:
+def failure(task: Cell, scratch: Path) -> str:
     found = attempt(task, Here(scratch))
     assert found.result is None
     assert found.failure is not None
@@ -289,14 +290,14 @@ def failure(task: CellTask, scratch: Path) -> str:
 def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = CellTask.run
+    whole = Cell.run
 
-    def broken(task: CellTask, context: Here) -> Any:
+    def broken(task: Cell, context: Here) -> Any:
         if dict(task.overrides)["seed"] == "2":
             raise RunFailed("the policy returned nonsense at 3 s")
         return whole(task, context)
 
-    monkeypatch.setattr(CellTask, "run", broken)
+    monkeypatch.setattr(Cell, "run", broken)
     found = done(planned("policies=easy", SEEDS), tmp_path)
     assert [row["outcome"] for row in rows(found)] == [
         "ok",
@@ -309,7 +310,7 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     assert found.reasons == ("the policy returned nonsense at 3 s",)
     assert found.table[0].estimates[0].n == 3
     # What failed is not stored.
-    monkeypatch.setattr(CellTask, "run", whole)
+    monkeypatch.setattr(Cell, "run", whole)
     again = done(planned("policies=easy", SEEDS), tmp_path)
     assert (again.counts.computed, again.counts.kept, again.exit_code) == (
         1,
