@@ -20,8 +20,8 @@ from bench.own_process import measured
 from bench.samples import Result, summary
 from jobs.request import JobRequest
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.embedding.base import Embedder, embedder
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.base import embedder
+from testbed.embedding.placement import Embedder, Placement, Residual
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud

@@ -1,4 +1,4 @@
-"""Embedder protocol, and the embedders by the names that experiment files use.
+"""The embedders by the names that experiment files use.
 
 An embedder is a pure function from a residual data centre to a placement or a
 reason. One becomes known by standing in the ``EMBEDDERS`` of a module of this
@@ -12,33 +12,11 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Protocol
+from typing import Any
 
-from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.embedding.placement import Embedder
 from testbed.errors import BadInput
 from testbed.plugins import Source, installed
-from topologies.datacentre import DataCentre
-
-
-class Embedder(Protocol):
-    """Places a hose ⟨n, b⟩; deterministic; never over-commits a slot or a link.
-
-    ``largest_bps`` is the most that any job so far has asked for per VM: what
-    embedders that look ahead weigh a request against (AdaBa's B_max). The
-    others do not read it.
-    """
-
-    name: str
-
-    def embed(
-        self,
-        datacentre: DataCentre,
-        residual: Residual,
-        n_vms: int,
-        rate_bps: int,
-        *,
-        largest_bps: int = 0,
-    ) -> Placement | Refusal: ...
 
 
 def declared(package: str, attribute: str) -> Iterator[Any]:

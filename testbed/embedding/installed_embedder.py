@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.embedding.check import check_placement
-from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.embedding.placement import (
+    Embedder,
+    Placement,
+    Refusal,
+    Residual,
+)
 from testbed.errors import RunFailed
 from testbed.plugin_source import check_source
 from testbed.plugins import (
@@ -20,9 +25,6 @@ from testbed.plugins import (
 )
 from testbed.units import format_bandwidth
 from topologies.datacentre import DataCentre, IntArray
-
-if TYPE_CHECKING:
-    from testbed.embedding.base import Embedder
 
 _METHOD = "embed(self, datacentre, residual, n_vms, rate_bps, *, largest_bps=0)"
 

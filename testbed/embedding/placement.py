@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -145,3 +145,24 @@ def empty_residual(datacentre: DataCentre) -> Residual:
         if datacentre.memory_mib is None
         else np.array(datacentre.memory_mib, dtype=np.int64),
     )
+
+
+class Embedder(Protocol):
+    """Places a hose ⟨n, b⟩; deterministic; never over-commits a slot or a link.
+
+    ``largest_bps`` is the most that any job so far has asked for per VM: what
+    embedders that look ahead weigh a request against (AdaBa's B_max). The
+    others do not read it.
+    """
+
+    name: str
+
+    def embed(
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
+        *,
+        largest_bps: int = 0,
+    ) -> Placement | Refusal: ...

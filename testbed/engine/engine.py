@@ -19,9 +19,9 @@ from testbed import events
 from testbed.embedding.installed_embedder import EmbedderFailed
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import Backend, Completion, StartFailed
+from testbed.engine.engine_state import EngineState, EngineView
 from testbed.engine.job_states import (
     Arrivals,
-    EngineView,
     EventPriority,
     JobState,
     Phase,
@@ -34,10 +34,8 @@ from testbed.engine.refusals import (
     refused_action,
     refusing,
 )
-from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
 from testbed.failures import Failure, OnFailure
-from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Charging, Policy
 from topologies.datacentre import DataCentre
@@ -45,7 +43,7 @@ from topologies.datacentre import DataCentre
 Sink = Callable[[events.Event], None]
 
 
-class Engine:
+class Engine(EngineState):
     """Runs one policy over one set of jobs on one backend.
 
     ``jobs``: see :class:`~testbed.engine.job_states.Arrivals`. A job that has
@@ -65,14 +63,8 @@ class Engine:
         failures: tuple[Failure, ...] = (),
         on_failure: OnFailure = "kill",
     ) -> None:
-        self.datacentre = datacentre
+        super().__init__(datacentre, backend)
         self.policy = policy
-        self.backend = backend
-        self.reservations = Reservations(datacentre)
-        self.jobs: dict[str, JobState] = {}
-        self.waiting: dict[str, None] = {}
-        self.running: dict[str, None] = {}
-        self.now_s = 0.0
         self._sink = sink
         self._charging = policy if isinstance(policy, Charging) else None
         self._after_step = after_step
@@ -81,8 +73,6 @@ class Engine:
         self._left: list[str] = []
         self._unstarted: list[str] = []
         self._arrived = 0
-        self.largest_bps = 0
-        self._out_of_order = False
         self._outages = Outages(self, failures, on_failure)
         self._untold = self._outages.untold
         for number, failure in enumerate(failures):
@@ -106,21 +96,6 @@ class Engine:
                 max(action.at_s, self.now_s), EventPriority.WAKE, ""
             ),
         }
-
-    @property
-    def ledger(self) -> Ledger:
-        """The foreground's ledger: the only one of policies without tiers."""
-        return self.reservations.ledger()
-
-    def waiting_by_arrival(self) -> tuple[str, ...]:
-        """Waiting jobs, preempted ones at their old place."""
-        if self._out_of_order:
-            order = sorted(
-                self.waiting, key=lambda job_id: self.jobs[job_id].order
-            )
-            self.waiting = dict.fromkeys(order)
-            self._out_of_order = False
-        return tuple(self.waiting)
 
     def run(self) -> None:
         """Play every job to its end. Whatever interrupts leaves the running
@@ -527,7 +502,7 @@ class Engine:
         job.phase = "preempted"
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
-        self._out_of_order = True
+        self.out_of_order = True
         self.emit(events.JobPreempted(self.now_s, job_id, reason))
 
     def requeue(self, job: JobState, reason: str) -> None:
@@ -540,7 +515,7 @@ class Engine:
         job.phase, job.left, job.last_wait = "waiting", None, None
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
-        self._out_of_order = True
+        self.out_of_order = True
         self.emit(events.JobRequeued(self.now_s, job_id, reason))
         self._outages.retry()
 

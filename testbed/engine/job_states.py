@@ -1,6 +1,4 @@
-"""Arrivals and states of jobs in the engine, and the view that policies decide
-from.
-"""
+"""Arrivals and states of jobs in the engine."""
 
 from __future__ import annotations
 
@@ -8,17 +6,12 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from jobs.request import JobRequest, JobStream
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
-from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
-from topologies.datacentre import DataCentre
-
-if TYPE_CHECKING:
-    from testbed.engine.engine import Engine
 
 Phase = Literal["waiting", "reserved", "running", "preempted", "ended"]
 """A job's stage of life."""
@@ -175,52 +168,3 @@ def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
         together.append(job)
     together.sort(key=lambda each: each.id)
     yield from together
-
-
-# ----------------------------------------------------------------------------------------- view
-
-
-class EngineView:
-    """See :class:`testbed.schedulers.policy.View`."""
-
-    def __init__(self, engine: Engine, *, listening: bool) -> None:
-        self._engine = engine
-        self._jobs = engine.jobs
-        self.datacentre: DataCentre = engine.datacentre
-        self.listening = listening
-        # Kept by the engine: nothing is read as often.
-        self.now_s = engine.now_s
-
-    def job(self, job_id: str) -> JobRequest:
-        return self._jobs[job_id].visible
-
-    def waiting(self) -> tuple[str, ...]:
-        return self._engine.waiting_by_arrival()
-
-    def running(self) -> tuple[str, ...]:
-        return tuple(self._engine.running)
-
-    def placement(self, job_id: str) -> Placement | None:
-        return self._jobs[job_id].placement
-
-    def left(self, job_id: str) -> Placement | None:
-        return self._jobs[job_id].left
-
-    def tier(self, job_id: str) -> act.Tier:
-        return self._jobs[job_id].tier
-
-    def order(self, job_id: str) -> int:
-        return self._jobs[job_id].order
-
-    @property
-    def largest_bps(self) -> int:
-        return self._engine.largest_bps
-
-    def residual(
-        self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
-    ) -> Residual:
-        return self._engine.reservations.residual(start_s, end_s, tier)
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._engine.ledger

@@ -11,18 +11,15 @@ comes.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from testbed import events
 from testbed.embedding.placement import Placement
+from testbed.engine.engine_state import EngineState
 from testbed.engine.job_states import JobState, Phase
 from testbed.failures import Failure, OnFailure
 from testbed.reservation.rerooting import links_used, reroot
 from testbed.schedulers import actions as act
 from topologies.datacentre import up
-
-if TYPE_CHECKING:
-    from testbed.engine.engine import Engine
 
 
 class Outages:
@@ -30,7 +27,7 @@ class Outages:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineState,
         failures: tuple[Failure, ...],
         on_failure: OnFailure,
     ) -> None:

@@ -1,0 +1,1 @@
+"""Decisions as flow rules, limits and parts of the switch; pure."""

@@ -20,8 +20,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
 from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
+from testbed.embedding.placement import Embedder
 from testbed.engine.refusals import refusal
 from testbed.errors import RunFailed
 from testbed.plugin_guard.action_checks import Nonsense, checked, kind_of

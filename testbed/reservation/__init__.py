@@ -1,0 +1,1 @@
+"""Free capacity over time, one view for all policies."""

@@ -24,8 +24,13 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
-from testbed.embedding.placement import Placement, Refusal, Residual, is_idle
+from testbed.embedding.placement import (
+    Embedder,
+    Placement,
+    Refusal,
+    Residual,
+    is_idle,
+)
 from testbed.reservation.ledger import Ledger, footprint
 from testbed.reservation.timeline import Footprint
 from testbed.units import with_tolerance_s

@@ -1,0 +1,1 @@
+"""Policies, one module each with its parameters; pure."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
-from testbed.embedding.placement import Placement, Refusal
+from testbed.embedding.placement import Embedder, Placement, Refusal
 from testbed.schedulers.policy import PolicyKind, parameter
 from testbed.schedulers.queues import HoseQueue, Pass
 

@@ -16,8 +16,7 @@ from fractions import Fraction
 
 from jobs.demand import scaled_duration_s
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
-from testbed.embedding.placement import Refusal
+from testbed.embedding.placement import Embedder, Refusal
 from testbed.schedulers.actions import (
     Action,
     Arrived,

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from testbed.compiled import LazyLoop
-from testbed.embedding.base import Embedder
 from testbed.embedding.oktopus import Oktopus
-from testbed.embedding.placement import Placement, Refusal
+from testbed.embedding.placement import Embedder, Placement, Refusal
 from testbed.reservation.ledger import Ledger
 from testbed.reservation.timeline import Record
 from testbed.schedulers.dru import (

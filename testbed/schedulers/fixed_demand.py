@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
+from testbed.embedding.placement import Embedder
 from testbed.schedulers.actions import Action, Reject, Start
 from testbed.schedulers.bl import SlotsAlone
 from testbed.schedulers.jsa import (

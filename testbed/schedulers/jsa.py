@@ -22,10 +22,10 @@ from typing import TypeAlias
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
 from testbed.embedding.counts import Counts, refusal
 from testbed.embedding.exact import VMPLACE
 from testbed.embedding.placement import (
+    Embedder,
     Placement,
     Residual,
     empty_residual,

@@ -19,8 +19,8 @@ from typing import (
 )
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder, embedder, embedder_names
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.base import embedder, embedder_names
+from testbed.embedding.placement import Embedder, Placement, Residual
 from testbed.errors import BadInput
 from testbed.failures import OnFailure
 from testbed.plugins import Source

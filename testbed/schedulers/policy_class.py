@@ -24,7 +24,7 @@ from inspect import Signature, signature
 from math import isfinite
 from typing import Any, get_args, get_type_hints
 
-from testbed.embedding.base import Embedder
+from testbed.embedding.placement import Embedder
 from testbed.failures import OnFailure
 from testbed.plugin_source import check_source
 from testbed.plugins import Loaded, PluginError, raised_anywhere

@@ -19,9 +19,9 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.placement import (
+    Embedder,
     Placement,
     Refusal,
     Residual,

@@ -29,7 +29,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from testbed.embedding.base import Embedder, declared
+from testbed.embedding.base import declared
+from testbed.embedding.placement import Embedder
 from testbed.errors import BadInput
 from testbed.plugins import Installed, Loaded, PluginError, installed
 from testbed.schedulers.policy import Policy, PolicyKind

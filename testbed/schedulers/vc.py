@@ -10,8 +10,7 @@ file names instead: what DCloud's Fig. 10 is measured with.
 from __future__ import annotations
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
-from testbed.embedding.placement import Refusal
+from testbed.embedding.placement import Embedder, Refusal
 from testbed.reservation.capacity import HoseCapacity
 from testbed.schedulers.actions import (
     Action,

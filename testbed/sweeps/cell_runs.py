@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -24,10 +23,10 @@ from testbed.record.owned_files import caller
 from testbed.record.verdicts import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
+from testbed.sweeps.result_store import cell_result
 from testbed.sweeps.sweep_plan import NOWHERE, used_files
-from testbed.sweeps.tasks import Context, FileRef
+from testbed.sweeps.tasks import Context, FileRef, laid_out
 
-COMPLAINTS = 10
 NO_SPEC = FileRef("", "", NOWHERE)
 
 
@@ -64,7 +63,10 @@ class Cell:
         if self.live:
             from testbed.sweeps.live_cell import played_live
 
-            return played_live(self, context)
+            self.experiment(context)
+            return played_live(
+                self.name, self.files, self.overrides, self.keep, context
+            )
         return {"result": self._simulated(self.experiment(context))}
 
     def experiment(self, context: Context) -> Experiment:
@@ -143,47 +145,6 @@ def _result(
         [one.name for one in checked.results if one.status == "failed"],
         events_sha256,
     )
-
-
-def cell_result(
-    summary: dict[str, Any],
-    expected: Mapping[str, Any],
-    failed: list[str],
-    events_sha256: str,
-) -> dict[str, Any]:
-    """A cell's result. ``exit_code`` is that of the run: 1 outside what was
-    expected.
-    """
-    summary = {key: value for key, value in summary.items() if key != "wall_s"}
-    good = expected["met"] and not failed
-    return {
-        "summary": summary,
-        "events_sha256": events_sha256,
-        "audit": {"passed": not failed, "failed": failed},
-        "met": expected["met"],
-        "complaints": expected["complaints"][:COMPLAINTS],
-        "exit_code": 0 if good else 1,
-    }
-
-
-def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Copies of files in the folder, to each other as their names say; their
-    places.
-    """
-    above = folder.joinpath(
-        *["above"] * max(Path(name).parts.count("..") for name in files)
-    )
-    laid = {}
-    for name, path in files.items():
-        place = above / name
-        if Path(name).is_absolute():
-            place = folder / "absolute" / os.path.normpath(name).lstrip("/")
-        if not place.is_file():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
-            place.chmod(0o755)  # it may be a job's command
-        laid[name] = place
-    return laid
 
 
 def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:

@@ -24,7 +24,11 @@ DECIDING = ("numpy", "numba", "pydantic")
 """Packages that results may depend on: driver and workers have the same
 versions.
 """
-PLAYING = ("testbed.sweeps.cell_runs", "testbed.sweeps.live_cell")
+PLAYING = (
+    "testbed.sweeps.cell_runs",
+    "testbed.sweeps.result_store",
+    "testbed.sweeps.live_cell",
+)
 
 
 @cache
@@ -42,7 +46,7 @@ def code_digest(*, live: bool = False) -> str:
     agree on it.
     """
     digest = hashlib.sha256(modules_digest(live=live).encode())
-    for name in PLAYING if live else PLAYING[:1]:
+    for name in PLAYING if live else PLAYING[:2]:
         digest.update(source(name).read_bytes())
     for path in () if live else sorted(source(JUDGING).parent.rglob("*.py")):
         digest.update(path.read_bytes())

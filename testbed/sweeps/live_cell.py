@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,15 @@ from testbed.errors import IN_USE, RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.folder import EVENTS, PROVENANCE
 from testbed.record.stored_json import read_json
-from testbed.sweeps.cell_runs import Cell, cell_result, laid_out
 from testbed.sweeps.child_process import END_S, run_child
-from testbed.sweeps.tasks import Context, Failure, FileRef, unchanged
+from testbed.sweeps.result_store import cell_result
+from testbed.sweeps.tasks import (
+    Context,
+    Failure,
+    FileRef,
+    laid_out,
+    unchanged,
+)
 from testbed.sweeps.worker_side import examined
 
 LAST = 400
@@ -30,28 +36,32 @@ machine, in seconds.
 """
 
 
-def played_live(task: Cell, context: Context) -> dict[str, Any]:
+def played_live(
+    name: str,
+    files: Mapping[str, FileRef],
+    overrides: Sequence[tuple[str, str]],
+    keep: Path | None,
+    context: Context,
+) -> dict[str, Any]:
     """The result of a cell on this machine's live network, with the run's
     provenance.
 
-    Raises the error that the command ended in.
+    ``files`` by their names in the experiment, whose own file has none but
+    ``name``. Raises the error that the command ended in.
     """
     with private_folder("cell-", entered=True) as folder:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
-        out = folder / "runs" if task.keep is None else task.keep
-        task.experiment(context)
+        out = keep or folder / "runs"
         here = {
             name: context.path(ref)
-            for name, ref in task.files.items()
+            for name, ref in files.items()
             if name[:1] != "/"
         }
-        _check_absolute(
-            {n: ref for n, ref in task.files.items() if n not in here}
-        )
-        here[task.name] = here.pop("")
-        spec = laid_out(folder, here)[task.name]
-        command = [*_command(spec, out), *_settings(task)]
+        _check_absolute({n: ref for n, ref in files.items() if n not in here})
+        here[name] = here.pop("")
+        spec = laid_out(folder, here)[name]
+        command = [*_command(spec, out), *_settings(overrides)]
         until_s = time.monotonic() + IN_USE_S
         while _is_in_use(
             record := _printed((done := run_child(command)).stdout)
@@ -87,8 +97,8 @@ def _command(file: Path, out: Path) -> list[str]:
     )
 
 
-def _settings(task: Cell) -> Iterator[str]:
-    for key, text in task.overrides:
+def _settings(overrides: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for key, text in overrides:
         yield from ("--set", f"{key}={text}")
 
 

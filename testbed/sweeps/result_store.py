@@ -17,6 +17,7 @@ from testbed.record.folder import RunFolder
 from testbed.record.owned_files import caller
 
 Record = Mapping[str, Any]
+COMPLAINTS = 10
 
 
 class ResultStore:
@@ -87,3 +88,24 @@ def number(record: Record, metric: str) -> float | None:
         if isinstance(value, int | float) and not isinstance(value, bool)
         else None
     )
+
+
+def cell_result(
+    summary: dict[str, Any],
+    expected: Mapping[str, Any],
+    failed: list[str],
+    events_sha256: str,
+) -> dict[str, Any]:
+    """A cell's result. ``exit_code`` is that of the run: 1 outside what was
+    expected.
+    """
+    summary = {key: value for key, value in summary.items() if key != "wall_s"}
+    good = expected["met"] and not failed
+    return {
+        "summary": summary,
+        "events_sha256": events_sha256,
+        "audit": {"passed": not failed, "failed": failed},
+        "met": expected["met"],
+        "complaints": expected["complaints"][:COMPLAINTS],
+        "exit_code": 0 if good else 1,
+    }

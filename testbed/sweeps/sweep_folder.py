@@ -163,9 +163,9 @@ def _written(run: SweepRun, options: SweepOptions) -> SweepDone:
     folder.write_json(PROVENANCE, where)
     reasons = tuple(one.message for one in run.failures.values())
     done = SweepDone(plan, folder, run.counts, table, reasons)
-    folder.write_text(
-        REPORT, sweep_page(done, pictures.get("svg", b"").decode())
-    )
+    picture = pictures.get("svg", b"").decode()
+    page = sweep_page(plan, table, done.sentence, reasons, picture)
+    folder.write_text(REPORT, page)
     return done
 
 

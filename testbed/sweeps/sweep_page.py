@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from testbed.spec.sweep_section import SweptKey, as_yaml
-from testbed.sweeps.sweep_tables import printed_columns, printed_values
+from testbed.sweeps.sweep_tables import (
+    TableRow,
+    printed_columns,
+    printed_values,
+)
 
 if TYPE_CHECKING:
-    from testbed.sweeps.sweep_folder import SweepDone
+    from testbed.sweeps.sweep_plan import SweepPlan
 
 MOST_ROWS = 1000
 MOST_VALUES = 50
 MOST_REASONS = 50
 
 
-def sweep_page(done: SweepDone, picture: str) -> str:
-    """The page as HTML; ``picture`` is the SVG file's text, or nothing."""
+def sweep_page(
+    plan: SweepPlan,
+    table: Sequence[TableRow],
+    sentence: str,
+    reasons: Sequence[str],
+    picture: str,
+) -> str:
+    """The page as HTML; ``sentence`` tells the numbers of cells, ``picture`` is
+    the SVG file's text, or nothing.
+    """
     from testbed.report.page import rendered
 
-    plan, rows = done.plan, done.table[:MOST_ROWS]
-    left = len(done.table) - len(rows)
+    rows = table[:MOST_ROWS]
+    left = len(table) - len(rows)
     return rendered(
         "sweep",
         title=plan.name,
-        sentence=done.sentence,
+        sentence=sentence,
         picture=picture[picture.index("<svg") :] if picture else "",
         more=f"{left:,} more rows in table.csv" if left else "",
         keys=len(plan.combined),
         columns=printed_columns(plan),
         rows=[printed_values(plan, row) for row in rows],
-        reasons=Counter(done.reasons).most_common(MOST_REASONS),
+        reasons=Counter(reasons).most_common(MOST_REASONS),
         over=[
             (key, _values(one))
             for key, one in zip(plan.columns, plan.over, strict=True)

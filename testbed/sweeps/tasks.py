@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,6 +50,26 @@ def unchanged(ref: FileRef, *places: Path) -> Path:
     raise RunFailed(
         f"{ref.path} has changed since the sweep began", "start the sweep again"
     )
+
+
+def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
+    """Copies of files in the folder, to each other as their names say; their
+    places.
+    """
+    above = folder.joinpath(
+        *["above"] * max(Path(name).parts.count("..") for name in files)
+    )
+    laid = {}
+    for name, path in files.items():
+        place = above / name
+        if Path(name).is_absolute():
+            place = folder / "absolute" / os.path.normpath(name).lstrip("/")
+        if not place.is_file():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+            place.chmod(0o755)  # it may be a job's command
+        laid[name] = place
+    return laid
 
 
 class Context(Protocol):

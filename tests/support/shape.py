@@ -221,6 +221,26 @@ def _imports(body: list[ast.stmt], modules: dict[str, Path]) -> set[str]:
     return found
 
 
+def circles() -> list[str]:
+    """Modules that name each other, wherever the imports stand: in functions
+    and for type checkers too.
+    """
+    modules = {
+        _dotted(path): path for path in files() if path.parts[0] != "examples"
+    }
+    graph = nx.DiGraph()
+    for name, path in modules.items():
+        for node in ast.walk(ast.parse(source(path))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for imported in _imports([node], modules) - {name}:
+                    graph.add_edge(name, imported)
+    return [
+        " <-> ".join(sorted(members))
+        for members in nx.strongly_connected_components(graph)
+        if len(members) > 1
+    ]
+
+
 def longest_chain() -> list[str]:
     """The longest chain of imports; a circle counts as one."""
     circles = nx.condensation(import_graph())
@@ -319,6 +339,7 @@ def static_figures() -> list[Figure]:
     """Figures of the source alone, in the order in which they are printed."""
     chain = longest_chain()
     repeated = repeated_names()
+    named_in_turn = circles()
     small = []
     for path in counted():
         if lines(path) < SMALL_LINES and path.stem not in MAY_REPEAT:
@@ -328,6 +349,10 @@ def static_figures() -> list[Figure]:
         Figure("files", len(files())),
         Figure("module names that repeat", len(repeated), 0, tuple(repeated)),
         Figure("import depth", len(chain), 14, tuple(chain)),
+        # A request has a demand, whose times are those of a request.
+        Figure(
+            "circles of modules", len(named_in_turn), 1, tuple(named_in_turn)
+        ),
         Figure(
             f"modules under {SMALL_LINES} lines", len(small), None, tuple(small)
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -25,8 +26,18 @@ def test_the_product_is_within_its_budgets(name: str) -> None:
     )
 
 
-def test_density_names_and_depth_have_budgets() -> None:
-    assert len(BUDGETED) == 10
+def test_density_names_depth_and_circles_have_budgets() -> None:
+    assert len(BUDGETED) == 11
+
+
+def test_every_package_says_in_a_sentence_what_it_is() -> None:
+    empty = [
+        str(path)
+        for path in shape.files()
+        if path.name == "__init__.py"
+        and not (ast.get_docstring(ast.parse(shape.source(path))) or "")
+    ]
+    assert empty == []
 
 
 def test_density_counts_what_it_says() -> None:

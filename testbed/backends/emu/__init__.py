@@ -1,0 +1,1 @@
+"""The live network: namespaces, switches, limits and agents on this machine."""

@@ -1,0 +1,1 @@
+"""The simulator: flows and running times as arithmetic."""

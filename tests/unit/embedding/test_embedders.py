@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.embedding.base import Embedder
 from testbed.embedding.check import check_placement
 from testbed.embedding.counts import Counts
 from testbed.embedding.exact import Exact
 from testbed.embedding.oktopus import Oktopus, published
 from testbed.embedding.placement import (
+    Embedder,
     Placement,
     Refusal,
     Residual,

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.embedding.base import Embedder, embedder
+from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.packing import subtree, weight
 from testbed.embedding.placement import (
+    Embedder,
     Placement,
     Refusal,
     Residual,

@@ -10,8 +10,8 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.embedding.base import Embedder
 from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
+from testbed.embedding.placement import Embedder
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.plugin_guard.policy_guard import guarded, limited

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jobs.request import JobRequest
-from testbed.embedding.base import Embedder
 from testbed.embedding.exact import Exact
 from testbed.embedding.placement import (
+    Embedder,
     Placement,
     Residual,
     empty_residual,

@@ -10,7 +10,8 @@ from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.embedding.base import Embedder, embedder
+from testbed.embedding.base import embedder
+from testbed.embedding.placement import Embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.vc import VirtualCluster
 from topologies.datacentre import DataCentre

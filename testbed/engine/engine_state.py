@@ -1,0 +1,117 @@
+"""The engine's state, and the view of it that policies decide from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from jobs.request import JobRequest
+from testbed import events
+from testbed.embedding.placement import Placement, Residual
+from testbed.engine.backend import Backend
+from testbed.engine.job_states import JobState
+from testbed.engine.tier_reservations import Reservations
+from testbed.reservation.ledger import Ledger
+from testbed.schedulers import actions as act
+from topologies.datacentre import DataCentre
+
+
+class EngineState(ABC):
+    """Jobs and reservations of a run, and what is done to them when something
+    fails.
+    """
+
+    def __init__(self, datacentre: DataCentre, backend: Backend) -> None:
+        self.datacentre = datacentre
+        self.backend = backend
+        self.reservations = Reservations(datacentre)
+        self.jobs: dict[str, JobState] = {}
+        self.waiting: dict[str, None] = {}
+        self.running: dict[str, None] = {}
+        self.now_s = 0.0
+        self.largest_bps = 0
+        self.out_of_order = False
+
+    @property
+    def ledger(self) -> Ledger:
+        """The foreground's ledger: the only one of policies without tiers."""
+        return self.reservations.ledger()
+
+    def waiting_by_arrival(self) -> tuple[str, ...]:
+        """Waiting jobs, preempted ones at their old place."""
+        if self.out_of_order:
+            order = sorted(
+                self.waiting, key=lambda job_id: self.jobs[job_id].order
+            )
+            self.waiting = dict.fromkeys(order)
+            self.out_of_order = False
+        return tuple(self.waiting)
+
+    @abstractmethod
+    def catch_up(self) -> None:
+        """Make it the backend's time, which goes on while it does what it is
+        asked to.
+        """
+
+    @abstractmethod
+    def ask(self, event: act.PolicyEvent) -> None:
+        """Have the policy decide, and do what it says."""
+
+    @abstractmethod
+    def emit(self, event: events.Event) -> None: ...
+
+    @abstractmethod
+    def kill(self, job_id: str, reason: str) -> None: ...
+
+    @abstractmethod
+    def requeue(self, job: JobState, reason: str) -> None:
+        """Let a job start anew, at its old place in the queue."""
+
+    @abstractmethod
+    def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
+        """Bandwidth that a placement takes of each link."""
+
+
+class EngineView:
+    """See :class:`testbed.schedulers.policy.View`."""
+
+    def __init__(self, state: EngineState, *, listening: bool) -> None:
+        self._state = state
+        self._jobs = state.jobs
+        self.datacentre: DataCentre = state.datacentre
+        self.listening = listening
+        # Kept by the engine: nothing is read as often.
+        self.now_s = state.now_s
+
+    def job(self, job_id: str) -> JobRequest:
+        return self._jobs[job_id].visible
+
+    def waiting(self) -> tuple[str, ...]:
+        return self._state.waiting_by_arrival()
+
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._state.running)
+
+    def placement(self, job_id: str) -> Placement | None:
+        return self._jobs[job_id].placement
+
+    def left(self, job_id: str) -> Placement | None:
+        return self._jobs[job_id].left
+
+    def tier(self, job_id: str) -> act.Tier:
+        return self._jobs[job_id].tier
+
+    def order(self, job_id: str) -> int:
+        return self._jobs[job_id].order
+
+    @property
+    def largest_bps(self) -> int:
+        return self._state.largest_bps
+
+    def residual(
+        self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
+    ) -> Residual:
+        return self._state.reservations.residual(start_s, end_s, tier)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._state.ledger
