@@ -326,11 +326,10 @@ def _unknown_unit(
         or dimension.synonyms.get(lowered)
         or (close[0] if near else None)
     )
-    hint = (
-        f"did you mean {number} {guess}?"
-        if guess
-        else f"write one of {', '.join(dimension.units)}"
-    )
+    if guess:
+        hint = f"did you mean {number} {guess}?"
+    else:
+        hint = f"write one of {', '.join(dimension.units)}"
     return UnitError(f"unknown unit {unit!r} of {dimension.name} ({hint})")
 
 

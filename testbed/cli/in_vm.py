@@ -118,9 +118,9 @@ def _table(name: str, found: list[vm_measurement.PairMeasurement]) -> Table:
         f"bits of frames, in the file's units; ok: {what}no ping lost"
     )
     for one in found:
-        reserved = (
-            human_bandwidth(one.reserved_bps) if one.reserved_bps else "–"
-        )
+        reserved = "–"
+        if one.reserved_bps:
+            reserved = human_bandwidth(one.reserved_bps)
         rates = reserved, human_bandwidth(one.measured_bps)
         rtt = "–" if one.rtt_ms is None else f"{one.rtt_ms:.2f} ms"
         verdict = (

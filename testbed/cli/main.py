@@ -245,11 +245,9 @@ def _refused_by_the_system(
     if error.filename is None and error.errno not in _NO_ROOM:
         return None
     why = error.strerror or type(error).__name__
-    message = (
-        why
-        if error.filename is None
-        else f"{os.fsdecode(error.filename)}: {why}"
-    )
+    message = why
+    if error.filename is not None:
+        message = f"{os.fsdecode(error.filename)}: {why}"
     hint = None
     if error.filename in (None, console.STANDARD_OUTPUT):
         hint = ELSEWHERE

@@ -76,11 +76,9 @@ def _require(job: str, experiment: Experiment) -> None:
     """Raises BadInput where the experiment has no such job."""
     names = [each.id for each in experiment.jobs]
     if job not in names:
-        hint = (
-            f"jobs are named as {', '.join(names[:SHOWN_NAMES])}"
-            if names
-            else None
-        )
+        hint = None
+        if names:
+            hint = f"jobs are named as {', '.join(names[:SHOWN_NAMES])}"
         raise BadInput(f"{experiment.path} has no job {job!r}", hint)
 
 

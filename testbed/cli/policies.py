@@ -101,22 +101,18 @@ def schedules(kind: PolicyKind) -> str:
     """
     if kind.leases:
         return "leases"
-    return (
-        "hoses"
-        if kind.embeds or kind.sharing is not None or kind.on_failure
-        else "nodes"
-    )
+    if kind.embeds or kind.sharing is not None or kind.on_failure:
+        return "hoses"
+    return "nodes"
 
 
 def _origin(kind: PolicyKind) -> str:
     source = kind.source
     if source is None:
         return "the testbed"
-    package = (
-        f"{source.distribution} {source.version}"
-        if source.distribution
-        else None
-    )
+    package = None
+    if source.distribution:
+        package = f"{source.distribution} {source.version}"
     return package or source.written
 
 
@@ -303,11 +299,9 @@ def _class(which: str) -> str:
     """A class by its file's whole path: counterexamples lie elsewhere."""
     file, _, name = which.rpartition(":")
     path = Path(file)
-    return (
-        f"{path.resolve()}:{name}"
-        if path.suffix == ".py" and path.exists()
-        else which
-    )
+    if path.suffix == ".py" and path.exists():
+        return f"{path.resolve()}:{name}"
+    return which
 
 
 def _live(subject: Subject, which: str, out: Path | None) -> Finding:

@@ -80,15 +80,14 @@ def closing(audits: Sequence[Audit]) -> str:
     statuses = [result.status for each in audits for result in each.results]
     failed, passed = statuses.count("failed"), statuses.count("passed")
     # Of several policies the last audit is that of the list above them.
-    policies, above = (
-        (audits[:-1], audits[-1:]) if len(audits) > 1 else (audits, [])
-    )
+    if len(audits) > 1:
+        policies, above = (audits[:-1], audits[-1:])
+    else:
+        policies, above = (audits, [])
     if not failed:
-        where = (
-            f" in {len(policies)} policies and the list above them"
-            if above
-            else ""
-        )
+        where = ""
+        if above:
+            where = f" in {len(policies)} policies and the list above them"
         return f"all {passed} applicable checks passed{where}"
     wrong = [each.policy for each in policies if not each.passed]
     places = (
@@ -172,11 +171,9 @@ def _first(names: tuple[str, ...]) -> str:
 
 def _sentence(history: Explanation) -> str:
     """Time waited, and the later jobs that started meanwhile; time cut."""
-    cut = (
-        f" It was cut for {human_duration(history.cut_s)}."
-        if history.cut_s
-        else ""
-    )
+    cut = ""
+    if history.cut_s:
+        cut = f" It was cut for {human_duration(history.cut_s)}."
     if not history.waited_s and history.start_s is not None:
         return f"It did not wait.{cut}"
     message = f"It waited {human_duration(history.waited_s)}.{cut}"

@@ -49,9 +49,9 @@ def clock(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, secs = divmod(rest, 60)
-    return (
-        f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
-    )
+    if hours:
+        return f"{hours}:{minutes:02}:{secs:02}"
+    return f"{minutes}:{secs:02}"
 
 
 class RunProgress:
@@ -104,14 +104,12 @@ class RunProgress:
                 job_id=job_id, rate_bps=rate_bps, estimate_s=estimate_s
             ):
                 servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
-                rate = (
-                    f"{rate_bps / 1e6:g} Mbit/s per VM"
-                    if estimate_s
-                    else "best effort"
-                )
-                estimate = (
-                    "none" if estimate_s is None else f"{estimate_s:.2f} s"
-                )
+                rate = "best effort"
+                if estimate_s:
+                    rate = f"{rate_bps / 1e6:g} Mbit/s per VM"
+                estimate = "none"
+                if estimate_s is not None:
+                    estimate = f"{estimate_s:.2f} s"
                 self._say(
                     f"{job_id}: {rate} on servers {servers}, estimate {estimate}"
                 )
@@ -139,11 +137,9 @@ class RunProgress:
         self._ended += 1
         if event.job_id in self._expected and event.outcome == "finished":
             self._late_s = event.t - self._expected[event.job_id]
-        measured = (
-            ""
-            if event.measured_s is None
-            else f", measured {event.measured_s:.2f} s"
-        )
+        measured = ""
+        if event.measured_s is not None:
+            measured = f", measured {event.measured_s:.2f} s"
         reason = f": {event.reason}" if event.reason else ""
         self._say(f"{event.job_id}: {event.outcome}{measured}{reason}")
         task = self._tasks.pop(event.job_id, None)

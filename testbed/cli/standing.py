@@ -269,11 +269,9 @@ def _sentence(state: TenantState) -> str:
         human_bandwidth(state.bandwidth_bps),
         human_bandwidth(state.wire_bps),
     )
-    mode = (
-        ""
-        if state.enforcement == "strict"
-        else f", {ENFORCED[state.enforcement]}"
-    )
+    mode = ""
+    if state.enforcement != "strict":
+        mode = f", {ENFORCED[state.enforcement]}"
     return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire{mode}): {where}"
 
 

@@ -98,9 +98,9 @@ def _table(
         capacity = (
             [human_bandwidth(row.capacity_bps)] if heading == "link" else []
         )
-        reserved = (
-            human_bandwidth(row.reserved_bps) if row.reserved_bps else "–"
-        )
+        reserved = "–"
+        if row.reserved_bps:
+            reserved = human_bandwidth(row.reserved_bps)
         rates = reserved, human_bandwidth(row.sent_bps)
         dropped = Text(
             str(row.dropped),

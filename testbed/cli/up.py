@@ -56,10 +56,8 @@ def up(
         console.print_json(asdict(state))
         return
     console.print_text(headline(state))
-    first = (
-        "mininet"
-        if open_to_all
-        else "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
-    )
+    first = "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    if open_to_all:
+        first = "mininet"
     console.say(f"next: sudo testbed {first}")
     console.say("its end: sudo testbed down")

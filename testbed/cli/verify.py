@@ -53,11 +53,10 @@ def verify(as_json: Json = False) -> None:
 def _print(found: list[verification.NetworkCheck]) -> None:
     table = Table("check", "of", Column("number", justify="right"), "verdict")
     for check in found:
-        verdict = (
-            Text("ok", "green")
-            if check.good
-            else Text(f"{len(check.problems)} WRONG", "bold red")
-        )
+        if check.good:
+            verdict = Text("ok", "green")
+        else:
+            verdict = Text(f"{len(check.problems)} WRONG", "bold red")
         shown = Text("–") if not check.compared or check.note else verdict
         table.add_row(
             check.name,

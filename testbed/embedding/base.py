@@ -71,7 +71,9 @@ def embedder_source(name: str) -> Source | None:
     """
     if name in _of_files:
         return _of_files[name][1]
-    return None if name in _embedders() else installed("embedders")[name].source
+    if name in _embedders():
+        return None
+    return installed("embedders")[name].source
 
 
 def embedder(name: str) -> Embedder:

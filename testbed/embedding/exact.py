@@ -102,7 +102,9 @@ def least_bandwidth(
         [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)],
     )
     found = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
-    return None if found is None else _place(datacentre, n_vms, found, trail)
+    if found is None:
+        return None
+    return _place(datacentre, n_vms, found, trail)
 
 
 class _Chains(NamedTuple):
@@ -257,7 +259,9 @@ def _grow(
         before=np.concatenate((chain, fresh.before)),
         edge=np.concatenate((edge, fresh.edge)),
     )
-    return _undominated(grown) if layer.shared else grown
+    if layer.shared:
+        return _undominated(grown)
+    return grown
 
 
 def _undominated(chains: _Chains) -> _Chains:

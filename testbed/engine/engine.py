@@ -604,11 +604,9 @@ class Engine(EngineState):
     def _require(self, job_id: str, *phases: Phase) -> JobState:
         job = self.jobs.get(job_id)
         if job is None or job.phase not in phases:
-            state = (
-                "not there (not yet, or no longer)"
-                if job is None
-                else job.phase
-            )
+            state = "not there (not yet, or no longer)"
+            if job is not None:
+                state = job.phase
             wanted = " or ".join(phases)
             raise ActionRefused(f"job {job_id} is {state}, not {wanted}")
         return job

@@ -129,11 +129,9 @@ class Reservations:
             "background": None,
         }
         if not datacentre.n_links and datacentre.memory_mib is None:
-            kind = (
-                SingleSlotCounters
-                if (datacentre.slots == 1).all()
-                else SlotCounters
-            )
+            kind = SlotCounters
+            if (datacentre.slots == 1).all():
+                kind = SingleSlotCounters
             self.counters = {tier: kind(datacentre) for tier in self.counters}
 
     def ledger(self, tier: Tier = "foreground") -> Ledger:

@@ -146,11 +146,9 @@ def _run_policies(
         ):
             if found.refusal is not None and finding is not found.worst:
                 continue
-            folder = (
-                top.policy(policy.label)
-                if len(experiment.policies) > 1
-                else top
-            )
+            folder = top
+            if len(experiment.policies) > 1:
+                folder = top.policy(policy.label)
             emulation.network.forbid_borrowing()
             given = experiment, policy, plan, finding, found.refusal
             _one_policy(*given, emulation, folder, show, command, recorded)

@@ -44,7 +44,9 @@ class Case:
     @property
     def n_jobs(self) -> int:
         jobs: int | list[Any] = self.workload["jobs"]
-        return jobs if isinstance(jobs, int) else len(jobs)
+        if isinstance(jobs, int):
+            return jobs
+        return len(jobs)
 
     def without(self, first: int, number: int) -> Case:
         """The case without so many of its jobs; of generated ones the last are
@@ -207,7 +209,9 @@ _FAMILIES: Mapping[Family, Callable[[DrawFn], Case]] = {
 
 def families_of(kind: PolicyKind) -> tuple[Family, ...]:
     """Families of cases that a policy may be able to play."""
-    return ("leases",) if kind.leases else ("tree", "fat-tree", "flat")
+    if kind.leases:
+        return ("leases",)
+    return "tree", "fat-tree", "flat"
 
 
 def cases(family: Family) -> SearchStrategy[Case]:
@@ -247,7 +251,9 @@ def _failure(
     else:
         found["link"] = f"server {server} - rack {server // servers_per_rack}"
     lasts = draw(st.sampled_from([None, 10, 50]))
-    return found if lasts is None else found | {"lasts": _seconds(lasts)}
+    if lasts is None:
+        return found
+    return found | {"lasts": _seconds(lasts)}
 
 
 def largest(found: SearchStrategy[Case], number: int, seed: int) -> list[Case]:
@@ -311,7 +317,9 @@ def search(
             )
     except (_Found, NoSuchExample):
         pass
-    return smaller(failed[0], problem) if failed else None
+    if failed:
+        return smaller(failed[0], problem)
+    return None
 
 
 def smaller(failed: Failed, problem: Problem) -> Failed:

@@ -257,7 +257,9 @@ def _in_memory() -> str | None:
     them for a moment.
     """
     shared = Path("/dev/shm")  # noqa: S108 - a folder of its own is made below it
-    return str(shared) if os.access(shared, os.W_OK) else None
+    if os.access(shared, os.W_OK):
+        return str(shared)
+    return None
 
 
 def _first(
@@ -412,11 +414,9 @@ def sound(subject: Subject) -> Finding:
     subject.count(
         *(sum(counted.values()) for counted in (subject.runs, subject.jobs))
     )
-    own = (
-        "; the testbed's own run without a guard"
-        if subject.kind.source is None
-        else ""
-    )
+    own = ""
+    if subject.kind.source is None:
+        own = "; the testbed's own run without a guard"
     return subject.finding(
         says, broken, f"{subject.tried()}: {_speed(subject)}{own}"
     )

@@ -154,7 +154,9 @@ def workloads_of(
     """The three workloads for a policy that plays those families of cases."""
     if kind.leases:
         return LEASES
-    return HOSES if "tree" in families else NODES
+    if "tree" in families:
+        return HOSES
+    return NODES
 
 
 # -- runs ----------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Decision:
 
     @property
     def same_as(self) -> tuple[object, ...]:
-        return (self.job_id, self.name, self.what)
+        return self.job_id, self.name, self.what
 
     def __str__(self) -> str:
         what = []

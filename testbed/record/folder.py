@@ -123,9 +123,9 @@ class RunFolder:
             status = path.stat()
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}") from error
-        owner = (
-            Owner(status.st_uid, status.st_gid) if os.geteuid() == 0 else None
-        )
+        owner = None
+        if os.geteuid() == 0:
+            owner = Owner(status.st_uid, status.st_gid)
         return cls(path.absolute(), owner)
 
     def make(self) -> None:

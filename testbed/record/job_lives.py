@@ -9,7 +9,7 @@ below says what it does to a job, ``job_history.py`` has its sentence and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -188,14 +188,6 @@ class JobLives:
 
     def _stretch(self, life: JobLife) -> Stretch:
         return Stretch(life.job_id, life.phase, life.phase_since_s, self.now_s)
-
-
-def lives_of(stream: Iterable[events.Event]) -> JobLives:
-    """All lives of a whole stream, with their stretches and holds."""
-    lives = JobLives(recording=True)
-    for event in stream:
-        lives.follow(event)
-    return lives
 
 
 def _reserved(

@@ -96,7 +96,9 @@ def applications(
                 outside,
             )
         )
-    return shown if len(shown) <= MAX_APPLICATIONS else []
+    if len(shown) <= MAX_APPLICATIONS:
+        return shown
+    return []
 
 
 def scaling_figure(shown: Sequence[Application]) -> Figure:

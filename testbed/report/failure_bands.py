@@ -108,7 +108,9 @@ def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
 
 
 def _node(names: Sequence[str], node: int) -> str:
-    return names[node] if 0 <= node < len(names) else f"node {node}"
+    if 0 <= node < len(names):
+        return names[node]
+    return f"node {node}"
 
 
 def draw(

@@ -38,7 +38,9 @@ class Headline:
 
 def plural(count: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    if count == 1:
+        return f"{count:,} {noun}"
+    return f"{count:,} {noun}s"
 
 
 def or_dash(text: Callable[[float], str]) -> Callable[[float | None], str]:

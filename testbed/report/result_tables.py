@@ -180,7 +180,9 @@ def profile_table(measured: MeasuredSweep) -> Table:
 
 def _in_profile(measured: MeasuredSweep, bandwidth_bps: int) -> str:
     if bandwidth_bps == measured.threshold_bps:
-        return "threshold" if measured.found else "yes, the highest tried"
+        if measured.found:
+            return "threshold"
+        return "yes, the highest tried"
     if any(bandwidth_bps == bps for bps, _ in measured.profile.options):
         return "yes"
     if bandwidth_bps > measured.threshold_bps:

@@ -64,7 +64,9 @@ class Holding:
     @property
     def until_s(self) -> float:
         """The end, infinite where it is open."""
-        return math.inf if self.end_s is None else self.end_s
+        if self.end_s is None:
+            return math.inf
+        return self.end_s
 
 
 class Ledger:

@@ -110,9 +110,10 @@ def _shares(
         for e in range(start[unit], start[unit + 1]):
             load[link[e]] += weight[e] * priority[e]
     for here in range(len(left)):
-        share[here] = (
-            max(left[here], 0.0) / load[here] if load[here] > 0 else np.inf
-        )
+        if load[here] > 0:
+            share[here] = max(left[here], 0.0) / load[here]
+        else:
+            share[here] = np.inf
 
 
 def _levels(

@@ -56,8 +56,6 @@ def reroot(
     if refused:
         return f"no other root has room ({refused})"
     only = len(ledger.datacentre.trees) == 1
-    return (
-        "a tree has no other path"
-        if only
-        else "no other root has a path without a lost link"
-    )
+    if only:
+        return "a tree has no other path"
+    return "no other root has a path without a lost link"

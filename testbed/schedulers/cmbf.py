@@ -126,9 +126,10 @@ class Cmbf:
             return [Reject(job.id, never)]
         entry = (view.order(job.id), 0, job.n_vms, job.id)
         self._use[job.id] = (0.0,) * job.n_vms if self._blind else job.cpu_uses
-        self._rate_bps[job.id] = (
-            0 if self._has_background else job.bandwidth_bps
-        )
+        if self._has_background:
+            self._rate_bps[job.id] = 0
+        else:
+            self._rate_bps[job.id] = job.bandwidth_bps
         out: list[Action] = []
         insort(self._queue, entry)
         if job.n_vms <= self._foreground.idle:
@@ -263,9 +264,9 @@ class Cmbf:
             at = found
             self._clear_background(entry, at, out)
             moves = "moves to the foreground"
-            why = (
-                moves if self._has_background else "nodes are free for it again"
-            )
+            why = "nodes are free for it again"
+            if self._has_background:
+                why = moves
             out.append(self._dispatch(nodes, job_id, at, "foreground", why))
         self._foreground.take(entry, at)
 

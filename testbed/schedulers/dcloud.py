@@ -199,9 +199,9 @@ class DCloud:
             view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0]
         )
         others = sum(len(row) for row in grid) - 1
-        reason = (
-            answer.reason if isinstance(answer, Refusal) else "it fits nowhere"
-        )
+        reason = "it fits nowhere"
+        if isinstance(answer, Refusal):
+            reason = answer.reason
         if not others:
             return reason
         return f"{reason}; nor does it fit at {others} later starts and smaller bandwidths"

@@ -113,11 +113,9 @@ class Search:
         ]
         raised = increases(self._utilisation, ledger.timeline, candidates)
         at = _least(raised)
-        return (
-            None
-            if at is None
-            else Choice(*placed[at], tuple(raised[at].tolist()))
-        )
+        if at is None:
+            return None
+        return Choice(*placed[at], tuple(raised[at].tolist()))
 
 
 def _least(raised: FloatArray) -> int | None:

@@ -58,7 +58,9 @@ class Easy(NodeQueue):
         self.queue.append(entry)
         if moves:
             return self.schedule(view)
-        return [self._waits(entry)] if view.listening else []
+        if view.listening:
+            return [self._waits(entry)]
+        return []
 
     def schedule(self, view: View) -> list[Action]:
         out: list[Action] = []

@@ -49,7 +49,9 @@ class FixedDemandParameters:
 
 def by_deadline(job: JobRequest) -> float:
     """The earliest deadline first."""
-    return math.inf if job.deadline_at_s is None else job.deadline_at_s
+    if job.deadline_at_s is None:
+        return math.inf
+    return job.deadline_at_s
 
 
 class FixedDemand(Rounds):

@@ -162,7 +162,9 @@ class Candidate:
     def due_s(self) -> float:
         """The deadline on the run's clock; infinite where there is none."""
         due_s = self.job.deadline_at_s
-        return math.inf if due_s is None else due_s
+        if due_s is None:
+            return math.inf
+        return due_s
 
 
 @dataclass(eq=False)

@@ -101,11 +101,9 @@ class Lease:
 def fitting(cores: IntArray, memory_mib: IntArray, each: Use) -> IntArray:
     """Number of VMs of a size that fit on every host with so much free."""
     fit = cores // each.cores
-    return (
-        np.minimum(fit, memory_mib // each.memory_mib)
-        if each.memory_mib
-        else fit
-    )
+    if each.memory_mib:
+        return np.minimum(fit, memory_mib // each.memory_mib)
+    return fit
 
 
 def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
@@ -213,7 +211,9 @@ class LeaseCapacity:
         found = self.available.earliest(
             self.now_s, lease.remaining_s, lease.each
         )
-        return None if found is None else (found[0], {found[1]: 1})
+        if found is None:
+            return None
+        return found[0], {found[1]: 1}
 
     def _several(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
         """The earliest time from which on there is room for all its VMs for
@@ -252,7 +252,9 @@ class LeaseCapacity:
         end_s = max(
             (b.end_s for bookings in every for b in bookings), default=0.0
         )
-        return None if on is None else (max(self.now_s, end_s), on)
+        if on is None:
+            return None
+        return (max(self.now_s, end_s), on)
 
     def place_over(self, lease: Lease, start_s: float) -> list[Lease] | None:
         """Place a firm lease where it fits without some leases with flag 1;
@@ -269,11 +271,9 @@ class LeaseCapacity:
                     victims[lease_id] = self.leases[lease_id]
             return host
 
-        return (
-            list(victims.values())
-            if self._place_all(lease, start_s, find)
-            else None
-        )
+        if self._place_all(lease, start_s, find):
+            return list(victims.values())
+        return None
 
     def _place_all(self, lease: Lease, start_s: float, find: Find) -> bool:
         """Every VM to the host that ``find`` names, one after the other; undone
@@ -431,9 +431,9 @@ class LeaseCapacity:
                 )
             return [Shorten(lease.id, at_s, f"advance reservation {to.id}")]
         self.vacate(lease)
-        return (
-            [Preempt(lease.id, f"{to.type} lease {to.id}")] if running else []
-        )
+        if running:
+            return [Preempt(lease.id, f"{to.type} lease {to.id}")]
+        return []
 
     def vacate(self, lease: Lease) -> None:
         """It gives its hosts back, and waits for what is left of it."""

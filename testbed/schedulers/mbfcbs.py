@@ -90,11 +90,9 @@ class Mbfcbs(LeasePolicy):
         if capacity.place_now(lease):
             self.actions += capacity.start(lease)
         elif not self._plan(lease):
-            why = (
-                ", or every host has an advance reservation"
-                if self.settings.earliest
-                else ""
-            )
+            why = ""
+            if self.settings.earliest:
+                why = ", or every host has an advance reservation"
             self._wait(
                 lease, f"{lease.asks} asked; no host has them free now{why}"
             )

@@ -334,11 +334,9 @@ class PolicyKind:
 
     def claims_of(self, values: Mapping[str, Any]) -> tuple[Claim, ...]:
         """The claims that the audit may hold a run with these values to."""
-        return (
-            self.claims(self.given(values))
-            if callable(self.claims)
-            else self.claims
-        )
+        if callable(self.claims):
+            return self.claims(self.given(values))
+        return self.claims
 
     def sharing_of(self, values: Mapping[str, Any]) -> SharingModel:
         """The sharing model for jobs without a reservation, with a file's

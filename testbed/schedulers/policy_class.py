@@ -92,9 +92,10 @@ def _of_class(policy: type[Any], name: str | None) -> PolicyKind:
     # A name that is inherited is that of another policy.
     name = vars(policy).get("name") or name or _kebab(policy.__name__)
     own = getattr(policy, "parameters", None)
-    embeds, parameters = (
-        (True, own) if own is not None else _of_constructor(policy)
-    )
+    if own is not None:
+        embeds, parameters = (True, own)
+    else:
+        embeds, parameters = _of_constructor(policy)
     if own is not None:
         _check_parameters(own)
         _check_constructor(policy)

@@ -57,7 +57,9 @@ class Priorities:
     def of(self, lease: Lease) -> int:
         if lease.type == "advance":
             return self.advance
-        return self.immediate if lease.type == "immediate" else self.best_effort
+        if lease.type == "immediate":
+            return self.immediate
+        return self.best_effort
 
 
 class Priority(LeasePolicy):

@@ -182,7 +182,9 @@ class HoseQueue:
         answer = HoseCapacity(view, self._embedder, free=self._empty[1]).fit(
             job
         )
-        return answer if isinstance(answer, Refusal) else None
+        if isinstance(answer, Refusal):
+            return answer
+        return None
 
 
 def by_arrival(_: JobRequest) -> float:
@@ -220,7 +222,9 @@ class OrderedQueue(HoseQueue):
     def _in_order(self, view: View) -> Iterable[JobRequest]:
         """The waiting jobs in order, each looked up when it is its turn."""
         jobs = map(view.job, view.waiting())
-        return jobs if self._key is by_arrival else sorted(jobs, key=self._key)
+        if self._key is by_arrival:
+            return jobs
+        return sorted(jobs, key=self._key)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ class Scripted:
         self._embedder = embedder
 
     def rate_bps(self, job: JobRequest) -> int:
-        return job.bandwidth_bps if job.granted_bps is None else job.granted_bps
+        if job.granted_bps is None:
+            return job.bandwidth_bps
+        return job.granted_bps
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if not isinstance(event, Arrived):

@@ -48,11 +48,9 @@ class Place:
     column: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{self.source}:{self.line}:{self.column}"
-            if self.line
-            else self.source
-        )
+        if self.line:
+            return f"{self.source}:{self.line}:{self.column}"
+        return self.source
 
 
 @dataclass(frozen=True)
@@ -298,7 +296,7 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
         / "testbed"
     )
     along = [FilePath(_from_home(part)) for part in data if part]
-    return (beside, *along, cache)
+    return beside, *along, cache
 
 
 def file_at(
@@ -404,11 +402,9 @@ def _compose(text: str, source: str) -> yaml.Node:
 
 
 def _place_of(mark: yaml.Mark | None, source: str) -> Place:
-    return (
-        Place(source, 1, 1)
-        if mark is None
-        else Place(source, mark.line + 1, mark.column + 1)
-    )
+    if mark is None:
+        return Place(source, 1, 1)
+    return Place(source, mark.line + 1, mark.column + 1)
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
@@ -494,9 +490,9 @@ class _Reader:
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
             return self._refuse(path, _tag_message(node.tag))
         try:
-            return (
-                _quoted(node.value) if node.style else plain_scalar(node.value)
-            )
+            if node.style:
+                return _quoted(node.value)
+            return plain_scalar(node.value)
         except ScalarError as error:
             return self._refuse(path, str(error))
 
@@ -587,11 +583,9 @@ def _surprise(text: str) -> str | None:
     for pattern, hint, meant in _SURPRISES:
         if re.fullmatch(pattern, text):
             too_long = f"is too long for a number: {len(text)} characters"
-            return (
-                too_long
-                if len(text) > _MAX_DIGITS
-                else hint.format(text, meant(text))
-            )
+            if len(text) > _MAX_DIGITS:
+                return too_long
+            return hint.format(text, meant(text))
     return None
 
 
@@ -619,11 +613,9 @@ def _exponent(text: str) -> str:
 
 def _octal(text: str) -> str:
     digits = text.replace("_", "").lstrip("+-")
-    also = (
-        ""
-        if re.search("[89]", digits)
-        else f" (YAML 1.1 reads it as octal {int(digits, 8)})"
-    )
+    also = ""
+    if not re.search("[89]", digits):
+        also = f" (YAML 1.1 reads it as octal {int(digits, 8)})"
     return f"{also}: write {digits.lstrip('0') or '0'}"
 
 

@@ -155,7 +155,7 @@ class Experiment:
         )
         if kind.embeds and (source := embedder_source(str(chosen))) is not None:
             found.append(PluginUse("embedders", str(chosen), source))
-        return (*found, *self.plugins)
+        return *found, *self.plugins
 
     @property
     def resolved(self) -> dict[str, Any]:

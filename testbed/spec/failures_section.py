@@ -104,11 +104,9 @@ def _read(
         if entry.controller != "killed":
             here.report(f"must be 'killed', not {entry.controller!r}", kind)
         return [Failure(entry.at, "controller_killed")]
-    part = (
-        None
-        if centre is None
-        else _part(centre, kind, entry[kind], here / kind)
-    )
+    part = None
+    if centre is not None:
+        part = _part(centre, kind, entry[kind], here / kind)
     if part is None:
         return []
     fails, returns = _LASTING.get(
@@ -132,11 +130,10 @@ def _part(
     names = centre.names
     if kind == "link":
         return _link(centre, text, here)
-    first, last = (
-        (0, centre.n_servers)
-        if kind == "server"
-        else (centre.n_servers, centre.n_nodes)
-    )
+    if kind == "server":
+        first, last = (0, centre.n_servers)
+    else:
+        first, last = (centre.n_servers, centre.n_nodes)
     known = names[first:last]
     if text not in known:
         span = " to ".join(dict.fromkeys((*known[:1], *known[-1:])))
@@ -162,11 +159,9 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
             here.report(f"no link ends at {end!r}{did_you_mean(end, known)}")
             return None
     example = " - ".join(sorted(named[0])) if named else ""
-    reason = (
-        "there are no links"
-        if not named
-        else f"no link is called {text!r}, as {example!r} is"
-    )
+    reason = "there are no links"
+    if named:
+        reason = f"no link is called {text!r}, as {example!r} is"
     here.report(reason)
     return None
 

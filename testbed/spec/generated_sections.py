@@ -318,9 +318,10 @@ class SyntheticLeases(LeaseWorkload):
         """The shares of advance reservations and of immediate leases; the rest
         is best effort.
         """
-        advance, immediate = (
-            (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
-        )
+        if self.mix == "equal":
+            advance, immediate = (1.0 / 3.0, 1.0 / 3.0)
+        else:
+            advance, immediate = (0.2, 0.4)
         return (
             advance if self.advance is None else self.advance,
             immediate if self.immediate is None else self.immediate,

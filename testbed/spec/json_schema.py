@@ -166,9 +166,9 @@ def _parameter_schema(takes: Parameter) -> dict[str, Any]:
     # Without an embedder of its own a policy takes the experiment's.
     if takes.key != "embedder":
         schema["default"] = takes.default
-        return (
-            {**schema, "enum": list(takes.choices)} if takes.choices else schema
-        )
+        if takes.choices:
+            return {**schema, "enum": list(takes.choices)}
+        return schema
     named = {"enum": list(embedder_names())}
     return {**schema, "anyOf": [named, _EMBEDDER_CLASS]}
 

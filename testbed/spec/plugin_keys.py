@@ -37,9 +37,9 @@ def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
             return from_module(where, name, written)
         found = _found(here, where)
         beside = _found_beside(here, where)
-        return (
-            None if found is None else from_file(found, name, written, beside)
-        )
+        if found is None:
+            return None
+        return from_file(found, name, written, beside)
     except PluginError as error:
         report_plugin(here, error)
     except OSError as error:

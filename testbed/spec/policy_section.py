@@ -50,9 +50,9 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     if here.path[-1] not in here.document.data:
         if workload == SWEEP_WORKLOAD:
             return SWEEP_POLICIES
-        return (
-            LEASE_POLICIES if workload in LEASE_WORKLOADS else DEFAULT_POLICIES
-        )
+        if workload in LEASE_WORKLOADS:
+            return LEASE_POLICIES
+        return DEFAULT_POLICIES
     if not here.is_readable:
         return ()
     if not isinstance(here.value, list):
@@ -136,11 +136,9 @@ def _read_policy(here: Location) -> PolicySpec | None:
         return _read_class(here, entry)
     name = entry.get("name")
     if not isinstance(name, str):
-        message = (
-            "is required"
-            if "name" not in entry
-            else f"must be a text, not {kind_of(name)}"
-        )
+        message = "is required"
+        if "name" in entry:
+            message = f"must be a text, not {kind_of(name)}"
         if (here / "name").is_readable:
             here.report(message, "name")
         return None

@@ -184,9 +184,9 @@ def _values(here: Location) -> Sequence[Any]:
     """One value, or the numbers of a range; none, and reported, where the range
     is wrong.
     """
-    match = (
-        _RANGE.fullmatch(here.value) if isinstance(here.value, str) else None
-    )
+    match = None
+    if isinstance(here.value, str):
+        match = _RANGE.fullmatch(here.value)
     if match is None:
         return (here.value,)
     first, last = int(match[1]), int(match[2])

@@ -304,11 +304,9 @@ def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
     how = "a plain sample"
     if given["vms"] is not None:
         how = f"a stratified sample, {facts['large_jobs']:,} of them of {given['vms']:g} or more"
-    again = (
-        f", {facts['taken_again']:,} of them again"
-        if facts["taken_again"]
-        else ""
-    )
+    again = ""
+    if facts["taken_again"]:
+        again = f", {facts['taken_again']:,} of them again"
     out.append(
         f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
         f" {given['batches']} batches {human_duration(given['spacing_s'])} apart;"

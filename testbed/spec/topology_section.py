@@ -421,11 +421,9 @@ def _countable(here: Location, datacentre: DataCentre) -> bool:
         (datacentre.slots > LIMITS["slots a server"]).nonzero()[0].tolist()
     ):
         custom_path = here / "servers" / server / "slots"
-        where = (
-            custom_path
-            if datacentre.kind == "custom"
-            else here / "slots_per_server" / server
-        )
+        where = custom_path
+        if datacentre.kind != "custom":
+            where = here / "slots_per_server" / server
         hint = "take fewer, on more servers"
         slots = int(datacentre.slots[server])
         return within(slots, "slots a server", where.nearest.report, hint)

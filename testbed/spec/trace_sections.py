@@ -84,17 +84,15 @@ class TraceWorkload(WorkloadSection):
             Problem(Place(str(found), p.line, p.column), "", p.message)
             for p in error.problems
         )
-        shown = (
-            f", the first {PROBLEM_LIMIT} are named"
-            if error.found > PROBLEM_LIMIT
-            else ""
-        )
+        shown = ""
+        if error.found > PROBLEM_LIMIT:
+            shown = f", the first {PROBLEM_LIMIT} are named"
         # Where the file itself is cut off, empty or of another form there is
         # little else to read.
         offered = error.lines_alone and not self.lenient
-        hint = (
-            "; lenient: true (or --lenient) leaves them out" if offered else ""
-        )
+        hint = ""
+        if offered:
+            hint = "; lenient: true (or --lenient) leaves them out"
         what = "1 line" if error.found == 1 else f"{error.found:,} lines"
         if error.found == 1 and not error.lines_alone:
             what = "the trace"

@@ -76,9 +76,9 @@ class Section(SpecModel):
     def kinds(cls) -> tuple[str, ...]:
         """The values of ``kind`` that select this section among others."""
         field = cls.model_fields.get("kind")
-        return (
-            () if field is None else tuple(map(str, get_args(field.annotation)))
-        )
+        if field is None:
+            return ()
+        return tuple(map(str, get_args(field.annotation)))
 
     def with_defaults(self) -> Self:
         """The section with defaults for the keys that could not be read."""
@@ -159,11 +159,9 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
         ]
     if origin is dict and isinstance(value, dict):
         return {key: _partly(sections[0], here / key) for key in value}
-    chosen = (
-        _of_kind(sections, value)
-        if origin is None and isinstance(value, dict)
-        else None
-    )
+    chosen = None
+    if origin is None and isinstance(value, dict):
+        chosen = _of_kind(sections, value)
     if chosen is not None:
         return _partly(chosen, here)
     guess = guessed_kind(sections, value)
@@ -353,11 +351,9 @@ def _resolved(
     parts = iter(location)
     for part in parts:
         here, owner = here / part, current
-        field = (
-            current.model_fields.get(part)
-            if current and isinstance(part, str)
-            else None
-        )
+        field = None
+        if current and isinstance(part, str):
+            field = current.model_fields.get(part)
         if field is None:
             continue
         inner = tuple(_models(field.annotation))
@@ -371,20 +367,16 @@ def _resolved(
 def _models_of(
     owner: type[SpecModel] | None, key: str
 ) -> Iterator[type[SpecModel]]:
-    return (
-        iter(())
-        if owner is None
-        else _models(owner.model_fields[key].annotation)
-    )
+    if owner is None:
+        return iter(())
+    return _models(owner.model_fields[key].annotation)
 
 
 def _described(owner: type[SpecModel] | None, key: str) -> str:
     field = None if owner is None else owner.model_fields.get(key)
-    return (
-        f": {field.description}"
-        if field is not None and field.description
-        else ""
-    )
+    if field is not None and field.description:
+        return f": {field.description}"
+    return ""
 
 
 def _no_mapping(model: type[SpecModel], value: object) -> str:
@@ -469,11 +461,10 @@ def _message(detail: ErrorDetails) -> str:
             hint = f": write '{shown}' if that is the text"
         sentence = f"must be {_WANTED[kind]}, not {shown}{hint}"
     elif kind in ("too_short", "too_long"):
-        word, name = (
-            ("least", "min_length")
-            if kind == "too_short"
-            else ("most", "max_length")
-        )
+        if kind == "too_short":
+            word, name = ("least", "min_length")
+        else:
+            word, name = ("most", "max_length")
         sentence = (
             f"needs at {word} {context[name]}, not {context['actual_length']}"
         )

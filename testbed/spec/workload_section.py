@@ -236,11 +236,9 @@ def _countable(
     good = within(
         jobs.span_s, "seconds of arrivals", where.report, "take a higher load"
     )
-    processes = (
-        int(jobs.processes.sum(dtype=np.int64))
-        if section.cpu is not None
-        else 0
-    )
+    processes = 0
+    if section.cpu is not None:
+        processes = int(jobs.processes.sum(dtype=np.int64))
     hint = "take fewer jobs, smaller ones, or more processes_per_vm"
     what = "processes with a CPU use of their own"
     return within(processes, what, cpu.report, hint) and good

@@ -46,7 +46,9 @@ def executor(
     worker's code is the driver's.
     """
     if cluster is None:
-        return InProcess() if processes == 1 else Processors(processes, say)
+        if processes == 1:
+            return InProcess()
+        return Processors(processes, say)
     if cluster.startswith(("tcp://", "tls://")):
         opened = partial(client, _address(cluster))
         return DaskExecutor(cluster, opened, say, patience_s=PATIENCE_S)

@@ -86,7 +86,9 @@ def invalid_for(outcome: Outcome) -> str | None:
     if outcome.fidelity != "invalid" or result.get("met"):
         return None
     reasons = "; ".join(map(str, result["summary"]["fidelity"]["reasons"]))
-    return f": {reasons}" if reasons else ""
+    if reasons:
+        return f": {reasons}"
+    return ""
 
 
 class DaskExecutor:
@@ -193,9 +195,13 @@ class DaskExecutor:
             return ()
         if head.task.live:
             free = self._offers_live(seat) and not self._on_machine[machine]
-            return supply.take(1) if free else ()
+            if free:
+                return supply.take(1)
+            return ()
         if head.losses:  # alone on a worker: whether it is to blame is seen
-            return () if self._sent[seat] else supply.take(1)
+            if self._sent[seat]:
+                return ()
+            return supply.take(1)
         return supply.take(self._batch_size(seat))
 
     @property
@@ -363,11 +369,9 @@ class DaskExecutor:
                 "; what a live run left there, the next one there removes first"
             )
             more = live if orders and orders[0].task.live else ""
-            had = (
-                f": its {len(orders)} tasks are done again{more}"
-                if orders
-                else ""
-            )
+            had = ""
+            if orders:
+                had = f": its {len(orders)} tasks are done again{more}"
             self._say(f"{seat} is lost{had}")
         yield from self._again(
             orders, f"{seat} was lost", supply, blame=not expected
@@ -423,11 +427,10 @@ class DaskExecutor:
         seat = batch.seat
         for order, outcome in zip(batch.orders, outcomes, strict=False):
             wall_s = outcome.provenance["wall_s"]
-            self._task_s = (
-                wall_s
-                if self._task_s is None
-                else 0.7 * self._task_s + 0.3 * wall_s
-            )
+            if self._task_s is None:
+                self._task_s = wall_s
+            else:
+                self._task_s = 0.7 * self._task_s + 0.3 * wall_s
             if (
                 order.task.live
                 and (reasons := invalid_for(outcome)) is not None

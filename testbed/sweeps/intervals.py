@@ -28,13 +28,13 @@ class Estimate:
         if math.isnan(self.mean):
             return "–"
         if math.isinf(self.mean):
-            return "∞" if self.mean > 0 else "-∞"
+            if self.mean > 0:
+                return "∞"
+            return "-∞"
         text = f"{self.mean:,.{digits}f}"
-        return (
-            text
-            if self.half_width is None
-            else f"{text} ± {self.half_width:,.{digits}f}"
-        )
+        if self.half_width is None:
+            return text
+        return f"{text} ± {self.half_width:,.{digits}f}"
 
 
 def estimate(values: Sequence[float]) -> Estimate:

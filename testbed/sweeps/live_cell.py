@@ -108,7 +108,9 @@ def _printed(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return None
-    return value[0] if isinstance(value, list) and value else value
+    if isinstance(value, list) and value:
+        return value[0]
+    return value
 
 
 def _is_in_use(record: Any) -> bool:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -44,7 +44,7 @@ class Processors:
         self._say = say
         self._stack = ExitStack()
         self._processes: list[_Process] = []
-        self._done: SimpleQueue[tuple[_Process, Future[Outcome]]]
+        self._done: SimpleQueue[Future[Outcome]]
 
     def __enter__(self) -> Processors:
         with ExitStack() as stack:
@@ -73,7 +73,7 @@ class Processors:
         try:
             self._hand_out(supply)
             while self._is_busy:
-                result = self._received(*self._done.get(), supply)
+                result = self._received(self._done.get(), supply)
                 # First, so that no process waits for whoever takes the result.
                 self._hand_out(supply)
                 if result is not None:
@@ -93,11 +93,7 @@ class Processors:
                 return
             (order,) = supply.take(1)
             future = process.send(order, self._scratch)
-            future.add_done_callback(self._noting(process))
-
-    def _noting(self, process: _Process) -> Callable[[Future[Outcome]], None]:
-        done = self._done
-        return lambda future: done.put((process, future))
+            future.add_done_callback(self._done.put)
 
     def _with_room(self) -> _Process | None:
         """An idle process, a new one, or one that has nothing after its task."""
@@ -107,7 +103,9 @@ class Processors:
         if len(self._processes) < self.width:
             self._start()
             return self._with_room()
-        return least if least is not None and least.load() < AHEAD else None
+        if least is not None and least.load() < AHEAD:
+            return least
+        return None
 
     def _start(self) -> None:
         try:
@@ -124,14 +122,20 @@ class Processors:
             self.width = len(self._processes)
 
     def _received(
-        self, process: _Process, future: Future[Outcome], supply: Supply
+        self, future: Future[Outcome], supply: Supply
     ) -> Result | None:
         """The result of a future that is done; None for one of a lost process
         that is done again.
         """
-        order = process.sent.pop(future, None)
-        if order is None:
-            return None
+        for process in self._processes:
+            if future in process.sent:
+                return self._result(process, future, supply)
+        return None
+
+    def _result(
+        self, process: _Process, future: Future[Outcome], supply: Supply
+    ) -> Result | None:
+        order = process.sent.pop(future)
         error = future.exception()
         if error is None:
             return order.task, future.result()
@@ -180,11 +184,9 @@ class _Process:
             with _without_interrupt():
                 self._pool.submit(os.getpid)
         # From Python 3.14 on a pool has kill_workers().
-        (self._process,) = self._pool._processes.values()  # noqa: SLF001
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
+        (process,) = self._pool._processes.values()  # noqa: SLF001
+        self.pid = process.pid
+        self.kill = process.kill
 
     def load(self) -> int:
         return len(self.sent)
@@ -201,9 +203,6 @@ class _Process:
             future.set_exception(error)
         self.sent[future] = order
         return future
-
-    def kill(self) -> None:
-        self._process.kill()
 
     def end(self) -> None:
         """Waits for the end of a process that was killed."""

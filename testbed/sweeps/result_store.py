@@ -46,7 +46,9 @@ class ResultStore:
             result: Any = record["result"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return result if isinstance(result, dict) else None
+        if isinstance(result, dict):
+            return result
+        return None
 
     def put(self, key: str, result: Record, provenance: Record) -> None:
         """Store a result, whole or not at all."""
@@ -83,11 +85,9 @@ def number(record: Record, metric: str) -> float | None:
     value: Any = record["summary"]
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
-    return (
-        value
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else None
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return None
 
 
 def cell_result(

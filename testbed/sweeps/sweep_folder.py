@@ -89,7 +89,9 @@ class SweepDone:
         """4 where a cell failed, 1 where one is outside what was expected."""
         if any(row.failed for row in self.table):
             return 4
-        return 1 if any(row.outside for row in self.table) else 0
+        if any(row.outside for row in self.table):
+            return 1
+        return 0
 
     def to_json(self) -> dict[str, Any]:
         """Output of ``--json``."""
@@ -119,11 +121,9 @@ def run_sweep(
         raise MachineCannot(
             "live cells need root", f"sudo {' '.join(options.command)}"
         )
-    keep = (
-        options.out.absolute() / STORE / WHOLE_RUNS
-        if options.keep_runs
-        else None
-    )
+    keep = None
+    if options.keep_runs:
+        keep = options.out.absolute() / STORE / WHOLE_RUNS
     store = ResultStore(options.store)
     spec = stored_spec(plan, options.store)
     with executor_of(options, say, live=plan.live) as executor:

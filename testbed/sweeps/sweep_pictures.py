@@ -109,24 +109,20 @@ def _lines(
     """Points by the values of all other keys; without a numeric key, one line
     through all.
     """
-    grouped: dict[tuple[Any, ...], list[TableRow]] = {}
+    grouped: dict[tuple[tuple[str, Any], ...], list[TableRow]] = {}
     for row in table:
-        rest = (
-            ()
-            if place is None
-            else (*row.values[:place], *row.values[place + 1 :])
-        )
+        rest: tuple[tuple[str, Any], ...] = ()
+        if place is not None:
+            pairs = tuple(zip(plan.columns, row.values, strict=False))
+            rest = (*pairs[:place], *pairs[place + 1 :])
         grouped.setdefault(rest, []).append(row)
-    policy = plan.columns.index("policy") if "policy" in plan.columns else None
-    if policy is not None and place is not None:
-        policy = None if policy == place else policy - (policy > place)
     firsts, others = dict[Any, int](), dict[Any, int]()
     lines = []
     for rest, rows in grouped.items():
-        first = rest[policy or 0] if rest else ""
-        second = tuple(
-            value for at, value in enumerate(rest) if at != (policy or 0)
-        )
+        values = dict(rest)
+        leading = next(iter(values), "")
+        first = values.pop("policy" if "policy" in values else leading, "")
+        second = tuple(values.values())
         looks = (
             firsts.setdefault(first, len(firsts)),
             others.setdefault(second, len(others)),
@@ -135,29 +131,23 @@ def _lines(
             _name(row.values) if place is None else row.values[place]
             for row in rows
         )
-        label = _label(plan, rest, place)
-        lines.append(
-            Line(label, looks, xs, tuple(row.estimates for row in rows))
-        )
+        found = tuple(row.estimates for row in rows)
+        lines.append(Line(_label(rest), looks, xs, found))
     return lines
 
 
-def _label(plan: SweepPlan, rest: Sequence[Any], place: int | None) -> str:
-    names = [
-        name
-        for at, name in enumerate(plan.columns[: len(plan.combined)])
-        if at != place
-    ]
-    pairs = zip(names, rest, strict=False)
+def _label(rest: Sequence[tuple[str, Any]]) -> str:
     return ", ".join(
         str(value) if name == "policy" else f"{name} {value}"
-        for name, value in pairs
+        for name, value in rest
     )
 
 
 def _name(values: Sequence[Any]) -> str:
     text = ", ".join(map(str, values)) or "all"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 1]}…"
 
 
 def _panel(

@@ -117,13 +117,17 @@ class SweepPlan:
     @cached_property
     def combined(self) -> tuple[SweptKey, ...]:
         """The keys but for the seed."""
-        return self.over[:-1] if self.has_seeds else self.over
+        if self.has_seeds:
+            return self.over[:-1]
+        return self.over
 
     @property
     def rule_metrics(self) -> tuple[str, ...]:
         """The metrics whose intervals the stop rule looks at."""
         own = "" if self.stop is None else self.stop.metric
-        return (own,) if own else self.metrics
+        if own:
+            return (own,)
+        return self.metrics
 
     @property
     def size(self) -> int:
@@ -245,11 +249,9 @@ def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
                     twice.setdefault(text, place)
                 seen.add(text)
         if twice:
-            more = (
-                f" and {len(twice) - NAMED:,} more"
-                if len(twice) > NAMED
-                else ""
-            )
+            more = ""
+            if len(twice) > NAMED:
+                more = f" and {len(twice) - NAMED:,} more"
             names = f"{', '.join([*twice][:NAMED])}{more} {'is' if len(twice) == 1 else 'are'}"
             yield Problem(
                 next(iter(twice.values())), one.key, f"{names} there twice"
@@ -262,9 +264,9 @@ def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
         least = asked.stop.least if own is None else own.least
         metric = asked.stop.metric or ("" if own is None else own.metric or "")
         return Stop(asked.stop.interval, metric, least)
-    return (
-        None if own is None else Stop(own.interval, own.metric or "", own.least)
-    )
+    if own is None:
+        return None
+    return Stop(own.interval, own.metric or "", own.least)
 
 
 def _metrics(section: SweepSection | None, asked: Asked) -> tuple[str, ...]:
@@ -278,11 +280,9 @@ def _metrics(section: SweepSection | None, asked: Asked) -> tuple[str, ...]:
 
 def _at_stop(document: Document, asked: Asked) -> Location:
     """The place of the stop rule: the command line's, or the file's."""
-    return (
-        Location(document) / "sweep" / "stop"
-        if asked.stop is None
-        else _given(document, "stop")
-    )
+    if asked.stop is None:
+        return Location(document) / "sweep" / "stop"
+    return _given(document, "stop")
 
 
 def _given(document: Document, option: str) -> Location:

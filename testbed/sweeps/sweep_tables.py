@@ -165,7 +165,7 @@ def _passed(run: SweepRun, table: list[TableRow]) -> Iterator[CellRow]:
 
 def cell_columns(plan: SweepPlan) -> tuple[str, ...]:
     """The columns of ``cells.csv``."""
-    return (*plan.columns, "outcome", "why", *METRICS, "events_sha256", "key")
+    return *plan.columns, "outcome", "why", *METRICS, "events_sha256", "key"
 
 
 def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:

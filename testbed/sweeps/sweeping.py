@@ -93,7 +93,9 @@ class SweepRun:
     def found(self, cell: Cell) -> Record | None:
         """A cell's result, as it is there."""
         own = self.unfiled.get(cell.key)
-        return own if own is not None else self.store.get(cell.key)
+        if own is not None:
+            return own
+        return self.store.get(cell.key)
 
     def _until_enough(self, stop: Stop, growing: list[_Growing]) -> None:
         """Runs seeds in waves as wide as the executor until each combination

@@ -44,7 +44,9 @@ class Supply:
         """The next order, if there is one."""
         if not self._next:
             self._next.extend(islice(self._new, 1))
-        return self._next[0] if self._next else None
+        if self._next:
+            return self._next[0]
+        return None
 
     def take(self, most: int) -> tuple[Order, ...]:
         """The next order, and those after it that may go with it."""

@@ -152,7 +152,9 @@ class Outcome:
             .get("fidelity", {})
             .get("verdict")
         )
-        return None if verdict is None else str(verdict)
+        if verdict is None:
+            return None
+        return str(verdict)
 
 
 class Executor(AbstractContextManager["Executor"], Protocol):

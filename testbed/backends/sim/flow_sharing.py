@@ -284,11 +284,12 @@ class SharedNetwork:
             if job.demand.timed
             else job.demand.volume_bits(job) / flows.per_vm
         )
-        priority = (
-            proximate_priority(self._datacentre, job, placement, flows)
-            if self.model.weights == "proximate"
-            else np.ones(len(flows.links))
-        )
+        if self.model.weights == "proximate":
+            priority = proximate_priority(
+                self._datacentre, job, placement, flows
+            )
+        else:
+            priority = np.ones(len(flows.links))
         known = self._jobs.get(job.id)
         # Bundles are pairs of servers, whatever the root: each keeps what it
         # has left.
@@ -391,11 +392,9 @@ class SharedNetwork:
         if not np.any(active):
             return 0.0
         rate = job.flow_bps[active]
-        return (
-            math.inf
-            if np.any(rate <= 0)
-            else float(np.max(job.left_bits[active] / rate))
-        )
+        if np.any(rate <= 0):
+            return math.inf
+        return float(np.max(job.left_bits[active] / rate))
 
     # -- load -----------------------------------------------------------
 

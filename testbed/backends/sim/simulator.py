@@ -95,11 +95,12 @@ class SimulatedBackend:
         self._now_s = 0.0
         self._jobs: dict[str, _SimJob] = {}
         self._ends: list[tuple[float, str, int, _SimJob]] = []
-        self._shared = (
-            None
-            if datacentre is None
-            else SharedNetwork(datacentre, sharing or SharingModel(), seed)
-        )
+        if datacentre is None:
+            self._shared = None
+        else:
+            self._shared = SharedNetwork(
+                datacentre, sharing or SharingModel(), seed
+            )
         self._sharers: Collection[str] = (
             () if self._shared is None else self._shared.jobs
         )
@@ -175,11 +176,9 @@ class SimulatedBackend:
         best_effort = job.is_best_effort(rate_bps)
         if best_effort:
             if self._shared is None or tier == "background":
-                missing = (
-                    "a simulated network"
-                    if self._shared is None
-                    else "the foreground"
-                )
+                missing = "the foreground"
+                if self._shared is None:
+                    missing = "a simulated network"
                 raise StartFailed(f"best-effort jobs need {missing} to share")
             if job.n_vms == 1:
                 # It has nobody to send to: nothing can hold it up.

@@ -25,11 +25,11 @@ from testbed.play.playing import simulated
 from testbed.record.conclusion import conclude
 from testbed.record.folder import RunFolder
 from testbed.record.job_history import explained
-from testbed.record.job_lives import lives_of
 from testbed.record.topology_record import topology_record
 from testbed.schedulers.registry import known_policies
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+from tests.support.whole_lives import lives_of
 from topologies.datacentre import DataCentre
 
 pytestmark = pytest.mark.slow

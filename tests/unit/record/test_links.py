@@ -8,9 +8,9 @@ import pytest
 
 from testbed import events
 from testbed.record import link_rates
-from testbed.record.job_lives import lives_of
 from testbed.record.link_rates import link_rows, simulated_rows, write_links_csv
 from testbed.record.metrics import tally
+from tests.support.whole_lives import lives_of
 from tests.unit.record import sample
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from testbed import events
-from testbed.record.job_lives import lives_of
 from testbed.record.reading import load_run
 from testbed.report.failure_bands import of_link, outages, restarts
 from testbed.report.page import run_page
+from tests.support.whole_lives import lives_of
 from tests.unit.record import failing, sample
 from tests.unit.record.written import write_run
 

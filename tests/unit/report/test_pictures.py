@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from testbed.expectations import Expectation
-from testbed.record.job_lives import lives_of
 from testbed.record.link_rates import link_rows
 from testbed.record.metrics import tally
 from testbed.report import plot_style
 from testbed.report.bandwidth_charts import applications
 from testbed.report.link_timelines import alike, link_series, title
 from testbed.report.plot_style import figure, svg, time_axis
+from tests.support.whole_lives import lives_of
 from tests.unit.record import sample
 
 
