@@ -14,6 +14,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Callable
 from functools import cache
 
 from jobs import linux
@@ -69,6 +70,7 @@ SPECULATE = 4
 
 INSTRUCTION = "=HBBI"
 Instruction = tuple[int, int, int, int]
+Program = Callable[[str], list[Instruction]]
 
 
 class _Program(ctypes.Structure):
@@ -79,15 +81,8 @@ def filter_program(machine: str) -> list[Instruction]:
     """Instructions (code, jumps if true and if false, operand) for a kind of
     machine. Raises KeyError for one that is not known.
     """
-    place, architecture = ARCHITECTURES[machine]
-    program = [
-        (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 1, 0, architecture),
-        _fail(errno.ENOSYS),
-        (LOAD, 0, 0, NUMBER),
-        (AT_LEAST, 0, 1, FOREIGN_CALLS),
-        _fail(errno.ENOSYS),
-    ]
+    place, _ = ARCHITECTURES[machine]
+    program = _beginning(machine)
     for numbers in REFUSED.values():
         program += [(EQUAL, 0, 1, numbers[place]), _fail(errno.EPERM)]
     # Its flags are in memory, where no filter looks: libraries then use clone.
@@ -99,14 +94,37 @@ def filter_program(machine: str) -> list[Instruction]:
         _fail(errno.EPERM),
         (RETURN, 0, 0, ALLOW),
     ]
-    program += [
+    return program + _terminal_end(place)
+
+
+def terminal_program(machine: str) -> list[Instruction]:
+    """The part for terminals alone, as :func:`filter_program`."""
+    place, _ = ARCHITECTURES[machine]
+    return _beginning(machine) + _terminal_end(place)
+
+
+def _beginning(machine: str) -> list[Instruction]:
+    """Loads a call's number; calls of other numbering fail."""
+    return [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 1, 0, ARCHITECTURES[machine][1]),
+        _fail(errno.ENOSYS),
+        (LOAD, 0, 0, NUMBER),
+        (AT_LEAST, 0, 1, FOREIGN_CALLS),
+        _fail(errno.ENOSYS),
+    ]
+
+
+def _terminal_end(place: int) -> list[Instruction]:
+    """Refuses to type into a terminal, allows what is left."""
+    return [
         (EQUAL, 0, 4, IOCTL[place]),
         (LOAD, 0, 0, SECOND),
         (EQUAL, 1, 0, TIOCSTI),
         (EQUAL, 0, 1, TIOCLINUX),
         _fail(errno.EPERM),
+        (RETURN, 0, 0, ALLOW),
     ]
-    return [*program, (RETURN, 0, 0, ALLOW)]
 
 
 def _fail(number: int) -> Instruction:
@@ -114,14 +132,14 @@ def _fail(number: int) -> Instruction:
 
 
 @cache
-def _packed(machine: str) -> bytes:
+def _packed(machine: str, program: Program) -> bytes:
     """The program as the kernel takes it; a fork server makes it once."""
-    program = filter_program(machine)
-    return b"".join(struct.pack(INSTRUCTION, *each) for each in program)
+    instructions = program(machine)
+    return b"".join(struct.pack(INSTRUCTION, *each) for each in instructions)
 
 
-def refuse_calls() -> bool:
-    """Apply the filter to this process and its descendants, for good.
+def refuse_calls(program: Program = filter_program) -> bool:
+    """Apply a filter to this process and its descendants, for good.
 
     It needs no_new_privs, or root. False on a kind of machine whose calls are
     not known, or a kernel without filters.
@@ -129,7 +147,7 @@ def refuse_calls() -> bool:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         return False
-    code = _packed(machine)
+    code = _packed(machine, program)
     number = SECCOMP[ARCHITECTURES[machine][0]]
     length = len(code) // struct.calcsize(INSTRUCTION)
     given = ctypes.byref(_Program(length, code))

@@ -446,6 +446,15 @@ def test_stop_leaves_the_network_and_ends_what_ran_in_the_shells(
     third.stop()
 
 
+def test_a_program_cannot_type_into_its_hosts_shell(
+    small: Callable[[], Any],
+) -> None:
+    net = small()
+    push = "import fcntl; fcntl.ioctl(0, 0x5412, b'x')"
+    assert "PermissionError" in net["h1"].cmd(f'python3 -c "{push}"')
+    net.stop()
+
+
 def gone(*pids: int) -> None:
     """Wait until these processes have ended."""
     give_up_s = time.monotonic() + 60

@@ -69,7 +69,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "limits of VMs: memory, processes": 860,
     "runs in progress, interrupted ones, the page over all policies": 2070,
     "flow rules of others are removed and told": 400,
-    "filter of system calls of programs in VMs": 900,
+    "filter of system calls of programs in VMs": 1_020,
     "direct evidence of each live job, and what it makes of the verdict": 3500,
     "users of VMs": 480,
 }

@@ -29,6 +29,7 @@ from mininet.node import Host, Node, OVSSwitch, RemoteController
 from mininet.util import numCores, waitListening
 
 from controller.launch import OPENFLOW_PORT
+from jobs.call_filter import refuse_calls, terminal_program
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
@@ -68,8 +69,7 @@ def mininet_network(
 
 
 # A hang-up, by which Mininet ends shells, ends them even if this was started by
-# nohup. A preexec_fn would not do: Python loses a Ctrl-C that comes while it
-# forks with one (logging's fork hooks).
+# nohup.
 ENDED_BY_HANG_UP = ("env", "--default-signal=HUP")
 # `cmd` runs commands on a terminal, where iproute2 6.15 colours what programs
 # want to read.
@@ -158,8 +158,18 @@ class Attached(Node):  # type: ignore[misc]
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         params.setdefault("env", {**os.environ, **self._environment})
-        with self.inside():  # a child is where the thread is that starts it
+        params.setdefault("preexec_fn", self._before)
+        # A child is where the thread is that starts it; with a preexec_fn
+        # Python would lose a Ctrl-C while it forks.
+        with self.inside(), uninterrupted():
             return super()._popen([*ENDED_BY_HANG_UP, *cmd], **params)
+
+    @staticmethod
+    def _before() -> None:
+        """In the child: what runs in the node's shell, perhaps as another user,
+        must not type into it.
+        """
+        refuse_calls(terminal_program)
 
     def terminate(self) -> None:
         """End the node's shell, if it was started, with what runs in it."""

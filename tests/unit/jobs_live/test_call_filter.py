@@ -33,9 +33,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 """
 
 
-def filtered(code: str) -> list[str]:
+def filtered(code: str, before: str = FILTERED) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", FILTERED + code],
+        [sys.executable, "-c", before + code],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -128,6 +128,28 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     )
     assert said == ["9"]
+
+
+def test_a_shell_of_root_is_kept_from_typing_alone() -> None:
+    typing = FILTERED.replace(
+        "refuse_calls():", "refuse_calls(call_filter.terminal_program):"
+    ).replace("import ctypes", "from jobs import call_filter\nimport ctypes")
+    said = filtered(
+        """
+import fcntl, termios
+master, slave = os.openpty()
+try:
+    fcntl.ioctl(slave, termios.TIOCSTI, b"x")
+except PermissionError:
+    print("refused")
+fcntl.ioctl(slave, termios.FIONREAD, b"1234")
+number = REFUSED["pidfd_getfd"][0]
+libc.syscall(number, -1, -1, 0)
+print(errno.errorcode[ctypes.get_errno()])
+""",
+        typing,
+    )
+    assert said == ["refused", "EBADF"]
 
 
 def test_processes_threads_and_sockets_are_as_ever() -> None:
