@@ -133,7 +133,8 @@ class AgentReport(_Checked):
 
     ``start_ns`` is when it really started (None if it never did), ``cpu_s``
     what it used from then on (user and system time; of a paced one its work
-    alone), ``congestion_control`` what its sockets really use.
+    alone), ``congestion_control`` what its sockets really use, ``lost_s`` the
+    time by which its own pace fell behind for good, as it was late.
     """
 
     index: int
@@ -144,6 +145,7 @@ class AgentReport(_Checked):
     cpu_s: float = 0.0
     congestion_control: str | None = None
     error: str | None = None
+    lost_s: float = 0.0
 
     @property
     def last_byte_ns(self) -> int | None:

@@ -91,6 +91,9 @@ class TransferAgent(Agent):
 
     def report(self, error: str | None) -> AgentReport:
         """Volumes moved so far."""
+        lost_s = 0.0
+        if self._production is not None:
+            lost_s = self._production.lost_ns / 1e9
         return replace(
             super().report(error),
             received=tuple(
@@ -108,6 +111,7 @@ class TransferAgent(Agent):
                 for f in self._connections.sendings
             ),
             congestion_control=self._congestion_control,
+            lost_s=lost_s,
         )
 
     def _prepare(self) -> None:

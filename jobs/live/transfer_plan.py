@@ -261,6 +261,7 @@ class Production:
         self.due_ns: int | None = (
             None  # when the present chunk's time is over; None: blocked
         )
+        self.lost_ns = 0  # what was late and is not caught up
         self.cpu_due_ns = 0  # CPU time at which its burning is over
         self._chunks = chunks(total_bytes, steps)
         self._cpu_share = cpu_share
@@ -296,6 +297,7 @@ class Production:
             self._chunk, self.due_ns = next(self._chunks, None), None
             if self._chunk is not None and self._room(self._chunk, sent_bytes):
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
+                self.lost_ns += begun_ns - due_ns
                 self._begin(
                     self._chunk,
                     begun_ns,

@@ -28,7 +28,7 @@ Kind = Literal[
 COUNTED = frozenset[Kind]({"ring", "shuffle", "iperf3"})
 """All that they send is counted against their rate."""
 PARTLY = frozenset[Kind]({"demand curve"})
-"""Their waits and standstills are seen, their own pace is not."""
+"""Their agents say what they lost; their traffic is not counted against a rate."""
 INDIRECT = frozenset(
     {
         "preflight",
@@ -45,31 +45,31 @@ INVALID = 0.03
 """Shares of a job's time that make it suspect, and invalid."""
 LEAST_WATCHED = 0.5
 """Share of its time over which traffic must have been counted."""
-# An agent catches up most of what a late wake-up cost it.
-LATE_SUSPECT = 0.03
-LATE_INVALID = 0.10
 
 
 @dataclass(frozen=True)
 class JobEvidence:
     """Evidence of a job that ran, in seconds of the wall.
 
-    ``length_s``: the time that it takes by its plan. ``watched_s``: the part of
-    its time over which its traffic was counted. ``missing_s``: the time in
-    which its rate would carry what lacks over all of its time, if it goes on as
+    ``length_s``: the time that it takes by its plan, from ``began_s`` on.
+    ``watched_s``: the part of its time over which its traffic was counted.
+    ``missing_s``: the time in which its rate would carry what lacks over all of its time, if it goes on as
     it was counted; of its VMs the one that lacks most. ``excess``: the share of
     a limit's rate that it let through beyond it. ``waited_s``: how long its
-    slowest agent was ready and had no processor. ``stood_s``: how long the
-    switch, or an agent, made no progress.
+    slowest agent was ready and had no processor; ``lost_s``: by how much an
+    agent with a pace of its own fell behind for good. ``stood_s``: how long
+    the switch, or an agent, made no progress.
     """
 
     job_id: str
     kind: Kind
     length_s: float
+    began_s: float = 0.0
     watched_s: float = 0.0
     missing_s: float = 0.0
     excess: float = 0.0
     waited_s: float = 0.0
+    lost_s: float = 0.0
     stood_s: float = 0.0
 
     def record(self) -> dict[str, object]:
@@ -100,13 +100,12 @@ class JobEvidence:
 
     @property
     def late(self) -> float:
-        """Share of its time in which an agent waited, where that bears on it.
+        """Share of its time by which an agent fell behind its own pace.
 
-        Traffic that is counted shows by itself what a wait has cost.
+        An agent catches up most waits; traffic that is counted shows by itself
+        what a wait has cost.
         """
-        if self.kind not in PARTLY:
-            return 0.0
-        return self.waited_s / max(self.length_s, 1e-9)
+        return self.lost_s / max(self.length_s, 1e-9)
 
     @property
     def stood(self) -> float:
@@ -127,15 +126,38 @@ class JobEvidence:
         error = f"at most +{self.lack:.1%} from lack of processor"
         if self.is_complete:
             return error
-        return f"{error}, its own pace apart"
+        return f"{error}, its traffic apart"
+
+    def is_beside(self, other: JobEvidence) -> bool:
+        """It ran for half of its time at least while the other one did."""
+        begin_s = max(self.began_s, other.began_s)
+        end_s = min(
+            self.began_s + self.length_s, other.began_s + other.length_s
+        )
+        return end_s - begin_s >= LEAST_WATCHED * self.length_s
 
 
-def _level(
-    value: float, suspect: float = SUSPECT, invalid: float = INVALID
-) -> Level:
-    if value > invalid:
+def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
+    """All that bears on a job's time was seen, on it or on those beside it.
+
+    A switch that is slow is so for all: traffic that is counted, beside a job
+    whose own is not, shows it.
+    """
+    if job.is_complete:
+        return True
+    if job.kind not in PARTLY:
+        return False
+    for other in jobs:
+        counted = other.is_complete and other.kind in COUNTED
+        if counted and job.is_beside(other):
+            return True
+    return False
+
+
+def _level(value: float) -> Level:
+    if value > INVALID:
         return "invalid"
-    if value > suspect:
+    if value > SUSPECT:
         return "suspect"
     return "ok"
 
@@ -154,9 +176,10 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
     )
     late = max(jobs, key=lambda job: job.late)
-    waited = (
-        f"an agent of job {late.job_id} was ready and had no processor for "
-        f"{late.waited_s:.2f} s, {late.late:.1%} of the job's time"
+    lost = (
+        f"an agent of job {late.job_id} fell behind by {late.lost_s:.2f} s, "
+        f"{late.late:.1%} of the job's time; it had no processor for "
+        f"{late.waited_s:.2f} s"
     )
     still = max(jobs, key=lambda job: job.stood)
     stood = (
@@ -166,12 +189,7 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     return [
         _finding("missing traffic", short.missing, missing),
         _finding("outrun limit", over.excess, excess),
-        Finding(
-            _level(late.late, LATE_SUSPECT, LATE_INVALID),
-            "late agent",
-            waited,
-            {"share": late.late},
-        ),
+        _finding("late agent", late.late, lost),
         _finding("standstill", still.stood, stood),
     ]
 
@@ -185,12 +203,12 @@ def weighed(
 ) -> list[Finding]:
     """All findings, those on the machine no worse than the jobs allow.
 
-    Where each job's evidence is complete and shows that nothing lacked they are
-    ``ok``, where it is partial ``suspect`` at most; where a kind of job has
-    none they count in full.
+    Where all that bears on each job was seen and nothing lacked they are
+    ``ok``, where it was seen in part ``suspect`` at most; where a kind of job
+    has no evidence they count in full.
     """
     worst: Level | None = None
-    if jobs and all(job.is_complete for job in jobs):
+    if jobs and all(is_settled(job, jobs) for job in jobs):
         worst = "ok"
         if max(job.lack for job in jobs) > SUSPECT:
             worst = "suspect"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -241,12 +241,15 @@ class EvidenceTaker:
             if what == receive_cap:
                 _receive(job, where, at_s, sent_bytes, rate_bps)
 
-    def finish(self, tenant_id: int) -> JobEvidence | None:
-        """The evidence of a job that has ended; kept for the verdict."""
+    def finish(self, tenant_id: int, lost_s: float = 0.0) -> JobEvidence | None:
+        """The evidence of a job that has ended; kept for the verdict.
+
+        ``lost_s``: by which its slowest agent says that it fell behind.
+        """
         job = self._jobs.pop(tenant_id, None)
         if job is None:
             return None
-        evidence = _evidence(job)
+        evidence = replace(_evidence(job), lost_s=lost_s)
         self.ended.append(evidence)
         return evidence
 
@@ -293,6 +296,7 @@ def _evidence(job: _Job) -> JobEvidence:
         followed.job_id,
         followed.kind,
         followed.length_s,
+        followed.began_s,
         watched_s,
         missing_s,
         excess,

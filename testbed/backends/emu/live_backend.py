@@ -498,7 +498,10 @@ class LiveBackend:
         self._tell_of_limits(live)
         evidence = None
         if live.tenant is not None:
-            evidence = self.watch.evidence.finish(live.tenant.tenant_id)
+            lost = [report.lost_s for report in live.reports.values()]
+            evidence = self.watch.evidence.finish(
+                live.tenant.tenant_id, max(lost, default=0.0)
+            )
         self.kill(job_id)
         if live.trouble is not None:
             return Completion(

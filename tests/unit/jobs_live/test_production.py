@@ -169,6 +169,7 @@ def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> (
     production.advance(13 * MS, 0, 0)  # 8 ms late for the first chunk of 5 ms
     assert production.produced_bytes == 10_000
     assert production.due_ns == 15 * MS
+    assert production.lost_ns == 0
     production.advance(50 * MS, 0, 10_000)  # 35 ms late: 15 too many
     assert production.produced_bytes == 10_000 + FULL_BUFFER_BYTES
     production.advance(50 * MS, 0, production.produced_bytes)
@@ -177,6 +178,13 @@ def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> (
         1000 * MS, 0, production.produced_bytes
     )  # a pause of nearly a second
     assert production.produced_bytes == 10_000 + 2 * FULL_BUFFER_BYTES
+
+
+def test_what_is_lost_by_a_late_wake_up_is_counted() -> None:
+    production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
+    production.advance(0, 0, 0)
+    production.advance(105 * MS, 0, 0)  # 100 ms late, 20 are caught up
+    assert production.lost_ns == 80 * MS
 
 
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=30))

@@ -55,7 +55,15 @@ def test_idleness_counts_where_a_job_has_no_evidence(kind: Kind) -> None:
 
 def test_a_demand_curve_leaves_a_doubt() -> None:
     curve = JobEvidence("d", "demand curve", 6.0)
-    assert of_busy(GOOD, curve).level == "suspect"
+    assert of_busy(curve).level == "suspect"
+    later = replace(curve, began_s=100.0)
+    assert of_busy(GOOD, later).level == "suspect"
+
+
+def test_counted_traffic_beside_a_demand_curve_speaks_for_its_switch() -> None:
+    curve = JobEvidence("d", "demand curve", 6.0, began_s=2.0)
+    assert of_busy(GOOD, curve).level == "ok"
+    assert of_busy(GOOD, replace(curve, lost_s=0.2)).level == "suspect"
 
 
 def test_traffic_that_was_hardly_counted_is_no_evidence() -> None:
@@ -91,11 +99,12 @@ def test_a_limit_that_let_too_much_through() -> None:
     assert job.possible_error == "at most -20.0% from limits that did not hold"
 
 
-def test_an_agent_that_waited_bears_on_a_demand_curve_alone() -> None:
-    waited = replace(GOOD, waited_s=3.0)
-    assert levels(waited)["late agent"] == "ok"
-    curve = replace(waited, kind="demand curve")
-    assert levels(curve)["late agent"] == "invalid"
+def test_an_agent_that_caught_up_what_it_waited_is_not_late() -> None:
+    curve = JobEvidence("d", "demand curve", 6.0, waited_s=3.0)
+    assert levels(curve)["late agent"] == "ok"
+    behind = replace(curve, lost_s=0.3)
+    assert levels(behind)["late agent"] == "invalid"
+    assert behind.possible_error.startswith("at most +5.0% from lack of")
 
 
 def test_the_possible_error_in_words() -> None:
