@@ -53,12 +53,12 @@ class JobEvidence:
 
     ``length_s``: the time that it takes by its plan, from ``began_s`` on.
     ``watched_s``: the part of its time over which its traffic was counted.
-    ``missing_s``: the time in which its rate would carry what lacks over all of its time, if it goes on as
-    it was counted; of its VMs the one that lacks most. ``excess``: the share of
-    a limit's rate that it let through beyond it. ``waited_s``: how long its
-    slowest agent was ready and had no processor; ``lost_s``: by how much an
-    agent with a pace of its own fell behind for good. ``stood_s``: how long
-    the switch, or an agent, made no progress.
+    ``missing_s``: the time in which its rate would carry what lacks over all of
+    its time, if it goes on as it was counted; of its VMs the one that lacks
+    most. ``excess``: the share of a limit's rate that it let through beyond it.
+    ``waited_s``: how long its slowest agent was ready and had no processor;
+    ``lost_s``: by how much an agent with a pace of its own fell behind for
+    good. ``stood_s``: how long the switch, or an agent, made no progress.
     """
 
     job_id: str
