@@ -30,9 +30,9 @@ from reproductions.live_figure import (
 from reproductions.published_figure import AnyFigure, Figure, Point, Reproduced
 from reproductions.result_cache import compute
 from testbed.errors import BadInput
+from testbed.owned_files import caller
 from testbed.record.comparison import compare_runs
 from testbed.record.folder import PROVENANCE, RunFolder
-from testbed.record.owned_files import caller
 from testbed.record.provenance import known, provenance
 from testbed.record.reading import Run, load_run
 from testbed.spec.experiment import Experiment

@@ -63,11 +63,14 @@ class AgentPool:
 
     (The server ends with the thread that started it.) A context manager:
     leaving it ends every agent. ``log`` is where the server's own complaints
-    go, None for nowhere.
+    go, None for nowhere; ``folder`` is what people call its folder.
     """
 
-    def __init__(self, log: Path | None = None) -> None:
+    def __init__(
+        self, log: Path | None = None, folder: Path | None = None
+    ) -> None:
         self._log = log
+        self._folder = folder
         self._lines: dict[str, _Line] = {}
         self._messages: list[tuple[str, Message]] = []
         self._urgent = False  # one of them is not Progress
@@ -94,9 +97,9 @@ class AgentPool:
         """
         pair = (str(fd), str(os.getpid()))
         flags = (*ISOLATED, "-S")
-        with Path(os.devnull if self._log is None else self._log).open(
-            "ab"
-        ) as output:
+        path = os.devnull if self._log is None else self._log
+        writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, writing, 0o644), "ab") as output:
             return subprocess.Popen(
                 python_command("jobs.live.forkserver", *pair, flags=flags),
                 stdin=subprocess.DEVNULL,
@@ -271,7 +274,11 @@ class AgentPool:
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._server.wait(_END_TIMEOUT_S)
-        where = "" if self._log is None else f"; see {self._log}"
+        where = ""
+        if self._log is not None:
+            where = (
+                f"; see {(self._folder or self._log.parent) / self._log.name}"
+            )
         if code is not None and code < 0:
             return f"the agents' fork server was ended by {signal.Signals(-code).name}{where}"
         return f"the agents' fork server has ended with exit code {code}{where}"

@@ -16,8 +16,8 @@ from testbed.labs import lab_catalogue, sandbox, student_folder
 from testbed.labs.checked_folder import check_folder
 from testbed.labs.checking import CheckOutcome
 from testbed.labs.student_folder import chosen
+from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
-from testbed.record.owned_files import caller
 
 lab = typer.Typer(no_args_is_help=True)
 

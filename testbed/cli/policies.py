@@ -18,8 +18,8 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, Out
 from testbed.errors import BadInput, RunFailed
+from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
-from testbed.record.owned_files import caller
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.policy_section import policy_from

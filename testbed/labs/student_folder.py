@@ -12,7 +12,7 @@ from pathlib import Path
 from testbed.errors import BadInput
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.submission import CodeFailed, small_text
-from testbed.record.owned_files import caller
+from testbed.owned_files import caller
 
 RECORD = ".lab.json"
 PAGE = "README.md"

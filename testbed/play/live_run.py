@@ -4,6 +4,7 @@ results.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import (
@@ -26,6 +27,7 @@ from testbed.backends.emu.interrupts import (
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.preflight import checked, load_test
 from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.owned_files import FILE_MODE, new_file
 from testbed.plan.direct_evidence import weighed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
@@ -196,7 +198,11 @@ def _one_policy(
             _begun(
                 folder, experiment, policy, command, emulation, reserve
             ) as log,
-            (folder.path / TRACE).open("x", encoding="utf-8") as trace,
+            os.fdopen(
+                new_file(folder.path / TRACE, FILE_MODE, None),
+                "w",
+                encoding="utf-8",
+            ) as trace,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput, RunFailed
+from testbed.owned_files import caller
 from testbed.play.playing import RunRecord
 from testbed.record.bandwidth_sweep import (
     PROFILE,
@@ -18,7 +19,6 @@ from testbed.record.bandwidth_sweep import (
     sweep_of_rows,
 )
 from testbed.record.folder import RunFolder
-from testbed.record.owned_files import caller
 from testbed.report.page import write_report
 from testbed.spec.experiment import Experiment
 

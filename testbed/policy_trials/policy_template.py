@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from testbed.errors import BadInput
+from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
-from testbed.record.owned_files import caller
 from testbed.schedulers.registry import own_policies
 
 FILES = {

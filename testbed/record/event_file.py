@@ -27,7 +27,7 @@ from testbed.events import (
     Number,
     RunStarted,
 )
-from testbed.record.owned_files import FILE_MODE, Owner, new_file
+from testbed.owned_files import FILE_MODE, Owner, new_file
 from testbed.record.stored_json import (
     CHANGED,
     fault_of,

@@ -19,16 +19,18 @@ from typing import IO
 
 from testbed.errors import BadInput, RunFailed
 from testbed.events import Event
-from testbed.record.event_file import EventLog
-from testbed.record.owned_files import (
+from testbed.owned_files import (
     FILE_MODE,
-    FOLDER_MODE,
     Owner,
     caller,
-    give,
+    give_all,
+    make_folder,
     make_folders,
     new_file,
+    new_file_in,
+    opened_folder,
 )
+from testbed.record.event_file import EventLog
 from testbed.record.stored_json import as_json
 
 DEFAULT_OUT = Path("runs")
@@ -105,8 +107,10 @@ class RunFolder:
             name, seed, datetime.now(UTC) if now is None else now
         )
         try:
+            # Links that are there before a run begins are its caller's wish.
+            base = base.resolve()
             make_folders(base, owner)
-            return cls(_first_free(base, stem, owner).absolute(), owner)
+            return cls(_first_free(base, stem, owner), owner)
         except OSError as error:
             raise BadInput(
                 f"no run folder can be made in {base}: {error.strerror}",
@@ -126,7 +130,7 @@ class RunFolder:
         owner = None
         if os.geteuid() == 0:
             owner = Owner(status.st_uid, status.st_gid)
-        return cls(path.absolute(), owner)
+        return cls(path.resolve(), owner)
 
     def make(self) -> None:
         """Make the folder itself, and what is missing above it. Raises
@@ -198,20 +202,24 @@ class RunFolder:
         sync: bool = True,
     ) -> Path:
         target = self._inside(name)
-        make_folders(target.parent, self.owner)
-        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        scratch = f".{target.name}.{secrets.token_hex(4)}"
         try:
-            with os.fdopen(new_file(scratch, mode, self.owner), "wb") as file:
-                write(file)
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-            scratch.replace(target)
+            with opened_folder(target.parent, self.owner, make=True) as here:
+                try:
+                    new = new_file_in(here, scratch, mode, self.owner)
+                    with os.fdopen(new, "wb") as file:
+                        write(file)
+                        file.flush()
+                        if sync:
+                            os.fsync(file.fileno())
+                    within = {"src_dir_fd": here, "dst_dir_fd": here}
+                    os.replace(scratch, target.name, **within)  # noqa: PTH105 - within a folder
+                finally:
+                    with suppress(FileNotFoundError):
+                        os.unlink(scratch, dir_fd=here)
         except OSError as error:
             # Under the name that people know.
             raise OSError(error.errno, error.strerror, str(target)) from error
-        finally:
-            scratch.unlink(missing_ok=True)
         return target
 
     def open_events(self) -> EventLog:
@@ -224,16 +232,8 @@ class RunFolder:
         """Give everything in the folder to its owner: what others wrote there
         as root too.
         """
-        if self.owner is None:
-            return
-        for folder, folders, files in os.walk(self.path):
-            for name in (*folders, *files):
-                os.chown(
-                    Path(folder) / name,
-                    self.owner.uid,
-                    self.owner.gid,
-                    follow_symlinks=False,
-                )
+        if self.owner is not None:
+            give_all(self.path, self.owner)
 
     def _inside(self, name: str) -> Path:
         parts = Path(name).parts
@@ -246,14 +246,14 @@ def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
     """A new folder ``BASE/STEM``, or ``BASE/STEM-2``, ``-3`` … where that is
     taken.
     """
-    for attempt in range(1, 10_000):
-        path = base / (stem if attempt == 1 else f"{stem}-{attempt}")
-        try:
-            path.mkdir(FOLDER_MODE)
-        except FileExistsError:
-            continue
-        give(path, owner)
-        return path
+    with opened_folder(base) as above:
+        for attempt in range(1, 10_000):
+            name = stem if attempt == 1 else f"{stem}-{attempt}"
+            try:
+                os.close(make_folder(above, name, owner))
+            except FileExistsError:
+                continue
+            return base / name
     raise BadInput(f"{base} has 9999 folders named {stem}", WITH_OUT)
 
 
@@ -272,8 +272,7 @@ class DiskReserve:
         self._size_bytes = size_bytes
 
     def __enter__(self) -> DiskReserve:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
+        descriptor = new_file(self._path, 0o600, None)
         try:
             os.posix_fallocate(descriptor, 0, self._size_bytes)
         except OSError as error:

@@ -16,10 +16,10 @@ from typing import Any
 from testbed.audit import Audit, audit_played
 from testbed.errors import RunFailed
 from testbed.events import Event
+from testbed.owned_files import caller
 from testbed.record.event_file import event_line
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.record.metrics import Summary, Tally
-from testbed.record.owned_files import caller
 from testbed.record.verdicts import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment

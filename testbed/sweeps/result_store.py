@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
-from testbed.record.owned_files import caller
 
 Record = Mapping[str, Any]
 COMPLAINTS = 10

@@ -213,8 +213,8 @@ def stored_spec(plan: SweepPlan, store: Path) -> FileRef:
     """
     import hashlib
 
+    from testbed.owned_files import caller
     from testbed.record.folder import RunFolder
-    from testbed.record.owned_files import caller
 
     digest = hashlib.sha256(plan.text.encode()).hexdigest()
     folder = RunFolder(store.absolute(), caller())

@@ -73,6 +73,7 @@ from testbed.errors import (
     install_hint,
 )
 from testbed.failures import Failure
+from testbed.owned_files import held_folder, opened_folder
 from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, reroot_text, tenant_text
 from testbed.plan.network_plan import (
@@ -148,6 +149,7 @@ class Emulation:
     journal: CleanupJournal
     own: OwnController | None = None
     start_controller: Callable[[], ControllerProcess] | None = None
+    held_logs: Path | None = None
 
     def __post_init__(self) -> None:
         self.plan: NetworkPlan = self.network.plan
@@ -567,6 +569,8 @@ class Emulation:
         """
         joins = self.open_vm(slot, cores)
         user = self.users.of_job(slot)
+        # Held: the run folder's owner may put a link in the place of its name.
+        logs = self.held_logs or self.log_dir.absolute()
         request = SpawnRequest(
             name,
             plan,
@@ -574,7 +578,7 @@ class Emulation:
             user.gid,
             netns=str(NETNS_DIR / slot.netns),
             cgroups=tuple(map(str, joins)),
-            log=str(self.log_dir.absolute() / f"agent-{name}.log"),
+            log=str(logs / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
         )
         self.agents.spawn(request)
@@ -767,7 +771,8 @@ def emulate(
                 narrate(f"flows: those of {own.app}, none of the testbed's")
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
-        agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
+        logs = stack.enter_context(held_folder(log_dir))
+        agents = stack.enter_context(AgentPool(logs / "agents.log", log_dir))
         _record_process(journal, "agents", agents.pid)
         made = (
             datacentre,
@@ -780,6 +785,7 @@ def emulate(
             journal,
             own,
             again,
+            logs,
         )
         emulation = Emulation(*made)
         stack.callback(emulation.close)
@@ -856,13 +862,13 @@ def _start_controller(
     held: dict[str, int],
     options: LiveOptions,
 ) -> ControllerProcess:
-    log_dir.mkdir(parents=True, exist_ok=True)
     path = log_dir / CONTROLLER_LOG
     # What an earlier run's application said is none of this one's errors.
-    begin = os.O_APPEND if options.app is None else os.O_APPEND | os.O_TRUNC
-    descriptor = os.open(
-        path, os.O_RDWR | os.O_CREAT | begin | os.O_CLOEXEC, 0o600
-    )
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    if options.app is not None:
+        flags |= os.O_TRUNC
+    with opened_folder(log_dir, make=True) as folder:
+        descriptor = os.open(CONTROLLER_LOG, flags, 0o600, dir_fd=folder)
     log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
         library = ("--library", options.library) if options.library else ()

@@ -31,6 +31,7 @@ from testbed.backends.emu.open_vswitch import (
 from testbed.backends.emu.switch_preload import BEGUN, Preload, preload
 from testbed.backends.emu.traffic_control import NETNS_DIR, set_sysctls
 from testbed.errors import MachineCannot
+from testbed.owned_files import FILE_MODE, new_file
 from testbed.plan.network_plan import Bridge, NetworkPlan
 from testbed.plan.switch_parts import MOST_WEIGHT, pass_interval_s, switch_parts
 
@@ -72,9 +73,10 @@ class Part:
         for log in self.switch.run_dir.glob("*.log"):
             # A new file, whatever others have put there; a full disk is no
             # second failure.
+            path = log_dir / f"{self.netns}-{log.name}"
             with (
                 suppress(OSError),
-                (log_dir / f"{self.netns}-{log.name}").open("xb") as copy,
+                os.fdopen(new_file(path, FILE_MODE, None), "wb") as copy,
             ):
                 copy.write(log.read_bytes())
 

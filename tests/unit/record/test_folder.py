@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from testbed import events
 from testbed.errors import BadInput
+from testbed.owned_files import Owner, caller
 from testbed.record.event_file import read_events
 from testbed.record.folder import RunFolder, folder_name
-from testbed.record.owned_files import Owner, caller
 from testbed.record.stored_json import as_json
 from tests.unit.record.written import NOW
 

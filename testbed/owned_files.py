@@ -1,0 +1,160 @@
+"""Files and folders that belong to the user who called sudo.
+
+Root writes there while that user's programs run, which may put a link in the
+place of a folder. Root therefore follows no link that another user could have
+made: each folder on the way is opened from the one above it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER_MODE = 0o755
+FILE_MODE = 0o644
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whom the files of a run belong to."""
+
+    uid: int
+    gid: int
+
+
+def caller(
+    environ: Mapping[str, str] = os.environ, euid: int | None = None
+) -> Owner | None:
+    """The user who called sudo; None if not root, or root without sudo."""
+    if (os.geteuid() if euid is None else euid) != 0:
+        return None
+    try:
+        return Owner(int(environ["SUDO_UID"]), int(environ["SUDO_GID"]))
+    except (KeyError, ValueError):
+        return None
+
+
+@contextmanager
+def opened_folder(
+    path: Path, owner: Owner | None = None, *, make: bool = False
+) -> Iterator[int]:
+    """A descriptor of a folder, for paths relative to it, while the block
+    lasts.
+
+    ``make``: missing folders are made on the way, and they alone are the
+    owner's. Raises OSError; with ELOOP where root meets a link of others.
+    """
+    here = os.open("/", os.O_PATH | _FOLDER)
+    try:
+        for name in path.absolute().parts[1:]:
+            below = _below(here, name, path)
+            if below is None:
+                if not make:
+                    why = os.strerror(errno.ENOENT)
+                    raise FileNotFoundError(errno.ENOENT, why, str(path))
+                below = make_folder(here, name, owner)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def _below(here: int, name: str, path: Path) -> int | None:
+    """A descriptor of a folder in another one; None where there is none."""
+    flags = os.O_PATH | _FOLDER
+    if not _trusted(here):
+        flags |= os.O_NOFOLLOW
+    try:
+        return os.open(name, flags, dir_fd=here)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if not stat.S_ISLNK(found.st_mode):
+            raise
+        why = f"{name} is a link, which root does not follow"
+        raise OSError(errno.ELOOP, why, str(path)) from None
+
+
+def _trusted(folder: int) -> bool:
+    """True if whoever makes links in a folder may lead this process."""
+    if os.geteuid() != 0:
+        return True
+    status = os.fstat(folder)
+    return status.st_uid == 0 and not status.st_mode & _OTHERS_WRITE
+
+
+def make_folder(here: int, name: str, owner: Owner | None) -> int:
+    """A descriptor of a new folder in another one. Raises OSError."""
+    os.mkdir(name, FOLDER_MODE, dir_fd=here)
+    made = os.open(name, os.O_RDONLY | _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+    # Explicitly: the umask of root's shell is no business of the results'
+    # reader.
+    os.fchmod(made, FOLDER_MODE)
+    if owner is not None:
+        os.fchown(made, owner.uid, owner.gid)
+    return made
+
+
+def new_file(path: Path, mode: int, owner: Owner | None) -> int:
+    """A descriptor for a file that was not there before, of that mode and
+    owner.
+    """
+    with opened_folder(path.parent) as folder:
+        return new_file_in(folder, path.name, mode, owner)
+
+
+def new_file_in(folder: int, name: str, mode: int, owner: Owner | None) -> int:
+    """As :func:`new_file`, in an open folder."""
+    descriptor = os.open(name, _NEW, mode, dir_fd=folder)
+    os.fchmod(descriptor, mode)
+    if owner is not None:
+        os.fchown(descriptor, owner.uid, owner.gid)
+    return descriptor
+
+
+def make_folders(path: Path, owner: Owner | None) -> None:
+    """``mkdir -p`` that hands every folder it makes, and no other, to the
+    owner.
+    """
+    with opened_folder(path, owner, make=True):
+        pass
+
+
+def give_all(folder: Path, owner: Owner) -> None:
+    """Gives the owner all that root has in a folder, wherever links in it
+    lead.
+
+    A file of root's with another name elsewhere stays root's.
+    """
+    with opened_folder(folder) as top:
+        for _, folders, files, here in os.fwalk(".", dir_fd=top):
+            for name in (*folders, *files):
+                found = os.stat(name, dir_fd=here, follow_symlinks=False)
+                is_alone = found.st_nlink == 1 or stat.S_ISDIR(found.st_mode)
+                if found.st_uid == 0 and is_alone:
+                    os.chown(
+                        name,
+                        owner.uid,
+                        owner.gid,
+                        dir_fd=here,
+                        follow_symlinks=False,
+                    )
+
+
+@contextmanager
+def held_folder(path: Path) -> Iterator[Path]:
+    """Another path of a folder, made if it is missing, which leads to it
+    whatever becomes of its name; for this user's other processes too.
+    """
+    with opened_folder(path, make=True) as folder:
+        yield Path(f"/proc/{os.getpid()}/fd/{folder}")
