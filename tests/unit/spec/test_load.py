@@ -76,7 +76,7 @@ def test_the_bandwidth_scaling_example() -> None:
     assert experiment.datacentre.n_servers == 16
     assert experiment.datacentre.total_slots == 32
     assert set(experiment.datacentre.link_capacity_bps.tolist()) == {10**9}
-    assert experiment.scale == Scale(rate=0.1, time=1.0)
+    assert experiment.scale == Scale(rate=0.04, time=1.0)
     assert experiment.policies == (PolicySpec("scripted"),)
     chains = {"sort": [], "wordcount": []}
     for job in experiment.jobs:
