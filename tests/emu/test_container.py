@@ -33,7 +33,7 @@ workload:
 expect: {fidelity: invalid}
 """
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
 def podman(*arguments: str) -> subprocess.CompletedProcess[str]:
