@@ -224,6 +224,19 @@ def parse_share(value: object) -> float:
     raise UnitError(f"{text!r} is not a share: write it as 12 % or as 0.12")
 
 
+def quantity(text: str) -> tuple[str, str, float] | None:
+    """A quantity's kind, its unit and its amount in the first unit of its kind;
+    None for another text.
+    """
+    if re.fullmatch(SHARE_PATTERN, text):
+        return "share", "%", parse_share(text)
+    for dimension in (BANDWIDTH, DURATION, SIZE, PER_HOUR):
+        if re.fullmatch(dimension.pattern, text):
+            unit = text.lstrip("0123456789.").strip()
+            return dimension.name, unit, float(_parse(dimension, text))
+    return None
+
+
 def _whole(amount: Decimal, value: object, noun: str) -> int:
     if amount != amount.to_integral_value():
         raise UnitError(f"{value} is not a whole number of {noun}")

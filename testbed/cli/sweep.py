@@ -159,7 +159,11 @@ def _asked(
 
 
 def _show(done: SweepDone) -> None:
-    from testbed.sweeps.sweep_tables import printed_columns, printed_values
+    from testbed.sweeps.sweep_tables import (
+        outside_reasons,
+        printed_columns,
+        printed_values,
+    )
 
     table = Table(box=None, pad_edge=False, show_edge=False)
     left = len(done.plan.combined)
@@ -173,8 +177,13 @@ def _show(done: SweepDone) -> None:
     shown.print(table)
     if (more := len(done.table) - SHOWN_ROWS) > 0:
         console.print_text(f"and {more:,} more rows: see table.csv")
-    for message, count in Counter(done.reasons).most_common(SHOWN_REASONS):
-        console.print_text(f"failed, {count} cells: {message}")
+    for outcome, reasons in (
+        ("failed", done.reasons),
+        ("outside", outside_reasons(done.table)),
+    ):
+        for message, count in Counter(reasons).most_common(SHOWN_REASONS):
+            noun = "cell" if count == 1 else "cells"
+            console.print_text(f"{outcome}, {count} {noun}: {message}")
     console.print_text(
         f"{done.sentence}. Tables and picture: {done.folder.path}"
     )

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,7 @@ from testbed.spec.document import (
 from testbed.spec.size_limits import within
 from testbed.spec.unit_types import Share
 from testbed.spec.validation import Section, kind_of
+from testbed.units import quantity
 
 SEED = "seed"
 LEAST = 3
@@ -80,6 +82,14 @@ class SweepSection(Section):
 
 
 @dataclass(frozen=True)
+class Axis:
+    """An axis of a picture: its title, and where each value of a key is."""
+
+    title: str
+    places: Mapping[Any, float]
+
+
+@dataclass(frozen=True)
 class SweptKey:
     """A key with its values in order, each part with its place: a range, or one
     value.
@@ -102,6 +112,27 @@ class SweptKey:
         return all(
             isinstance(v, int | float) and not isinstance(v, bool) for v in self
         )
+
+    @cached_property
+    def axis(self) -> Axis | None:
+        """Its values' places on an axis: numbers, or quantities of one kind in
+        the unit of the first; None where it has others.
+        """
+        if self.is_numeric:
+            return Axis(self.key, {value: float(value) for value in self})
+        found: dict[Any, tuple[str, str, float]] = {}
+        for value in self:
+            one = quantity(value) if isinstance(value, str) else None
+            if one is None:
+                return None
+            found[value] = one
+        kinds = {kind for kind, _, _ in found.values()}
+        first, (_, unit, amount) = next(iter(found.items()))
+        if len(kinds) != 1 or not amount:
+            return None
+        factor = float(first.removesuffix(unit)) / amount
+        places = {value: one[2] * factor for value, one in found.items()}
+        return Axis(f"{self.key} [{unit}]", places)
 
     def samples(self) -> Iterator[tuple[Any, Place]]:
         """Every value with its place; of a range its ends alone."""

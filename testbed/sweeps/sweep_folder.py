@@ -164,7 +164,7 @@ def _written(run: SweepRun, options: SweepOptions) -> SweepDone:
     reasons = tuple(one.message for one in run.failures.values())
     done = SweepDone(plan, folder, run.counts, table, reasons)
     picture = pictures.get("svg", b"").decode()
-    page = sweep_page(plan, table, done.sentence, reasons, picture)
+    page = sweep_page(plan, table, done.sentence, reasons, picture, where)
     folder.write_text(REPORT, page)
     return done
 

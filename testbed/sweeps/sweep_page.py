@@ -1,14 +1,19 @@
-"""The page of a sweep: its picture, its table, the reasons of failed cells."""
+"""The page of a sweep: its picture, its table, the reasons of cells that failed
+or are outside what was expected, fidelity and provenance.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from testbed.record.provenance import known
 from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.sweep_tables import (
     TableRow,
+    outside_reasons,
     printed_columns,
     printed_values,
 )
@@ -27,9 +32,11 @@ def sweep_page(
     sentence: str,
     reasons: Sequence[str],
     picture: str,
+    where: Mapping[str, Any],
 ) -> str:
     """The page as HTML; ``sentence`` tells the numbers of cells, ``picture`` is
-    the SVG file's text, or nothing.
+    the SVG file's text, or nothing, ``where`` the content of
+    ``provenance.json``.
     """
     from testbed.report.page import rendered
 
@@ -44,12 +51,43 @@ def sweep_page(
         keys=len(plan.combined),
         columns=printed_columns(plan),
         rows=[printed_values(plan, row) for row in rows],
-        reasons=Counter(reasons).most_common(MOST_REASONS),
+        reasons=[
+            ("Failed cells", most_common(reasons)),
+            ("Outside what was expected", most_common(outside_reasons(table))),
+        ],
+        fidelity=_fidelity(table),
+        where=_provenance(where),
         over=[
             (key, _values(one))
             for key, one in zip(plan.columns, plan.over, strict=True)
         ],
     )
+
+
+def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
+    """Different reasons, each with the number of its cells, the commonest first."""
+    return Counter(reasons).most_common(MOST_REASONS)
+
+
+def _fidelity(table: Sequence[TableRow]) -> str:
+    """Verdicts on live cells, counted; nothing where all are simulated."""
+    verdicts = Counter(each for row in table for each in row.fidelity)
+    counts = [f"{verdict} {count:,}" for verdict, count in verdicts.items()]
+    return ", ".join(counts)
+
+
+def _provenance(where: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Where the table was written, by label."""
+    cpus = known(where, "machine.cpus", int)
+    found = {
+        "Written": known(where, "written", str),
+        "Code": known(where, "code.commit", str),
+        "Processors": f"{cpus} × {known(where, 'machine.cpu_model', str)}",
+        "Kernel": known(where, "kernel.release", str),
+        "Python": known(where, "python.version", str),
+        "Command": shlex.join(known(where, "command", list[str]) or []),
+    }
+    return [(label, text or "unknown") for label, text in found.items()]
 
 
 def _values(key: SweptKey) -> str:

@@ -1,12 +1,13 @@
-"""The picture of a sweep: a panel a metric, the first numeric key along x, a
-line a combination.
+"""The picture of a sweep: a panel a metric, the first key of numbers or
+quantities along x, a line a combination; without such a key, names along x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.plot_files import COLOURS, file_figure, files
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from testbed.spec.sweep_section import Axis
     from testbed.sweeps.intervals import Estimate
     from testbed.sweeps.sweep_plan import SweepPlan
     from testbed.sweeps.sweep_tables import TableRow
@@ -37,14 +39,18 @@ class Line:
 
     label: str
     looks: tuple[int, int]
-    xs: tuple[Any, ...]
+    xs: tuple[float, ...]
     found: tuple[tuple[Estimate, ...], ...]
 
 
 def sweep_pictures(
     plan: SweepPlan, table: Sequence[TableRow]
 ) -> dict[str, bytes]:
-    """The picture as ``svg`` and ``png``, the same bytes for the same table."""
+    """The picture as ``svg`` and ``png``, the same bytes for the same table;
+    none where no cell has a result.
+    """
+    if not any(one.n for row in table for one in row.estimates):
+        return {}
     with _empty(plan) as made:
         draw(made, plan, table)
         return files(made)
@@ -69,12 +75,12 @@ def _grid(plan: SweepPlan) -> tuple[int, int]:
 
 def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
     """Draws a sweep's panels into an empty figure."""
-    place = x_key(plan)
-    lines = _lines(plan, table, place)
+    x = across(plan, table)
+    lines = _lines(plan, table, x)
     columns, rows = _grid(plan)
     for index, metric in enumerate(plan.metrics):
         axes = made.add_subplot(rows, columns, index + 1)
-        _panel(axes, plan, lines[:MOST_LINES], place, index)
+        _panel(axes, lines[:MOST_LINES], x, index)
         axes.set_title(metric)
     handles, labels = made.axes[0].get_legend_handles_labels()
     if any(labels):
@@ -94,53 +100,81 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
     )
 
 
-def x_key(plan: SweepPlan) -> int | None:
-    """The place of the first numeric key among the combined; None where there
-    is none.
+@dataclass(frozen=True)
+class Across:
+    """The x axis: its title, the places of keys along it, and what a row's x is.
+
+    ``names``: of the places 0, 1, …; empty on an axis of numbers.
     """
-    return next(
-        (i for i, one in enumerate(plan.combined) if one.is_numeric), None
+
+    title: str
+    keys: tuple[int, ...]
+    x_of: Callable[[TableRow], float]
+    names: tuple[str, ...] = ()
+
+
+def across(plan: SweepPlan, table: Sequence[TableRow]) -> Across:
+    """The first key of numbers or quantities; else the names of all keys but
+    the policy, or of policies where nothing else varies.
+    """
+    for place, one in enumerate(plan.combined):
+        axis = one.axis
+        if axis is not None:
+            return Across(axis.title, (place,), partial(_x, axis, place))
+    columns = plan.columns[: len(plan.combined)]
+    keys = tuple(at for at, name in enumerate(columns) if name != "policy")
+    keys = keys or tuple(range(len(columns)))
+    numbers: dict[str, int] = {}
+    for row in table:
+        numbers.setdefault(_name(_of(row, keys)), len(numbers))
+    return Across(
+        ", ".join(columns[at] for at in keys),
+        keys,
+        lambda row: numbers[_name(_of(row, keys))],
+        tuple(numbers),
     )
 
 
-def _lines(
-    plan: SweepPlan, table: Sequence[TableRow], place: int | None
-) -> list[Line]:
-    """Points by the values of all other keys; without a numeric key, one line
-    through all.
+def _x(axis: Axis, place: int, row: TableRow) -> float:
+    return axis.places[row.values[place]]
+
+
+def _of(row: TableRow, keys: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(row.values[at] for at in keys)
+
+
+def _lines(plan: SweepPlan, table: Sequence[TableRow], x: Across) -> list[Line]:
+    """Points by the values of the keys that are not along x: a colour a policy,
+    or a value of the first of them.
     """
-    grouped: dict[tuple[tuple[str, Any], ...], list[TableRow]] = {}
+    columns = plan.columns[: len(plan.combined)]
+    rest = [at for at in range(len(columns)) if at not in x.keys]
+    by_colour = [at for at in rest if columns[at] == "policy"] or rest[:1]
+    grouped: dict[tuple[Any, ...], list[TableRow]] = {}
     for row in table:
-        rest: tuple[tuple[str, Any], ...] = ()
-        if place is not None:
-            pairs = tuple(zip(plan.columns, row.values, strict=False))
-            rest = (*pairs[:place], *pairs[place + 1 :])
-        grouped.setdefault(rest, []).append(row)
-    firsts, others = dict[Any, int](), dict[Any, int]()
+        grouped.setdefault(_of(row, rest), []).append(row)
+    colours, dashes = dict[Any, int](), dict[Any, int]()
     lines = []
-    for rest, rows in grouped.items():
-        values = dict(rest)
-        leading = next(iter(values), "")
-        first = values.pop("policy" if "policy" in values else leading, "")
-        second = tuple(values.values())
+    for rows in grouped.values():
+        first = _of(rows[0], by_colour)
+        second = _of(rows[0], [at for at in rest if at not in by_colour])
         looks = (
-            firsts.setdefault(first, len(firsts)),
-            others.setdefault(second, len(others)),
+            colours.setdefault(first, len(colours)),
+            dashes.setdefault(second, len(dashes)),
         )
-        xs = tuple(
-            _name(row.values) if place is None else row.values[place]
-            for row in rows
-        )
+        names = [columns[at] for at in rest]
+        label = _label(names, _of(rows[0], rest))
+        xs = tuple(map(x.x_of, rows))
         found = tuple(row.estimates for row in rows)
-        lines.append(Line(_label(rest), looks, xs, found))
+        lines.append(Line(label, looks, xs, found))
     return lines
 
 
-def _label(rest: Sequence[tuple[str, Any]]) -> str:
-    return ", ".join(
-        str(value) if name == "policy" else f"{name} {value}"
-        for name, value in rest
-    )
+def _label(names: Sequence[str], values: Sequence[Any]) -> str:
+    said = []
+    for name, value in zip(names, values, strict=True):
+        said.append(str(value) if name == "policy" else f"{name} {value}")
+    return ", ".join(said)
 
 
 def _name(values: Sequence[Any]) -> str:
@@ -150,42 +184,32 @@ def _name(values: Sequence[Any]) -> str:
     return f"{text[: LONGEST - 1]}…"
 
 
-def _panel(
-    axes: Axes,
-    plan: SweepPlan,
-    lines: Sequence[Line],
-    place: int | None,
-    metric: int,
-) -> None:
-    every = [x for line in lines for x in line.xs] if place is not None else []
+def _panel(axes: Axes, lines: Sequence[Line], x: Across, metric: int) -> None:
+    every = [place for line in lines for place in line.xs]
     apart = APART * (max(every) - min(every)) if every else 0.0
     for number, line in enumerate(lines):
         aside = (number - (len(lines) - 1) / 2) * apart
-        points = [
-            (
-                x + aside if aside else x,
-                one[metric].mean,
-                one[metric].half_width or 0.0,
-            )
-            for x, one in zip(line.xs, line.found, strict=True)
-            if one[metric].n
-        ]
-        if place is None:
+        points = []
+        for place, found in zip(line.xs, line.found, strict=True):
+            one = found[metric]
+            if one.n:
+                points.append((place + aside, one.mean, one.half_width or 0.0))
+        if x.names:
             points = points[:MOST_NAMES]
         colour, dashes = line.looks
         axes.errorbar(
-            [x for x, _, _ in points],
+            [place for place, _, _ in points],
             [mean for _, mean, _ in points],
             yerr=[half for _, _, half in points],
             label=line.label,
             color=COLOURS[colour % len(COLOURS)],
             marker=MARKERS[colour % len(MARKERS)],
-            linestyle="none" if place is None else DASHES[dashes % len(DASHES)],
+            linestyle="none" if x.names else DASHES[dashes % len(DASHES)],
             markersize=5,
             linewidth=1.4,
             capsize=3,
         )
-    if place is not None:
-        axes.set_xlabel(plan.combined[place].key)
-    elif plan.combined:
-        axes.tick_params(axis="x", rotation=30)
+    axes.set_xlabel(x.title)
+    if x.names:
+        names = x.names[:MOST_NAMES]
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")

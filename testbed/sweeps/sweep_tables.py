@@ -42,7 +42,8 @@ class CellRow:
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """A combination's line. ``needed``: seeds that the stop rule took; None
-    where there is no rule or all seeds were not enough.
+    where there is no rule or all seeds were not enough. ``reasons``: why cells
+    are outside what was expected; ``fidelity``: verdicts on live ones.
     """
 
     values: tuple[Any, ...]
@@ -51,6 +52,8 @@ class TableRow:
     outside: int
     needed: int | None
     estimates: tuple[Estimate, ...]
+    reasons: tuple[str, ...] = ()
+    fidelity: tuple[str, ...] = ()
 
 
 def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
@@ -117,7 +120,22 @@ def table_row(
             estimate([value for value in columns[name] if value is not None])
             for name in run.plan.metrics
         ),
+        tuple(row.why for row in rows if row.outcome == OUTSIDE),
+        tuple(_verdicts(found)),
     )
+
+
+def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
+    """Why cells are outside what was expected, a sentence each."""
+    return tuple(why for row in table for why in row.reasons)
+
+
+def _verdicts(found: Sequence[Record]) -> Iterator[str]:
+    """Verdicts on the fidelity of live cells."""
+    for record in found:
+        verdict = record["summary"]["fidelity"]["verdict"]
+        if verdict is not None:
+            yield verdict
 
 
 def shown(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -74,6 +74,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "direct evidence of each live job, and what it makes of the verdict": 3500,
     "users of VMs": 480,
     "demand curves: what agents lost, and traffic beside them": 220,
+    "axes of quantities, reasons and provenance on a sweep's page": 900,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -12,6 +12,10 @@ import pytest
 from testbed.cli import main
 from testbed.sweeps import sweep_folder
 from testbed.sweeps.cell_runs import Cell
+from testbed.sweeps.intervals import estimate
+from testbed.sweeps.sweep_pictures import sweep_pictures
+from testbed.sweeps.sweep_tables import TableRow
+from tests.unit.sweeps.small_sweep import planned
 
 FILE = """\
 name: queue
@@ -182,3 +186,24 @@ def test_live_cells_need_root(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert swept(tmp_path, "--live") == 3
     assert "live cells need root" in capsys.readouterr().err
+
+
+def test_reasons_of_cells_outside_stand_in_the_terminal_and_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"{FILE}expect: {{estimate_ratio: {{max: 0.5}}}}\n"
+    over = ("--over", "seed=1..2", "--over", "policies=fcfs")
+    assert swept(tmp_path, *over, text=text) == 1
+    printed = capsys.readouterr().out
+    assert "outside, 1 cell: " in printed or "outside, 2 cells: " in printed
+    (page,) = tmp_path.glob("out/*-sweep/report.html")
+    shown = page.read_text()
+    assert "Outside what was expected" in shown
+    assert "<dt>Fidelity</dt><dd>simulated" in shown
+    assert "<dt>Command</dt><dd>" in shown
+
+
+def test_no_picture_is_drawn_of_nothing() -> None:
+    row = TableRow(("vc",), 3, 3, 0, None, (estimate([]),))
+    plan = planned("policies=fcfs")
+    assert sweep_pictures(plan, [row]) == {}

@@ -128,6 +128,8 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(
 ) -> None:
     found = live(place, "workload.jobs[0].vms=2,3", "seed=1")
     assert found.counts.computed == 2
+    page = (found.folder.path / "report.html").read_text()
+    assert "<dt>Fidelity</dt><dd>ok 2</dd>" in page
     first = runs.commands[0]
     assert first[0] == "run"
     assert first[first.index("--set") :] == [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from testbed.errors import BadInput
+from testbed.spec.sweep_section import read_option
 from testbed.sweeps.python_sweep import sweep
 from testbed.sweeps.sweep_pictures import MOST_LINES, sweep_figure
 from tests.support.dask_processes import ROOT
@@ -118,17 +119,18 @@ def test_bad_values_are_one_sentence(
 @pytest.mark.parametrize(
     ("options", "lines", "x"),
     [
-        (("seed=1..3",), 1, None),  # policies by name along x
-        (("policies=easy", "seed=1..3"), 1, None),
+        (("seed=1..3",), 1, "policy"),
+        (("policies=easy", "seed=1..3"), 1, "policy"),
         (("workload.load=0.4,0.8", "seed=1..3"), 2, "workload.load"),
         (("policies=easy", "workload.load=0.4,0.8"), 1, "workload.load"),
         (("workload.load=0.4,0.8", "workload.jobs=6,12"), 4, "workload.load"),
-        (("workload.mean_run_time=1 h,2 h",), 1, None),
+        (("workload.mean_run_time=1 h,90 min",), 2, "workload.mean_run_time [h]"),
+        (("embedder=oktopus,greedy",), 2, "embedder"),
         (("topology.nodes=8,9,10,11", "workload.load=0.4,0.8"), 4, "topology.nodes"),
     ],
 )  # fmt: skip
 def test_what_a_picture_shows(
-    options: tuple[str, ...], lines: int, x: str | None, tmp_path: Path
+    options: tuple[str, ...], lines: int, x: str, tmp_path: Path
 ) -> None:
     plan = planned(*options)
     found = done(plan, tmp_path)
@@ -140,7 +142,12 @@ def test_what_a_picture_shows(
     assert axes.get_title(loc="left") == "response_mean_s"
     shown = [bars for bars in axes.containers if bars.lines[0].get_xdata().size]  # type: ignore[attr-defined]
     assert len(shown) == lines
-    assert axes.get_xlabel() == (x or "")
+    assert axes.get_xlabel() == x
+    if x.endswith("[h]"):
+        places = [float(at) for at in shown[0].lines[0].get_xdata()]  # type: ignore[attr-defined]
+        assert places == pytest.approx([1, 1.5], abs=0.01)
+    colours = {bars.lines[0].get_color() for bars in shown}  # type: ignore[attr-defined]
+    assert len(colours) == min(lines, 2)
     first = [float(y) for y in shown[0].lines[0].get_ydata()]  # type: ignore[attr-defined]
     assert found.table[0].estimates[2].mean in first
     for bars, has in ((shown[0], "seed=1..3" in options),):
@@ -179,3 +186,19 @@ def test_a_script_is_not_run_again_in_its_worker_processes(
     )  # fmt: skip
     assert (done.returncode, done.stdout.count("once")) == (0, 1), done.stderr
     assert "{'computed': 4, 'kept': 0, 'failed': 0} __main__" in done.stdout
+
+
+def test_quantities_have_places_on_an_axis() -> None:
+    for text, title, places in (
+        ("k=500 Mbit/s,1 Gbit/s", "k [Mbit/s]", [500, 1000]),
+        ("k=10/h,1/min", "k [/h]", [10, 60]),
+        ("k=5 %,12 %", "k [%]", [5, 12]),
+        ("k=90 s,1 h", "k [s]", [90, 3600]),
+        ("k=1,2.5", "k", [1, 2.5]),
+    ):
+        axis = read_option(text).axis
+        assert axis is not None
+        assert axis.title == title
+        assert list(axis.places.values()) == pytest.approx(places)
+    for text in ("k=a,b", "k=1 s,1 Mbit/s", "k=1,1 s", "k=true,false"):
+        assert read_option(text).axis is None
