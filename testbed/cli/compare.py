@@ -48,7 +48,10 @@ _METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 
 
 def compare(
-    first: RunPath, second: RunPath, jobs: Jobs = 10, as_json: Json = False
+    first: RunPath,
+    second: RunPath,
+    jobs: Jobs = 10,
+    as_json: Json = False,
 ) -> None:
     """Compare two runs: simulator against live network, or policy against
     policy.
@@ -128,7 +131,7 @@ def _jobs(found: PolicyComparison, pairs: list[JobPair]) -> Table:
         cells = []
         for place, outcome in enumerate(pair.outcomes):
             cells.append(
-                Text(_told(outcome, pair.start_s[place], pair.end_s[place]))
+                Text(_told(outcome, pair.start_s[place], pair.end_s[place])),
             )
         away, later_s = pair.completion_difference, pair.later_s
         table.add_row(

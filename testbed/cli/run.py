@@ -45,13 +45,19 @@ def run(
     interrupted and cleaned up.
     """
     experiment = load_experiment(
-        file, options.overrides_of(settings, seed, lenient=lenient)
+        file,
+        options.overrides_of(settings, seed, lenient=lenient),
     )
     require_live(prefix, f"testbed run {file}")
     from testbed.backends.emu.emulation import LiveOptions
 
     live = LiveOptions(
-        prefix, openflow_port, api_port, controller, force, builder
+        prefix,
+        openflow_port,
+        api_port,
+        controller,
+        force,
+        builder,
     )
     recorded: list[RunRecord] = []
     try:

@@ -101,7 +101,9 @@ class RunProgress:
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.JobReserved(
-                job_id=job_id, rate_bps=rate_bps, estimate_s=estimate_s
+                job_id=job_id,
+                rate_bps=rate_bps,
+                estimate_s=estimate_s,
             ):
                 servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
                 rate = "best effort"
@@ -111,10 +113,12 @@ class RunProgress:
                 if estimate_s is not None:
                     estimate = f"{estimate_s:.2f} s"
                 self._say(
-                    f"{job_id}: {rate} on servers {servers}, estimate {estimate}"
+                    f"{job_id}: {rate} on servers {servers}, estimate {estimate}",
                 )
                 self._tasks[job_id] = self._bars.add_task(
-                    f"  {job_id}", total=1.0, note=""
+                    f"  {job_id}",
+                    total=1.0,
+                    note="",
                 )
             case events.JobProgress(job_id=job_id, share=share):
                 if job_id in self._tasks:

@@ -59,7 +59,8 @@ SHOWN = (
 
 
 def compare(
-    first: Run | str | os.PathLike[str], second: Run | str | os.PathLike[str]
+    first: Run | str | os.PathLike[str],
+    second: Run | str | os.PathLike[str],
 ) -> Comparison:
     """Two runs of the same jobs, each as a :class:`Run` or by its folder.
 

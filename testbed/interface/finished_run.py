@@ -58,7 +58,10 @@ class _PolicyRun:
     """One policy's folder; what is read of it is read once."""
 
     def __init__(
-        self, path: Path, label: str, record: RunRecord | None
+        self,
+        path: Path,
+        label: str,
+        record: RunRecord | None,
     ) -> None:
         self.path = path
         self.label = label
@@ -115,7 +118,9 @@ class Run:
     """
 
     def __init__(
-        self, folder: Path, parts: Iterable[tuple[Path, str, RunRecord | None]]
+        self,
+        folder: Path,
+        parts: Iterable[tuple[Path, str, RunRecord | None]],
     ) -> None:
         self._folder = folder
         self._parts = [_PolicyRun(*part) for part in parts]
@@ -271,7 +276,7 @@ class Run:
                     picture = name
         if picture not in known:
             raise BadInput(
-                unknown_name("picture", picture, tuple(known) or ("none",))
+                unknown_name("picture", picture, tuple(known) or ("none",)),
             )
         from testbed.report.plot_style import PAPER
 

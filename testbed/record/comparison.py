@@ -228,7 +228,8 @@ def _in_words(key: str, value: Any) -> str:
 
 
 def _most_moved(
-    first: Sequence[Decision], second: Sequence[Decision]
+    first: Sequence[Decision],
+    second: Sequence[Decision],
 ) -> tuple[Decision, Decision] | None:
     """The same decision in both, where its times differ most; None where none
     does by more than sums of floats do.
@@ -281,7 +282,10 @@ def _decision(event: events.Event) -> Decision | None:
     record = event.to_json()
     what = tuple((key, _plain(record[key])) for key in kept)
     return Decision(
-        event.t, record["job_id"], event.name.removeprefix("job_"), what
+        event.t,
+        record["job_id"],
+        event.name.removeprefix("job_"),
+        what,
     )
 
 
@@ -290,7 +294,8 @@ def _plain(value: Any) -> Any:
 
 
 def first_difference(
-    first: Sequence[Decision], second: Sequence[Decision]
+    first: Sequence[Decision],
+    second: Sequence[Decision],
 ) -> Difference | None:
     """Where the two sequences part; None where they do not. O(n)."""
     for place, (here, there) in enumerate(zip_longest(first, second), 1):

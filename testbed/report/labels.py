@@ -110,7 +110,10 @@ def _bad_sentence(bad: list[Badge], verdicts: Verdicts) -> str:
 
 
 def _good_sentence(
-    summary: Summary, verdicts: Verdicts, *, doubtful: bool
+    summary: Summary,
+    verdicts: Verdicts,
+    *,
+    doubtful: bool,
 ) -> str:
     n_judged = len(verdicts.judged)
     jobs = "the one job judged"

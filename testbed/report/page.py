@@ -62,7 +62,8 @@ def write_report(
     runs = [load_run(path) for path in in_order_of_list(folder.path, folders)]
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(
-            names.REPORT, run_page(run, None, in_progress)
+            names.REPORT,
+            run_page(run, None, in_progress),
         )
     page = overview_page(folder.path, runs, in_progress)
     return folder.write_text(names.REPORT, page)
@@ -122,7 +123,8 @@ def _files(path: Path) -> list[NamedFile]:
 
 
 def write_overview(
-    folder: RunFolder, runs: Sequence[tuple[Results, Audit]]
+    folder: RunFolder,
+    runs: Sequence[tuple[Results, Audit]],
 ) -> Path:
     """Builds the page above several policies at their run's end, from what was
     just written of each.
@@ -133,7 +135,10 @@ def write_overview(
         headline = labels.headline(results.summary, verdicts, checked)
         entries.append((results, headline))
     page = rendered(
-        "overview", first=runs[0][0].summary, entries=entries, above=None
+        "overview",
+        first=runs[0][0].summary,
+        entries=entries,
+        above=None,
     )
     return folder.write_text(names.REPORT, page)
 
@@ -149,7 +154,9 @@ def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
 
 
 def overview_page(
-    path: Path, runs: Sequence[Run], in_progress: RunningRun | None = None
+    path: Path,
+    runs: Sequence[Run],
+    in_progress: RunningRun | None = None,
 ) -> str:
     """The page above several policies, as HTML."""
     audits = {checked.path: checked for checked in audit_all(path)}
@@ -162,7 +169,10 @@ def overview_page(
     # The list above policies is written when the last has ended.
     above = None if in_progress else audits.get(str(path))
     return rendered(
-        "overview", first=runs[0].summary, entries=entries, above=above
+        "overview",
+        first=runs[0].summary,
+        entries=entries,
+        above=above,
     )
 
 
@@ -179,7 +189,8 @@ def _provenance(run: Run) -> dict[str, str]:
         "Seeds": _seeds(of("seeds", dict[str, int])),
         "Code": _code(of("code.commit", str), of("code.dirty", bool)),
         "Processor": _processor(
-            of("machine.cpus", int), of("machine.cpu_model", str)
+            of("machine.cpus", int),
+            of("machine.cpu_model", str),
         ),
         "Load average": _loads(of("machine.load_average", list[float])),
         "Memory": _memory(of("machine.memory_bytes", int)),
@@ -317,5 +328,6 @@ def rendered(name: str, **context: Any) -> str:
         finalize=_shown,
     )
     return templates.get_template(f"{name}.html.j2").render(
-        labels=labels, **context
+        labels=labels,
+        **context,
     )

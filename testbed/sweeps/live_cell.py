@@ -93,7 +93,12 @@ def _check_absolute(files: Mapping[str, FileRef]) -> None:
 
 def _command(file: Path, out: Path) -> list[str]:
     return python_command(
-        "testbed.cli.main", "run", str(file), "--json", "--out", str(out)
+        "testbed.cli.main",
+        "run",
+        str(file),
+        "--json",
+        "--out",
+        str(out),
     )
 
 

@@ -44,7 +44,8 @@ class Line:
 
 
 def sweep_pictures(
-    plan: SweepPlan, table: Sequence[TableRow]
+    plan: SweepPlan,
+    table: Sequence[TableRow],
 ) -> dict[str, bytes]:
     """The picture as ``svg`` and ``png``, the same bytes for the same table;
     none where no cell has a result.

@@ -69,7 +69,7 @@ def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
         yield row
         for name, column in zip(names, columns, strict=True):
             column.append(
-                None if row.record is None else number(row.record, name)
+                None if row.record is None else number(row.record, name),
             )
         if stop is not None and stop.needed(columns) is not None:
             return
@@ -86,12 +86,17 @@ def _row(run: SweepRun, cell: Cell) -> CellRow | None:
         return CellRow(cell, GOOD, "", record)
     audit = [f"audit: {name}" for name in record["audit"]["failed"]]
     return CellRow(
-        cell, OUTSIDE, "; ".join((*record["complaints"], *audit)), record
+        cell,
+        OUTSIDE,
+        "; ".join((*record["complaints"], *audit)),
+        record,
     )
 
 
 def table_row(
-    run: SweepRun, combination: tuple[Any, ...], rows: Sequence[CellRow]
+    run: SweepRun,
+    combination: tuple[Any, ...],
+    rows: Sequence[CellRow],
 ) -> TableRow:
     """A combination's means over its cells."""
     found = [row.record for row in rows if row.record is not None]
@@ -156,7 +161,10 @@ def shown(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def write_tables(
-    run: SweepRun, folder: RunFolder, *, parquet: bool = False
+    run: SweepRun,
+    folder: RunFolder,
+    *,
+    parquet: bool = False,
 ) -> list[TableRow]:
     """``cells.csv`` (or ``.parquet``), ``table.csv`` and ``table.md``; the
     table's rows.
@@ -238,7 +246,9 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
                     schema.field(name).type,
                 )
                 for name, column in zip(
-                    columns, zip(*batch, strict=True), strict=True
+                    columns,
+                    zip(*batch, strict=True),
+                    strict=True,
                 )
             ]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -276,7 +286,9 @@ def table_values(plan: SweepPlan, row: TableRow) -> tuple[Any, ...]:
 
 
 def write_table(
-    plan: SweepPlan, table: Sequence[TableRow], file: IO[str]
+    plan: SweepPlan,
+    table: Sequence[TableRow],
+    file: IO[str],
 ) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table_columns(plan))
