@@ -45,7 +45,7 @@ from testbed.play.playing import (
 from testbed.record import folder as names
 from testbed.record.event_file import EventLog
 from testbed.record.folder import DiskReserve, RunFolder, Sink
-from testbed.record.running import noted, running_run
+from testbed.record.running import noted, noted_among_others, running_run
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 
 Narrate = Callable[[str], None]
@@ -169,7 +169,7 @@ def _said(
     )
     with noted(top, run), ExitStack() as stack:
         with suppress(MachineCannot):
-            stack.enter_context(noted(RunFolder(state_dir()), run))
+            stack.enter_context(noted_among_others(state_dir(), run))
         yield
 
 

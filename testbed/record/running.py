@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,19 +77,40 @@ def running_run(
 
 
 @contextmanager
-def noted(top: RunFolder, run: RunningRun) -> Iterator[None]:
+def noted(
+    top: RunFolder,
+    run: RunningRun,
+    name: str = NOTE,
+) -> Iterator[None]:
     """Notes in a run's folder that it is in progress, until the block ends.
 
     A folder that takes no note, as on a full disk, does without.
     """
-    path = top.path / NOTE
+    path = top.path / name
     with suppress(OSError):
-        top.write_json(NOTE, asdict(run))
+        top.write_json(name, asdict(run))
     try:
         yield
     finally:
         with suppress(OSError):
             path.unlink()
+
+
+def noted_among_others(
+    state: Path,
+    run: RunningRun,
+) -> AbstractContextManager[None]:
+    """The same in a folder of the whole machine's runs."""
+    return noted(RunFolder(state), run, f".running-{run.pid}.json")
+
+
+def running_on_machine(state: Path) -> RunningRun | None:
+    """A run in progress that is noted among others; None where there is none."""
+    for path in sorted(state.glob(".running-*.json")):
+        run = read_note(path)
+        if run is not None:
+            return run
+    return None
 
 
 def read_note(path: Path) -> RunningRun | None:

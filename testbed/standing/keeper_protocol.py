@@ -29,7 +29,7 @@ from testbed.errors import (
     RunFailed,
     TestbedError,
 )
-from testbed.record.running import NOTE, read_note, sentences
+from testbed.record.running import running_on_machine, sentences
 
 REQUEST_LIMIT_BYTES = 65_536
 # A request comes in one piece: a client that needs longer has stopped, and the
@@ -47,7 +47,7 @@ class NothingUp(BadInput):
     """There is no network to ask about; ``run``: one in progress has its own."""
 
     def __init__(self) -> None:
-        self.run = read_note(state_dir() / NOTE)
+        self.run = running_on_machine(state_dir())
         if self.run is None:
             super().__init__("no network is up", "sudo testbed up FILE")
             return

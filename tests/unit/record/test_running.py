@@ -18,6 +18,7 @@ from testbed.record.running import (
     HowFar,
     how_far,
     noted,
+    noted_among_others,
     read_note,
     running_in,
     running_run,
@@ -101,7 +102,9 @@ def test_verbs_on_networks_tell_of_a_run_in_progress(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     state = RunFolder(tmp_path / "state")
     state.make()
-    with noted(state, running_run(top.path, "day", ["a", "b"], 7)):
+    run = running_run(top.path, "day", ["a", "b"], 7)
+    (state.path / ".running-1.json").write_text("{}")
+    with noted_among_others(state.path, run):
         code = command(verb.split())
         printed = "".join(capsys.readouterr())
         assert "the run day is in progress since" in printed
