@@ -24,7 +24,9 @@ class Band:
             return f"{self.min:g}–{self.max:g}"
         if self.min is not None:
             return f"at least {self.min:g}"
-        return "anything" if self.max is None else f"at most {self.max:g}"
+        if self.max is None:
+            return "anything"
+        return f"at most {self.max:g}"
 
 
 @dataclass(frozen=True)
@@ -79,4 +81,6 @@ class Expectation:
 
 
 def _without_min(band: Band | None) -> Band | None:
-    return None if band is None or band.max is None else Band(None, band.max)
+    if band is None or band.max is None:
+        return None
+    return Band(None, band.max)

@@ -339,7 +339,9 @@ def _action(name: str, arguments: int | None) -> str | None:
     if name in _NEED_ARGUMENTS:
         needed, action = _NEED_ARGUMENTS[name]
         lacks_arguments = arguments is not None and arguments < needed
-        return action if lacks_arguments else None
+        if lacks_arguments:
+            return action
+        return None
     if name.rpartition(".")[2] in _FILE_METHODS and arguments is not None:
         return IO
     # A name below a listed one too: sys.stderr.write, datetime.now().date.

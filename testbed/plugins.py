@@ -177,11 +177,9 @@ def shown(value: object) -> str:
     message names it.
     """
     text = repr(value)
-    return (
-        text
-        if len(text) <= _SHOWN and " at 0x" not in text
-        else f"a {type(value).__name__}"
-    )
+    if len(text) <= _SHOWN and " at 0x" not in text:
+        return text
+    return f"a {type(value).__name__}"
 
 
 # -- files ---------------------------------------------------------------------

@@ -362,8 +362,12 @@ def _converted(
 def _shown(value: object) -> str:
     """The kind of a value that is no quantity."""
     if isinstance(value, bool):
-        return "true" if value else "false"
-    return "a list" if isinstance(value, list) else "a mapping"
+        if value:
+            return "true"
+        return "false"
+    if isinstance(value, list):
+        return "a list"
+    return "a mapping"
 
 
 # ------------------------------------------------------------------------- writing them
@@ -372,7 +376,9 @@ def _shown(value: object) -> str:
 def _number_text(number: Decimal) -> str:
     """Plain decimal digits, without an exponent and without trailing zeros."""
     text = f"{number:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text
 
 
 def format_bandwidth(bps: int) -> str:

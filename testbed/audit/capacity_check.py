@@ -298,7 +298,9 @@ def _of_profile(options: list[list[float]], granted: float) -> float:
     """
     least_bps, longest_s = options[0]
     if granted < least_bps:
-        return longest_s * least_bps / granted if granted else 0.0
+        if granted:
+            return longest_s * least_bps / granted
+        return 0.0
     for (low, slow), (high, fast) in pairwise(options):
         if granted <= high:
             return slow - (slow - fast) * (granted - low) / (high - low)

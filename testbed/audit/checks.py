@@ -40,7 +40,9 @@ places.
 
 
 def _is_sampled(history: History) -> str | None:
-    return None if history.each(events.LinkSample) else "no link was sampled"
+    if history.each(events.LinkSample):
+        return None
+    return "no link was sampled"
 
 
 CHECKS = (

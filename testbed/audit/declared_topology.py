@@ -106,7 +106,9 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
 
 def _of_servers(value: Any, n_servers: int) -> Any:
     """A value per server, where one is declared for all."""
-    return [value] * n_servers if isinstance(value, int) else value
+    if isinstance(value, int):
+        return [value] * n_servers
+    return value
 
 
 def _firsts(counts: Sequence[int], n_nodes: int) -> list[int]:

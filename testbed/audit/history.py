@@ -105,7 +105,9 @@ class JobHistory:
     def request(self) -> Mapping[str, Any]:
         """Empty for a job that was never submitted."""
         submitted = self.first(JobSubmitted)
-        return {} if submitted is None else submitted.job
+        if submitted is None:
+            return {}
+        return submitted.job
 
     @property
     def slots_per_vm(self) -> int:
@@ -183,7 +185,9 @@ class History:
 
         Its replay has its times. Nothing in a simulated one.
         """
-        return 1.0 + 0.01 * self.end_s if self.live else 0.0
+        if self.live:
+            return 1.0 + 0.01 * self.end_s
+        return 0.0
 
     @cached_property
     def machine_second_s(self) -> float:
@@ -197,7 +201,9 @@ class History:
             scale = float(resolved["scale"]["time"])
         except (LookupError, TypeError, ValueError):
             return 1.0  # the file itself is another check's
-        return scale if math.isfinite(scale) else 0.0
+        if math.isfinite(scale):
+            return scale
+        return 0.0
 
     @cached_property
     def _by_kind(self) -> dict[type[Event], list[Any]]:
@@ -214,7 +220,9 @@ class History:
     def status(self) -> str:
         """The status that the run ended with."""
         ends = self.each(RunEnded)
-        return ends[-1].status if ends else "interrupted"
+        if ends:
+            return ends[-1].status
+        return "interrupted"
 
     @cached_property
     def resolved(self) -> dict[str, Any] | str:
@@ -283,7 +291,9 @@ def parsed(path: Path) -> dict[str, Any] | str:
         return error.message.removeprefix(str(path)).removeprefix(": ")
     if value is None and not path.is_file():
         return "is missing"
-    return value if isinstance(value, dict) else "is not an object"
+    if isinstance(value, dict):
+        return value
+    return "is not an object"
 
 
 def about(a: float, b: float, slack_s: float = 0.0) -> bool:
@@ -328,7 +338,9 @@ class Topology:
         return 2 * len(self.capacity_bps)
 
     def node(self, number: int) -> str:
-        return self.names[number] if 0 <= number < self.n_nodes else str(number)
+        if 0 <= number < self.n_nodes:
+            return self.names[number]
+        return str(number)
 
     def link(self, directed: int) -> str:
         """A directed link's ends, in the direction of the traffic."""
@@ -620,7 +632,9 @@ def mode_of(history: History) -> str:
     named = None
     if isinstance(history.resolved, dict):
         named = history.resolved.get("enforcement")
-    return str(named) if named in ("work-conserving", "none") else "strict"
+    if named in ("work-conserving", "none"):
+        return str(named)
+    return "strict"
 
 
 def is_enforced(mode: str) -> Callable[[History], str | None]:

@@ -145,10 +145,14 @@ def _wrong_cells(
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, str):
         return csv_text(value)
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _cell_is(cell: str, value: Any) -> bool:
@@ -164,7 +168,9 @@ def _number(cell: str) -> float:
 
     Python's float takes 1_000 and other alphabets' digits too.
     """
-    return float(cell) if _NUMBER.fullmatch(cell) else math.nan
+    if _NUMBER.fullmatch(cell):
+        return float(cell)
+    return math.nan
 
 
 # -- links.csv

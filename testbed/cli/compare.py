@@ -148,4 +148,6 @@ def _told(outcome: str, start_s: float | None, end_s: float | None) -> str:
     if start_s is None or end_s is None:
         return outcome
     times = f"{start_s:.2f} to {end_s:.2f} s"
-    return times if outcome == "finished" else f"{outcome}, {times}"
+    if outcome == "finished":
+        return times
+    return f"{outcome}, {times}"

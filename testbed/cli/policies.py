@@ -146,7 +146,9 @@ def _written(takes: Parameter) -> str:
         return format_duration(float(value))
     if takes.unit == "share":
         return format_share(float(value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _allowed(takes: Parameter) -> str:
@@ -167,7 +169,9 @@ def _entry(kind: PolicyKind) -> str:
         else f"name: {kind.name}"
     )
     own = [f"{each.key}: {_written(each)}" for each in kind.takes.values()]
-    return "{" + ", ".join([first, *own]) + "}" if own or outside else kind.name
+    if own or outside:
+        return "{" + ", ".join([first, *own]) + "}"
+    return kind.name
 
 
 # -- checks --------------------------------------------------------------------

@@ -59,4 +59,6 @@ def shown_progress(
 
 
 def _left_s(now: Progress, elapsed_s: float) -> float:
-    return elapsed_s * (now.of_cost - now.cost) / now.cost if now.cost else 0.0
+    if now.cost:
+        return elapsed_s * (now.of_cost - now.cost) / now.cost
+    return 0.0

@@ -430,11 +430,9 @@ class Replay:
             return f"all {self.n_decisions} decisions are the live run's"
         found = self.difference
         where = "" if found is None else f"decision {found.place} differs: "
-        then = (
-            ""
-            if found is None
-            else f"live {found.first}; replayed {found.second}"
-        )
+        then = ""
+        if found is not None:
+            then = f"live {found.first}; replayed {found.second}"
         why = "" if self.stopped is None else f" ({self.stopped})"
         return f"{where}{then}{why}"
 

@@ -144,7 +144,9 @@ def _texts(value: object, now_s: float) -> tuple[str, ...]:
         raise Nonsense(f"{_shown(value)}, not a tuple of job ids")
     for each in value:
         _job_id(each, now_s)
-    return value if isinstance(value, tuple) else tuple(value)
+    if isinstance(value, tuple):
+        return value
+    return tuple(value)
 
 
 def _whole(value: Any) -> int:
@@ -187,7 +189,9 @@ def _number(value: Any) -> float:
         number = math.inf
     if not abs(number) <= LONGEST_S:
         raise Nonsense(f"{number}, not a time within {LONGEST_S:g} s")
-    return value if type(value) is int else number
+    if type(value) is int:
+        return value
+    return number
 
 
 def _cost(value: object, _: float) -> float:
@@ -219,17 +223,23 @@ def _later(value: object, now_s: float) -> float:
 
 
 def _maybe_later(value: object, now_s: float) -> float | None:
-    return None if value is None else _later(value, now_s)
+    if value is None:
+        return None
+    return _later(value, now_s)
 
 
 def _maybe_time(value: object, _: float) -> float | None:
-    return None if value is None else _number(value)
+    if value is None:
+        return None
+    return _number(value)
 
 
 def _flag(value: object, _: float) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise Nonsense(f"{_shown(value)}, neither True nor False")
-    return value if isinstance(value, bool) else bool(value)
+    if isinstance(value, bool):
+        return value
+    return bool(value)
 
 
 _TIERS = get_args(act.Tier)
@@ -271,7 +281,9 @@ def _small(value: object) -> int:
 def _shown(value: object) -> str:
     """A value in a message; of an odd one its type."""
     if isinstance(value, int) and abs(value) > MAX_LINK_BPS:
-        return "a number far too large" if value > 0 else "a number far below 0"
+        if value > 0:
+            return "a number far too large"
+        return "a number far below 0"
     if isinstance(value, bool | int | float | None | np.number):
         return str(value)
     if isinstance(value, str):

@@ -241,7 +241,9 @@ def _most_moved(
     if most is None:
         return None
     apart_s = abs(most[0].at_s - most[1].at_s)
-    return most if apart_s > SAME_TIME_S else None
+    if apart_s > SAME_TIME_S:
+        return most
+    return None
 
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
@@ -290,7 +292,9 @@ def _decision(event: events.Event) -> Decision | None:
 
 
 def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return value
 
 
 def first_difference(

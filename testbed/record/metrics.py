@@ -147,7 +147,9 @@ def _cell(value: object) -> object:
     # By its exact type: a million cells go through here, most of them numbers.
     kind = type(value)
     if kind is bool:
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if kind is str:
         return csv_text(value)  # type: ignore[arg-type]
     return value
@@ -216,7 +218,9 @@ def mean(values: Iterable[float | None]) -> float | None:
         if value is not None:
             total += value
             count += 1
-    return total / count if count else None
+    if count:
+        return total / count
+    return None
 
 
 # -- from events to rows and a summary
@@ -579,7 +583,9 @@ def _class(request: Mapping[str, Any]) -> str | None:
                 if key == "class":
                     return str(value)
     queue = request.get("queue")
-    return None if queue is None else str(queue)
+    if queue is None:
+        return None
+    return str(queue)
 
 
 def _met(job: JobLife) -> bool | None:

@@ -130,7 +130,9 @@ def cpu_model(cpuinfo: str | None) -> str | None:
     # ARM's file has no "model name".
     line = r"^(?:model name|Model|Hardware)\s*:\s*(.+)$"
     match = re.search(line, cpuinfo, re.MULTILINE)
-    return match.group(1).strip() if match else None
+    if match:
+        return match.group(1).strip()
+    return None
 
 
 def kernel() -> dict[str, Any]:
@@ -192,7 +194,9 @@ def first_version(text: str | None) -> str | None:
         return None
     dotted = re.search(r"\d+(?:\.\d+)+[\w.+~-]*", text)
     match = dotted or re.search(r"(?<=\bversion )\d+", text)
-    return match.group(0) if match else None
+    if match:
+        return match.group(0)
+    return None
 
 
 # ----------------------------------------------------------------------------------- Python
@@ -267,7 +271,9 @@ def _output(
 
 def _read_number(path: Path) -> int | None:
     text = _read(path)
-    return int(text) if text and text.isdecimal() else None
+    if text and text.isdecimal():
+        return int(text)
+    return None
 
 
 def _read(path: Path) -> str | None:

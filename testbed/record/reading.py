@@ -195,7 +195,9 @@ def claims_of(resolved: object) -> tuple[str, ...]:
     if not isinstance(resolved, dict):
         return ()
     claims = resolved.get("claims")
-    return tuple(map(str, claims)) if isinstance(claims, list) else ()
+    if isinstance(claims, list):
+        return tuple(map(str, claims))
+    return ()
 
 
 def _first_text(*paths: Path) -> str | None:

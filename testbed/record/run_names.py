@@ -35,7 +35,9 @@ def run_folder(written: Path) -> Path:
     found = _run_named(base, rest[0])
     if found is None:
         # The folder of a run is written, and its policy in short.
-        return _policy_named(base, rest) if is_a_runs(base.name) else written
+        if is_a_runs(base.name):
+            return _policy_named(base, rest)
+        return written
     return _policy_named(found, rest[1:])
 
 
@@ -51,7 +53,9 @@ def _run_named(base: Path, name: str) -> Path | None:
     """
     runs = [folder for folder in _folders(base) if is_a_runs(folder.name)]
     if name == LATEST:
-        return runs[-1] if runs else None
+        if runs:
+            return runs[-1]
+        return None
     rules: tuple[Callable[[str], bool], ...] = (
         lambda folder: _without_time(folder) == name,
         lambda folder: _without_time(folder).rpartition("-s")[0] == name,

@@ -119,7 +119,9 @@ def read_note(path: Path) -> RunningRun | None:
         run = _NOTE.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    return run if run.lives else None
+    if run.lives:
+        return run
+    return None
 
 
 def running_in(folder: Path) -> RunningRun | None:

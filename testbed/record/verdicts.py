@@ -162,7 +162,9 @@ def applicable(expect: Expectation, fidelity: Fidelity) -> Expectation:
 
 def decisive_verdicts(expect: Expectation) -> Collection[str]:
     """The verdicts that are not accepted."""
-    return {"outside"} if expect.fidelity == "invalid" else BAD
+    if expect.fidelity == "invalid":
+        return {"outside"}
+    return BAD
 
 
 def other_complaints(
@@ -288,4 +290,6 @@ def by_reservation(expect: Expectation, row: JobRow) -> Judgement:
 
 
 def _outcome(row: JobRow) -> str:
-    return f"{row.outcome}: {row.reason}" if row.reason else row.outcome
+    if row.reason:
+        return f"{row.outcome}: {row.reason}"
+    return row.outcome

@@ -149,7 +149,9 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
 
 def _short(text: str, length: int = 28) -> str:
     text = plain_text(text)
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    if len(text) <= length:
+        return text
+    return f"{text[: length - 1]}…"
 
 
 def occupancy_figure(

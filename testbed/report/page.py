@@ -231,7 +231,9 @@ def _loads(averages: list[float] | None) -> str:
 
 
 def _memory(size_bytes: int | None) -> str | None:
-    return None if size_bytes is None else f"{size_bytes / 2**30:.1f} GiB"
+    if size_bytes is None:
+        return None
+    return f"{size_bytes / 2**30:.1f} GiB"
 
 
 def _of_live_run(run: Run) -> dict[str, str]:
@@ -304,7 +306,9 @@ def _reproduce(run: Run) -> list[str]:
             if key != "seed":
                 again += f" --set {shlex.quote(f'{key}={value}')}"
     typed = known(run.provenance, "command", list[str])
-    return [again, shlex.join(typed)] if typed else [again]
+    if typed:
+        return [again, shlex.join(typed)]
+    return [again]
 
 
 # -- the page
@@ -312,7 +316,9 @@ def _reproduce(run: Run) -> list[str]:
 
 def _shown(value: Any) -> Any:
     """A value as a page shows it; what is marked as made here stays."""
-    return value if hasattr(value, "__html__") else plain_text(str(value))
+    if hasattr(value, "__html__"):
+        return value
+    return plain_text(str(value))
 
 
 def rendered(name: str, **context: Any) -> str:

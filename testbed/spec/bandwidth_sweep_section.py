@@ -249,4 +249,6 @@ def _refusal(
         point_bps,
         largest_bps=point_bps,
     )
-    return answer.reason if isinstance(answer, Refusal) else None
+    if isinstance(answer, Refusal):
+        return answer.reason
+    return None

@@ -111,7 +111,9 @@ def dotted(path: Path) -> str:
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)``, or nothing where no known name is near."""
     close = near(name, known)
-    return f" (did you mean {close!r}?)" if close is not None else ""
+    if close is not None:
+        return f" (did you mean {close!r}?)"
+    return ""
 
 
 def near(name: str, known: Sequence[str]) -> str | None:
@@ -129,7 +131,9 @@ def near(name: str, known: Sequence[str]) -> str | None:
             for k in folded
             if min(len(k), len(key)) > 2 and (k in key or key in k)
         ]
-    return folded[close[0]] if len(close) == 1 else None
+    if len(close) == 1:
+        return folded[close[0]]
+    return None
 
 
 def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
@@ -353,7 +357,9 @@ def is_there(path: FilePath, *, folders: bool = False) -> bool:
     too long a name.
     """
     try:
-        return path.exists() if folders else path.is_file()
+        if folders:
+            return path.exists()
+        return path.is_file()
     except OSError as error:
         return error.errno != errno.ENAMETOOLONG
 
@@ -513,7 +519,9 @@ def _key(node: yaml.Node) -> str:
         raise ScalarError("a key must be a word, not a list or a mapping")
     if node.value == "":
         raise ScalarError("a key is empty")
-    return _quoted(node.value) if node.style else plain_key(node.value)
+    if node.style:
+        return _quoted(node.value)
+    return plain_key(node.value)
 
 
 def _quoted(text: str) -> str:

@@ -89,7 +89,9 @@ RATE_SEARCHES: tuple[RateSearch, ...] = get_args(RateSearch)
 
 def _rate_tag(value: object) -> str:
     """Chooses between a number and a search for one, for one message each."""
-    return "search" if value in RATE_SEARCHES else "number"
+    if value in RATE_SEARCHES:
+        return "search"
+    return "number"
 
 
 def _number_or_search(

@@ -167,7 +167,9 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
 
 
 def _name(centre: DataCentre, kind: str, part: int) -> str:
-    return centre.link_name(2 * part) if kind == "link" else centre.names[part]
+    if kind == "link":
+        return centre.link_name(2 * part)
+    return centre.names[part]
 
 
 def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:

@@ -197,4 +197,6 @@ def _without_null(schema: Any) -> Any:
     if len(choices) == 1:
         del plain["anyOf"]
         return {**choices[0], **plain}
-    return {**plain, "anyOf": choices} if choices else plain
+    if choices:
+        return {**plain, "anyOf": choices}
+    return plain

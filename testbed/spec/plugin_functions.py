@@ -165,4 +165,6 @@ def _annotation(each: Parameter, hints: Mapping[str, Any]) -> Any:
 
 
 def _default(each: Parameter) -> Any:
-    return ... if each.default is Parameter.empty else each.default
+    if each.default is Parameter.empty:
+        return ...
+    return each.default

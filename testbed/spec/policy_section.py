@@ -268,7 +268,9 @@ def _parameter(
     objection = parameter.objection(parsed)
     if objection is not None:
         here.report(objection)
-    return parsed if objection is None else None
+    if objection is None:
+        return parsed
+    return None
 
 
 def read_embedder(here: Location) -> str | None:

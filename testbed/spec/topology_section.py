@@ -58,7 +58,9 @@ _SLOTS = {
 
 
 def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _one_or_list(schema: dict[str, Any]) -> WithJsonSchema:
@@ -260,7 +262,9 @@ class InstalledTopology(Section):
 def _tag(value: Any) -> Any:
     """The kind of a topology; a custom one may stand in a file of its own."""
     kind = kind_tag(value, Topology, "topologies")
-    return "custom file" if kind == "custom" and "path" in value else kind
+    if kind == "custom" and "path" in value:
+        return "custom file"
+    return kind
 
 
 # In place of keys that could not be read, so that the others are checked all
@@ -307,7 +311,9 @@ def with_topology(
     if isinstance(section, InstalledTopology):
         return _installed(context, section.kind, here)
     built = None if section is None else _named(section, here)
-    return context if built is None else _with_named(context, built)
+    if built is None:
+        return context
+    return _with_named(context, built)
 
 
 def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
@@ -412,7 +418,9 @@ def _built(
     except PluginError as error:
         here.report(error.reason)
         return None
-    return datacentre if _countable(here, datacentre) else None
+    if _countable(here, datacentre):
+        return datacentre
+    return None
 
 
 def _countable(here: Location, datacentre: DataCentre) -> bool:

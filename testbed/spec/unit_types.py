@@ -106,7 +106,9 @@ def _mebibytes(value: object) -> int:
 
 def _cap(value: Any) -> int | None:
     try:
-        return None if value == "none" else units.parse_bandwidth(value)
+        if value == "none":
+            return None
+        return units.parse_bandwidth(value)
     except units.UnitError as error:
         raise units.UnitError(f"{error}, or none") from None
 

@@ -227,7 +227,9 @@ def kind_tag(value: Any, union: Any, group: Group) -> Any:
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind in _tags(union):
         return kind
-    return INSTALLED if kind in installed(group) else kind
+    if kind in installed(group):
+        return INSTALLED
+    return kind
 
 
 @cache

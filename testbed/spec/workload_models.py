@@ -57,7 +57,9 @@ class Calibration:
         """
 
         def shown(value: float) -> str:
-            return human_duration(value) if self.unit == "s" else f"{value:.4g}"
+            if self.unit == "s":
+                return human_duration(value)
+            return f"{value:.4g}"
 
         off = (self.found / self.wanted - 1.0) * 100 if self.wanted else 0.0
         return (

@@ -257,7 +257,9 @@ def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
     jobs = jobs.with_cpu_use(rule.low, rule.high, seed)
     if rule.told is not None:
         return jobs.with_cpu_stated(rule.told)
-    return jobs if rule.error is None else jobs.with_cpu_error(rule.error, seed)
+    if rule.error is None:
+        return jobs
+    return jobs.with_cpu_error(rule.error, seed)
 
 
 def _demand(
@@ -338,7 +340,9 @@ class JobPlaces(Mapping[str, Place]):
         if row is None:
             raise KeyError(job_id)
         line = int(self._jobs.jobs.line[row])
-        return Place(self._place.source, line, 1) if line else self._place
+        if line:
+            return Place(self._place.source, line, 1)
+        return self._place
 
     def __iter__(self) -> Iterator[str]:
         return (self._jobs.id_of(row) for row in range(len(self._jobs)))

@@ -212,7 +212,9 @@ def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:
 
 
 def _csv_value(value: Any) -> Any:
-    return csv_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return csv_text(value)
+    return value
 
 
 def _write_cells(run: SweepRun, table: list[TableRow], file: IO[str]) -> None:

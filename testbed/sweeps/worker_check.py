@@ -104,4 +104,6 @@ async def _asked(
         found = (await asking).get(address)
     except OSError:
         return None
-    return None if isinstance(found, OSError) else found
+    if isinstance(found, OSError):
+        return None
+    return found
