@@ -231,6 +231,8 @@ def _unprivileged_plane(
     try:
         if os.geteuid() == 0:
             user = unprivileged_user(os.environ)
+            if options.uid is not None:
+                user = User(str(options.uid), options.uid, options.uid)
             user_name = user.name
         if options.state_dir:
             # As root: the way to it may lead through places that the user
@@ -442,6 +444,12 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="PID",
         help="end when the process PID that starts this one ends",
+    )
+    parser.add_argument(
+        "--uid",
+        type=int,
+        help="started by root, become this user and group "
+        "in place of the user who called sudo",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="log connections, too"

@@ -7,6 +7,7 @@ import os
 import secrets
 import select
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from controller.api_client import ControllerClient
+from controller.confinement import confined
 from controller.launch import TOKEN_VARIABLE
 from jobs.python_child import ISOLATED, python_command
 
+PROJECT = Path(__file__).parent.parent
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
@@ -92,13 +95,15 @@ def start_controller(
     *options: str,
     listeners: Sequence[int] = (),
     held: Mapping[str, int] | None = None,
+    confined_to: Path | None = None,
 ) -> ControllerProcess:
     """Starts a controller that ends with this process; returns when it is ready.
 
     ``options`` are those of `controller.launch`, ``listeners`` descriptors of
     sockets that listen for switches elsewhere, ``held`` of those that this
     process keeps open in place of ports, by option (``--listen-fd``,
-    ``--api-fd``). `log` gets its output; the last
+    ``--api-fd``), ``confined_to`` the folder of an application that is to run
+    in namespaces of its own. `log` gets its output; the last
     of that, where it can be read back, appears in the exception, of a person's
     application its error. Call it from a thread that stays (the main one): the
     kernel ends the child with the thread. Raises `ControllerNotStarted`.
@@ -107,6 +112,12 @@ def start_controller(
     reader, writer = os.pipe()
     held = held or {}
     command = _command(options, listeners, held, writer)
+    if confined_to is None:
+        # In namespaces of its own it has another parent, which does this.
+        command += ["--exit-with-parent", str(os.getpid())]
+    else:
+        needed = (Path(sys.prefix), PROJECT, confined_to)
+        command = confined(command, needed)
     # By the environment: a command line is for all users to read.
     environment = dict(os.environ)
     environment[TOKEN_VARIABLE] = token
@@ -116,7 +127,7 @@ def start_controller(
             process = subprocess.Popen(
                 command,
                 env=environment,
-                cwd=Path(__file__).parent.parent,
+                cwd=PROJECT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -157,7 +168,6 @@ def _command(
     for option, descriptor in held.items():
         command += [option, str(descriptor)]
     command += ["--ready-fd", str(ready)]
-    command += ["--exit-with-parent", str(os.getpid())]
     return command
 
 

@@ -112,7 +112,11 @@ def _run_policies(
     there.
     """
     check_reachable(experiment.datacentre, experiment.jobs)
-    options = replace(options, app=experiment.controller_app)
+    options = replace(
+        options,
+        app=experiment.controller_app,
+        confined=experiment.controller_confined,
+    )
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
     slots = [int(count) for count in experiment.datacentre.slots]

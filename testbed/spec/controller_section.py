@@ -19,6 +19,11 @@ class ControllerSection(Section):
     app: str = Field(
         description="a Ryu or os-ken application, a Python file beside this one"
     )
+    confined: bool = Field(
+        default=False,
+        description="run it in namespaces of its own: it writes no file of the "
+        "machine, and all that it starts ends with it",
+    )
 
 
 def controller_app(

@@ -107,7 +107,8 @@ class Experiment:
     when they are looked at. ``sweep`` is set where the jobs are the runs of a
     profile measurement. ``interference``: the slowdown of two VMs on one
     simulated node. ``controller_app``: the file of a person's OpenFlow
-    application, in place of our controller. ``failures`` are in order of time.
+    application, in place of our controller (``controller_confined``: in
+    namespaces of its own). ``failures`` are in order of time.
     ``plugins`` are what it uses that is not the testbed's own, the policies
     apart. ``files`` are those that the file names, by the names it gives them.
     ``has_sweep``: it says what ``testbed sweep`` is to vary.
@@ -133,6 +134,7 @@ class Experiment:
     workload_notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
     controller_app: Path | None = None
+    controller_confined: bool = False
     failures: tuple[Failure, ...] = ()
     plugins: tuple[PluginUse, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -165,11 +167,11 @@ class Experiment:
         Jobs that a trace or a model determines are not repeated:
         ``workload_facts`` has the file's checksum and every parameter.
         """
-        own = (
-            {}
-            if self.controller_app is None
-            else {"app": str(self.controller_app)}
-        )
+        own: dict[str, Any] = {}
+        if self.controller_app is not None:
+            own["app"] = str(self.controller_app)
+        if self.controller_confined:
+            own["confined"] = True
         return {
             "name": self.name,
             "seed": self.seed,

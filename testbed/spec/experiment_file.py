@@ -380,6 +380,7 @@ def _checked(
         workload_notes=workload.notes,
         sweep=workload.sweep,
         controller_app=own_app,
+        controller_confined=bool(file.controller and file.controller.confined),
         failures=failures,
         plugins=(*context.plugins, *workload.plugins),
         files=document.files,

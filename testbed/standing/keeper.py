@@ -257,7 +257,11 @@ class Keeper:
         return emulate(
             experiment.datacentre,
             experiment.scale,
-            replace(self._setup.options, app=experiment.controller_app),
+            replace(
+                self._setup.options,
+                app=experiment.controller_app,
+                confined=experiment.controller_confined,
+            ),
             folder,
             f"the network of {experiment.path} that is up",
             self._narrate,

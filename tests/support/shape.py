@@ -52,6 +52,7 @@ APART = ("reproductions", "bench")
 FEATURE_TOKENS: dict[str, int] = {
     "no links of others in run folders": 600,
     "text from outside, made harmless in one place": 420,
+    "a controller's own user and namespaces": 640,
     "a rate with room and the search for the largest": 200,
     "private temporary folders": 420,
     "bounds of trace archives": 330,

@@ -28,7 +28,7 @@ from controller.api_client import (
     ControllerUnreachable,
     SwitchesMissing,
 )
-from controller.launch import API_PORT, OPENFLOW_PORT
+from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
 from controller.process import (
     APP_ERROR,
     ControllerNotStarted,
@@ -47,6 +47,7 @@ from testbed.backends.emu.cleanup_journal import (
     machine_lock,
     start_ticks,
 )
+from testbed.backends.emu.controller_user import unused_uid
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.held_ports import held_ports
 from testbed.backends.emu.machine_checks import machine_limits, require_room
@@ -121,7 +122,7 @@ class LiveOptions:
     preflight, too.
 
     ``app``: the file of an OpenFlow application that runs in place of our
-    controller.
+    controller; ``confined``: in namespaces of its own.
     """
 
     prefix: str = "hn"
@@ -131,6 +132,7 @@ class LiveOptions:
     force: bool = False
     builder: Builder = "batched"
     app: Path | None = None
+    confined: bool = False
 
 
 @dataclass
@@ -200,7 +202,7 @@ class Emulation:
     def controller_trouble(self) -> list[str]:
         """Sentences about a controller that a signal has stopped."""
         trouble = []
-        if self.controller.is_stopped:
+        if self.own is None and self.controller.is_stopped:
             pid = self.controller.process.pid
             trouble.append(
                 f"{self._stopped()}: VMs reach each other as before, tenants "
@@ -748,8 +750,10 @@ def emulate(
         api_port = None if options.app else options.api_port
         held = stack.enter_context(held_ports(options.openflow_port, api_port))
         elsewhere = listeners(parts)
+        uid = controller_uid(options)
         start = partial(
-            _start_controller, stack, journal, log_dir, elsewhere, held, options
+            _start_controller,
+            *(stack, journal, log_dir, elsewhere, held, options, uid),
         )
         controller = start()
         again = None if options.app else start
@@ -854,6 +858,17 @@ def _set_quotas(
     }
 
 
+def controller_uid(options: LiveOptions) -> int | None:
+    """A user of the controller's own; None: the one who called sudo.
+
+    That is a person's own application's, which may read that person's files.
+    """
+    called = unprivileged_user(os.environ)
+    if options.app and not options.confined and called.name != "nobody":
+        return None
+    return unused_uid()
+
+
 def _start_controller(
     stack: ExitStack,
     journal: CleanupJournal,
@@ -861,6 +876,7 @@ def _start_controller(
     elsewhere: Sequence[int],
     held: dict[str, int],
     options: LiveOptions,
+    uid: int | None,
 ) -> ControllerProcess:
     path = log_dir / CONTROLLER_LOG
     # What an earlier run's application said is none of this one's errors.
@@ -880,9 +896,22 @@ def _start_controller(
             if options.app
             else ("--state-dir", str(state))
         )
+        user = () if uid is None else ("--uid", str(uid))
+        confined_to = None
+        if options.app and options.confined:
+            confined_to = options.app.parent
         controller = start_controller(
-            log, *library, *kind, listeners=elsewhere, held=held
+            *(log, *library, *kind, *user),
+            listeners=elsewhere,
+            held=held,
+            confined_to=confined_to,
         )
+    except FileNotFoundError as error:
+        raise MachineCannot(
+            f"{error.filename} is not installed: "
+            "a confined controller needs it",
+            install_hint(),
+        ) from error
     except ControllerNotStarted as error:
         if error.error == APP_ERROR:
             why = f"the controller {options.app} does not start: {error}"

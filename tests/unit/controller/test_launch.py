@@ -464,8 +464,10 @@ def test_the_sockets_of_the_process_that_starts_it_outlive_it(
     }
     held = {name: each.fileno() for name, each in sockets.items()}
     openflow, api = (each.getsockname()[1] for each in sockets.values())
-    options = ("--library", library, "--state-dir", str(tmp_path / "state"))
+    options = ["--library", library, "--state-dir", str(tmp_path / "state")]
     with tempfile.TemporaryFile() as log:
+        if os.geteuid() == 0:
+            options += ["--uid", "61444"]
         first = start_controller(log, *options, held=held)
         assert (first.openflow_port, first.api_port) == (openflow, api)
         with first.client() as client:

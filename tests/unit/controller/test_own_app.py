@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import queue
 import re
+import shutil
+import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -268,6 +271,68 @@ def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(
                 ):
                     assert process.process.poll() is None
         assert process.process.poll() is None
+
+
+LEAVES = """\
+import os, subprocess
+for folder in ("/tmp", "/dev/shm"):
+    open(folder + "/NAME", "w").close()
+for path in ("/var/NAME", __file__):
+    try:
+        open(path, "a").close()
+    except OSError as error:
+        print("refused:", error.strerror)
+print("uid", os.getuid(), "of", [pid for pid in os.listdir("/proc") if pid.isdigit()])
+subprocess.Popen(["sleep", "86399.PID"], start_new_session=True)
+"""
+
+
+def sleepers() -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if f"86399.{os.getpid()}" in (process.info["cmdline"] or ())
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap")
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_confined_one_leaves_no_file_and_no_process(
+    library: str, tmp_path: Path
+) -> None:
+    name = f"hosenet-left-{os.getpid()}"
+    app = written(
+        tmp_path,
+        library,
+        before=LEAVES.replace("NAME", name).replace("PID", str(os.getpid())),
+    )
+    app.chmod(0o666)
+    log = tmp_path / "log"
+    options = ("--library", library, "--app", str(app), "--uid", "61333")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        log.open("a+b") as file,
+        start_controller(
+            *(file, *options),
+            held={"--listen-fd": listener.fileno()},
+            confined_to=tmp_path,
+        ) as process,
+    ):
+        said = log.read_text()
+        assert said.count("refused: ") == 2, said
+        assert "uid 61333" in said
+        assert str(os.getpid()) not in said.partition("of [")[2]
+        assert process.user == "61333"
+        assert len(sleepers()) == 1
+        assert process.openflow_port == listener.getsockname()[1]
+    until_s = time.monotonic() + 60
+    while sleepers():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    for folder in ("tmp", "dev/shm"):
+        assert not (Path("/") / folder / name).exists()
 
 
 @pytest.mark.slow
