@@ -51,6 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "no links of others in run folders": 600,
+    "damaged journals are set aside; what a killed doctor leaves": 620,
     "text from outside, made harmless in one place": 420,
     "a controller's own user and namespaces": 640,
     "a rate with room and the search for the largest": 200,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -32,15 +33,18 @@ from testbed.backends.emu.cleanup_journal import (
     expedited_rcu,
     journals,
     machine_lock,
+    set_damaged_aside,
     start_ticks,
 )
 from testbed.backends.emu.commands import ip_remove, run
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import RunFailed
+from testbed.errors import MachineCannot, RunFailed
 
 PROCESS_TIMEOUT_S = 30.0
+DOCTOR = "hn-doctor-"
+"""The beginning of names of the doctor's namespaces."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,48 @@ def clean(
 ) -> list[Removed]:
     """Removes everything that dead runs have left.
 
-    Raises MachineCannot while a run is alive.
+    A damaged journal is set aside when what is readable in it is removed, and
+    so are the namespaces of a killed doctor. Raises MachineCannot while a run
+    is alive.
     """
     with machine_lock(name, state):
-        return clean_leftovers(state, dry_run=dry_run)
+        removed = []
+        damaged = set_damaged_aside(state, dry_run=dry_run)
+        for path, aside in damaged:
+            removed.append(
+                Removed(
+                    "damaged journal", f"{path} (set aside as {aside.name})"
+                )
+            )
+        if not (dry_run and damaged):
+            removed += clean_leftovers(state, dry_run=dry_run)
+        return removed + _doctors_namespaces(dry_run=dry_run)
+
+
+def doctors_namespace() -> str:
+    """A name for a namespace of the doctor's that tells whose it is."""
+    pid = os.getpid()
+    return f"{DOCTOR}{pid}-{start_ticks(pid)}-{secrets.token_hex(3)}"
+
+
+def _doctors_namespaces(*, dry_run: bool) -> list[Removed]:
+    """Removes the namespaces of doctors that were killed."""
+    left = []
+    for path in sorted(NETNS_DIR.glob(f"{DOCTOR}*")):
+        words = path.name.removeprefix(DOCTOR).split("-")
+        alive = len(words) == 3 and str(start_ticks_of(words[0])) == words[1]
+        if not alive:
+            left.append(path.name)
+    if left and not dry_run:
+        ip_remove([f"netns delete {name}" for name in left])
+    return [Removed("namespace", name) for name in left]
+
+
+def start_ticks_of(text: str) -> int | None:
+    """Start of the process of that number; None if there is none."""
+    if not text.isdecimal():
+        return None
+    return start_ticks(int(text))
 
 
 def clean_leftovers(
@@ -70,7 +112,15 @@ def clean_leftovers(
 ) -> list[Removed]:
     """Does the same for a caller with the lock and without a journal yet."""
     removed = []
-    for journal in journals(state):
+    try:
+        on_disk = journals(state)
+    except RunFailed as error:
+        # By a run that begins: nothing is made yet.
+        raise MachineCannot(
+            error.message,
+            "sudo testbed clean removes what it names and sets it aside",
+        ) from None
+    for journal in on_disk:
         removed += remove_run(journal, dry_run=dry_run)
     return removed
 
@@ -233,13 +283,24 @@ class _Removal:
             if start_ticks(entry.pid) == entry.start_ticks:
                 alive.append(entry)
         named = [Path(entry.name) for entry in self._entries("cgroup")]
-        groups = [path for path in named if path.is_dir()]
+        # One of another name is not this run's, whatever the journal says.
+        groups = [
+            path
+            for path in named
+            if path.is_dir() and path.name == self._tag.run
+        ]
         if not self._dry_run:
             for entry in alive:
                 # The process that removes may be in the journal itself.
                 if entry.pid != os.getpid():
                     _kill(entry)
-            remove_groups(path for path in groups if path.name == self._tag.run)
+            remove_groups(groups)
+            if left := [str(path) for path in groups if path.is_dir()]:
+                names = ", ".join(left)
+                raise RunFailed(
+                    f"control groups {names} could not be removed",
+                    "end what runs in them, then: sudo testbed clean",
+                )
         self._add("process", (f"{e.name} ({e.pid})" for e in alive))
         self._add("control group", map(str, groups))
 

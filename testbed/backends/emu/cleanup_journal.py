@@ -12,18 +12,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from testbed.errors import IN_USE, MachineCannot, RunFailed
 
 STATE_VARIABLE = "HOSENET_STATE_DIR"
 DEFAULT_STATE = Path("/var/lib/hosenet")
+RUN_NAME = re.compile("[0-9a-f]{8}")
 
 
 def state_dir() -> Path:
@@ -127,6 +131,7 @@ class CleanupJournal:
     ) -> None:
         self.path = path
         self.tag = tag
+        self.damage = ""
         self._entries = {entry.key: entry for entry in entries}
 
     @classmethod
@@ -144,29 +149,39 @@ class CleanupJournal:
 
     @classmethod
     def read(cls, path: Path) -> CleanupJournal:
-        """Reads a journal from disk. Raises RunFailed where it names no run."""
+        """Reads a journal from disk. Raises RunFailed where it names no run.
+
+        ``damage`` of the result: the first line that is no journal's.
+        """
         tag: OwnershipTag | None = None
         entries: dict[tuple[str, str], JournalEntry] = {}
-        for line in path.read_text(encoding="utf-8").splitlines():
+        damage = ""
+        for number, line in enumerate(_lines(path), 1):
             try:
-                record: dict[str, Any] = json.loads(line)
+                record = json.loads(line)
             except json.JSONDecodeError:
                 # A line cut short by a crash names nothing that was made.
                 continue
-            kind = record.get("kind")
-            if kind == "run":
-                values = {f.name: record[f.name] for f in fields(OwnershipTag)}
-                tag = OwnershipTag(**values)
-            elif kind == "gone":
-                for key in record["names"]:
-                    entries.pop(tuple(key), None)
-            elif kind in get_args(Kind):
-                entry = JournalEntry(**record)
-                entries[entry.key] = entry
+            except RecursionError:
+                record = None
+            try:
+                made = _made(line, record)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                damage = damage or f"line {number} is not of a journal"
+                continue
+            if isinstance(made, OwnershipTag):
+                tag = made
+            elif isinstance(made, JournalEntry):
+                entries[made.key] = made
+            else:
+                for key in made:
+                    entries.pop(key, None)
         if tag is None:
-            why = "its first line does not name a run"
+            why = damage or "its first line does not name a run"
             raise RunFailed(f"{path} is not a cleanup journal: {why}")
-        return cls(path, tag, entries.values())
+        journal = cls(path, tag, entries.values())
+        journal.damage = damage
+        return journal
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -195,6 +210,11 @@ class CleanupJournal:
             self._append([{"kind": "gone", "names": names}])
         for entry in entries:
             self._entries.pop(entry.key, None)
+
+    def write_anew(self) -> None:
+        """Write the journal where its file is no more."""
+        self._append([{"kind": "run", **asdict(self.tag)}])
+        self.add(self.entries)
 
     def delete(self) -> None:
         """Delete the journal itself, when nothing it names is left."""
@@ -236,16 +256,79 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", "replace").splitlines()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise RunFailed(f"{path} is not a cleanup journal: {why}") from None
+
+
+def _made(
+    line: str, record: dict[str, Any]
+) -> OwnershipTag | JournalEntry | list[tuple[str, str]]:
+    """The tag or the entry of a line, or the names of those that are gone.
+
+    Raises ValueError, TypeError, KeyError or AttributeError for a line that is
+    no journal's.
+    """
+    if record.get("kind") == "run":
+        tag = TypeAdapter(OwnershipTag).validate_json(line, strict=True)
+        if not RUN_NAME.fullmatch(tag.run):
+            raise ValueError(tag.run)
+        return tag
+    if record.get("kind") != "gone":
+        return TypeAdapter(JournalEntry).validate_json(line, strict=True)
+    names = []
+    for kind, name in record["names"]:
+        names.append((str(kind), str(name)))
+    return names
+
+
 def journals(state: Path | None = None) -> list[CleanupJournal]:
-    """All journals on disk, oldest first."""
+    """All journals on disk, oldest first. Raises RunFailed for a damaged one."""
     on_disk = []
-    for path in sorted(((state or state_dir()) / "runs").glob("*.jsonl")):
+    for path in journal_paths(state):
         # One cut short in its first line names nothing that was made.
-        if b"\n" in path.read_bytes():
-            on_disk.append(CleanupJournal.read(path))
-        else:
+        if path.is_file() and b"\n" not in path.read_bytes():
             path.unlink()
+            continue
+        journal = CleanupJournal.read(path)
+        if journal.damage:
+            raise RunFailed(f"{path} is damaged: {journal.damage}")
+        on_disk.append(journal)
     return sorted(on_disk, key=lambda journal: journal.tag.started_unix_s)
+
+
+def journal_paths(state: Path | None = None) -> list[Path]:
+    """Files of journals, whether they can be read or not."""
+    return sorted(((state or state_dir()) / "runs").glob("*.jsonl"))
+
+
+def set_damaged_aside(
+    state: Path | None = None, *, dry_run: bool = False
+) -> list[tuple[Path, Path]]:
+    """Moves damaged journals away, and leaves journals of what is readable.
+
+    Returns where each was and is (of a dry run: would be).
+    """
+    moved = []
+    for path in journal_paths(state):
+        journal = None
+        with suppress(RunFailed):
+            journal = CleanupJournal.read(path)
+            if not journal.damage:
+                continue
+        if path.is_file() and b"\n" not in path.read_bytes():
+            continue
+        aside = path.with_suffix(f".damaged-{time.time_ns()}")
+        moved.append((path, aside))
+        if dry_run:
+            continue
+        path.rename(aside)
+        if journal is not None:
+            journal.write_anew()
+    return moved
 
 
 # ------------------------------------------------------------------------------- machine lock

@@ -33,13 +33,19 @@ from testbed.backends.emu.cgroups import (
     probe_layout,
     remove_groups,
 )
+from testbed.backends.emu.cleanup import doctors_namespace
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.held_ports import port_user
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.switch_preload import is_preloaded
 from testbed.backends.emu.vm_process import PINGING
-from testbed.errors import MachineCannot, from_checkout, install_hint
+from testbed.errors import (
+    MachineCannot,
+    RunFailed,
+    from_checkout,
+    install_hint,
+)
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
 from testbed.plan.vm_limits import VmLimits, vm_limits
@@ -238,7 +244,7 @@ def _kernel_settings() -> MachineCheck:
 
 @contextmanager
 def _scratch_namespace() -> Iterator[str]:
-    name = f"hn-doctor-{secrets.token_hex(3)}"
+    name = doctors_namespace()
     run(["ip", "netns", "add", name])
     try:
         yield name
@@ -421,6 +427,9 @@ def _leftovers() -> MachineCheck:
             left = [journal.tag.name for journal in journals()]
     except MachineCannot as error:
         return MachineCheck("other runs", "warn", error.message)
+    except RunFailed as error:
+        hint = "sudo testbed clean"
+        return MachineCheck("other runs", "warn", error.message, hint)
     found = "none, and nothing left behind"
     if left:
         found = f"left behind by {', '.join(left)}"
