@@ -1,12 +1,13 @@
 """Results on disk, each filed under the digest of all that it depends on.
 
 A result is two lines of JSON: the result, the same to the byte wherever it was
-computed, and its provenance. It is written whole or not at all; a damaged one
-counts as none.
+computed, and its provenance. It is written whole or not at all; one that is
+damaged, or was edited, counts as none.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class ResultStore:
             if not second.endswith("\n") or record["key"] != key:
                 return None
             result: Any = record["result"]
+            if record["sha256"] != _digest(result):
+                return None
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if isinstance(result, dict):
@@ -52,12 +55,16 @@ class ResultStore:
 
     def put(self, key: str, result: Record, provenance: Record) -> None:
         """Store a result, whole or not at all."""
-        lines = (
-            f"{_line({'key': key, 'result': result})}\n{_line(provenance)}\n"
-        )
+        filed = {"key": key, "result": result, "sha256": _digest(result)}
+        lines = f"{_line(filed)}\n{_line(provenance)}\n"
         # Unsynced: what a power cut damages is computed again, and a sync may
         # take milliseconds.
         self._folder.write_bytes(self.name(key), lines.encode(), sync=False)
+
+
+def _digest(result: Record) -> str:
+    """Guards against edits by mistake; whoever means to can make another."""
+    return hashlib.sha256(_line(result).encode()).hexdigest()
 
 
 def _line(value: Record) -> str:
@@ -109,3 +116,12 @@ def cell_result(
         "complaints": expected["complaints"][:COMPLAINTS],
         "exit_code": 0 if good else 1,
     }
+
+
+def is_cell_result(record: Record) -> bool:
+    """True for what :func:`cell_result` gives."""
+    parts = (record.get("summary"), record.get("audit"))
+    if not all(isinstance(part, dict) for part in parts):
+        return False
+    fields = ("events_sha256", "met", "complaints", "exit_code")
+    return all(name in record for name in fields)

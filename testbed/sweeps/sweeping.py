@@ -19,6 +19,7 @@ from testbed.sweeps.result_store import (
     Record,
     Report,
     ResultStore,
+    is_cell_result,
     number,
 )
 from testbed.sweeps.sweep_plan import SweepPlan
@@ -95,7 +96,14 @@ class SweepRun:
         own = self.unfiled.get(cell.key)
         if own is not None:
             return own
-        return self.store.get(cell.key)
+        return self._stored(cell)
+
+    def _stored(self, cell: Cell) -> Record | None:
+        """A cell's result in the store; None for one of another form."""
+        record = self.store.get(cell.key)
+        if record is not None and is_cell_result(record):
+            return record
+        return None
 
     def _until_enough(self, stop: Stop, growing: list[_Growing]) -> None:
         """Runs seeds in waves as wide as the executor until each combination
@@ -125,7 +133,7 @@ class SweepRun:
             yield task
 
     def _is_there(self, cell: Cell) -> bool:
-        record = self.store.get(cell.key)
+        record = self._stored(cell)
         if (
             self.keep is not None
             and not (self.keep / folder_of(cell.key)).is_dir()
