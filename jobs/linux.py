@@ -55,12 +55,9 @@ def inside_network_namespace(path: Path) -> Iterator[None]:
         os.close(home)
 
 
-def replace_file_for_this_process(path: str, by: str) -> None:
-    """Have this process, and its children to come, find the file ``by`` at
-    ``path``.
-
-    In a mount namespace of its own: nobody else sees it, and it ends with the
-    last of them.
+def own_mounts() -> None:
+    """Give this process, and its children to come, a mount namespace: nobody
+    else sees what they mount, and it ends with the last of them.
     """
     _check(_libc.unshare(_CLONE_NEWNS), "cannot have an own mount namespace")
     flags = ctypes.c_ulong(_MS_REC | _MS_SLAVE)
@@ -68,6 +65,10 @@ def replace_file_for_this_process(path: str, by: str) -> None:
         _libc.mount(b"none", b"/", None, flags, None),
         "cannot keep mounts to this process",
     )
+
+
+def replace_file(path: str, by: str) -> None:
+    """Have a process with mounts of its own find the file ``by`` at ``path``."""
     source, target = os.fsencode(by), os.fsencode(path)
     bound = _libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None)
     _check(bound, f"cannot mount {by} at {path}")
@@ -93,8 +94,8 @@ def set_no_new_privileges() -> None:
 
 
 def own_shared_memory(size_bytes: int) -> None:
-    """Have this process, in a mount namespace of its own, share no memory and
-    no message queues with others: System V's, POSIX's, and files in /dev/shm.
+    """Have a process with mounts of its own share no memory and no message
+    queues with others: System V's, POSIX's, and files in /dev/shm.
     """
     what = "cannot have shared memory of its own"
     _check(_libc.unshare(_CLONE_NEWIPC), what)

@@ -177,7 +177,8 @@ class SpawnRequest:
     (None: the server's own), as ``/run/netns/NAME``, ``cgroups`` are the
     ``cgroup.procs`` files to join, ``log`` is the file for its output, made
     with mode 0600 (None: no output is kept), ``cpus`` are the processors it
-    keeps to (none named: any).
+    keeps to (none named: any), ``shared_bytes`` is the size of a ``/dev/shm``
+    of its own (0: the machine's).
     """
 
     id: str
@@ -188,6 +189,7 @@ class SpawnRequest:
     cgroups: tuple[str, ...] = ()
     log: str | None = None
     cpus: tuple[int, ...] = ()
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -257,6 +257,9 @@ def _enter(request: SpawnRequest) -> None:
         _join_cgroup(path)
     if request.netns is not None:
         linux.enter_network_namespace(request.netns)
+    if request.shared_bytes:
+        linux.own_mounts()
+        linux.own_shared_memory(request.shared_bytes)
 
 
 def _descend(request: SpawnRequest, server_pid: int) -> None:

@@ -24,6 +24,7 @@ from jobs.live.agent_protocol import (
     Ready,
     SpawnRequest,
 )
+from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.connections import VM_SYSCTLS
 from jobs.live.patterns import Transfer, transfers
@@ -325,6 +326,20 @@ def test_a_cgroup_that_is_none_ends_with_the_reason(
         outcome.report.error
         == f"cannot join cgroup {path}: No such file or directory"
     )
+
+
+def test_a_command_has_shared_memory_of_its_own(
+    pool: AgentPool, watch: Watch
+) -> None:
+    fill = "head -c 2M /dev/zero > /dev/shm/hosenet-fill"
+    plan = CommandPlan(0, "10.0.0.1", ("10.0.0.1",), ("sh", "-c", fill))
+    request = SpawnRequest("vm0", plan, NOBODY, NOBODY, shared_bytes=1 << 20)
+    pool.spawn(request)
+    watch.until(["vm0"], Ready)
+    pool.begin(["vm0"], time.monotonic_ns())
+    (outcome,) = watch.until(["vm0"], AgentExited)
+    assert "No space left" in str(outcome.report.error)
+    assert not Path("/dev/shm/hosenet-fill").exists()  # noqa: S108
 
 
 def test_a_dead_peer_ends_its_neighbours_with_the_reason(

@@ -76,6 +76,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "filter of system calls of programs in VMs": 1_020,
     "direct evidence of each live job, and what it makes of the verdict": 3500,
     "users of VMs": 480,
+    "shared memory of programs in VMs; busy loops as an attack": 280,
     "demand curves: what agents lost, and traffic beside them": 220,
     "axes of quantities, reasons and provenance on a sweep's page": 900,
 }

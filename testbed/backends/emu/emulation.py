@@ -37,6 +37,7 @@ from controller.process import (
 )
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import Plan, SpawnRequest
+from jobs.live.command import CommandPlan
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
@@ -573,6 +574,10 @@ class Emulation:
         user = self.users.of_job(slot)
         # Held: the run folder's owner may put a link in the place of its name.
         logs = self.held_logs or self.log_dir.absolute()
+        # The testbed's own agents need none, and start sooner without.
+        shared_bytes = 0
+        if isinstance(plan, CommandPlan):
+            shared_bytes = self.limits.memory_bytes // 2
         request = SpawnRequest(
             name,
             plan,
@@ -582,6 +587,7 @@ class Emulation:
             cgroups=tuple(map(str, joins)),
             log=str(logs / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
+            shared_bytes=shared_bytes,
         )
         self.agents.spawn(request)
 

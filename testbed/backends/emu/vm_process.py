@@ -75,9 +75,10 @@ def enter(place: VmPlace) -> None:
         Path(group).write_text("0", encoding="ascii")
     linux.enter_network_namespace(place.netns)
     PINGING.write_text("0 2147483647", encoding="ascii")
+    linux.own_mounts()
     if HOSTS.exists():
-        linux.replace_file_for_this_process(str(HOSTS), place.hosts)
-        linux.own_shared_memory(place.shared_bytes)
+        linux.replace_file(str(HOSTS), place.hosts)
+    linux.own_shared_memory(place.shared_bytes)
     # The bounding set stays: without it the kernel does not run `ping` at all,
     # whose file has capabilities. no_new_privs withholds them.
     become(place.user)
