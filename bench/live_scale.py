@@ -4,6 +4,8 @@ where both end.
 - *rtt*: ping over the longest way, seven bridges, with every port of the network there;
 - *exact*: measured over estimated time of jobs of 32 VMs, each VM sending at its reservation
   (448 VMs at 1 Mbit/s on k=8, 192 at 3 on k=6, 96 at 10 on k=4), and the run's fidelity;
+- *crossing*: the same with jobs of 30 VMs, which do not fill pods, so that most of their traffic
+  crosses seven bridges, at half these rates;
 - *cost*: in the middle of these runs, the processor time of the testbed's own process, of the
   switches' daemons, the controller and the agents, and the agents' memory;
 - *sweep*: rates doubled until a run's fidelity is not ok, one between the last two, by number of
@@ -18,7 +20,7 @@ import argparse
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, nan
 from pathlib import Path
 from statistics import median
@@ -66,8 +68,10 @@ JOB = (
 )
 BANDWIDTH_MBPS = 100
 VMS_PER_JOB = 32
+CROSSING_VMS_PER_JOB = 30
+CROSSING_RATE_SHARE = 0.5
 LINK_BPS = 1_000_000_000
-KINDS = ("rtt", "exact", "cost", "sweep")
+KINDS = ("rtt", "exact", "crossing", "cost", "sweep")
 PLANNED = "planned"
 
 PROBE_BPS = 10_000_000
@@ -101,10 +105,20 @@ class Size:
     duration_s: float
     first_rate_mbps: float
     up_down_s: float
+    vms_per_job: int = VMS_PER_JOB
 
     @property
     def vms(self) -> int:
-        return self.n_jobs * VMS_PER_JOB
+        return self.n_jobs * self.vms_per_job
+
+    @property
+    def crossing(self) -> Size:
+        """As many jobs that do not fill pods, at a lower rate."""
+        return replace(
+            self,
+            rate_mbps=CROSSING_RATE_SHARE * self.rate_mbps,
+            vms_per_job=CROSSING_VMS_PER_JOB,
+        )
 
     @property
     def plan(self) -> NetworkPlan:
@@ -180,6 +194,12 @@ def run(quick: bool, given: argparse.Namespace) -> list[Result]:
     if {"exact", "cost"} & set(given.only):
         tasks += [
             _exact(size, n, quick, given.only)
+            for n in given.parts or (None,)
+            for size in played
+        ]
+    if "crossing" in given.only:
+        tasks += [
+            _exact(size.crossing, n, quick, ("exact",))
             for n in given.parts or (None,)
             for size in played
         ]
@@ -315,7 +335,7 @@ def play(
     )
     jobs = range(size.n_jobs)
     text += "".join(
-        JOB.format(i=i, vms=VMS_PER_JOB, duration_s=duration_s) for i in jobs
+        JOB.format(i=i, vms=size.vms_per_job, duration_s=duration_s) for i in jobs
     )
     with (
         TemporaryDirectory(prefix="hosenet-bench-") as folder,
@@ -372,9 +392,8 @@ def _exact(
     size: Size, n_parts: int | None, quick: bool, only: Sequence[str]
 ) -> Task:
     duration_s = size.duration_s / 2 if quick else size.duration_s
-    name = (
-        f"{_about(size, n_parts)}, {size.vms} VMs at {size.rate_mbps:g} Mbit/s"
-    )
+    vms = f"{size.vms} VMs in jobs of {size.vms_per_job}"
+    name = f"{_about(size, n_parts)}, {vms} at {size.rate_mbps:g} Mbit/s"
 
     def work(_: Progress) -> list[Result]:
         played = play(size, size.rate_mbps, duration_s, n_parts)
