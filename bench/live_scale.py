@@ -335,7 +335,8 @@ def play(
     )
     jobs = range(size.n_jobs)
     text += "".join(
-        JOB.format(i=i, vms=size.vms_per_job, duration_s=duration_s) for i in jobs
+        JOB.format(i=i, vms=size.vms_per_job, duration_s=duration_s)
+        for i in jobs
     )
     with (
         TemporaryDirectory(prefix="hosenet-bench-") as folder,
