@@ -7,14 +7,16 @@ project.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import re
 import tomllib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +25,12 @@ from typing import BinaryIO, Generic, Literal, TextIO, TypeVar, cast
 
 from jobs.job_names import SAFE_NAME
 
-GZIP_MAGIC = b"\x1f\x8b"
+_ARCHIVES: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
+    b"\x1f\x8b": lambda file: cast(BinaryIO, gzip.GzipFile(fileobj=file)),
+    b"BZh": lambda file: cast(BinaryIO, bz2.BZ2File(file)),
+    b"\xfd7zXZ\x00": lambda file: cast(BinaryIO, lzma.LZMAFile(file)),  # noqa: SIM115 - whoever opens it closes it
+}
+"""How archives are opened, by their first bytes."""
 PROBLEM_LIMIT = 20
 LONGEST_LINE = 1 << 20
 
@@ -242,20 +249,23 @@ def whole_number(text: str, digits: int) -> int | None:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, Bounds]]:
-    """The content, unpacked where it begins as gzip does, whatever the name
-    says; and its bounds.
+    """The content, unpacked where it begins as gzip, bzip2 or xz do, whatever
+    the name says; and its bounds.
     """
     with path.open("rb") as file:
-        packed = file.read(2) == GZIP_MAGIC
+        begin = file.read(max(map(len, _ARCHIVES)))
         file.seek(0)
         inside: BinaryIO = file
         bounds = Bounds.of(None)
-        if packed:
-            inside = cast(BinaryIO, gzip.GzipFile(fileobj=file))
-            bounds = Bounds.of(os.fstat(file.fileno()).st_size)
+        for magic, unpacking in _ARCHIVES.items():
+            if begin.startswith(magic):
+                inside = unpacking(file)
+                bounds = Bounds.of(os.fstat(file.fileno()).st_size)
         try:
             yield inside, bounds
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             what = f"the compressed file is cut off or damaged here ({error})"
             raise CutOff(what) from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +49,9 @@ class PlainConsole(Console):
 def out() -> Console:
     """The console of results: standard output."""
     piped = not sys.stdout.isatty()
-    width = PIPED_WIDTH if piped else None
+    # rich takes COLUMNS where no width is given.
+    asked = os.environ.get("COLUMNS", "").isdigit()
+    width = PIPED_WIDTH if piped and not asked else None
     # No emoji: line 100 of a file is written ":100:".
     return PlainConsole(
         file=sys.stdout,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import os
 import signal
 import sys
@@ -64,6 +65,7 @@ VERBS = {
     "examples": "Copy the example experiment files into a folder.",
     "data": "Say which published traces are here, and where the others come from.",
     "policy": "List and check policies, and begin one of your own.",
+    "python": "Run Python with the testbed's packages.",
     "schema": "Print the JSON Schema of experiment files.",
 }
 MODULES = {
@@ -145,12 +147,36 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
             if isinstance(
                 function, typer.Typer
             ):  # a verb with verbs of its own
+                for command in function.registered_commands:
+                    command.help = _paragraphs(command.callback)
                 app.add_typer(function, name=verb, help=summary)
             else:
-                app.command(verb, no_args_is_help=False)(function)
+                app.command(
+                    verb,
+                    help=_paragraphs(function),
+                    no_args_is_help=False,
+                    context_settings=_SETTINGS.get(verb),
+                )(function)
         else:
             app.command(verb, help=summary)(_placeholder)
     return typer.main.get_command(app)
+
+
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "python": {"ignore_unknown_options": True, "help_option_names": []},
+}
+"""What is another program's, although it looks like an option."""
+
+
+def _paragraphs(function: Callable[..., Any] | None) -> str:
+    """A function's docstring with each paragraph on one line: terminals differ
+    in width.
+    """
+    text = inspect.getdoc(function) or ""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        paragraphs.append(" ".join(paragraph.split()))
+    return "\n\n".join(paragraphs)
 
 
 def _verb_in(arguments: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -438,4 +439,7 @@ def new(
         )
         return
     console.print_text(f"policy {name}: {made.folder}, {len(made.files)} files")
-    console.say(f"next: cd {made.folder} && python -m pytest")
+    console.say(f"next: testbed simulate {made.folder}/by-class.yaml")
+    if find_spec("pytest") is None:
+        return
+    console.say(f"its tests: cd {made.folder} && testbed python -m pytest")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
@@ -61,16 +62,19 @@ def _show_audit(checked: Audit) -> None:
     out = console.out()
     title = f"{checked.path}: {checked.run}, {checked.policy}, {checked.n_events:,} events"
     out.print(Text(title, style="bold"), soft_wrap=True)
+    longest = max(len(result.name) for result in checked.results)
     for result in checked.results:
-        out.print(_line(result), soft_wrap=True)
+        lines = Table.grid(padding=(0, 1))
+        lines.add_column(width=len("  FAILED"), no_wrap=True)
+        lines.add_column(width=longest, no_wrap=True)
+        lines.add_column()
+        lines.add_row(*_cells(result))
+        out.print(lines)
         for finding in result.findings:
             out.print(Text(f"          {finding}", style="red"), soft_wrap=True)
-        if result.n_findings > len(result.findings):
-            out.print(
-                Text(
-                    f"          and {result.n_findings - len(result.findings):,} more"
-                )
-            )
+        left = result.n_findings - len(result.findings)
+        if left > 0:
+            out.print(Text(f"          and {left:,} more"))
 
 
 def closing(audits: Sequence[Audit]) -> str:
@@ -104,18 +108,18 @@ def closing(audits: Sequence[Audit]) -> str:
     return f"{failed} {'check' if failed == 1 else 'checks'} failed{where}, {passed} passed"
 
 
-def _line(result: Result) -> Text:
-    line = Text(f"  {_WORDS[result.status]:<7}", style=_STYLES[result.status])
-    line.append(f"{result.name:<18}", style="default")
-    message = (
-        result.says
-        if result.status != "not applicable"
-        else f"not applicable: {result.why}"
+def _cells(result: Result) -> tuple[Text, Text, Text]:
+    """Outcome, name and what is proved; text wraps in its own column."""
+    message = result.says
+    style = "default"
+    if result.status == "not applicable":
+        message = f"not applicable: {result.why}"
+        style = "dim"
+    return (
+        Text(f"  {_WORDS[result.status]}", style=_STYLES[result.status]),
+        Text(result.name),
+        Text(message, style=style),
     )
-    line.append(
-        message, style="dim" if result.status == "not applicable" else "default"
-    )
-    return line
 
 
 def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:

@@ -175,6 +175,10 @@ def handed_in(
     return entries
 
 
+NOBODYS = ("__MACOSX",)
+"""Folders that archives bring along."""
+
+
 def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
     try:
         items = sorted(class_folder.iterdir())
@@ -184,7 +188,8 @@ def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
         ) from None
     folders = []
     for item in items:
-        if item.name.startswith(".") or not _is_folder_or_link(item):
+        nobodys = item.name.startswith(".") or item.name in NOBODYS
+        if nobodys or not _is_folder_or_link(item):
             continue
         if leave is None or item.resolve() != leave.resolve():
             folders.append(item)
@@ -212,7 +217,11 @@ def _labs_of(student: Path) -> LabFolders:
     try:
         if os.path.lexists(student / RECORD):
             return {_number(student): student}
-        items = sorted(filter(_is_folder_or_link, student.iterdir()))
+        items = [
+            item
+            for item in sorted(filter(_is_folder_or_link, student.iterdir()))
+            if item.name not in NOBODYS
+        ]
     except BadInput as error:
         return {0: error.message}
     except OSError as error:

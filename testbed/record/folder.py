@@ -108,7 +108,7 @@ class RunFolder:
         )
         try:
             # Links that are there before a run begins are its caller's wish.
-            base = base.resolve()
+            base = Path(os.path.expanduser(base)).resolve()  # noqa: PTH111 - of no user, too
             make_folders(base, owner)
             return cls(_first_free(base, stem, owner), owner)
         except OSError as error:

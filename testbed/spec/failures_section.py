@@ -143,16 +143,23 @@ def _part(
     return first + known.index(text)
 
 
+_CUT = re.compile(r"\s+<?-+>?\s+")
+"""Between the ends of a link."""
+
+
 def _link(centre: DataCentre, text: str, here: Location) -> int | None:
-    ends = re.split(r"\s+<?-+>?\s+", text.strip())
     pairs = zip(
         centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
     )
     named = [
         {centre.names[lower], centre.names[upper]} for lower, upper in pairs
     ]
-    if len(ends) == 2 and set(ends) in named:
-        return named.index(set(ends))
+    # A name may hold " - " itself: each place where the text can be cut counts.
+    for cut in _CUT.finditer(text.strip()):
+        both = {text.strip()[: cut.start()], text.strip()[cut.end() :]}
+        if both in named:
+            return named.index(both)
+    ends = _CUT.split(text.strip())
     known = sorted({name for pair in named for name in pair})
     for end in ends if named and len(ends) == 2 else ():
         if end not in known:

@@ -46,8 +46,8 @@ class TraceWorkload(WorkloadSection):
     """A workload of a trace file."""
 
     path: Annotated[str, Field(min_length=1)] = Field(
-        description="the trace, plain or gzip; looked for beside this file, along TESTBED_DATA, in"
-        " the cache"
+        description="the trace, plain, gzip, bzip2 or xz; looked for beside this file,"
+        " along TESTBED_DATA, in the cache"
     )
     lenient: bool = Field(
         default=False,

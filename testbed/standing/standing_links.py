@@ -147,12 +147,27 @@ def _state(
     )
 
 
+_CUT = re.compile(" <?->? ")
+
+
+def _cut(name: str, states: Sequence[LinkState]) -> list[str]:
+    """The ends that a name holds: an end as it is, or two of one cable."""
+    if any(name in state.ends for state in states):
+        return [name]
+    for cut in _CUT.finditer(name):
+        both = [name[: cut.start()], name[cut.end() :]]
+        if any(set(both) == set(state.ends) for state in states):
+            return both
+    return _CUT.split(name)
+
+
 def _ends_of(names: Sequence[str], states: Sequence[LinkState]) -> list[str]:
     """Ends as they are given, or in a link's name. Raises BadInput."""
     ends: list[str] = []
     for name in names:
-        # A link's name, in one direction or both, has two ends.
-        ends += re.split(" <?->? ", name)
+        # A link's name, in one direction or both, has two ends; these may hold
+        # " - " themselves.
+        ends += _cut(name, states)
     # Not a set: suggestions come in the order of the cables.
     known: dict[str, None] = {}
     for state in states:

@@ -78,6 +78,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "users of VMs": 480,
     "shared memory of programs in VMs; busy loops as an attack": 280,
     "demand curves: what agents lost, and traffic beside them": 220,
+    "testbed python, audits in columns, names of links, more archives": 700,
     "axes of quantities, reasons and provenance on a sweep's page": 900,
 }
 """Tokens that a feature added to the product after its size was settled, by

@@ -17,8 +17,10 @@ import pytest
 from rich.console import Console
 
 from testbed import events
+from testbed.audit.history import Audit, Result
 from testbed.cli import console, main
 from testbed.cli.options import Json
+from testbed.cli.run_folders import _show_audit
 from testbed.cli.run_progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.spec.document import Place, Problem, SpecErrors
@@ -365,3 +367,49 @@ def test_a_closed_terminal_stops_no_narration(
     console.say("one")
     with RunProgress(console.err(), {"a": 5.0}) as bar:
         bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))
+
+
+def test_python_is_the_interpreter_that_has_the_testbed() -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "testbed.cli.main", "python", "-c"),
+            "import sys, testbed; print(sys.executable, sys.argv[1:])",
+            "--help",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{sys.executable} ['--help']\n"
+
+
+def test_help_flows_to_the_terminals_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main.run(["run", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (codes,) = [line for line in lines if "Exit codes" in line]
+    assert len(codes.strip()) > 100
+
+
+def test_piped_tables_heed_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "66")
+    assert console.out().width == 66
+    monkeypatch.delenv("COLUMNS")
+    assert console.out().width == console.PIPED_WIDTH
+
+
+def test_findings_and_names_of_an_audit_stand_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    results = []
+    for name in ("short", "a-check-of-a-very-long-name"):
+        results.append(
+            Result(name, "what " * 12, "not applicable", "no reason", 0, ())
+        )
+    _show_audit(Audit("path", "day", "vc", 3, tuple(results)))
+    printed = capsys.readouterr().out
+    assert "a-check-of-a-very-long-name not applicable" in printed
+    assert all(len(line) <= 60 for line in printed.splitlines())

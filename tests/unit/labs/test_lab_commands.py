@@ -312,6 +312,8 @@ def a_class() -> Path:
         students / "ben" / "lab-01-small", "def answer():\n    return '=<b>'\n"
     )
     (students / "carla").mkdir()
+    (students / "__MACOSX" / "ada").mkdir(parents=True)
+    (students / "ben" / "__MACOSX").mkdir()
     (students / "names.csv").write_text("not a student\n")
     return students
 

@@ -132,3 +132,37 @@ def test_the_schema_knows_the_section(
 ) -> None:
     document = {**yaml.safe_load(FILE), "failures": [entry]}
     assert Draft202012Validator(experiment_schema()).is_valid(document) == valid
+
+
+DASHED = """\
+name: dashed
+topology:
+  kind: custom
+  servers: [{name: s - 1, slots: 2}, {name: s2, slots: 2}]
+  switches: [top - left]
+  links:
+    - {lower: s - 1, upper: top - left, capacity: 1 Gbit/s}
+    - {lower: s2, upper: top - left, capacity: 1 Gbit/s}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs: [{id: a, at: 0 s, vms: 2, bandwidth: 9 Mbit/s, duration: 9 s}]
+failures: [{at: 1 s, link: LINK}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("s - 1 - top - left", 0),
+        ("top - left - s - 1", 0),
+        ("top - left - s2", 1),
+    ],
+)
+def test_names_that_hold_the_sign_between_ends(
+    tmp_path: Path, text: str, part: int
+) -> None:
+    path = tmp_path / "dashed.yaml"
+    path.write_text(DASHED.replace("LINK", text))
+    (failure,) = load_experiment(path).failures
+    assert failure.part == part

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from jobs.workload import traces
 from jobs.workload.lwf import read_lwf
 from jobs.workload.swf import read_swf
 from jobs.workload.swim import read_swim
-from jobs.workload.traces import CutOff, TraceErrors, checksum
+from jobs.workload.traces import CutOff, TraceErrors, checksum, opened
 
 SWF = "1 5 -1 10 4 -1 -1 4 10 -1 1 1 1 1 1 -1 -1 -1\n"
 SWIM = "a{}\t5\t5\t1\t2\t3\n"
@@ -89,3 +92,17 @@ def test_a_plain_file_has_bounds_too(
     monkeypatch.setattr(traces.Bounds, "of", classmethod(few))
     with pytest.raises(TraceErrors, match=":4:1: over 3 lines: so it is"):
         read_swf(path)
+
+
+@pytest.mark.parametrize("packed", [bz2.compress, lzma.compress])
+def test_logs_that_others_packed_are_read(
+    tmp_path: Path, packed: Callable[[bytes], bytes]
+) -> None:
+    text = b"one\ntwo\n"
+    path = tmp_path / "log"
+    path.write_bytes(packed(text))
+    with opened(path) as lines:
+        assert [line.strip() for line in lines] == ["one", "two"]
+    path.write_bytes(packed(text * 999)[:-9])
+    with pytest.raises(CutOff, match="damaged here"), opened(path) as lines:
+        list(lines)
