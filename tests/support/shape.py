@@ -56,7 +56,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "text from outside, made harmless in one place": 420,
     "a controller's own user and namespaces": 640,
     "a rate with room and the search for the largest": 200,
-    "private temporary folders": 420,
+    "private temporary folders": 620,
     "bounds of trace archives": 330,
     "isolated Python children": 300,
     "local sweeps without Dask": 600,

@@ -102,7 +102,7 @@ def two(
     monkeypatch.setattr(lab_catalogue, "LABS", folder / "labs")
     # In the shared folder, which only its names keep apart.
     monkeypatch.setattr(private_folders, "ROOTS_BASE", Path("/proc/none"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "tmp"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/none")
     monkeypatch.setenv("HOME", "/proc/none")
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
     monkeypatch.setattr(submission, "CALL_S", 3.0)

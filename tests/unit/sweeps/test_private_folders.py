@@ -119,3 +119,19 @@ def test_a_sweeps_own_process_too(shared: Path, tmp_path: Path) -> None:
     assert outcome.result is not None
     scratch = Path(outcome.result["scratch"])
     assert scratch.is_relative_to(tmp_path / "cache")
+
+
+def test_what_killed_processes_left_is_removed_and_what_is_used_is_not(
+    shared: Path,
+) -> None:
+    with private_folder("used-") as used:
+        left = used.with_name("left-12345678")
+        (left / "deep").mkdir(parents=True)
+        fresh = used.with_name("left-fresh")
+        fresh.mkdir()
+        for folder in (used, left):
+            os.utime(folder, (1.0, 1.0))
+        with private_folder("next-"):
+            assert used.exists()
+            assert fresh.exists()
+            assert not left.exists()
