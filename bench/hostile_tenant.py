@@ -15,6 +15,9 @@ from bench.live_network import network, pair, transfer
 from bench.samples import Result
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.limiter_counters import Limiter
+from testbed.backends.emu.pseudo_terminal import ProgramStreams
+from testbed.backends.emu.traffic_control import NETNS_DIR
+from testbed.backends.emu.vm_process import HOSTS, VmPlace, start_process
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan.limits import packets_per_s
@@ -54,6 +57,8 @@ MANY_UDP = (
 )
 MANY_AT_MBPS = 500
 MANY = 10
+HOGS_AT_MBPS = 200
+LOOPS = 40
 
 
 def run(quick: bool) -> list[Result]:
@@ -66,7 +71,7 @@ def run(quick: bool) -> list[Result]:
     the link. Limits are as deployed: what B sends above its reservation is cut
     at its VMs' ends and, for what gets past them, in its classes. Floods of UDP
     at 500 Mbit/s, where packets are what the switch runs out of, are tried ten
-    times.
+    times. The last row's attack is on the processors.
     """
     repeats = 1 if quick else 3
     results = []
@@ -78,6 +83,7 @@ def run(quick: bool) -> list[Result]:
             [(TCP, repeats), *((flood, tries) for flood in floods)],
             repeats,
         )
+    results.append(hog_row(HOGS_AT_MBPS, repeats))
     return results
 
 
@@ -108,6 +114,49 @@ def rows(
                 )
             )
     return results
+
+
+def hog_row(mbps: int, tries: int) -> Result:
+    """The share kept beside busy loops in two VMs, one on each server.
+
+    The victim is as in :func:`rows`. What the loops take is processor time: the
+    switch's, the controller's and the agents' must be left to them.
+    """
+    link_bps = mbps * 1_000_000
+    with network(tree([2], [link_bps], 5)) as emulation:
+        victim = pair(emulation, 1, 0, link_bps * 2 // 5)
+        hogs = pair(emulation, 2, 1, link_bps // 10)
+        emulation.admit(victim)
+        emulation.admit(hogs)
+        with ExitStack() as processes:
+            for vm in hogs.vms:
+                _start_loops(processes, emulation, vm)
+            time.sleep(WARM_UP_S)
+            kept = _kept(emulation, victim, tries)
+        return _row(
+            f"{mbps} Mbit/s, {LOOPS} busy loops in each of two VMs", kept
+        )
+
+
+def _start_loops(
+    processes: ExitStack, emulation: Emulation, vm: TenantVm
+) -> None:
+    place = VmPlace(
+        name=f"hog.{vm.index}",
+        server=emulation.datacentre.names[vm.slot.server],
+        ip=str(vm.ip),
+        netns=str(NETNS_DIR / vm.slot.netns),
+        cgroups=tuple(map(str, emulation.open_vm(vm.slot))),
+        hosts=str(HOSTS),
+        user=emulation.users.of_program(vm.slot),
+    )
+    loops = f"for i in $(seq {LOOPS}); do while :; do :; done & done; wait"
+    nothing = subprocess.DEVNULL
+    streams = ProgramStreams(nothing, nothing, nothing)
+    shell = start_process(place, ["sh", "-c", loops], streams)
+    processes.callback(shell.wait)
+    cgroup = emulation.cgroup
+    processes.callback(cgroup.end_vm, vm.slot.server, vm.slot.index)
 
 
 def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
