@@ -121,6 +121,9 @@ def tenants_have_their_flows_rates(submission: Submission) -> None:
         capacities, tenants = example
         paths = [path for own in tenants for path in own]
         rates = rates_of(submission, len(paths), "max_min", capacities, paths)
+        if paths and not any(rates):
+            seen = f"{as_call('max_min', capacities, paths)} returned {_figures(rates)}"
+            raise Wrong(seen, "rates that tenants can add up", LOOK["max_min"])
         cut = len(tenants[0])
         expected = [sum(rates[:cut]), sum(rates[cut:])]
         got = rates_of(submission, 2, "tenant_rates", *example)

@@ -627,13 +627,17 @@ def a_moves_where_predicted(submission: Submission, network: StandingNetwork) ->
                 raise Wrong(f"{event}: other_root() needs {needed}", f"{there}", ROOT)
 
 
+MOVES = "the tenant moves to the first root with room"
 CHECKS = (
-    Check("the tenant moves to the first root with room", "pure", it_moves_to_the_first_root, 2),
-    Check("it needs only what its old tree lacks", "pure", it_needs_what_the_old_tree_lacks),
+    Check(MOVES, "pure", it_moves_to_the_first_root, 2),
+    Check(
+        "it needs only what its old tree lacks",
+        "pure", it_needs_what_the_old_tree_lacks, after=MOVES,
+    ),
     Check("a policer drops what finds no tokens", "pure", policers_drop, 2),
     Check("a shaper delays", "pure", shapers_delay, 2),
     Check("bursts in the long run", "pure", the_long_run_is_a_formula, 2),
-    Check("every event has a prediction", "pure", every_event_has_a_prediction),
+    Check("every event has a prediction", "pure", every_event_has_a_prediction, after=MOVES),
     Check("bursts get what throughput() predicts", "wire", bursts_get_what_a_shaper_gives, 2),
     Check("the controller is killed", "resilience", _checked(EVENT_NAMES[0])),
     Check("a link is lost, and another root has room", "resilience", _checked(EVENT_NAMES[1])),

@@ -94,13 +94,15 @@ class Check:
 
     ``run`` takes the submission; in the layers ``wire`` and ``resilience`` also
     the network that is up, or None in a lab without ``network``: its checks
-    play runs (:mod:`testbed.labs.live_runs`).
+    play runs (:mod:`testbed.labs.live_runs`). ``after``: a check of its layer
+    that passes first, where doing nothing would pass this one.
     """
 
     name: str
     layer: Layer
     run: Callable[..., Measures]
     points: int = 1
+    after: str = ""
 
     def outcome(
         self,
@@ -161,6 +163,7 @@ def run_checks(
         up: StandingNetwork | None = None
         is_up = False
         failed = False
+        passed: set[str] = set()
         for layer in LAYERS:
             # Within a layer all checks run: a student sees all of its failures.
             reached = not failed
@@ -169,6 +172,10 @@ def run_checks(
                     continue
                 if not reached:
                     sentence = "an earlier layer has failed"
+                    yield check.outcome("not reached", sentence)
+                    continue
+                if check.after and check.after not in passed:
+                    sentence = f"first: {check.after}"
                     yield check.outcome("not reached", sentence)
                     continue
                 if layer in LIVE:
@@ -181,6 +188,8 @@ def run_checks(
                         is_up = True
                 outcome = run_check(check, submission, up)
                 failed |= outcome.verdict == "failed"
+                if outcome.verdict == "passed":
+                    passed.add(check.name)
                 yield outcome
 
 

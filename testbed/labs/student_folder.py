@@ -131,7 +131,11 @@ def hints(hinted: Lab) -> tuple[str, ...]:
 
 def _copy_start(started: Lab, path: Path) -> None:
     shutil.copytree(started.path("start"), path, dirs_exist_ok=True)
-    shutil.copyfile(started.path("page.md"), path / PAGE)
+    page = started.path("page.md").read_text("utf-8")
+    # Comments are for whoever keeps the lab, and show where a page is read as
+    # text.
+    shown = re.sub(r"<!--.*?-->\n*", "", page, flags=re.DOTALL)
+    (path / PAGE).write_text(shown, "utf-8")
 
 
 def _record(folder: StudentFolder) -> None:

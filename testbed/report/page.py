@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from testbed.report.result_tables import in_order
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
+MAX_REASONS = 20
 SHOWN_PACKAGES = (
     "hosenet", "numpy", "scipy", "pydantic", "ryu", "os-ken", "eventlet", "mininet",
 )  # fmt: skip
@@ -88,6 +91,7 @@ def run_page(
         in_progress=in_progress,
         verdicts=verdicts,
         table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
+        rejections=_rejections(run),
         long_table=n_rows > MAX_SHORT_TABLE,
         table_left=max(0, n_rows - MAX_TABLE_ROWS),
         pictures=pictures(run, verdicts),
@@ -99,6 +103,16 @@ def run_page(
         files=files,
         folders=_by_folder(files),
     )
+
+
+def _rejections(run: Run) -> list[tuple[str, int]]:
+    """Reasons of rejections without their numbers, the commonest first."""
+    reasons: Counter[str] = Counter()
+    for row in run.rows:
+        if row.outcome == "rejected":
+            kind = re.sub(r"\d[\d.,]*", "…", row.reason)
+            reasons[kind or "none given"] += 1
+    return reasons.most_common(MAX_REASONS)
 
 
 def _gravity(note: FidelityNoted) -> int:

@@ -53,8 +53,11 @@ def test_the_solution_passes(lab: Lab) -> None:
 @pytest.mark.slow
 @LABS
 def test_the_start_fails_in_sentences(lab: Lab) -> None:
-    found = failed(offline(lab, lab.path("start")))
+    outcomes = offline(lab, lab.path("start"))
+    found = failed(outcomes)
     assert found
+    # Nothing is earned for nothing.
+    assert "passed" not in {one.verdict for one in outcomes}
     for one in found:
         assert "\n" not in one.sentence
         assert SENTENCE.search(one.sentence), one.sentence
@@ -155,3 +158,21 @@ def test_a_wrong_answer_is_found_by_its_check(
         assert found is not None
         assert found.check == answer.fails
         assert SENTENCE.search(found.sentence), found.sentence
+
+
+def test_a_students_page_has_no_comments_and_no_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for lab in labs():
+        assert "<!--" in lab.path("page.md").read_text("utf-8")
+        student_folder.make(lab, tmp_path / lab.name)
+        page = (tmp_path / lab.name / student_folder.PAGE).read_text("utf-8")
+        assert "<!--" not in page
+        assert page.startswith("# Lab")
+    (fifth,) = [lab for lab in labs() if lab.number == 5]
+    start = (tmp_path / fifth.name / "index.py").read_text("utf-8")
+    page = (tmp_path / fifth.name / student_folder.PAGE).read_text("utf-8")
+    for answer in ("5.7", "30.6", "4.75", "3.55", "7.85"):
+        assert answer not in start
+        assert answer not in page

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed import events
+from testbed.cli.main import run
 from testbed.errors import BadInput
 from testbed.expectations import Expectation
 from testbed.record.conclusion import conclude_all
@@ -403,3 +404,25 @@ def test_several_policies_get_a_page_each_and_one_above(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run folder"):
         write_report(RunFolder.open(tmp_path))
+
+
+def test_rejections_are_summed_up_by_their_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "full.yaml"
+    jobs = []
+    for number in range(5):
+        jobs.append(
+            f"{{id: j{number}, at: {number} s, vms: {4 - number % 2},"
+            " bandwidth: 9 Mbit/s, duration: 90 s}"
+        )
+    path.write_text(
+        "name: full\npolicies: [vc]\n"
+        "topology: {kind: tree, fanout: [2], links: 1 Gbit/s,"
+        " slots_per_server: 2}\n"
+        f"workload: {{kind: jobs, jobs: [{', '.join(jobs)}]}}\n"
+    )
+    assert run(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    page = (folder / "report.html").read_text("utf-8")
+    assert "Why jobs were rejected" in page
+    assert '<td class="number">4</td><td class="text">' in page
+    assert "… asked" in page
