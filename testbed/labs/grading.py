@@ -40,7 +40,7 @@ from testbed.labs.checking import (
     Layer,
     run_checks,
 )
-from testbed.labs.lab_catalogue import Lab, lab
+from testbed.labs.lab_catalogue import Lab, lab, labs
 from testbed.labs.student_folder import RECORD, opened
 from testbed.labs.submission import (
     CodeFailed,
@@ -229,7 +229,24 @@ def _labs_of(student: Path) -> LabFolders:
     folders: LabFolders = {}
     for item in items:
         _add_lab(folders, item)
+    number = None if folders else _meant(student)
+    if number is not None:
+        folders[number] = student
     return folders or {0: "the folder holds no lab"}
+
+
+def _meant(folder: Path) -> int | None:
+    """The lab whose answer an upload without its record holds: the only one of
+    which every file is there.
+    """
+    found = []
+    for known in labs():
+        paths = [folder / file for file in known.files]
+        if all(path.is_file() and not path.is_symlink() for path in paths):
+            found.append(known.number)
+    if len(found) != 1:
+        return None
+    return found[0]
 
 
 def _add_lab(folders: LabFolders, folder: Path) -> None:
@@ -241,9 +258,12 @@ def _add_lab(folders: LabFolders, folder: Path) -> None:
     try:
         if folder.is_symlink():
             raise BadInput(f"{folder.name} is a symbolic link")  # noqa: TRY301
-        if match is None and not os.path.lexists(folder / RECORD):
+        recorded = os.path.lexists(folder / RECORD)
+        number = _number(folder) if recorded else _meant(folder)
+        if number is None:
+            if match is not None:
+                raise BadInput(f"{folder.name} has no answer of a lab")  # noqa: TRY301
             return
-        number = _number(folder)
     except (BadInput, OSError) as error:
         if match is not None:
             folders.setdefault(int(match[1]), str(error))

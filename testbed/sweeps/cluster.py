@@ -126,9 +126,9 @@ def client(cluster: Any) -> Iterator[Any]:
     """A client of a scheduler, by its address or its Dask cluster object.
     Raises BadInput.
     """
+    distributed = _distributed()
     from distributed.versions import VersionMismatchWarning
 
-    distributed = _distributed()
     if isinstance(cluster, str):
         _check(cluster)
     try:
@@ -157,7 +157,16 @@ def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 def _distributed() -> Any:
     # Half of its functions are typed; what is not would be an error at every
     # call.
-    return importlib.import_module("distributed")
+    try:
+        return importlib.import_module("distributed")
+    except ImportError:
+        raise
+    except Exception as error:
+        # It reads its settings when it is imported.
+        raise BadInput(
+            f"Dask does not start: {_first_line(error)}",
+            "correct or remove the files in ~/.config/dask and DASK_CONFIG",
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -325,6 +325,21 @@ def rows() -> list[dict[str, str]]:
 
 @pytest.mark.slow
 @confined
+def test_an_upload_without_its_record_is_graded_by_its_files(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = small_lab.hand_in(Path("class") / "ada")
+    below = small_lab.hand_in(Path("class") / "ben" / "lab-01-small")
+    for folder in (alone, below):
+        (folder / ".lab.json").unlink()
+    Path("class", "carla", "lab-01-small").mkdir(parents=True)
+    _, record = as_json(capsys, "grade", "class", "--offline", "--lab", "1")
+    earned = {one["student"]: one["earned"] for one in record["marks"]}
+    assert earned == {"ada": 4, "ben": 4, "carla": 0}
+
+
+@pytest.mark.slow
+@confined
 def test_marks_of_a_class(
     capsys: pytest.CaptureFixture[str], a_class: Path
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.sweeps import worker_link
-from testbed.sweeps.cluster import executor
+from testbed.sweeps.cluster import client, executor
 from testbed.sweeps.tasks import FileRef, Outcome, Task
 from tests.support.dask_processes import ROOT, DaskProcesses
 from tests.support.scripted_tasks import (
@@ -592,3 +592,20 @@ def test_a_scheduler_that_dies_ends_the_sweep(
             RunFailed, match=r"the Dask scheduler of tcp://.* is gone"
         ):
             list(results)
+
+
+def test_broken_settings_of_dask_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: str) -> None:
+        raise ValueError("expected ',' or ']'\n  in x.yaml")
+
+    monkeypatch.setattr(
+        "testbed.sweeps.cluster.importlib.import_module", broken
+    )
+    with (
+        pytest.raises(BadInput, match="Dask does not start: expected") as found,
+        client("tcp://127.0.0.1:1"),
+    ):
+        pass
+    assert "~/.config/dask" in str(found.value.hint)
