@@ -25,6 +25,7 @@ from testbed.standing.network_state import TenantState
 PORT = 5201
 PINGS = 10
 PING_EVERY_S = 0.2
+LEAST_BLOCK_BYTES = 128
 # Seconds after those that count, as iperf3's omitted ones before. The first
 # programs to end hold up the others' traffic by some 40 ms.
 ENDING_S = 1
@@ -81,6 +82,15 @@ def expected_s(seconds: int) -> float:
     return PINGS * PING_EVERY_S + OMITTED_S + seconds + ENDING_S + 1.0
 
 
+def block_bytes(rate_bps: int, seconds: int) -> int:
+    """The size of iperf3's blocks, which it counts whole.
+
+    A thousandth of what a measurement brings, where that is less than usual.
+    """
+    thousandth = rate_bps * seconds // 8 // 1000
+    return max(LEAST_BLOCK_BYTES, min(BLOCK_BYTES, thousandth))
+
+
 def measure(
     tenant: TenantState,
     seconds: int,
@@ -100,7 +110,8 @@ def measure(
     try:
         pings = _pings(pairs, tick)
         connected = _connected(pairs, pings)
-        rates_bps = _rates_bps(connected, seconds, tick)
+        size_bytes = block_bytes(tenant.wire_bps, seconds)
+        rates_bps = _rates_bps(connected, seconds, tick, size_bytes)
     except BadInput as error:
         # Of a program that is not installed.
         raise MachineCannot(error.message, install_hint()) from error
@@ -188,13 +199,15 @@ def _rates_bps(
     pairs: Sequence[Pair],
     seconds: int,
     tick: Tick,
+    size_bytes: int,
 ) -> list[float]:
     """Payload that each pair's receiver has counted, in bit/s."""
     serving = []
     sending = []
     for sender, receiver in pairs:
         serving.append((receiver, _server_command(receiver)))
-        sending.append((sender, _client_command(sender, receiver, seconds)))
+        command = _client_command(sender, receiver, seconds, size_bytes)
+        sending.append((sender, command))
     with started(serving, subprocess.STDOUT) as servers:
         for (_, receiver), server in zip(pairs, servers, strict=True):
             _wait_until_listening(receiver, server)
@@ -218,10 +231,11 @@ def _client_command(
     sender: VmPlace,
     receiver: VmPlace,
     seconds: int,
+    size_bytes: int,
 ) -> list[str]:
     command = ["iperf3", "--client", receiver.ip, "--bind", sender.ip]
     command += ["--time", str(seconds + ENDING_S), "--omit", str(OMITTED_S)]
-    command += ["--length", str(BLOCK_BYTES)]
+    command += ["--length", str(size_bytes)]
     return [*command, "--port", str(PORT), "--json"]
 
 

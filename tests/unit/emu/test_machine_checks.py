@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -251,3 +252,24 @@ def test_control_groups_without_limits_are_a_warning(
     check = machine_checks._cgroups()
     assert check.grade == "ok"
     assert "64 MiB of memory" in check.found
+
+
+def test_a_switch_under_sched_idle_is_named_with_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as switch:
+        monkeypatch.setattr(
+            machine_checks, "MACHINE", SimpleNamespace(pid=switch.pid)
+        )
+        assert machine_checks._switch_scheduling().grade == "ok"
+        os.sched_setscheduler(switch.pid, os.SCHED_IDLE, os.sched_param(0))
+        check = machine_checks._switch_scheduling()
+        assert check.grade == "warn"
+        assert str(switch.pid) in check.found
+        command = str(check.hint).removeprefix("sudo ").split()
+        # Nobody but root may leave this class.
+        if os.geteuid() == 0:
+            subprocess.run(command, check=True)
+            assert machine_checks._switch_scheduling().grade == "ok"
+        switch.kill()
+    assert machine_checks._switch_scheduling().grade == "ok"

@@ -47,3 +47,16 @@ def test_vms_that_are_cut_measure_nothing_and_the_others_their_bandwidth(
     assert [one.ratio for one in found] == [1.0, 0.0, 1.0]
     assert [one.measured_bps for one in found] == [300_000_000, 0, 300_000_000]
     assert [one.good for one in found] == [True, False, False]
+
+
+@pytest.mark.parametrize("seconds", [2, 5, 60])
+@pytest.mark.parametrize("rate_bps", [1_000_000, 10_000_000, 1_000_000_000])
+def test_two_blocks_more_or_less_are_within_a_fifth_of_what_is_tolerated(
+    rate_bps: int, seconds: int
+) -> None:
+    size_bytes = vm_measurement.block_bytes(rate_bps, seconds)
+    assert 1 <= size_bytes <= vm_measurement.BLOCK_BYTES
+    low, _ = vm_measurement.BOUNDS["strict"]
+    assert 2 * size_bytes <= rate_bps * seconds / 8 * (1 - low) / 5 + 1
+    ends = vm_measurement._client_command(place(0), place(1), 5, size_bytes)
+    assert ends[ends.index("--length") + 1] == str(size_bytes)
