@@ -43,7 +43,7 @@ class Followed:
 
     ``began_s`` is on the clock of the counters; ``length_s`` the time that it
     takes by its plan; ``pids`` its agents. ``is_whole``: it has run where it
-    began, without a pause.
+    began, at one rate, without a pause or a failure of the file's.
     """
 
     job_id: str
@@ -287,7 +287,10 @@ def _evidence(job: _Job) -> JobEvidence:
         # A packet counts when it ends: half of one is on its way.
         missing_s = max(0.0, (lack_bits - packet_bits / 2) / rate_bps)
         watched_s = min(vm.watched_s for vm in received)
-    for cap in job.capped.values():
+    caps = list(job.capped.values())
+    if not followed.is_whole:
+        caps = []
+    for cap in caps:
         burst_bits = packet_bits + BURST_S * tenant.cap_bps
         over_bits = cap.sent_bits - cap.due_bits - burst_bits
         excess = max(excess, over_bits / max(1.0, cap.due_bits))

@@ -609,6 +609,9 @@ class LiveBackend:
     # -- failures ---------------------------------------------------------------------------
 
     def fail(self, failure: Failure) -> None:
+        # Traffic that is missing then is no fault of the machine.
+        for job in self._jobs.values():
+            job.disturbed = True
         tenants = [
             job.tenant for job in self._jobs.values() if job.tenant is not None
         ]
@@ -629,6 +632,7 @@ class LiveBackend:
 
     def cut(self, job_id: str) -> None:
         """It is not to be done by any time, and nothing need arrive."""
+        self._jobs[job_id].disturbed = True
         self._jobs[job_id].cut_ns = time.monotonic_ns()
 
     def reconnect(self, job_id: str) -> None:
@@ -645,6 +649,7 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.best_effort:
             raise ActionRefused(f"job {job_id} has no reservation to rescale")
+        live.disturbed = True
         self._count_drained(live)  # at the rate at which it left
         live.rate_bps = rate_bps
         live.limit_s = time_limit_s(

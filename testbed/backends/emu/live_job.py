@@ -60,6 +60,8 @@ class LiveJob:
     first_begin_ns: int = 0
     since_ns: int | None = None
     ran_ns: int = 0
+    disturbed: bool = False
+    """A failure of the file's, or another rate, came while it ran."""
     frozen: bool = False
     stopping: bool = False
     received: dict[str, int] = field(default_factory=dict)
@@ -183,6 +185,7 @@ class LiveJob:
         if kind != "best effort":
             length_s = request.demand.estimate_s(request, self.rate_bps)
         whole = self.generation == 0 and self.ran_ns == 0
+        whole = whole and not self.disturbed
         # One that has reported has nothing left to do.
         pids = [
             pid for name, pid in self.pids.items() if name not in self.reports

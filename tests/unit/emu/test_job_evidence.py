@@ -159,4 +159,7 @@ def test_a_job_that_was_elsewhere_has_no_complete_evidence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moved = replace(JOB, is_whole=False)
-    assert not taken(monkeypatch, (0.3, 0.3), moved).is_complete
+    found = taken(monkeypatch, (0.3, 0.3), moved)
+    assert not found.is_complete
+    assert found.missing == 0
+    assert taken(monkeypatch, (1.5, 1.5), moved).excess == 0

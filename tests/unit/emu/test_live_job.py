@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
-from jobs.demand import Command, Compute, DemandCurve, Transfer
+import pytest
+
+from jobs.demand import Command, Compute, Demand, DemandCurve, Iperf3, Transfer
 from jobs.request import JobRequest
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement
+from testbed.plan.direct_evidence import Kind
 
 MS = 1_000_000
 RATE_BPS = 8_000_000  # a byte takes a microsecond
@@ -85,3 +89,49 @@ def test_whose_caps_are_what_holds_it() -> None:
     job = a_job()
     job.best_effort = True
     assert not job.is_cap_limited
+
+
+CURVE = DemandCurve(((0.5, 1000), (1.0, 10)))
+
+
+@pytest.mark.parametrize(
+    ("demand", "n_vms", "kind"),
+    [
+        (Transfer(), 2, "ring"),
+        (Transfer("all-to-all"), 2, "shuffle"),
+        (Transfer(), 1, "one VM"),
+        (CURVE, 2, "demand curve"),
+        (Command(words=("true",)), 2, "command"),
+        (Iperf3(), 2, "iperf3"),
+        (Iperf3("all-to-all"), 2, "command"),
+        (Compute(), 1, "compute"),
+    ],
+)
+def test_the_kind_of_its_evidence(
+    demand: Demand, n_vms: int, kind: Kind
+) -> None:
+    job = a_job()
+    job.request = replace(job.request, demand=demand, n_vms=n_vms)
+    followed = job.followed(cast(Any, None), 2.0, enforced=True)
+    assert followed.kind == kind
+    assert followed.length_s == 0.5
+    assert followed.is_whole
+    job.best_effort = True
+    followed = job.followed(cast(Any, None), 2.0, enforced=True)
+    assert followed.kind == "best effort"
+
+
+def test_traffic_is_not_counted_where_something_else_is_to_blame() -> None:
+    def is_whole(job: LiveJob) -> bool:
+        return job.followed(cast(Any, None), 1.0, enforced=True).is_whole
+
+    failed = a_job()
+    failed.disturbed = True
+    paused = a_job()
+    paused.begin(0, 0)
+    paused.pause(10 * MS)
+    background = a_job()
+    background.tier = "background"
+    for job in (failed, paused, background):
+        assert not is_whole(job)
+    assert is_whole(a_job())
