@@ -76,8 +76,8 @@ def run_live(
 ) -> list[RunRecord]:
     """Every policy of the experiment on the live network, one after another.
 
-    Raises BadInput and MachineCannot before anything is made. Raises
-    MachineCannot after the preflight and RunFailed when the run stopped: the
+    Raises BadInput and MachineCannot before anything is made; then the folder is
+    gone too. Raises MachineCannot after the preflight and RunFailed when the run stopped: the
     folder is complete then.
     """
     recorded = show.recorded
@@ -88,6 +88,8 @@ def run_live(
             # What stopped the run is what the caller must hear.
             with uninterrupted(), suppress(OSError):
                 conclude_several(experiment, top, recorded)
+                # One that is refused before anything is written leaves none.
+                top.path.rmdir()
             raise
         with uninterrupted():
             conclude_several(experiment, top, recorded)

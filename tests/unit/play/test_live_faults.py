@@ -97,6 +97,27 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
     return play
 
 
+def test_a_refused_run_leaves_no_folder(run: Run, top: RunFolder) -> None:
+    def refuse(_: FakeEmulation) -> None:
+        raise MachineCannot("another testbed runs on this machine")
+
+    with pytest.raises(MachineCannot):
+        run(refuse)
+    assert not top.path.exists()
+
+
+def test_a_refused_run_leaves_a_folder_with_a_log(
+    run: Run, top: RunFolder
+) -> None:
+    def refuse(_: FakeEmulation) -> None:
+        top.write_text("logs/controller.log", "why")
+        raise MachineCannot("no OpenFlow library works")
+
+    with pytest.raises(MachineCannot):
+        run(refuse)
+    assert (top.path / "logs/controller.log").exists()
+
+
 def full(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
