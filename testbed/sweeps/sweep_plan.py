@@ -368,7 +368,7 @@ class _Values:
             self.labels[as_yaml(value)] = found.policies[0].label
         refs = used_files(found)
         change: dict[str, FileRef | None] = {}
-        for name in self.files.keys() | refs.keys():
+        for name in sorted(self.files.keys() | refs.keys()):
             if self.files.get(name) != refs.get(name):
                 change[name] = refs.get(name)
         if change:
