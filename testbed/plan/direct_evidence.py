@@ -168,8 +168,8 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         return []
     short = max(jobs, key=lambda job: job.missing)
     missing = (
-        f"{short.missing:.1%} of what job {short.job_id} was to receive "
-        "did not arrive in time"
+        f"traffic of job {short.job_id} fell behind its rate by "
+        f"{short.missing:.1%} of the job's time"
     )
     over = max(jobs, key=lambda job: job.excess)
     excess = (
