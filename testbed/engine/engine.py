@@ -114,9 +114,10 @@ class Engine(EngineState):
                 while left:
                     del jobs[left.pop()]
         except BaseException as error:
-            self._abandon(
-                type(error).__name__ if str(error) == "" else str(error)
-            )
+            why = str(error) or type(error).__name__
+            if isinstance(error, KeyboardInterrupt):
+                why = "interrupted"
+            self._abandon(why)
             raise
         for job_id in list(self.waiting):
             self._end(

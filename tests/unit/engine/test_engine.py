@@ -392,6 +392,8 @@ def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> (
     with pytest.raises(KeyboardInterrupt):
         engine.run()
     assert outcomes(history) == {"a": ("unfinished", 3.0)}
+    (end,) = [each for each in history if isinstance(each, events.JobEnded)]
+    assert end.reason == "the run stopped: interrupted"
     assert engine.now_s == 3.0
     assert not engine.ledger.holdings()
 
