@@ -19,6 +19,7 @@ from testbed.spec import experiment_file
 
 ROOT = Path(__file__).parents[3]
 STARTED_HERE = {
+    "testbed/cli/python.py",  # the caller asks for it, with what it imports
     "jobs/python_child.py",
     "testbed/labs/sandbox.py",  # with -P -s -S -B, confined
     "testbed/backends/emu/preflight.py",  # a text, with -I
