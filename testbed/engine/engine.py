@@ -17,9 +17,9 @@ from typing import Any
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.installed_embedder import EmbedderFailed
-from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
 from testbed.engine.backend import Backend, Completion, StartFailed
-from testbed.engine.engine_state import EngineState, EngineView
+from testbed.engine.engine_state import EngineState
 from testbed.engine.job_states import (
     Arrivals,
     EventPriority,
@@ -36,11 +36,58 @@ from testbed.engine.refusals import (
 )
 from testbed.errors import RunFailed
 from testbed.failures import Failure, OnFailure
+from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Charging, Policy
 from topologies.datacentre import DataCentre
 
 Sink = Callable[[events.Event], None]
+
+
+class EngineView:
+    """See :class:`testbed.schedulers.policy.View`."""
+
+    def __init__(self, state: EngineState, *, listening: bool) -> None:
+        self._state = state
+        self._jobs = state.jobs
+        self.datacentre: DataCentre = state.datacentre
+        self.listening = listening
+        # Kept by the engine: nothing is read as often.
+        self.now_s = state.now_s
+
+    def job(self, job_id: str) -> JobRequest:
+        return self._jobs[job_id].visible
+
+    def waiting(self) -> tuple[str, ...]:
+        return self._state.waiting_by_arrival()
+
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._state.running)
+
+    def placement(self, job_id: str) -> Placement | None:
+        return self._jobs[job_id].placement
+
+    def left(self, job_id: str) -> Placement | None:
+        return self._jobs[job_id].left
+
+    def tier(self, job_id: str) -> act.Tier:
+        return self._jobs[job_id].tier
+
+    def order(self, job_id: str) -> int:
+        return self._jobs[job_id].order
+
+    @property
+    def largest_bps(self) -> int:
+        return self._state.largest_bps
+
+    def residual(
+        self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
+    ) -> Residual:
+        return self._state.reservations.residual(start_s, end_s, tier)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._state.ledger
 
 
 class Engine(EngineState):

@@ -1,12 +1,11 @@
-"""The engine's state, and the view of it that policies decide from."""
+"""The engine's state: jobs, reservations, and the time."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from jobs.request import JobRequest
 from testbed import events
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.placement import Placement
 from testbed.engine.backend import Backend
 from testbed.engine.job_states import JobState
 from testbed.engine.tier_reservations import Reservations
@@ -69,49 +68,3 @@ class EngineState(ABC):
     @abstractmethod
     def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
         """Bandwidth that a placement takes of each link."""
-
-
-class EngineView:
-    """See :class:`testbed.schedulers.policy.View`."""
-
-    def __init__(self, state: EngineState, *, listening: bool) -> None:
-        self._state = state
-        self._jobs = state.jobs
-        self.datacentre: DataCentre = state.datacentre
-        self.listening = listening
-        # Kept by the engine: nothing is read as often.
-        self.now_s = state.now_s
-
-    def job(self, job_id: str) -> JobRequest:
-        return self._jobs[job_id].visible
-
-    def waiting(self) -> tuple[str, ...]:
-        return self._state.waiting_by_arrival()
-
-    def running(self) -> tuple[str, ...]:
-        return tuple(self._state.running)
-
-    def placement(self, job_id: str) -> Placement | None:
-        return self._jobs[job_id].placement
-
-    def left(self, job_id: str) -> Placement | None:
-        return self._jobs[job_id].left
-
-    def tier(self, job_id: str) -> act.Tier:
-        return self._jobs[job_id].tier
-
-    def order(self, job_id: str) -> int:
-        return self._jobs[job_id].order
-
-    @property
-    def largest_bps(self) -> int:
-        return self._state.largest_bps
-
-    def residual(
-        self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
-    ) -> Residual:
-        return self._state.reservations.residual(start_s, end_s, tier)
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._state.ledger
