@@ -260,6 +260,7 @@ class DaskExecutor:
         for batch in batches:
             batch.playing.cancel()
             self._back(batch)
+            self._look_for_room(batch.seat)
         if live:
             self._say(
                 f"interrupting live runs on {', '.join(map(str, live))}; they clean up there"
@@ -362,6 +363,7 @@ class DaskExecutor:
         for batch in batches:
             batch.playing.cancel()
             self._back(batch)
+            self._look_for_room(batch.seat)
         del self._sent[seat]
         orders = [order for batch in batches for order in batch.orders]
         if not expected:
