@@ -363,7 +363,6 @@ class DaskExecutor:
         for batch in batches:
             batch.playing.cancel()
             self._back(batch)
-            self._look_for_room(batch.seat)
         del self._sent[seat]
         orders = [order for batch in batches for order in batch.orders]
         if not expected:
