@@ -131,7 +131,7 @@ def _jobs(found: PolicyComparison, pairs: list[JobPair]) -> Table:
         cells = []
         for place, outcome in enumerate(pair.outcomes):
             cells.append(
-                Text(_told(outcome, pair.start_s[place], pair.end_s[place])),
+                Text(_times(outcome, pair.start_s[place], pair.end_s[place])),
             )
         away, later_s = pair.completion_difference, pair.later_s
         table.add_row(
@@ -143,7 +143,7 @@ def _jobs(found: PolicyComparison, pairs: list[JobPair]) -> Table:
     return table
 
 
-def _told(outcome: str, start_s: float | None, end_s: float | None) -> str:
+def _times(outcome: str, start_s: float | None, end_s: float | None) -> str:
     """``10.00 to 60.00 s``; for a job that did not finish, its outcome too."""
     if start_s is None or end_s is None:
         return outcome

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 
 def so_far(experiment: Experiment, recorded: Sequence[RunRecord]) -> list[str]:
-    """What an interrupted run has done, and how to go on."""
+    """Sentences on an interrupted run: its progress, and how to resume."""
     if not recorded:
         return ["interrupted before the first policy was played to an end"]
     last = recorded[-1].results.summary

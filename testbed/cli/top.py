@@ -30,12 +30,14 @@ def top(once: Once = False, as_json: Json = False) -> None:
     """Show what links and tenants reserve, send, queue and drop, each second,
     until Ctrl-C.
 
-    Without a terminal, or with --json: one sample over a second.
+    Without a terminal, on a dumb one, or with --json: one sample over a second.
     """
     require_root("testbed top")
     out = console.out()
     with closing(samples()) as taken:
-        if once or as_json or not out.is_terminal:
+        # A dumb terminal cannot be written over.
+        redrawn = out.is_terminal and not out.is_dumb_terminal
+        if once or as_json or not redrawn:
             state, sample = next(taken)
             if as_json:
                 console.print_json(

@@ -1,4 +1,4 @@
-"""What a VM may take of the machine beside processor time and bandwidth. Pure.
+"""Limits of a VM beside processor time and bandwidth. Pure.
 
 Without limits one VM would take all process numbers, or all memory, from the
 others and from the testbed.

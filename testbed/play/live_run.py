@@ -135,7 +135,7 @@ def _run_policies(
 
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(network(experiment.scale))
-        stack.enter_context(_said(top, experiment, plans))
+        stack.enter_context(_announced(top, experiment, plans))
         emulation.network.forbid_borrowing()
         test = partial(load_test, emulation, experiment.seed, rings(plans))
         accepted = options.force or experiment.expect.fidelity == "invalid"
@@ -148,7 +148,7 @@ def _run_policies(
                 experiment, scale=replace(experiment.scale, rate=found.rate)
             )
             emulation = stack.enter_context(network(experiment.scale))
-            stack.enter_context(_said(top, experiment, plans))
+            stack.enter_context(_announced(top, experiment, plans))
         for policy, plan, finding in zip(
             experiment.policies, plans, found.findings, strict=True
         ):
@@ -164,7 +164,7 @@ def _run_policies(
 
 
 @contextmanager
-def _said(
+def _announced(
     top: RunFolder, experiment: Experiment, plans: list[list[events.Event]]
 ) -> Iterator[None]:
     """Notes the run, in its folder and where ``testbed status`` looks for it."""

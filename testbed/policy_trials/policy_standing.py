@@ -172,7 +172,7 @@ METRICS = (*OF_SUMMARY, "makespan_s", "decision_ms")
 
 
 @dataclass(frozen=True)
-class TrialTask:
+class StandingTask:
     """A run of the tables, for an executor; ``text`` is an experiment of one
     policy.
     """
@@ -295,13 +295,13 @@ class Contest:
                 self._outcomes[task.key] = outcome
                 yield
 
-    def _tasks(self) -> Iterator[TrialTask]:
+    def _tasks(self) -> Iterator[StandingTask]:
         for workload in self.workloads:
             for who, entry in enumerate(self.entries):
                 for seed in self.seeds:
                     case = replace(workload.case, seed=seed)
                     key = _key(workload, who, seed)
-                    yield TrialTask(key, case.text(entry))
+                    yield StandingTask(key, case.text(entry))
 
     def tables(self) -> list[Standing]:
         """The tables of all runs."""

@@ -42,8 +42,8 @@ class Decision:
         for key, value in self.what:
             if value is not None:
                 what.append(_in_words(key, value))
-        said = f" ({', '.join(what)})" if what else ""
-        return f"{self.job_id} {self.name}{said}"
+        detail = f" ({', '.join(what)})" if what else ""
+        return f"{self.job_id} {self.name}{detail}"
 
     def to_json(self) -> dict[str, Any]:
         known = {"t": self.at_s, "job_id": self.job_id, "decision": self.name}
@@ -195,7 +195,7 @@ _APART = ("estimate_ratio", "iperf3_ratio", "fidelity")
 
 
 def _ends_sentence(jobs: Sequence[JobPair]) -> str | None:
-    """How far apart the ends of jobs are; None where no job ended in both runs."""
+    """A sentence on the distance of jobs' ends; None where no job ended in both runs."""
     apart = {
         pair.job_id: pair.later_s for pair in jobs if pair.later_s is not None
     }
@@ -358,10 +358,11 @@ def _names(first: Run, second: Run) -> tuple[str, str]:
         return f"{names[0]}, seed {seeds[0]}", f"{names[1]}, seed {seeds[1]}"
     if first.path == second.path:
         return names[0], names[1]
-    return (
-        f"{names[0]}, {_place(first.path)}",
-        f"{names[1]}, {_place(second.path)}",
-    )
+    places = _place(first.path), _place(second.path)
+    if places[0] == places[1]:
+        # They began in the same second, in two folders.
+        places = str(first.path), str(second.path)
+    return f"{names[0]}, {places[0]}", f"{names[1]}, {places[1]}"
 
 
 def _place(folder: Path) -> str:

@@ -42,7 +42,7 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class HowFar:
-    """How far a run is: its policy, counted from 1 (0: before the first), its
+    """Progress of a run: its policy, counted from 1 (0: before the first), its
     jobs that have ended, and the time on the experiment's clock.
     """
 
@@ -134,7 +134,7 @@ def running_in(folder: Path) -> RunningRun | None:
 
 
 def how_far(run: RunningRun) -> HowFar:
-    """How far a run is, from the events of the last policy that has begun."""
+    """Progress of a run, from the events of the last policy that has begun."""
     top = Path(run.folder)
     folders = [top]
     if len(run.policies) > 1:
@@ -151,7 +151,7 @@ def how_far(run: RunningRun) -> HowFar:
 
 
 def sentences(run: RunningRun) -> list[str]:
-    """What runs, since when, and how far it is."""
+    """Sentences on a run in progress: its name, its start, its progress."""
     since = datetime.fromtimestamp(run.since_unix_s, UTC).astimezone()
     lasted = human_duration(max(0.0, time.time() - run.since_unix_s))
     when = f"{since:%Y-%m-%d %H:%M:%S} ({lasted})"

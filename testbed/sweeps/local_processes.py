@@ -2,7 +2,7 @@
 pools of processes.
 
 Each process is a pool of its own: what is lost with one is known, and the
-others go on.
+others continue.
 """
 
 from __future__ import annotations

@@ -172,10 +172,10 @@ def _lines(plan: SweepPlan, table: Sequence[TableRow], x: Across) -> list[Line]:
 
 
 def _label(names: Sequence[str], values: Sequence[Any]) -> str:
-    said = []
+    words = []
     for name, value in zip(names, values, strict=True):
-        said.append(str(value) if name == "policy" else f"{name} {value}")
-    return ", ".join(said)
+        words.append(str(value) if name == "policy" else f"{name} {value}")
+    return ", ".join(words)
 
 
 def _name(values: Sequence[Any]) -> str:

@@ -111,7 +111,7 @@ def test_parts_and_controller_are_killed_and_all_is_as_planned_again(
     assert verified(standing)[0] == 0
 
 
-def test_a_stopped_controller_is_told_and_nothing_is_left_when_it_goes_on(
+def test_a_stopped_controller_is_named_and_nothing_is_left_when_it_continues(
     standing: Standing,  # noqa: F811
 ) -> None:
     standing.up()

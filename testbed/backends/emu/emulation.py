@@ -365,7 +365,7 @@ class Emulation:
             self._client.remove_tenant(tenant.tenant_id, CONFIRM_EVERY_S)
 
         if self.controller.is_stopped and self.own is None:
-            # It may carry out, once it goes on, what it was asked before.
+            # It may carry out, once it continues, what it was asked before.
             self._unknown_flows.add(tenant.job_id)
             self._flows.submit(self._remove_late, tenant, remove)
             return
@@ -608,14 +608,14 @@ class Emulation:
 
     def limits_reached(self, tenant: TenantPlan) -> str:
         """A sentence about VMs that their limits have stopped; empty: none."""
-        said = []
+        reached = []
         for vm in tenant.vms:
             place = vm.slot.server, vm.slot.index
             for what in self.cgroup.limits_reached(*place):
-                said.append(f"VM {vm.index} reached its limit of {what}")
-        if not said:
+                reached.append(f"VM {vm.index} reached its limit of {what}")
+        if not reached:
             return ""
-        return f"{', '.join(said)}: a VM may have {self.limits}"
+        return f"{', '.join(reached)}: a VM may have {self.limits}"
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.

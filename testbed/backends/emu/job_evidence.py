@@ -138,7 +138,7 @@ class Counted:
         return self.due_bits - self.sent_bits
 
     def lack_in(self, length_s: float) -> float:
-        """Bits that lack over so long, where it goes on as after its start."""
+        """Bits that lack over so long, at the pace after its start."""
         first_s, first_bits = self._first or (0.0, 0.0)
         later_s = self.watched_s - first_s
         if later_s <= 0:

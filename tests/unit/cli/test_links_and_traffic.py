@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from testbed.cli import main, top, verify
 from testbed.standing import verification
@@ -258,3 +259,22 @@ def test_top_shows_the_fullest_links_first_within_80_columns(
     assert [each["name"] for each in record["links"]] == [
         each.name for each in SAMPLE.links
     ]
+
+
+def test_a_terminal_that_cannot_be_written_over_has_one_sample(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class State:
+        name, trouble, scale_rate = "standing", "", 0.05
+
+    def taken() -> Iterator[tuple[type[State], Any]]:
+        yield State, SAMPLE
+        pytest.fail("a second sample")
+
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(top, "samples", taken)
+    monkeypatch.setattr(
+        top.console, "out", lambda: Console(force_terminal=True, width=80)
+    )
+    assert main.run(["top"]) == 0
+    assert "rack 0 -> core 0" in capsys.readouterr().out

@@ -55,12 +55,12 @@ class Scripted:
         self.failures: deque[Exception | None] = deque()
         self.ended = False
         self.is_stopped = False
-        self.answers = threading.Event()
-        self.answers.set()
+        self.replying = threading.Event()
+        self.replying.set()
 
     def __getattr__(self, name: str) -> Any:
         def note(*_: object) -> None:
-            if "tenant" in name and not self.answers.wait(60):
+            if "tenant" in name and not self.replying.wait(60):
                 raise ControllerUnreachable("no answer")
             self.done.append(name)
             failure = (
@@ -187,11 +187,11 @@ def test_one_that_lives_and_does_not_answer_fails_the_admission(
 def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(
     emulation: Emulation, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have the request, and carry it out when it goes on."""
+    """It may have the request, and carry it out when it continues."""
     monkeypatch.setattr(emulation_module, "STOPPED_S", 0.0)
     monkeypatch.setattr(emulation_module, "CONFIRM_EVERY_S", 0.01)
     scripted.is_stopped = True
-    scripted.answers.clear()
+    scripted.replying.clear()
     stopped = r"the controller \(process 77\) is stopped by a signal"
     with pytest.raises(RunFailed, match=f"job j: {stopped}") as raised:
         emulation.admit(tenant())
@@ -206,7 +206,7 @@ def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(
         emulation.dismiss(tenant())
 
     scripted.is_stopped = False
-    scripted.answers.set()
+    scripted.replying.set()
     emulation.admit(tenant())
     assert emulation.controller_trouble() == []
     asked = [word for word in scripted.done if word.endswith("_tenant")]

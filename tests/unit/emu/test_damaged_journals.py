@@ -51,7 +51,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told_and_set_aside(state: Path, path: Path) -> list[str]:
-    """What clean removes of a journal that run and doctor have named as damaged."""
+    """Things that clean removes of a journal that run and doctor have named as damaged."""
     with pytest.raises(MachineCannot, match=r"x\.jsonl") as refused:
         clean_leftovers()
     assert "testbed clean" in str(refused.value.hint)

@@ -1,4 +1,4 @@
-"""What students write stands in marks.csv as text: no formula, no escape sequence."""
+"""Students' words stand in marks.csv as text: no formula, no escape sequence."""
 
 from __future__ import annotations
 

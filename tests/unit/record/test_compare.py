@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from testbed import events
 from testbed.cli.main import run
 from testbed.record.comparison import (
     PolicyComparison,
+    _names,
     compare_runs,
     decisions,
     first_difference,
@@ -120,6 +122,17 @@ def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
     first, second = compared(tmp_path, 40, 40).names
     assert first != second
     assert first.startswith("fcfs, sim, ")
+
+
+def test_runs_that_began_in_the_same_second_are_told_apart() -> None:
+    runs = []
+    for folder in ("a", "b"):
+        path = Path(folder, "20261127T022818Z-later-s1")
+        started = SimpleNamespace(policy="fcfs", backend="sim", seed=1)
+        runs.append(SimpleNamespace(started=started, path=path))
+    first, second = _names(*runs)  # type: ignore[arg-type]
+    assert first == "fcfs, sim, a/20261127T022818Z-later-s1"
+    assert second == "fcfs, sim, b/20261127T022818Z-later-s1"
 
 
 def test_the_table_has_the_names_of_the_summary(

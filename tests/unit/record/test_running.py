@@ -142,7 +142,7 @@ def test_the_page_over_all_policies_is_written_at_the_end(
     assert not (folder / ".running.json").exists()
 
 
-def test_ctrl_c_shows_what_there_is_and_how_to_go_on(
+def test_ctrl_c_shows_what_there_is_and_how_to_resume(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

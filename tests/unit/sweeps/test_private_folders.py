@@ -91,7 +91,7 @@ def test_a_folder_is_its_users(shared: Path, entered: bool) -> None:
 
 
 def may_read(file: Path) -> bool:
-    """Whether nobody may read a file, as far as the temporary base decides."""
+    """True where nobody may read a file, as far as the temporary base decides."""
     base = private_folders.ROOTS_BASE
     parts = [base.parent, base, *reversed(file.parents)]
     below = [part for part in parts if part.is_relative_to(base.parent)]
