@@ -187,9 +187,12 @@ class EvidenceTaker:
         for job in jobs:
             if job.kind in COUNTED:
                 busy_bps += job.tenant.rate_bps * len(job.tenant.vms)
+        # Of several parts of the switch one may have no job's traffic: only a
+        # stopped one is known to stand still.
+        has_work = busy_bps > BUSY_BPS and len(self._switches) == 1
         stood_s = 0.0
         for switch in self._switches:
-            still_s = switch.look(now_s, has_work=busy_bps > BUSY_BPS)
+            still_s = switch.look(now_s, has_work=has_work)
             stood_s = max(stood_s, still_s)
         agents = sum(len(job.pids) for job in jobs)
         look_at_agents = agents < MANY_AGENTS or now_s >= self._agents_next_s

@@ -163,3 +163,25 @@ def test_a_job_that_was_elsewhere_has_no_complete_evidence(
     assert not found.is_complete
     assert found.missing == 0
     assert taken(monkeypatch, (1.5, 1.5), moved).excess == 0
+
+
+@pytest.mark.parametrize(("parts", "stood_s"), [(1, 0.5), (2, 0.0)])
+def test_a_part_of_the_switch_may_have_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch, parts: int, stood_s: float
+) -> None:
+    """One switch that does not run stands still where jobs send at 80 Mbit/s."""
+    clock = [0.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    idle = Process(0.0, 0.0)
+    monkeypatch.setattr(
+        job_evidence, "Progress", lambda pid: Progress(pid, idle.read)
+    )
+    fast = replace(JOB, tenant=replace(TENANT, rate_bps=40_000_000))
+    taker = EvidenceTaker()
+    taker.start(range(1, parts + 1))
+    for _ in range(6):
+        taker.look([fast])
+        clock[0] += 0.1
+    evidence = taker.finish(1)
+    assert evidence is not None
+    assert evidence.stood_s == pytest.approx(stood_s)
