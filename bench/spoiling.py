@@ -76,14 +76,25 @@ def programs(body: str, count: int, nice: int = 0) -> Iterator[None]:
 def paused(name: str, for_s: float, after_s: float = 2.0) -> Iterator[None]:
     """The first process of a name, or with it in its command, stopped for a time."""
     process = _process(name)
+    with _stopped(lambda: process, for_s, after_s):
+        yield
+
+
+@contextmanager
+def _stopped(
+    find: Callable[[], psutil.Process | None], for_s: float, after_s: float
+) -> Iterator[None]:
+    """The process that ``find`` gives after a time, stopped for another."""
     over = Event()
 
     def pause() -> None:
         if over.wait(after_s):
             return
-        process.suspend()
-        time.sleep(for_s)
-        process.resume()
+        process = find()
+        if process is not None:
+            process.suspend()
+            time.sleep(for_s)
+            process.resume()
 
     thread = Thread(target=pause)
     thread.start()
@@ -107,25 +118,13 @@ def _process(name: str) -> psutil.Process:
 @contextmanager
 def stopped_agent(for_s: float, after_s: float = 2.0) -> Iterator[None]:
     """An agent of the run, stopped for a time."""
-    over = Event()
 
-    def pause() -> None:
-        if over.wait(after_s):
-            return
-        server = _process("jobs.live.forkserver")
-        agents = server.children()
-        if agents:
-            agents[0].suspend()
-            time.sleep(for_s)
-            agents[0].resume()
+    def first_agent() -> psutil.Process | None:
+        agents = _process("jobs.live.forkserver").children()
+        return agents[0] if agents else None
 
-    thread = Thread(target=pause)
-    thread.start()
-    try:
+    with _stopped(first_agent, for_s, after_s):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 @contextmanager

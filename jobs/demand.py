@@ -320,13 +320,11 @@ class DemandCurve(Demand):
             if end <= done:
                 continue
             begin = max(start, done)
-            slowdown = (
-                max(1.0, demand / rate_bps)
-                if rate_bps > 0
-                else math.inf
-                if demand
-                else 1.0
-            )
+            slowdown = 1.0
+            if rate_bps > 0:
+                slowdown = max(1.0, demand / rate_bps)
+            elif demand:
+                slowdown = math.inf
             need_s = (end - begin) * tau_s * slowdown
             if need_s > left_s:
                 return begin + left_s / (tau_s * slowdown)

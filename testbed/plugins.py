@@ -122,13 +122,11 @@ class PluginError(BadInput):
         line: int = 0,
         column: int = 0,
     ) -> None:
-        place = (
-            f"{file}:{line}:{column}: "
-            if file and line
-            else f"{file}: "
-            if file
-            else ""
-        )
+        place = ""
+        if file and line:
+            place = f"{file}:{line}:{column}: "
+        elif file:
+            place = f"{file}: "
         super().__init__(f"{place}{reason}")
         self.reason, self.file, self.line, self.column = (
             reason,

@@ -154,7 +154,11 @@ def _lease_of_line(
         )
         complaints.add(line, words[1].start() + 1, message)
         return None
-    kind: LeaseKind = "BE" if start < 0 else "IM" if start == arrival else "AR"
+    kind: LeaseKind = "AR"
+    if start < 0:
+        kind = "BE"
+    elif start == arrival:
+        kind = "IM"
     return LeaseRecord(
         f"lease-{line:05}",
         kind,
@@ -302,9 +306,11 @@ class _Xml:
             or duration_s is None
         ):
             return None
-        kind: LeaseKind = (
-            "IM" if "now" in given else "BE" if start_s is None else "AR"
-        )
+        kind: LeaseKind = "AR"
+        if "now" in given:
+            kind = "IM"
+        elif start_s is None:
+            kind = "BE"
         return LeaseRecord(
             name,
             kind,

@@ -49,12 +49,8 @@ FIELDS: tuple[tuple[str, str, type], ...] = (
 NAMES = tuple(name for name, _, _ in FIELDS)
 
 _WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
-_GREATEST = np.array(
-    [
-        2**31 - 1 if kind is np.int32 else 2**53 if kind is np.int64 else 1e15
-        for *_, kind in FIELDS
-    ]
-)
+_GREATEST_OF_TYPE: dict[type, float] = {np.int32: 2**31 - 1, np.int64: 2**53}
+_GREATEST = np.array([_GREATEST_OF_TYPE.get(kind, 1e15) for *_, kind in FIELDS])
 _CHUNK_LINES = 1 << 15
 _COMMENT = re.compile(
     r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)"

@@ -98,13 +98,12 @@ def dotted(path: Path) -> str:
     """``('jobs', 0, 'at')`` as ``jobs[0].at``."""
     text = ""
     for part in path:
-        text += (
-            f"[{part}]"
-            if isinstance(part, int)
-            else f".{part}"
-            if text
-            else part
-        )
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif text:
+            text += f".{part}"
+        else:
+            text = part
     return text
 
 

@@ -147,14 +147,16 @@ def shown(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
     """Values as tables have them: numbers as they are, policies by their
     labels, others as YAML.
     """
-    return tuple(
-        plan.labels.get(as_yaml(value), as_yaml(value))
-        if one.key == POLICIES
-        else value
-        if isinstance(value, str | int | float)
-        else as_yaml(value)
-        for one, value in zip(plan.over, values, strict=False)
-    )
+    cells: list[Any] = []
+    for dimension, value in zip(plan.over, values, strict=False):
+        if dimension.key == POLICIES:
+            text = as_yaml(value)
+            cells.append(plan.labels.get(text, text))
+        elif isinstance(value, str | int | float):
+            cells.append(value)
+        else:
+            cells.append(as_yaml(value))
+    return tuple(cells)
 
 
 # -- files
