@@ -582,12 +582,58 @@ check() {
     "$@" || { say "failed: $what"; FAILED=1; }
 }
 
-# Tests marked long are left out but for --all: docs/testing.md says which they are.
+# check_without_root SELECTION: what needs neither root nor a network.
+check_without_root() {
+    local bin=$VENV/bin
+    check "formatting" as_owner "$bin/ruff" format --check .
+    check "lint" as_owner "$bin/ruff" check .
+    check "types" as_owner "$bin/mypy"
+    check "types of the labs' checks" as_owner "$bin/mypy" labs/*/*_checks.py
+    check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
+    check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
+    check "tests that need no root" as_owner "$bin/python" -m pytest -n auto -m "$1" tests/unit
+}
+
+# check_with_root SELECTION: tests in network namespaces and on Open vSwitch.
+check_with_root() {
+    local root_files
+    [ -d tests/netns ] || return 0
+    root_files=$(mktemp -d)
+    # A feature that install has just provided must be there: a skip would hide its absence.
+    check "tests in network namespaces and on Open vSwitch" \
+        env HOSENET_TEST_REQUIRE="root namespaces ovs mininet ryu os-ken" \
+        HYPOTHESIS_STORAGE_DIRECTORY="$root_files" PYTHONPYCACHEPREFIX="$root_files" \
+        "$VENV/bin/python" -m pytest -p no:cacheprovider -m "$1" tests/netns tests/emu
+    rm -rf "$root_files"
+}
+
+# Live tests mostly wait for traffic: what needs no root runs meanwhile, and gives way to them. It
+# is shown afterwards.
+check_side_by_side() {
+    say "what needs no root runs beside the live tests, and is shown after them"
+    BESIDE_SHOWS=$(mktemp)
+    # A group of its own, which no Ctrl-C at the terminal reaches but by the trap.
+    set -m
+    (
+        set +m
+        renice -n 10 -p "$BASHPID" >/dev/null
+        check_without_root "$1"
+        exit "$FAILED"
+    ) >"$BESIDE_SHOWS" 2>&1 </dev/null &
+    BESIDE=$!
+    set +m
+    trap 'kill -INT -- "-$BESIDE" 2>/dev/null || true; rm -f "$BESIDE_SHOWS"' EXIT
+    trap 'exit 130' INT TERM
+    check_with_root "$1"
+    wait "$BESIDE" || FAILED=1
+    cat "$BESIDE_SHOWS"
+}
+
+# Tests marked long are left out but for --all, which has bands that need an otherwise idle machine:
+# docs/testing.md says which they are.
 verb_test() {
-    local selection="not long"
     case ${1:-} in
-        '') ;;
-        --all) selection="" ;;
+        '' | --all) ;;
         *) say "unknown option of test: $1"; usage >&2; exit 2 ;;
     esac
     install_packages "${PACKAGES[@]}" "${TEST_PACKAGES[@]}"
@@ -595,23 +641,11 @@ verb_test() {
     install_test_python
     finish_install
     cd "$ROOT"
-    local bin=$VENV/bin root_files
-    check "formatting" as_owner "$bin/ruff" format --check .
-    check "lint" as_owner "$bin/ruff" check .
-    check "types" as_owner "$bin/mypy"
-    check "types of the labs' checks" as_owner "$bin/mypy" labs/*/*_checks.py
-    check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
-    check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
-    check "tests that need no root" as_owner "$bin/python" -m pytest -n auto -m "$selection" \
-        tests/unit
-    if [ -d tests/netns ]; then
-        root_files=$(mktemp -d)
-        # A feature that install has just provided must be there: a skip would hide its absence.
-        check "tests in network namespaces and on Open vSwitch" \
-            env HOSENET_TEST_REQUIRE="root namespaces ovs mininet ryu os-ken" \
-            HYPOTHESIS_STORAGE_DIRECTORY="$root_files" PYTHONPYCACHEPREFIX="$root_files" \
-            "$bin/python" -m pytest -p no:cacheprovider -m "$selection" tests/netns tests/emu
-        rm -rf "$root_files"
+    if [ "${1:-}" = --all ]; then
+        check_without_root ""
+        check_with_root ""
+    else
+        check_side_by_side "not long"
     fi
     finish_with_doctor "$FAILED"
 }

@@ -8,9 +8,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from testbed.backends.emu.cgroups import lives
 
 ROOT = Path(__file__).parents[3]
 STEPS = {
@@ -69,6 +72,51 @@ def test_what_the_owner_runs_bears_the_owners_names(checkout: Path) -> None:
     assert told.stdout == f"{nobody.pw_uid} nobody nobody {nobody.pw_dir}\n"
     told = with_provision(checkout, f"OWNER=64321; {script}")
     assert told.stdout == "64321 64321 64321 /nonexistent\n"
+
+
+BESIDE = """
+    cd {checkout}
+    meet() {{ touch "$1"; until [ -e "$2" ]; do sleep 0.05; done; echo "$1"; return "$3"; }}
+    check_without_root() {{ check "plain ones" meet plain live {plain}; }}
+    check_with_root() {{ check "live ones" meet live plain {live}; }}
+    check_side_by_side "not long"
+    exit "$FAILED"
+"""
+
+
+@pytest.mark.parametrize(
+    ("plain", "live", "code"), [(0, 0, 0), (1, 0, 1), (0, 1, 1)]
+)
+def test_each_side_waits_for_the_other_and_either_decides(
+    checkout: Path, plain: int, live: int, code: int
+) -> None:
+    script = BESIDE.format(checkout=checkout, plain=plain, live=live)
+    told = with_provision(checkout, script)
+    assert told.returncode == code, told.stderr
+    # The live tests' output as it comes, then the others'.
+    assert told.stdout == (
+        "live\nprovision: plain ones\nplain\n"
+        + "provision: failed: plain ones\n" * plain
+    )
+    assert ("provision: failed: live ones\n" in told.stderr) == bool(live)
+
+
+def test_interrupted_beside_the_live_tests_nothing_runs_on(
+    checkout: Path,
+) -> None:
+    script = f"""
+        cd {checkout}
+        check_without_root() {{ sh -c 'echo $$ >sleeping; exec sleep 1000'; }}
+        check_with_root() {{ until [ -s sleeping ]; do sleep 0.05; done; kill -INT $$; sleep 1; }}
+        check_side_by_side "not long"
+    """
+    told = with_provision(checkout, script)
+    assert told.returncode == 130, told.stderr
+    sleeping = int((checkout / "sleeping").read_text())
+    deadline_s = time.monotonic() + 60
+    while lives(sleeping):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def test_a_failed_step_is_told_in_words_and_with_its_log(
