@@ -607,7 +607,7 @@ check_with_root() {
     rm -rf "$root_files"
 }
 
-# Live tests mostly wait for traffic: what needs no root runs meanwhile, and gives way to them. It
+# Live tests mostly wait for traffic: what needs no root runs meanwhile, at a lower priority. It
 # is shown afterwards.
 check_side_by_side() {
     say "what needs no root runs beside the live tests, and is shown after them"
