@@ -14,12 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 from jobs.job_profile import Profile
-
-if TYPE_CHECKING:
-    from jobs.request import JobRequest
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute", "iperf3"]
@@ -42,6 +39,26 @@ def scaled_duration_s(
             "a job that needs bandwidth cannot be estimated at 0 bit/s"
         )
     return duration_s * max(1.0, bandwidth_bps / granted_bps)
+
+
+class SizedJob(Protocol):
+    """The size of a job, as far as its demand reads it.
+
+    :class:`jobs.request.JobRequest` is it; a request holds its demand, so the
+    demand knows of the request no more than this.
+    """
+
+    @property
+    def bandwidth_bps(self) -> int:
+        """b, for each VM."""
+
+    @property
+    def duration_s(self) -> float:
+        """p: the profiled running time at ``bandwidth_bps``."""
+
+    @property
+    def true_s(self) -> float:
+        """The running time that it really needs at ``bandwidth_bps``."""
 
 
 class Demand:
@@ -105,30 +122,30 @@ class Demand:
         """
         return {}
 
-    def estimate_s(self, job: JobRequest, granted_bps: float) -> float:
+    def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         """The running time that a scheduler states at ``granted_bps``."""
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
 
-    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         """The running time p to state when the same work asks for
         ``bandwidth_bps`` instead.
         """
         return self.estimate_s(job, bandwidth_bps)
 
-    def duration_s(self, job: JobRequest, granted_bps: float) -> float:
+    def duration_s(self, job: SizedJob, granted_bps: float) -> float:
         """The modelled running time at a constant ``granted_bps``."""
         if not self.network or job.bandwidth_bps == 0:
             return job.true_s
         return scaled_duration_s(job.true_s, job.bandwidth_bps, granted_bps)
 
-    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
+    def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
         """Bits that one VM sends, as reserved (on the wire); at 0 bit/s nothing
         is reserved.
         """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
     def remaining_s(
-        self, job: JobRequest, done: float, rate_bps: float
+        self, job: SizedJob, done: float, rate_bps: float
     ) -> float:
         """Time from progress ``done`` (0 to 1) to the end at a constant
         ``rate_bps``.
@@ -145,7 +162,7 @@ class Demand:
         return (1.0 - done) * self.duration_s(job, rate_bps)
 
     def advanced(
-        self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float
+        self, job: SizedJob, done: float, rate_bps: float, elapsed_s: float
     ) -> float:
         """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at
         most 1.
@@ -179,15 +196,15 @@ class Transfer(Demand):
     def record(self) -> dict[str, Any]:
         return {} if self.profile is None else {"profile": asdict(self.profile)}
 
-    def estimate_s(self, job: JobRequest, granted_bps: float) -> float:
+    def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         if self.profile is not None and granted_bps > 0:
             return self.profile.duration_s(granted_bps)
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
 
-    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
 
-    def duration_s(self, job: JobRequest, granted_bps: float) -> float:
+    def duration_s(self, job: SizedJob, granted_bps: float) -> float:
         """An elastic job takes its profile's time, off by as much as its true
         duration is.
         """
@@ -197,7 +214,7 @@ class Transfer(Demand):
             job.true_s / job.duration_s
         )
 
-    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:
+    def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:
         """An elastic job uses all of the option it was given, as long as its
         profile says: B·τ(B).
 
@@ -274,25 +291,25 @@ class DemandCurve(Demand):
             for start, end, demand in self.pieces()
         )
 
-    def unconstrained_s(self, job: JobRequest) -> float:
+    def unconstrained_s(self, job: SizedJob) -> float:
         """τ: the running time at infinite bandwidth, from p = τ ∫ max(1,
         c(x)/b) dx.
         """
         return job.true_s / self.slowdown(job.bandwidth_bps)
 
-    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         return self.duration_s(job, bandwidth_bps)
 
-    def duration_s(self, job: JobRequest, granted_bps: float) -> float:
+    def duration_s(self, job: SizedJob, granted_bps: float) -> float:
         if job.bandwidth_bps == 0:
             return job.true_s
         return self.unconstrained_s(job) * self.slowdown(granted_bps)
 
-    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
+    def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
         return self.unconstrained_s(job) * self.mean_bps()
 
     def remaining_s(
-        self, job: JobRequest, done: float, rate_bps: float
+        self, job: SizedJob, done: float, rate_bps: float
     ) -> float:
         if done >= 1.0:
             return 0.0
@@ -312,7 +329,7 @@ class DemandCurve(Demand):
         )
 
     def advanced(
-        self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float
+        self, job: SizedJob, done: float, rate_bps: float, elapsed_s: float
     ) -> float:
         tau_s = self.unconstrained_s(job)
         left_s = elapsed_s
@@ -347,7 +364,7 @@ class Compute(Demand):
 
     def remaining_s(
         self,
-        job: JobRequest,
+        job: SizedJob,
         done: float,
         rate_bps: float,  # noqa: ARG002
     ) -> float:
@@ -407,7 +424,7 @@ class Command(Transfer):
     def record(self) -> dict[str, Any]:
         return {**Transfer.record(self), "command": self.words}
 
-    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         """Of a command nothing is known: the estimate, and p where there is
         more bandwidth.
         """
@@ -435,13 +452,13 @@ class Iperf3(Demand):
     def cap_limited(self) -> bool:
         return self.pattern != "all-to-all"
 
-    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:  # noqa: ARG002 - see Demand
         return job.duration_s
 
-    def duration_s(self, job: JobRequest, granted_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def duration_s(self, job: SizedJob, granted_bps: float) -> float:  # noqa: ARG002 - see Demand
         return job.true_s
 
-    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:
+    def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:
         return job.true_s * (granted_bps or job.bandwidth_bps)
 
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from testbed.interface.loaded_experiment import load as load
     from testbed.spec.document import SpecErrors as SpecErrors
     from testbed.standing.standing_network import up as up
-    from testbed.sweeps.python_sweep import Sweep as Sweep
     from testbed.sweeps.python_sweep import sweep as sweep
+    from testbed.sweeps.sweep_folder import Sweep as Sweep
 
     __version__: str
 else:
@@ -60,8 +60,9 @@ else:
         **dict.fromkeys(("Comparison", "compare"), "interface.compared_runs"),
         **dict.fromkeys(("Run", "open_run"), "interface.finished_run"),
         **dict.fromkeys(("Experiment", "load"), "interface.loaded_experiment"),
-        **dict.fromkeys(("Sweep", "sweep"), "sweeps.python_sweep"),
+        "Sweep": "sweeps.sweep_folder",
         "SpecErrors": "spec.document",
+        "sweep": "sweeps.python_sweep",
         "up": "standing.standing_network",
     }
 

@@ -17,7 +17,7 @@ from testbed.errors import BadInput
 from testbed.units import UnitError, parse_share
 
 if TYPE_CHECKING:
-    from testbed.sweeps.sweep_folder import SweepDone
+    from testbed.sweeps.sweep_folder import Sweep
     from testbed.sweeps.sweep_plan import Asked
 
 SHOWN_ROWS = 60
@@ -158,7 +158,7 @@ def _asked(
     )
 
 
-def _show(done: SweepDone) -> None:
+def _show(done: Sweep) -> None:
     from testbed.sweeps.sweep_tables import (
         outside_reasons,
         printed_columns,
@@ -171,19 +171,19 @@ def _show(done: SweepDone) -> None:
         table.add_column(
             column, overflow="fold", justify="left" if index < left else "right"
         )
-    for row in done.table[:SHOWN_ROWS]:
+    for row in done.rows[:SHOWN_ROWS]:
         table.add_row(*map(Text, printed_values(done.plan, row)))
     shown = console.out()
     shown.print(table)
-    if (more := len(done.table) - SHOWN_ROWS) > 0:
+    if (more := len(done.rows) - SHOWN_ROWS) > 0:
         console.print_text(f"and {more:,} more rows: see table.csv")
     for outcome, reasons in (
         ("failed", done.reasons),
-        ("outside", outside_reasons(done.table)),
+        ("outside", outside_reasons(done.rows)),
     ):
         for message, count in Counter(reasons).most_common(SHOWN_REASONS):
             noun = "cell" if count == 1 else "cells"
             console.print_text(f"{outcome}, {count} {noun}: {message}")
     console.print_text(
-        f"{done.sentence}. Tables and picture: {done.folder.path}"
+        f"{done.sentence}. Tables and picture: {done.folder}"
     )

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.errors import BadInput
 from testbed.spec.document import Place, Problem, SpecErrors, read_text
@@ -16,55 +15,11 @@ from testbed.spec.given_values import plain_value, yaml_of
 from testbed.spec.sweep_section import LEAST, SweptKey, read_option
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import Report
-from testbed.sweeps.sweep_folder import SweepDone, SweepOptions, run_sweep
+from testbed.sweeps.sweep_folder import Sweep, SweepOptions, run_sweep
 from testbed.sweeps.sweep_plan import Asked, plan_sweep
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 UNNAMED = Path("experiment.yaml")
 """The file's name in messages and keys where the experiment is a mapping."""
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A finished sweep and its folder."""
-
-    done: SweepDone
-
-    @property
-    def folder(self) -> Path:
-        return self.done.folder.path
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Cells ``computed``, ``kept`` from earlier sweeps, and ``failed``."""
-        return vars(self.done.counts)
-
-    @property
-    def cells(self) -> DataFrame:
-        """A row a cell: its values, its outcome, its metrics."""
-        import pandas as pd
-
-        return pd.read_csv(self.folder / "cells.csv")
-
-    @property
-    def table(self) -> DataFrame:
-        """A row a combination: the metrics' means, and half the width of their
-        95 % intervals.
-        """
-        import pandas as pd
-
-        return pd.read_csv(self.folder / "table.csv")
-
-    def plot(self) -> Figure:
-        """The picture: a panel a metric, the first numeric key along x, a line
-        a policy.
-        """
-        from testbed.sweeps.sweep_pictures import sweep_figure
-
-        return sweep_figure(self.done.plan, self.done.table)
 
 
 def sweep(
@@ -99,7 +54,7 @@ def sweep(
     options = SweepOptions(
         Path(out), usable, cluster, again=again, command=("testbed.sweep",)
     )
-    return Sweep(run_sweep(plan, options, progress or (lambda _: None), say))
+    return run_sweep(plan, options, progress or (lambda _: None), say)
 
 
 def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:

@@ -5,10 +5,10 @@ written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import MachineCannot
 from testbed.record.folder import (
@@ -33,6 +33,10 @@ from testbed.sweeps.sweep_tables import (
 )
 from testbed.sweeps.sweeping import Counts, SweepRun, stored_spec
 from testbed.sweeps.tasks import Executor, InProcess
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 STORE = ".cells"
 WHOLE_RUNS = "runs"
@@ -61,20 +65,54 @@ class SweepOptions:
 
 
 @dataclass(frozen=True)
-class SweepDone:
+class Sweep:
     """A finished sweep, written down."""
 
     plan: SweepPlan
-    folder: RunFolder
-    counts: Counts
-    table: list[TableRow]
-    reasons: tuple[str, ...] = ()
+    run_folder: RunFolder
+    cell_counts: Counts
+    rows: list[TableRow]
+    reasons: tuple[str, ...]
     """The reasons of failed cells, a sentence each."""
+
+    @property
+    def folder(self) -> Path:
+        return self.run_folder.path
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Cells ``computed``, ``kept`` from earlier sweeps, and ``failed``."""
+        return vars(self.cell_counts)
+
+    @property
+    def cells(self) -> DataFrame:
+        """A row a cell: its values, its outcome, its metrics."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "cells.csv")
+
+    @property
+    def table(self) -> DataFrame:
+        """A row a combination: the metrics' means, and half the width of their
+        95 % intervals.
+        """
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "table.csv")
+
+    def plot(self) -> Figure:
+        """The picture: a panel a metric, the first numeric key along x, a line
+        a policy.
+        """
+        from testbed.sweeps.sweep_pictures import sweep_figure
+
+        return sweep_figure(self.plan, self.rows)
 
     @property
     def sentence(self) -> str:
         """Numbers of cells by what became of them."""
-        counts, size = self.counts, self.plan.size
+        counts = self.cell_counts
+        size = self.plan.size
         parts = [
             f"{counts.computed:,} computed",
             f"{counts.kept:,} there already",
@@ -87,9 +125,9 @@ class SweepDone:
     @property
     def exit_code(self) -> int:
         """4 where a cell failed, 1 where one is outside what was expected."""
-        if any(row.failed for row in self.table):
+        if any(row.failed for row in self.rows):
             return 4
-        if any(row.outside for row in self.table):
+        if any(row.outside for row in self.rows):
             return 1
         return 0
 
@@ -97,11 +135,11 @@ class SweepDone:
         """Output of ``--json``."""
         names = table_columns(self.plan)
         return {
-            "folder": str(self.folder.path),
-            "cells": counted(self.plan, self.counts),
+            "folder": str(self.folder),
+            "cells": counted(self.plan, self.cell_counts),
             "rows": [
                 dict(zip(names, table_values(self.plan, row), strict=True))
-                for row in self.table
+                for row in self.rows
             ],
         }
 
@@ -111,7 +149,7 @@ def run_sweep(
     options: SweepOptions,
     report: Report,
     say: Callable[[str], None],
-) -> SweepDone:
+) -> Sweep:
     """Computes what is missing and writes the sweep's folder.
 
     Raises what stops it: cells done until then are stored, and the same sweep
@@ -145,7 +183,7 @@ def executor_of(
     return executor(options.cluster, options.processes, say)
 
 
-def _written(run: SweepRun, options: SweepOptions) -> SweepDone:
+def _written(run: SweepRun, options: SweepOptions) -> Sweep:
     plan = run.plan
     folder = RunFolder.create(options.out, plan.name, None)
     folder.write_text(SPEC, plan.text)
@@ -161,8 +199,14 @@ def _written(run: SweepRun, options: SweepOptions) -> SweepDone:
         backend="live" if plan.live else "sim",
     )
     folder.write_json(PROVENANCE, where)
-    reasons = tuple(one.message for one in run.failures.values())
-    done = SweepDone(plan, folder, run.counts, table, reasons)
+    reasons = tuple(failure.message for failure in run.failures.values())
+    done = Sweep(
+        plan=plan,
+        run_folder=folder,
+        cell_counts=run.counts,
+        rows=table,
+        reasons=reasons,
+    )
     picture = pictures.get("svg", b"").decode()
     page = sweep_page(plan, table, done.sentence, reasons, picture, where)
     folder.write_text(REPORT, page)

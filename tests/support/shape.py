@@ -360,7 +360,7 @@ def static_figures() -> list[Figure]:
         Figure("import depth", len(chain), 14, tuple(chain)),
         # A request has a demand, whose times are those of a request.
         Figure(
-            "circles of modules", len(named_in_turn), 1, tuple(named_in_turn)
+            "circles of modules", len(named_in_turn), 0, tuple(named_in_turn)
         ),
         Figure(
             f"modules under {SMALL_LINES} lines", len(small), None, tuple(small)

@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.spec.sweep_section import read_option
 from testbed.sweeps.result_store import Progress
-from testbed.sweeps.sweep_folder import SweepDone, SweepOptions, run_sweep
+from testbed.sweeps.sweep_folder import Sweep, SweepOptions, run_sweep
 from testbed.sweeps.sweep_plan import Asked, SweepPlan, plan_sweep
 from testbed.sweeps.tasks import InProcess, Outcome, Task
 
@@ -30,7 +30,7 @@ def planned(
     return plan_sweep(path, text, Asked(over, **asked))
 
 
-def done(plan: SweepPlan, out: Path, **options: Any) -> SweepDone:
+def done(plan: SweepPlan, out: Path, **options: Any) -> Sweep:
     return run_sweep(plan, SweepOptions(out, **options), silent, print)
 
 

@@ -44,10 +44,10 @@ def test_a_lost_worker_leaves_no_trace_in_the_results(
         options = SweepOptions(tmp_path / "cluster", cluster=dask.address)
         spread = run_sweep(plan, options, lose_one, said.append)
     assert [sentence for sentence in said if "is lost: its" in sentence]
-    assert written(spread.folder.path) == written(alone.folder.path)
+    assert written(spread.folder) == written(alone.folder)
     assert stored(tmp_path / "cluster") == stored(tmp_path / "alone")
     assert len(stored(tmp_path / "cluster")) == 400
-    assert "cells.csv" in written(alone.folder.path)
+    assert "cells.csv" in written(alone.folder)
 
 
 def written(folder: Path) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ def test_it_is_computed_again(
 ) -> None:
     plan = planned("policies=easy", "seed=1")
     first = done(plan, tmp_path)
-    before = (first.folder.path / "cells.csv").read_bytes()
+    before = (first.folder / "cells.csv").read_bytes()
     (file,) = (tmp_path / ".cells").rglob("*.jsonl")
     content = file.read_bytes()
     one, two = content.decode().splitlines()
@@ -37,8 +37,8 @@ def test_it_is_computed_again(
     edit(line)
     file.write_text(f"{json.dumps(line)}\n{two}\n")
     again = done(plan, tmp_path)
-    assert (again.counts.computed, again.counts.kept) == (1, 0)
-    assert (again.folder.path / "cells.csv").read_bytes() == before
+    assert (again.cell_counts.computed, again.cell_counts.kept) == (1, 0)
+    assert (again.folder / "cells.csv").read_bytes() == before
     assert file.read_bytes().splitlines()[0] == content.splitlines()[0]
 
 
@@ -50,9 +50,9 @@ def test_one_of_another_form_too(
 ) -> None:
     plan = planned("policies=easy", "seed=1")
     first = done(plan, tmp_path)
-    with (first.folder.path / "cells.csv").open() as table:
+    with (first.folder / "cells.csv").open() as table:
         (row,) = csv.DictReader(table)
     ResultStore(tmp_path / ".cells").put(row["key"], result, {})
     again = done(plan, tmp_path)
-    assert (again.counts.computed, again.counts.kept) == (1, 0)
-    assert done(plan, tmp_path).counts.kept == 1
+    assert (again.cell_counts.computed, again.cell_counts.kept) == (1, 0)
+    assert done(plan, tmp_path).cell_counts.kept == 1

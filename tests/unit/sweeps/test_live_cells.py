@@ -127,8 +127,8 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(
     runs: Runs, place: Path
 ) -> None:
     found = live(place, "workload.jobs[0].vms=2,3", "seed=1")
-    assert found.counts.computed == 2
-    page = (found.folder.path / "report.html").read_text()
+    assert found.cell_counts.computed == 2
+    page = (found.folder / "report.html").read_text()
     assert "<dt>Fidelity</dt><dd>ok 2</dd>" in page
     first = runs.commands[0]
     assert first[0] == "run"
@@ -148,7 +148,7 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(
     where = json.loads(file.read_text().splitlines()[1])
     assert where["doctor"] == {"can_run": True}
     assert where["run"]["machine"]
-    assert live(place, "workload.jobs[0].vms=2,3", "seed=1").counts.kept == 2
+    assert live(place, "workload.jobs[0].vms=2,3", "seed=1").cell_counts.kept == 2
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_a_machine_that_another_run_leaves_is_waited_for(
 def rows(found: Any) -> list[dict[str, str]]:
     import csv
 
-    with (found.folder.path / "cells.csv").open() as file:
+    with (found.folder / "cells.csv").open() as file:
         return list(csv.DictReader(file))
 
 
@@ -239,7 +239,7 @@ def test_what_is_not_ok_is_shown_and_not_kept(runs: Runs, place: Path) -> None:
     assert [row["outcome"] for row in rows(first)] == ["ok", "ok"]
     assert rows(first)[0]["wait_mean_s"] != ""
     second = live(place)
-    assert (second.counts.computed, second.counts.kept) == (1, 1)
+    assert (second.cell_counts.computed, second.cell_counts.kept) == (1, 1)
 
 
 @pytest.mark.slow
@@ -249,9 +249,9 @@ def test_what_the_file_accepts_is_kept_until_it_is_measured_again(
     text = TEXT + "expect: {fidelity: suspect}\n"
     runs.verdicts = ["suspect", "suspect", "ok"]
     live(place, text=text)
-    assert live(place, text=text).counts.kept == 2
-    assert live(place, text=text, again=True).counts.computed == 2
-    assert live(place, text=text, again=True).counts.kept == 2
+    assert live(place, text=text).cell_counts.kept == 2
+    assert live(place, text=text, again=True).cell_counts.computed == 2
+    assert live(place, text=text, again=True).cell_counts.kept == 2
 
 
 @pytest.mark.slow

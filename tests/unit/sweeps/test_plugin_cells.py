@@ -251,7 +251,7 @@ def test_a_module_beside_a_policy_may_be_a_link(tmp_path: Path) -> None:
     (folder / "shares.py").symlink_to(tmp_path / "lib" / "common.py")
     plan = plan_in(folder)
     assert sorted(cells_of(plan)[2].named) == ["./mine.py", "shares.py"]
-    assert done(plan, tmp_path / "out").counts.computed == 4
+    assert done(plan, tmp_path / "out").cell_counts.computed == 4
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_an_installed_plug_ins_content_is_in_the_key_and_not_sent(
     monkeypatch.delitem(sys.modules, "made_policies", raising=False)
     found = done(plan_in(tmp_path, "made_policies:Mine"), tmp_path / "out")
     assert found.exit_code == 0
-    assert found.counts.computed == 4
+    assert found.cell_counts.computed == 4
 
 
 ENTRY = "[hosenet.policies]\nown-one = extra_own.policy:Mine\n"

@@ -134,7 +134,7 @@ def test_what_a_picture_shows(
 ) -> None:
     plan = planned(*options)
     found = done(plan, tmp_path)
-    png = (found.folder.path / "sweep.png").read_bytes()
+    png = (found.folder / "sweep.png").read_bytes()
     assert png.startswith(b"\x89PNG")
     assert len(png) > 20_000
     figure = sweep_figure(plan, found.table)

@@ -26,7 +26,7 @@ from testbed.sweeps import sweep_folder
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import ResultStore
-from testbed.sweeps.sweep_folder import SweepDone
+from testbed.sweeps.sweep_folder import Sweep
 from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
 from tests.unit.sweeps.small_sweep import FILE, Watched, done, planned
 
@@ -43,8 +43,8 @@ def _without_pictures(
         monkeypatch.setattr(sweep_folder, "sweep_pictures", lambda *_: {})
 
 
-def rows(found: SweepDone) -> list[dict[str, str]]:
-    with (found.folder.path / "cells.csv").open(encoding="utf-8") as file:
+def rows(found: Sweep) -> list[dict[str, str]]:
+    with (found.folder / "cells.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -110,11 +110,11 @@ def test_a_kept_run_folder_gives_the_same_result(tmp_path: Path) -> None:
     # The cells are there already, their folders are not.
     done(plan, tmp_path / "folders")
     found = done(plan, tmp_path / "folders", keep_runs=True)
-    assert found.counts.computed == 2
+    assert found.cell_counts.computed == 2
     assert results(tmp_path / "memory") == results(tmp_path / "folders")
     kept = sorted((tmp_path / "folders" / ".cells" / "runs").iterdir())
     assert [load_run(path).summary.seed for path in kept] in ([1, 2], [2, 1])
-    assert done(plan, tmp_path / "folders", keep_runs=True).counts.computed == 0
+    assert done(plan, tmp_path / "folders", keep_runs=True).cell_counts.computed == 0
 
 
 @pytest.mark.slow
@@ -177,9 +177,9 @@ def test_a_fault_in_memory_is_found() -> None:
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
     plan = planned("workload.load=0.4,0.8", SEEDS)
     first, second = done(plan, tmp_path), done(plan, tmp_path)
-    assert (first.counts.computed, first.counts.kept) == (16, 0)
-    assert (second.counts.computed, second.counts.kept) == (0, 16)
-    assert first.folder.path != second.folder.path
+    assert (first.cell_counts.computed, first.counts.kept) == (16, 0)
+    assert (second.cell_counts.computed, second.counts.kept) == (0, 16)
+    assert first.folder != second.folder
     for name in (
         "cells.csv",
         "table.csv",
@@ -187,8 +187,8 @@ def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
         "sweep.svg",
         "sweep.png",
     ):
-        assert (first.folder.path / name).read_bytes() == (
-            second.folder.path / name
+        assert (first.folder / name).read_bytes() == (
+            second.folder / name
         ).read_bytes()
 
 
@@ -196,7 +196,7 @@ def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
 def test_a_wider_sweep_computes_what_is_new(tmp_path: Path) -> None:
     done(planned("workload.load=0.4", SEEDS), tmp_path)
     wider = done(planned("workload.load=0.4,0.8", "seed=1..5"), tmp_path)
-    assert (wider.counts.computed, wider.counts.kept) == (12, 8)
+    assert (wider.cell_counts.computed, wider.counts.kept) == (12, 8)
 
 
 @pytest.mark.slow
@@ -208,8 +208,8 @@ def test_two_processes_compute_the_same_bytes(tmp_path: Path) -> None:
     )
     assert len(results(tmp_path / "one")) == 16
     assert results(tmp_path / "one") == results(tmp_path / "two")
-    assert (one.folder.path / "cells.csv").read_bytes() == (
-        two.folder.path / "cells.csv"
+    assert (one.folder / "cells.csv").read_bytes() == (
+        two.folder / "cells.csv"
     ).read_bytes()
 
 
@@ -308,11 +308,11 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     assert rows(found)[1]["why"] == "the policy returned nonsense at 3 s"
     assert found.exit_code == 4
     assert found.reasons == ("the policy returned nonsense at 3 s",)
-    assert found.table[0].estimates[0].n == 3
+    assert found.rows[0].estimates[0].n == 3
     # What failed is not stored.
     monkeypatch.setattr(Cell, "run", whole)
     again = done(planned("policies=easy", SEEDS), tmp_path)
-    assert (again.counts.computed, again.counts.kept, again.exit_code) == (
+    assert (again.cell_counts.computed, again.counts.kept, again.exit_code) == (
         1,
         3,
         0,
@@ -433,7 +433,7 @@ def test_seeds_that_count_do_not_depend_on_the_order_of_completion(
     assert used == {
         key: by_brute_force(values) for key, values in columns.items()
     }
-    assert [row.needed for row in found.table] == list(used.values())
+    assert [row.needed for row in found.rows] == list(used.values())
     # What was computed ahead is in the store and not in the tables.
     assert sum(used.values()) <= len(runs.keys) < 120
     assert len(set(runs.keys)) == len(runs.keys)
@@ -458,9 +458,9 @@ def by_brute_force(values: list[float]) -> int:
 def test_an_interval_that_is_not_reached_is_told(tmp_path: Path) -> None:
     plan = planned("policies=easy", SEEDS, stop=Stop(0.0001, "wait_mean_s", 3))
     found = done(plan, tmp_path)
-    assert found.table[0].needed is None
-    assert found.table[0].cells == 4
-    assert "4 (not enough)" in (found.folder.path / "table.md").read_text()
+    assert found.rows[0].needed is None
+    assert found.rows[0].cells == 4
+    assert "4 (not enough)" in (found.folder / "table.md").read_text()
 
 
 def test_a_rule_over_all_metrics_takes_the_slowest() -> None:
@@ -479,18 +479,18 @@ def test_a_rule_over_all_metrics_takes_the_slowest() -> None:
 @pytest.mark.slow
 def test_the_folder_of_a_sweep(tmp_path: Path) -> None:
     found = done(planned("workload.load=0.4,0.8", SEEDS), tmp_path)
-    names = {path.name for path in found.folder.path.iterdir()}
+    names = {path.name for path in found.folder.iterdir()}
     assert names == {
         "spec.yaml", "sweep.json", "provenance.json", "cells.csv", "table.csv", "table.md",
         "sweep.svg", "sweep.png", "report.html",
     }  # fmt: skip
-    assert found.folder.path.name.endswith("-queue-sweep")
-    page = (found.folder.path / "report.html").read_text()
+    assert found.folder.name.endswith("-queue-sweep")
+    page = (found.folder / "report.html").read_text()
     assert "16 cells: 16 computed, 0 there already" in page
-    assert page.count("<tr>") == 1 + len(found.table)
+    assert page.count("<tr>") == 1 + len(found.rows)
     assert "<svg" in page
     assert "<dt>seed</dt><dd>1..4</dd>" in page
-    asked = json.loads((found.folder.path / "sweep.json").read_text())
+    asked = json.loads((found.folder / "sweep.json").read_text())
     assert asked["over"] == {
         "workload.load": [0.4, 0.8], "policies": ["fcfs", "easy"], "seed": ["1..4"],
     }  # fmt: skip
@@ -500,7 +500,7 @@ def test_the_folder_of_a_sweep(tmp_path: Path) -> None:
         "kept": 0,
         "failed": 0,
     }
-    with (found.folder.path / "table.csv").open() as file:
+    with (found.folder / "table.csv").open() as file:
         (row, *_) = csv.DictReader(file)
     waits = [float(one["wait_mean_s"]) for one in rows(found)[:4]]
     assert float(row["wait_mean_s"]) == pytest.approx(sum(waits) / 4)
@@ -514,13 +514,13 @@ def test_the_table_of_cells_as_parquet(tmp_path: Path) -> None:
 
     plan = planned("workload.load=0.4,0.8", SEEDS)
     as_text, packed = done(plan, tmp_path), done(plan, tmp_path, parquet=True)
-    frame = pd.read_parquet(packed.folder.path / "cells.parquet")
-    plain = pd.read_csv(as_text.folder.path / "cells.csv")
+    frame = pd.read_parquet(packed.folder / "cells.parquet")
+    plain = pd.read_csv(as_text.folder / "cells.csv")
     assert list(frame.columns) == list(plain.columns)
     assert frame["workload.load"].tolist() == plain["workload.load"].tolist()
     assert frame["wait_mean_s"].tolist() == plain["wait_mean_s"].tolist()
     assert frame["key"].tolist() == plain["key"].tolist()
-    assert not (packed.folder.path / "cells.csv").exists()
+    assert not (packed.folder / "cells.csv").exists()
 
 
 def test_results_belong_to_who_called_sudo_and_are_readable(
@@ -529,6 +529,6 @@ def test_results_belong_to_who_called_sudo_and_are_readable(
     found = done(planned("policies=easy", "seed=1"), tmp_path)
     owner = os.geteuid() or int(os.environ.get("SUDO_UID", "0"))
     (file,) = (tmp_path / ".cells").rglob("*.jsonl")
-    for path in (file, found.folder.path / "cells.csv"):
+    for path in (file, found.folder / "cells.csv"):
         assert path.stat().st_mode & 0o777 == 0o644
         assert path.stat().st_uid == owner
