@@ -137,7 +137,7 @@ def test_what_a_picture_shows(
     png = (found.folder / "sweep.png").read_bytes()
     assert png.startswith(b"\x89PNG")
     assert len(png) > 20_000
-    figure = sweep_figure(plan, found.table)
+    figure = sweep_figure(plan, found.rows)
     axes = figure.axes[2]
     assert axes.get_title(loc="left") == "response_mean_s"
     shown = [bars for bars in axes.containers if bars.lines[0].get_xdata().size]  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def test_what_a_picture_shows(
     colours = {bars.lines[0].get_color() for bars in shown}  # type: ignore[attr-defined]
     assert len(colours) == min(lines, 2)
     first = [float(y) for y in shown[0].lines[0].get_ydata()]  # type: ignore[attr-defined]
-    assert found.table[0].estimates[2].mean in first
+    assert found.rows[0].estimates[2].mean in first
     for bars, has in ((shown[0], "seed=1..3" in options),):
         (segments,) = bars.lines[2]  # type: ignore[attr-defined]
         heights = [
@@ -163,7 +163,7 @@ def test_too_many_lines_are_counted_in_the_title(tmp_path: Path) -> None:
     loads = ",".join(str(round(0.3 + number / 50, 2)) for number in range(9))
     plan = planned("workload.jobs=6,8", f"workload.load={loads}")
     found = done(plan, tmp_path)
-    figure = sweep_figure(plan, found.table)
+    figure = sweep_figure(plan, found.rows)
     assert len(figure.axes[2].containers) == MOST_LINES == 14
     title = figure.get_suptitle()
     assert title.endswith("; 4 more lines in table.csv")

@@ -177,8 +177,8 @@ def test_a_fault_in_memory_is_found() -> None:
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
     plan = planned("workload.load=0.4,0.8", SEEDS)
     first, second = done(plan, tmp_path), done(plan, tmp_path)
-    assert (first.cell_counts.computed, first.counts.kept) == (16, 0)
-    assert (second.cell_counts.computed, second.counts.kept) == (0, 16)
+    assert (first.cell_counts.computed, first.cell_counts.kept) == (16, 0)
+    assert (second.cell_counts.computed, second.cell_counts.kept) == (0, 16)
     assert first.folder != second.folder
     for name in (
         "cells.csv",
@@ -196,7 +196,7 @@ def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
 def test_a_wider_sweep_computes_what_is_new(tmp_path: Path) -> None:
     done(planned("workload.load=0.4", SEEDS), tmp_path)
     wider = done(planned("workload.load=0.4,0.8", "seed=1..5"), tmp_path)
-    assert (wider.cell_counts.computed, wider.counts.kept) == (12, 8)
+    assert (wider.cell_counts.computed, wider.cell_counts.kept) == (12, 8)
 
 
 @pytest.mark.slow
@@ -312,7 +312,7 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     # What failed is not stored.
     monkeypatch.setattr(Cell, "run", whole)
     again = done(planned("policies=easy", SEEDS), tmp_path)
-    assert (again.cell_counts.computed, again.counts.kept, again.exit_code) == (
+    assert (again.cell_counts.computed, again.cell_counts.kept, again.exit_code) == (
         1,
         3,
         0,
