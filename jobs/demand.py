@@ -144,9 +144,7 @@ class Demand:
         """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
-    def remaining_s(
-        self, job: SizedJob, done: float, rate_bps: float
-    ) -> float:
+    def remaining_s(self, job: SizedJob, done: float, rate_bps: float) -> float:
         """Time from progress ``done`` (0 to 1) to the end at a constant
         ``rate_bps``.
         """
@@ -308,9 +306,7 @@ class DemandCurve(Demand):
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
         return self.unconstrained_s(job) * self.mean_bps()
 
-    def remaining_s(
-        self, job: SizedJob, done: float, rate_bps: float
-    ) -> float:
+    def remaining_s(self, job: SizedJob, done: float, rate_bps: float) -> float:
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:

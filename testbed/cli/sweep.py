@@ -184,6 +184,4 @@ def _show(done: Sweep) -> None:
         for message, count in Counter(reasons).most_common(SHOWN_REASONS):
             noun = "cell" if count == 1 else "cells"
             console.print_text(f"{outcome}, {count} {noun}: {message}")
-    console.print_text(
-        f"{done.sentence}. Tables and picture: {done.folder}"
-    )
+    console.print_text(f"{done.sentence}. Tables and picture: {done.folder}")

@@ -148,7 +148,9 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(
     where = json.loads(file.read_text().splitlines()[1])
     assert where["doctor"] == {"can_run": True}
     assert where["run"]["machine"]
-    assert live(place, "workload.jobs[0].vms=2,3", "seed=1").cell_counts.kept == 2
+    assert (
+        live(place, "workload.jobs[0].vms=2,3", "seed=1").cell_counts.kept == 2
+    )
 
 
 @pytest.mark.slow

@@ -114,7 +114,10 @@ def test_a_kept_run_folder_gives_the_same_result(tmp_path: Path) -> None:
     assert results(tmp_path / "memory") == results(tmp_path / "folders")
     kept = sorted((tmp_path / "folders" / ".cells" / "runs").iterdir())
     assert [load_run(path).summary.seed for path in kept] in ([1, 2], [2, 1])
-    assert done(plan, tmp_path / "folders", keep_runs=True).cell_counts.computed == 0
+    assert (
+        done(plan, tmp_path / "folders", keep_runs=True).cell_counts.computed
+        == 0
+    )
 
 
 @pytest.mark.slow
@@ -312,7 +315,11 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
     # What failed is not stored.
     monkeypatch.setattr(Cell, "run", whole)
     again = done(planned("policies=easy", SEEDS), tmp_path)
-    assert (again.cell_counts.computed, again.cell_counts.kept, again.exit_code) == (
+    assert (
+        again.cell_counts.computed,
+        again.cell_counts.kept,
+        again.exit_code,
+    ) == (
         1,
         3,
         0,
