@@ -87,6 +87,10 @@ BENCHMARKS = {
         "bench.lab_marks",
         "the labs' live checks, repeated on a busy machine: margins",
     ),
+    "headroom": (
+        "bench.headroom",
+        "what the live examples need of a machine in use, and their verdicts",
+    ),
     "fidelity-cases": (
         "bench.fidelity_cases",
         "runs good and spoilt on purpose: the verdict",

@@ -1,6 +1,7 @@
 """Peaks of a plan, from the events of a dry run. Pure.
 
-Two peaks are looked for: of port load, and of VM namespaces per server.
+Three peaks are looked for: of port load, of processors that jobs compute on,
+and of VM namespaces per server.
 
 A job with a reservation counts by it. One without may send as much as its
 application wants and the links leave: max-min fair shares of that, as hoses
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor
+from typing import Any
 
 import numpy as np
 
@@ -196,6 +198,40 @@ def shares_bps(
     for job_id, rate_bps in zip(units, rates, strict=True):
         shares[job_id] = floor(rate_bps + _ROUNDING_BPS)
     return shares
+
+
+# -- processors ----------------------------------------------------------------
+
+
+def computing_processors(
+    history: Iterable[events.Event], slots: int, core_share: float
+) -> float:
+    """Processors of this machine that jobs which run together compute on, at
+    most.
+
+    ``core_share`` of one stands for each of the data centre's, one a slot. What
+    a command really takes nobody knows: it counts as its entry says.
+    """
+    jobs = _RunningJobs()
+    computes: dict[str, float] = {}
+    most = 0.0
+    for event in history:
+        if isinstance(event, events.JobSubmitted):
+            computes[event.job["id"]] = _processors(event.job, core_share)
+        if jobs.take(event):
+            together = sum(computes[job_id] for job_id in jobs.running)
+            most = max(most, together)
+    # Two VMs of a node, in the foreground and behind it, share its quota.
+    return min(most, slots * core_share)
+
+
+def _processors(job: Mapping[str, Any], core_share: float) -> float:
+    """Of a job's VMs, each on one processor at most."""
+    uses = job["cpu_use"]
+    if not isinstance(uses, Sequence):
+        uses = [uses] * job["n_vms"]
+    of_full_use = job["cpu_share"] * job["cores"] * core_share
+    return sum(min(1.0, of_full_use * use) for use in uses)
 
 
 # -- namespaces per server -----------------------------------------------------

@@ -31,7 +31,12 @@ from testbed.owned_files import FILE_MODE, new_file
 from testbed.plan.direct_evidence import weighed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
-from testbed.plan.peak_load import namespaces_per_server, peak, rings
+from testbed.plan.peak_load import (
+    computing_processors,
+    namespaces_per_server,
+    peak,
+    rings,
+)
 from testbed.play.backend_trace import TRACE, TracingBackend, writer
 from testbed.play.playing import (
     RunRecord,
@@ -137,6 +142,8 @@ def _run_policies(
         emulation = stack.enter_context(network(experiment.scale))
         stack.enter_context(_announced(top, experiment, plans))
         emulation.network.forbid_borrowing()
+        for line in _computing(plans, sum(slots), experiment.scale):
+            show.narrate(line)
         test = partial(load_test, emulation, experiment.seed, rings(plans))
         accepted = options.force or experiment.expect.fidelity == "invalid"
         found = checked(
@@ -161,6 +168,16 @@ def _run_policies(
             given = experiment, policy, plan, finding, found.refusal
             _one_policy(*given, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
+
+
+def _computing(
+    plans: list[list[events.Event]], slots: int, scale: Scale
+) -> Iterator[str]:
+    """A sentence on the processors that jobs compute on, where they do."""
+    most = max(computing_processors(plan, slots, scale.cpu) for plan in plans)
+    share = most / len(os.sched_getaffinity(0))
+    if share > 0.0:
+        yield f"the jobs' own computing takes up to {share:.0%} of the processors"
 
 
 @contextmanager

@@ -100,7 +100,7 @@ class Preflight:
         return self.findings[self.loads.index(max(self.loads))]
 
     def __str__(self) -> str:
-        if inf in self.loads:
+        if max(self.loads) in (0.0, inf):
             return self.worst.reason
         share = f"{max(self.loads):.0%} of what this machine can do"
         return f"the plan's busiest instant at scale.rate: {rate_text(self.rate)} is {share}"

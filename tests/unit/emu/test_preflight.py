@@ -64,6 +64,14 @@ def test_a_rate_that_fits_is_tested_once() -> None:
     assert found.findings[0].level == "ok"
 
 
+def test_a_plan_that_sends_nothing_has_no_share_of_the_machine() -> None:
+    lines: list[str] = []
+    nothing = Finding("ok", "preflight", "the plan asks nothing", {})
+    peaks = [(reserved("a"),)]
+    checked(lambda *_: nothing, peaks, Scale(1.0), lines.append, force=False)
+    assert lines == ["preflight: the plan asks nothing"]
+
+
 def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> (
     None
 ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from testbed.events import (
     JobSubmitted,
 )
 from testbed.plan.peak_load import (
+    computing_processors,
     peak,
     reserved_port_load_bps,
     rings,
@@ -48,6 +50,34 @@ def ended(job: str) -> JobEnded:
 def test_a_job_crosses_each_vms_two_ports_and_its_links() -> None:
     assert reserved_port_load_bps(A) == 2 * 2 * 10 + 20
     assert reserved_port_load_bps(B) == 28
+
+
+def computing(job: str, vms: int, **keys: object) -> JobSubmitted:
+    usual = {"kind": "compute", "cpu_share": 1.0, "cpu_use": 1.0, "cores": 1}
+    about = {"id": job, "n_vms": vms, "bandwidth_bps": 0}
+    return JobSubmitted(0.0, usual | about | keys)
+
+
+def test_processors_are_those_of_jobs_that_run_together() -> None:
+    history: list[Event] = [
+        computing("a", 6),
+        computing("b", 2, cpu_use=[0.5, 0.25]),
+        A,
+        B,
+        JobStarted(0, "a", 0),
+        ended("a"),
+        JobStarted(1, "b", 0),
+    ]
+    assert computing_processors(history, 10, 0.1) == pytest.approx(0.6)
+    # No VM computes on more than one processor, no node on more than its own.
+    assert computing_processors(history, 10, 3.0) == pytest.approx(6.0)
+    assert computing_processors(history, 4, 0.1) == pytest.approx(0.4)
+
+
+def test_jobs_that_only_send_compute_nothing() -> None:
+    job = computing("a", 4, kind="transfer", cpu_share=0.0)
+    history: list[Event] = [job, A, JobStarted(0, "a", 10)]
+    assert computing_processors(history, 10, 1.0) == 0.0
 
 
 def test_the_peak_is_who_runs_together_not_who_is_reserved() -> None:

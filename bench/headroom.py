@@ -1,0 +1,312 @@
+"""Room that the live examples leave on a machine in use.
+
+Each is played as ``testbed run`` (or ``profile``) plays it, beside one process that never stops, a
+policy at a time. *needs* is the preflight's load: how much of what the machine can do the plan's
+busiest instant takes; *computes* what share of the processors the jobs' own computing takes.
+
+A row is added to ``--results FILE`` as soon as it is known, and what is there is not played again:
+an interrupted call goes on. ``--table`` prints the file as the docs' table, and plays nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.progress import Progress, Step
+from bench.samples import Result
+from testbed import events
+from testbed.plan.peak_load import computing_processors
+from testbed.play.playing import dry_run
+from testbed.record.event_file import read_events
+from testbed.record.folder import EVENTS, SUMMARY
+from testbed.spec.experiment import Experiment
+from testbed.spec.experiment_file import load_experiment
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+LIVE = (
+    "bandwidth-scaling",
+    "quickstart",
+    "custom-topology",
+    "own-controller",
+    "failures",
+    "elastic",
+    "profile-exchange",
+    "profile-sort",
+    "profile-wordcount",
+    "dcloud-fig11",
+    "jsa-fig5",
+    "bgmbf-live",
+    "leases-live",
+    "cmbf-fig1",
+    "cmbf-interference",
+    "cmcbf-fig2",
+)
+"""Examples whose first lines name ``testbed run`` or ``testbed profile``."""
+BUSY_LOOP = "while True: pass"
+BRING_UP_S = 30.0
+TIMEOUT_S = 900.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--only", metavar="NAME,NAME", type=_names, default=LIVE
+    )
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        default=Path("headroom.jsonl"),
+        help="what is known so far (default headroom.jsonl)",
+    )
+    parser.add_argument(
+        "--first",
+        metavar="N",
+        type=int,
+        default=len(LIVE) * 4,
+        help="play N of those that are missing, and end",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the table, play nothing"
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    if not set(chosen) <= set(LIVE):
+        raise argparse.ArgumentTypeError(f"one or more of {', '.join(LIVE)}")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example under one of its policies."""
+
+    example: str
+    policy: str
+
+    @property
+    def experiment(self) -> Experiment:
+        return _experiment(self.example)
+
+    @property
+    def wall_s(self) -> float:
+        """The length of its run as planned, in s."""
+        (policy,) = [
+            policy
+            for policy in self.experiment.policies
+            if policy.label == self.policy
+        ]
+        history = dry_run(self.experiment, policy)
+        return BRING_UP_S + history[-1].t / self.experiment.scale.time
+
+    @property
+    def command(self) -> list[str]:
+        verb = "run" if self.experiment.sweep is None else "profile"
+        words = [verb, str(EXAMPLES / f"{self.example}.yaml")]
+        if len(self.experiment.policies) > 1:
+            for policy in self.experiment.policies:
+                if policy.label == self.policy:
+                    entry = json.dumps([policy.resolved])
+                    words += ["--set", f"policies={entry}"]
+        return [sys.executable, "-m", "testbed.cli.main", *words]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case as it was played. ``needs`` and ``computes`` are shares; ratios
+    are measured over estimated time.
+    """
+
+    example: str
+    policy: str
+    rate: float
+    needs: float
+    computes: float
+    verdict: str
+    exit_code: int
+    least_ratio: float
+    most_ratio: float
+    reasons: list[str]
+    load_average: float
+
+
+@cache
+def _experiment(name: str) -> Experiment:
+    return load_experiment(EXAMPLES / f"{name}.yaml")
+
+
+def cases(names: tuple[str, ...]) -> Iterator[Case]:
+    for name in names:
+        for policy in _experiment(name).policies:
+            yield Case(name, policy.label)
+
+
+def run(quick: bool, given: argparse.Namespace) -> list[Result]:
+    """A row a case; ``quick``: each example's first policy alone."""
+    known = _known(given.results)
+    wanted = list(cases(given.only))
+    if quick:
+        first = {case.example: case for case in reversed(wanted)}
+        wanted = list(first.values())
+    if given.table:
+        for line in table(known):
+            print(line, file=sys.stderr)
+    else:
+        known += _play_missing(wanted, known, given)
+    return [_result(outcome) for outcome in known]
+
+
+def _play_missing(
+    wanted: list[Case], known: list[Outcome], given: argparse.Namespace
+) -> list[Outcome]:
+    done = {(outcome.example, outcome.policy) for outcome in known}
+    missing = [
+        case for case in wanted if (case.example, case.policy) not in done
+    ][: given.first]
+    progress = Progress(
+        [
+            Step(f"{case.example}, {case.policy}", case.wall_s)
+            for case in missing
+        ]
+    )
+    played = []
+    for case in missing:
+        with progress.step(), busy_loop():
+            outcome = play(case)
+        with given.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+        played.append(outcome)
+    return played
+
+
+@contextmanager
+def busy_loop() -> Generator[None]:
+    """A process beside the run that never stops."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY_LOOP])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def play(case: Case) -> Outcome:
+    """Raises RuntimeError where there was no run to judge."""
+    load_average = psutil.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="hosenet-bench-") as folder:
+        done = subprocess.run(
+            [*case.command, "--out", folder],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        folders = [path.parent for path in Path(folder).glob(f"*/{EVENTS}")]
+        if not folders:
+            raise RuntimeError(f"{case.example}: {done.stdout}")
+        return _outcome(case, folders[0], done.returncode, load_average)
+
+
+def _outcome(
+    case: Case, folder: Path, exit_code: int, load_average: float
+) -> Outcome:
+    history = read_events(folder / EVENTS).events
+    summary = _summary(folder)
+    preflight: dict[str, Any] = {}
+    for event in history:
+        if (
+            isinstance(event, events.FidelityNoted)
+            and event.check == "preflight"
+        ):
+            preflight = event.figures
+    scale = case.experiment.scale
+    slots = int(case.experiment.datacentre.slots.sum())
+    computes = computing_processors(history, slots, scale.cpu)
+    ratio = summary.get("estimate_ratio") or {}
+    fidelity = summary.get("fidelity") or {}
+    return Outcome(
+        case.example,
+        case.policy,
+        rate=preflight.get("scale_rate", scale.rate),
+        needs=preflight.get("load", 0.0),
+        computes=computes / (psutil.cpu_count() or 1),
+        verdict=fidelity.get("verdict") or "none",
+        exit_code=exit_code,
+        least_ratio=ratio.get("min", nan),
+        most_ratio=ratio.get("max", nan),
+        reasons=list(fidelity.get("reasons", ())),
+        load_average=load_average,
+    )
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    file = folder / SUMMARY
+    if not file.exists():
+        return {}
+    summary: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return summary
+
+
+def _known(file: Path) -> list[Outcome]:
+    if not file.exists():
+        return []
+    lines = file.read_text("utf-8").splitlines()
+    return [Outcome(**json.loads(line)) for line in lines]
+
+
+def _result(outcome: Outcome) -> Result:
+    meets = outcome.verdict == "ok" and outcome.exit_code == 0
+    return Result(
+        f"{outcome.example}, {outcome.policy}",
+        "share",
+        (outcome.needs,),
+        "ok, exit code 0",
+        meets,
+        asdict(outcome),
+    )
+
+
+HEADINGS = (
+    "example, policy",
+    "`scale.rate`",
+    "needs",
+    "computes",
+    "measured/estimate",
+    "verdict, exit code",
+    "load average",
+)
+
+
+def table(known: list[Outcome]) -> Iterator[str]:
+    """Lines of Markdown, an example and policy each."""
+    yield _line(HEADINGS)
+    yield _line(["---"] * len(HEADINGS))
+    for outcome in known:
+        cells = (
+            f"{outcome.example}, {outcome.policy}",
+            f"{outcome.rate:g}",
+            f"{outcome.needs:.0%}",
+            f"{outcome.computes:.0%}",
+            f"{outcome.least_ratio:.3f} to {outcome.most_ratio:.3f}",
+            f"`{outcome.verdict}`, {outcome.exit_code}",
+            f"{outcome.load_average:.1f}",
+        )
+        yield _line(cells)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
