@@ -50,6 +50,7 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
+    "processors that a live run's jobs compute on": 220,
     "edited results of sweeps": 190,
     "measurements at 1 Mbit/s; switches under SCHED_IDLE": 180,
     "no links of others in run folders": 600,
