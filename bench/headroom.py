@@ -5,7 +5,7 @@ policy at a time. *needs* is the preflight's load: how much of what the machine 
 busiest instant takes; *computes* what share of the processors the jobs' own computing takes.
 
 A row is added to ``--results FILE`` as soon as it is known, and what is there is not played again:
-an interrupted call goes on. ``--table`` prints the file as the docs' table, and plays nothing.
+an interrupted call is continued. ``--table`` prints the file as the docs' table, and plays nothing.
 """
 
 from __future__ import annotations

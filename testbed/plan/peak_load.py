@@ -230,7 +230,7 @@ def _processors(job: Mapping[str, Any], core_share: float) -> float:
     uses = job["cpu_use"]
     if not isinstance(uses, Sequence):
         uses = [uses] * job["n_vms"]
-    of_full_use = job["cpu_share"] * job["cores"] * core_share
+    of_full_use: float = job["cpu_share"] * job["cores"] * core_share
     return sum(min(1.0, of_full_use * use) for use in uses)
 
 
