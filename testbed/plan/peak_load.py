@@ -231,7 +231,10 @@ def _processors(job: Mapping[str, Any], core_share: float) -> float:
     if not isinstance(uses, Sequence):
         uses = [uses] * job["n_vms"]
     of_full_use: float = job["cpu_share"] * job["cores"] * core_share
-    return sum(min(1.0, of_full_use * use) for use in uses)
+    total = 0.0
+    for use in uses:
+        total += min(1.0, of_full_use * use)
+    return total
 
 
 # -- namespaces per server -----------------------------------------------------
