@@ -582,7 +582,15 @@ check() {
     "$@" || { say "failed: $what"; FAILED=1; }
 }
 
-# check_without_root SELECTION: what needs neither root nor a network.
+# Pythons that the product starts write no bytecode (jobs/python_child.py), and root's none here:
+# without this, each of some hundreds would compile the whole of it.
+compile_checkout() {
+    as_owner "$VENV/bin/python" -m compileall -q -j 0 bench controller jobs reproductions testbed \
+        topologies tests/support
+}
+
+# check_without_root SELECTION: what needs neither root nor a network. One worker more than there are
+# processors, as some tests wait; a module's tests stay together, so that what they share is made once.
 check_without_root() {
     local bin=$VENV/bin
     check "formatting" as_owner "$bin/ruff" format --check .
@@ -591,7 +599,8 @@ check_without_root() {
     check "types of the labs' checks" as_owner "$bin/mypy" labs/*/*_checks.py
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
     check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
-    check "tests that need no root" as_owner "$bin/python" -m pytest -n auto -m "$1" tests/unit
+    check "tests that need no root" as_owner "$bin/python" -m pytest -n $(($(nproc) + 1)) \
+        --dist worksteal -m "$1" tests/unit
 }
 
 # check_with_root SELECTION: tests in network namespaces and on Open vSwitch.
@@ -602,7 +611,7 @@ check_with_root() {
     # A feature that install has just provided must be there: a skip would hide its absence.
     check "tests in network namespaces and on Open vSwitch" \
         env HOSENET_TEST_REQUIRE="root namespaces ovs mininet ryu os-ken" \
-        HYPOTHESIS_STORAGE_DIRECTORY="$root_files" PYTHONPYCACHEPREFIX="$root_files" \
+        HYPOTHESIS_STORAGE_DIRECTORY="$root_files" PYTHONDONTWRITEBYTECODE=1 \
         "$VENV/bin/python" -m pytest -p no:cacheprovider -m "$1" tests/netns tests/emu
     rm -rf "$root_files"
 }
@@ -641,6 +650,8 @@ verb_test() {
     install_test_python
     finish_install
     cd "$ROOT"
+    unset PYTHONDONTWRITEBYTECODE
+    compile_checkout || FAILED=1
     if [ "${1:-}" = --all ]; then
         check_without_root ""
         check_with_root ""

@@ -22,7 +22,8 @@ def test_a_class_is_graded_on_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
-    lab = next(one for one in labs() if one.network is not None)
+    # Its checks on the wire are the shortest of those that have a network.
+    (lab,) = (one for one in labs() if one.name == "placement")
     live = {check.name for check in lab.checks if check.layer in LIVE}
     wrong = next(one for one in wrong_answers(lab) if one.fails in live)
     for name in ("right", "wrong"):

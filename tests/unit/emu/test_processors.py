@@ -34,7 +34,7 @@ import os, sys, time
 wanted = os.SCHED_IDLE if sys.argv[1] == "idle" else os.SCHED_OTHER
 os.sched_setscheduler(0, wanted, os.sched_param(0))
 print("on", flush=True)
-end = time.monotonic() + 20
+end = time.monotonic() + 100
 while time.monotonic() < end and os.getppid() != 1:
     pass
 """
@@ -146,10 +146,11 @@ def test_processes_outside_the_run_are_others(
     everything, but_for_it = Outside(()), Outside((burner[1],))
     process = psutil.Process(burner[1])
     before_s, had_s = everything() - but_for_it(), process.cpu_times().user
-    while process.cpu_times().user < had_s + 0.3:
+    # Little, as on a busy machine one of SCHED_IDLE waits long for it.
+    while process.cpu_times().user < had_s + 0.15:
         time.sleep(0.05)
     # Between the two sums this process itself computes, for milliseconds.
-    assert everything() - but_for_it() - before_s >= 0.2
+    assert everything() - but_for_it() - before_s >= 0.1
 
 
 @pytest.mark.slow
