@@ -20,6 +20,7 @@ from topologies.datacentre import (
     TopologyError,
     at_least,
 )
+from topologies.mininet_record import MininetRecord, Options
 
 MBIT_BPS = 1_000_000
 # Mininet's TCLink shapes no link above this; it leaves such a link unlimited
@@ -78,14 +79,26 @@ Joined = dict[str, dict[str, int]]
 """For every node its neighbours, and the capacity to each in bit/s."""
 
 
-def from_mininet(topo: Any, slots_per_server: int = 1) -> DataCentre:
-    """The data centre of a ``mininet.topo.Topo``: nodes under their names, in
-    order of addition.
+UNKEPT = ("delay", "jitter", "loss", "max_queue_size")
+"""Options of links that say more than a capacity."""
+NEEDS_BW = (
+    "a link needs bw, a number of Mbit/s above 0 and up to 10**9:"
+    " addLink(..., bw=100), or topology: {default_bw: 100 Mbit/s} for all"
+    " without"
+)
+
+
+def from_mininet(
+    topo: Any, slots_per_server: int = 1, default_bps: int | None = None
+) -> DataCentre:
+    """The data centre of a ``mininet.topo.Topo`` or of its record: nodes under
+    their names, in order of addition.
 
     A host is a server, with the VM slots of ``addHost(..., slots=N)`` or else
     ``slots_per_server``; its one link is the server's uplink. A link's capacity
-    is its ``bw`` (Mbit/s). A switch with ``slots`` is a server's own: its hosts
-    are that server's VMs, as :func:`mininet_topo` writes them.
+    is its ``bw`` (Mbit/s), or ``default_bps`` (bit/s) where it has none. A
+    switch with ``slots`` is a server's own: its hosts are that server's VMs, as
+    :func:`mininet_topo` writes them.
 
     The links must make a tree or a multi-rooted tree. Its roots are the
     switches farthest from their nearest host, which is exact where all hosts
@@ -93,11 +106,14 @@ def from_mininet(topo: Any, slots_per_server: int = 1) -> DataCentre:
     the middle. Raises TopologyError with the problems of nodes and links, all
     at once; where those are good, with those of the structure.
     """
+    record = topo
+    if not isinstance(topo, MininetRecord):
+        record = MininetRecord.of_topo(topo)
     problems = Problems()
     at_least(
         problems, ("slots_per_server",), slots_per_server, 1, "slots per server"
     )
-    slots, joined = _wiring(problems, topo, slots_per_server)
+    slots, joined = _wiring(problems, record, slots_per_server, default_bps)
     if not problems:
         reached = distances(joined, list(joined)[:1])
         lost = [name for name in joined if name not in reached]
@@ -113,6 +129,59 @@ def from_mininet(topo: Any, slots_per_server: int = 1) -> DataCentre:
     return custom(content)
 
 
+def notes_of(
+    record: MininetRecord, default_bps: int | None = None
+) -> tuple[str, ...]:
+    """Sentences about what a data centre has in place of the record's links."""
+    notes = list(record.left_out)
+    by_default = 0
+    unkept: list[set[str]] = []
+    for _, _, options in record.links:
+        if not any(_mbit(options)):
+            by_default += 1
+        names = {name for name in UNKEPT if _has(options, name)}
+        if names:
+            unkept.append(names)
+    if by_default and default_bps is not None:
+        mbit = default_bps / MBIT_BPS
+        notes.append(
+            f"{_links(by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
+        )
+    if unkept:
+        names = set().union(*unkept)
+        listed = ", ".join(name for name in UNKEPT if name in names)
+        notes.append(
+            f"left out: {listed} of {_links(len(unkept))}; links have a capacity alone"
+        )
+    return tuple(notes)
+
+
+def _links(count: int) -> str:
+    return f"{count:,} link{'s' if count != 1 else ''}"
+
+
+def _has(options: Options, name: str) -> bool:
+    """True if a link has this option, at either end, with an effect."""
+    values = [options.get(name)]
+    for end in ("params1", "params2"):
+        values.append((options.get(end) or {}).get(name))
+    return any(value not in (None, 0, "0", "0ms") for value in values)
+
+
+def _mbit(options: Options) -> tuple[Any, Any]:
+    """A link's capacities from its first end to its second, and back.
+
+    What is for both ends comes before what is for one, as in Mininet.
+    """
+    both = options.get("bw", options.get("capacity_mbit"))
+    if both is not None:
+        return both, both
+    first, second = (
+        (options.get(end) or {}).get("bw") for end in ("params1", "params2")
+    )
+    return first, second
+
+
 def _report(
     problems: Problems, key: str, names: list[str], message: str, most: int = 5
 ) -> None:
@@ -125,37 +194,23 @@ def _report(
 
 
 def _wiring(
-    problems: Problems, topo: Any, slots_per_server: int
+    problems: Problems,
+    record: MininetRecord,
+    slots_per_server: int,
+    default_bps: int | None,
 ) -> tuple[dict[str, int], Joined]:
     """Slots of every server, and all links; what is wrong with each is noted."""
-    info = {name: topo.nodeInfo(name) for name in topo.nodes(sort=False)}
-    links = list(topo.iterLinks(withInfo=True))
-    ends = [end for a, b, _ in links for end in ((a, b), (b, a))]
-    bridges = {
-        name for name in info if topo.isSwitch(name) and "slots" in info[name]
-    }
-    vms = {
-        name
-        for name, other in ends
-        if other in bridges and not topo.isSwitch(name)
-    }
-    vms -= {name for name, other in ends if other not in bridges}
-    slots = {
-        name: options.get("slots", slots_per_server)
-        for name, options in info.items()
-        if name in bridges or not (name in vms or topo.isSwitch(name))
-    }
+    vms, slots = _servers(record, slots_per_server)
     for name, count in slots.items():
-        if "slots" in info[name]:
+        if "slots" in record.nodes[name]:
             at_least(
                 problems, ("servers",), count, 1, f"the slot count of {name}"
             )
     if not slots:
         problems.report("the Topo has no hosts", "servers")
-    joined: Joined = {name: {} for name in info if name not in vms}
-    _join(
-        problems, joined, [link for link in links if vms.isdisjoint(link[:2])]
-    )
+    joined: Joined = {name: {} for name in record.nodes if name not in vms}
+    links = [link for link in record.links if vms.isdisjoint(link[:2])]
+    _join(problems, joined, links, default_bps)
     wrong = [
         f"{name} (to {', '.join(joined[name]) or 'nothing'})"
         for name in slots
@@ -165,30 +220,80 @@ def _wiring(
     return slots, joined
 
 
+def _servers(
+    record: MininetRecord, slots_per_server: int
+) -> tuple[set[str], dict[str, int]]:
+    """Hosts that are VMs of a server's own switch, and all servers with their
+    slots.
+    """
+    ends = [end for a, b, _ in record.links for end in ((a, b), (b, a))]
+    bridges = {
+        name
+        for name, options in record.nodes.items()
+        if record.is_switch(name) and "slots" in options
+    }
+    vms = {
+        name
+        for name, other in ends
+        if other in bridges and not record.is_switch(name)
+    }
+    vms -= {name for name, other in ends if other not in bridges}
+    slots = {}
+    for name, options in record.nodes.items():
+        if name in bridges or not (name in vms or record.is_switch(name)):
+            slots[name] = options.get("slots", slots_per_server)
+    return vms, slots
+
+
 def _join(
     problems: Problems,
     joined: Joined,
-    links: Iterable[tuple[str, str, Mapping[str, Any]]],
+    links: Iterable[tuple[str, str, Options]],
+    default_bps: int | None,
 ) -> None:
     """Adds the links; those that cannot be are noted."""
-    unlimited, parallel = [], []
+    unlimited: list[str] = []
+    parallel: list[str] = []
+    uneven: list[str] = []
     for a, b, options in links:
-        name, bw = f"{a}<->{b}", options.get("bw", options.get("capacity_mbit"))
-        capacity: Any = bw * MBIT_BPS if isinstance(bw, Real) else 0
-        if not 0.5 < capacity <= MAX_LINK_BPS:
-            unlimited.append(name if bw is None else f"{name} (bw={bw!r})")
-            capacity = 1
+        name = f"{a}<->{b}"
+        mbit = _mbit(options)
+        up, down = (_capacity(value, default_bps) for value in mbit)
+        if up is None or down is None:
+            wrong = mbit[0 if up is None else 1]
+            unlimited.append(
+                name if wrong is None else f"{name} (bw={wrong!r})"
+            )
+        elif up != down:
+            uneven.append(f"{name} (bw={mbit[0]!r} and {mbit[1]!r})")
         if b in joined[a]:
             parallel.append(name)
-        joined[a][b] = joined[b][a] = round(capacity)
-    needed = "a link needs bw, a number of Mbit/s above 0 and up to 10**9: addLink(..., bw=100)"
-    _report(problems, "links", unlimited, needed)
+        joined[a][b] = joined[b][a] = up or 1
+    _report(problems, "links", unlimited, NEEDS_BW)
     _report(
         problems,
         "links",
         parallel,
         "a second link; add its bw to that of the first",
     )
+    _report(
+        problems,
+        "links",
+        uneven,
+        "a link has one capacity in both directions",
+    )
+
+
+def _capacity(mbit: Any, default_bps: int | None) -> int | None:
+    """Bit/s of a ``bw``; None where it is none."""
+    if mbit is None:
+        return default_bps
+    if not isinstance(mbit, Real):
+        return None
+    capacity_bps = float(mbit) * MBIT_BPS
+    if not 0.5 < capacity_bps <= MAX_LINK_BPS:
+        return None
+    return round(capacity_bps)
 
 
 def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:

@@ -46,6 +46,8 @@ def up(
         )
     experiment = load_experiment(file, options.overrides_of(settings))
     require_live(prefix, f"testbed up {file}")
+    for note in experiment.topology_notes:
+        console.say(note)
     live = LiveOptions(
         prefix, openflow_port, api_port, controller, builder=builder
     )

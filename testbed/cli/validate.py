@@ -44,7 +44,7 @@ def validate(
                 console.print_error(result, as_json=False)
             else:
                 console.print_text(f"{path}: {_summary(result)}")
-                for note in result.workload_notes:
+                for note in result.notes:
                     console.print_text(f"{path}: {note}")
     if bad:
         raise typer.Exit(SpecErrors.exit_code)

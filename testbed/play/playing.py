@@ -48,11 +48,11 @@ def new_run(
     tables: TableFormat = CSV,
 ) -> RunFolder:
     """Creates a run folder under ``out``; prints its path and notes on the
-    workload.
+    topology and the workload.
     """
     top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
     say(f"run folder: {top.path}")
-    for note in experiment.workload_notes:
+    for note in experiment.notes:
         say(note)
     return replace(top, parquet=tables != CSV)
 

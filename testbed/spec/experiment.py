@@ -101,7 +101,8 @@ class Experiment:
     """A checked experiment file. Jobs are in the file's order, sweeps expanded.
 
     ``topology`` are the resolved keys of that section, ``datacentre`` what they
-    build. ``job_places`` are the jobs' positions in the file; ``source_text``
+    build (``topology_notes``: what that leaves out or adds, in sentences).
+    ``job_places`` are the jobs' positions in the file; ``source_text``
     is the file as given. ``workload_facts`` is the provenance of the jobs of a
     trace or a model (``workload_notes``: in sentences); those jobs are made
     when they are looked at. ``sweep`` is set where the jobs are the runs of a
@@ -132,6 +133,7 @@ class Experiment:
     job_places: Mapping[str, Place] = field(default_factory=dict)
     workload_facts: Mapping[str, Any] = field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
+    topology_notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
     controller_app: Path | None = None
     controller_confined: bool = False
@@ -139,6 +141,11 @@ class Experiment:
     plugins: tuple[PluginUse, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     has_sweep: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences to be said before the experiment is used."""
+        return (*self.topology_notes, *self.workload_notes)
 
     def plugins_of(self, policy: PolicySpec) -> tuple[PluginUse, ...]:
         """The plug-ins that a run of that policy uses, its own and its embedder

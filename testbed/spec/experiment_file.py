@@ -378,6 +378,7 @@ def _checked(
         job_places=workload.places,
         workload_facts=workload.facts,
         workload_notes=workload.notes,
+        topology_notes=context.notes,
         sweep=workload.sweep,
         controller_app=own_app,
         controller_confined=bool(file.controller and file.controller.confined),

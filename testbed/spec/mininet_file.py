@@ -1,88 +1,92 @@
-"""Mininet topologies in Python files: the file is executed, and its ``Topo``
-made.
+"""Mininet topologies in Python files: a process of their own executes them, and
+says which network they describe.
 """
 
 from __future__ import annotations
 
-import runpy
+import json
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from jobs.python_child import python_command, without_python_variables
 from testbed.errors import MachineCannot, install_hint
-from testbed.plugins import raised
-from testbed.spec.document import (
-    Location,
-    Place,
-    Problem,
-    dotted,
-    file_at,
-    unknown_name,
-)
+from testbed.owned_files import caller
+from testbed.spec.document import Location, Place, Problem, dotted, file_at
+from topologies.mininet_record import MininetRecord
 
 
-def read_topo(
+def read_network(
     name: str | None,
     wanted: str | None,
     args: Mapping[str, Any],
+    argv: Sequence[str],
     here: Location,
-) -> Any | None:
-    """The Topo that ``wanted``, a class of the file ``name`` or an entry of its
-    ``topos``, makes.
+) -> MininetRecord | None:
+    """The network that the file ``name`` describes: by ``wanted``, a class, a
+    function or an entry of its ``topos``; None: by the ``Mininet()`` that it
+    makes as a script.
 
     None where there is none: the reason is reported, an exception at its line
     of the file. What the file prints goes to standard error. Raises
     MachineCannot without Mininet.
     """
     found = None if name is None else file_at(here / "path", name)
-    if found is None or wanted is None:
+    if found is None:
         return None
     if find_spec("mininet") is None:
         raise MachineCannot(f"{here.place}: Mininet is missing", install_hint())
-    try:
-        with redirect_stdout(sys.stderr):
-            return _made(found, wanted, args, here / "topo")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file raises what it likes
-        _report(error, found, here)
-        return None
-
-
-def _made(
-    file: Path, wanted: str, args: Mapping[str, Any], here: Location
-) -> Any | None:
-    from mininet.topo import Topo
-
-    names = runpy.run_path(str(file), run_name="mininet_topology")
-    topos = names.get("topos")
-    known = dict(topos) if isinstance(topos, dict) else {}
-    for name, value in names.items():
-        if (
-            isinstance(value, type)
-            and issubclass(value, Topo)
-            and value is not Topo
-        ):
-            known[name] = value
-    if wanted not in known:
-        here.report(unknown_name("Topo class", wanted, list(known) or ["none"]))
-        return None
-    topo = known[wanted](**args)
-    if isinstance(topo, Topo) and hasattr(topo, "g"):
-        return topo
-    here.report(f"{wanted} makes {topo!r}, not a whole mininet.topo.Topo")
+    request = {
+        "path": str(found),
+        "topo": wanted,
+        "args": dict(args),
+        "argv": list(argv),
+    }
+    reply = _reply(request)
+    if "network" in reply:
+        return MininetRecord(**reply["network"])
+    _report(reply, found, here)
     return None
 
 
-def _report(error: BaseException, file: Path, here: Location) -> None:
-    """Reports what the user's code raised at the last of its lines that was on
-    the way.
-    """
-    found = raised(error, file)
-    if isinstance(error, TypeError) and not found.line:  # the call itself
-        here.report(" ".join(str(error).split()), "args")
-    else:
-        place = Place(str(file), found.line, found.column)
+def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
+    user: dict[str, Any] = {}
+    # Somebody's file needs no rights of root. Root itself may have it in a
+    # folder that nobody else can read.
+    person = caller(os.environ)
+    if person is not None:
+        user = {"user": person.uid, "group": person.gid, "extra_groups": []}
+    done = subprocess.run(
+        python_command("testbed.spec.topo_child"),
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=without_python_variables(),
+        **user,
+    )
+    sys.stderr.write(done.stderr)
+    try:
+        reply: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        reason = f"ends its process with {done.returncode}, without a network"
+        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            reason = (
+                "computes for minutes, or was killed: does it wait in a loop?"
+            )
+        reply = {"key": "path", "reason": reason, "line": 0}
+    return reply
+
+
+def _report(reply: Mapping[str, Any], file: Path, here: Location) -> None:
+    if reply["line"]:
+        place = Place(str(file), reply["line"], reply["column"])
         path = dotted((here / "path").path)
-        here.document.problems.append(Problem(place, path, found.reason))
+        here.document.problems.append(Problem(place, path, reply["reason"]))
+    else:
+        here.report(reply["reason"], reply["key"])

@@ -25,7 +25,7 @@ from testbed.spec.document import (
     read_document,
     read_text,
 )
-from testbed.spec.mininet_file import read_topo
+from testbed.spec.mininet_file import read_network
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.unit_types import (
     BANDWIDTH_SCHEMA,
@@ -45,7 +45,7 @@ from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
 from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
-from topologies.mininet_topo import from_mininet
+from topologies.mininet_topo import from_mininet, notes_of
 from topologies.tree import tree
 
 _COUNT = {"type": "integer", "minimum": 1}
@@ -229,17 +229,27 @@ class CustomFileTopology(Section):
 
 
 class MininetTopology(Section):
-    """A Mininet Topo in a Python file, which is executed: its hosts are the
-    servers.
+    """A Mininet Topo, or a script that builds a Mininet, in a Python file, which
+    is executed: its hosts are the servers.
     """
 
     kind: Literal["mininet"]
     path: str = Field(description="a Python file, beside this one")
-    topo: str = Field(
-        description="a subclass of mininet.topo.Topo there, or a name in its topos"
+    topo: str | None = Field(
+        None,
+        description="a subclass of mininet.topo.Topo there, a function that makes a Topo or a"
+        " Mininet, or a name in its topos (default: the Mininet that the file makes as a script)",
     )
     args: dict[str, Any] | None = Field(
-        None, description="the class's arguments by name: {k: 4}"
+        None, description="its arguments by name: {k: 4}"
+    )
+    argv: list[str | int | float] | None = Field(
+        None,
+        description="arguments of the file as of a script: ['--hosts', 4] (default: none)",
+    )
+    default_bw: PositiveBandwidth | None = Field(
+        None,
+        description="capacity of links without bw (default: each needs one)",
     )
     slots_per_server: Count = Field(
         1, description="VM slots of hosts that state none (default 1)"
@@ -298,6 +308,7 @@ class LoadContext:
     links_known: bool = False
     resolved: Mapping[str, Any] = field(default_factory=dict)
     plugins: tuple[PluginUse, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def with_topology(
@@ -310,6 +321,8 @@ def with_topology(
         return _regular(context, section, here)
     if isinstance(section, InstalledTopology):
         return _installed(context, section.kind, here)
+    if isinstance(section, MininetTopology):
+        return _mininet(context, section, here)
     built = None if section is None else _named(section, here)
     if built is None:
         return context
@@ -327,21 +340,41 @@ def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
     )
 
 
+def _mininet(
+    context: LoadContext, section: MininetTopology, here: Location
+) -> LoadContext:
+    """The data centre of a Mininet network, and notes on what it leaves out."""
+    if not section.is_readable("path", "topo", "args", "argv"):
+        return context
+    record = read_network(
+        section.path,
+        section.topo,
+        section.args or {},
+        [str(text) for text in section.argv or ()],
+        here,
+    )
+    readable = section.is_readable("slots_per_server", "default_bw")
+    if record is None or not readable:
+        return context
+    default_bps = section.default_bw
+    key = "path" if section.topo is None else "topo"
+    names = dict.fromkeys(("servers", "switches", "links"), key)
+    built = _built(
+        here,
+        lambda: from_mininet(record, section.slots_per_server, default_bps),
+        names,
+    )
+    if built is None:
+        return context
+    return replace(
+        _with_named(context, built), notes=notes_of(record, default_bps)
+    )
+
+
 def _named(
-    section: CustomTopology | CustomFileTopology | MininetTopology,
-    here: Location,
+    section: CustomTopology | CustomFileTopology, here: Location
 ) -> DataCentre | None:
     """A data centre of named nodes, wherever they are written."""
-    if isinstance(section, MininetTopology):
-        topo = read_topo(
-            section["path"], section["topo"], section["args"] or {}, here
-        )
-        if topo is None or not section.is_readable("slots_per_server"):
-            return None
-        names = dict.fromkeys(("servers", "switches", "links"), "topo")
-        return _built(
-            here, lambda: from_mininet(topo, section.slots_per_server), names
-        )
     source: Location | None = here
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])

@@ -216,7 +216,10 @@ class FatTree(Topo):
         "slots_per_server: 2", "slots_per_server: two"
     )
     file.write_text(text.replace("policies: [vc,", "policies: [vcc,"))
-    needed = "a link needs bw, a number of Mbit/s above 0 and up to 10**9: addLink(..., bw=100)"
+    needed = (
+        "a link needs bw, a number of Mbit/s above 0 and up to 10**9: addLink(..., bw=100),"
+        " or topology: {default_bw: 100 Mbit/s} for all without"
+    )
     *of_topo, slots, policy = errors(file, code)
     assert of_topo == [
         f"one.yaml:2:48: topology.topo: h1<->s1: {needed}",

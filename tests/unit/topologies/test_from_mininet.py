@@ -186,7 +186,10 @@ def test_all_problems_of_nodes_and_links_at_once() -> None:
         ("h3", "s1", "fast"), ("h4", "h5", 5), hosts="h6",
     )  # fmt: skip
     made.setNodeInfo("h3", {"slots": 0})
-    needed = "a link needs bw, a number of Mbit/s above 0 and up to 10**9: addLink(..., bw=100)"
+    needed = (
+        "a link needs bw, a number of Mbit/s above 0 and up to 10**9: addLink(..., bw=100),"
+        " or topology: {default_bw: 100 Mbit/s} for all without"
+    )
     assert problems(made, "two") == [
         "slots per server is a whole number, not 'two'",
         "the slot count of h3 must be at least 1, not 0",

@@ -1,0 +1,258 @@
+"""Mininet without effect: its own classes, of which nothing starts or sends.
+
+Scripts that build a network with ``Mininet()`` can be read in a process in
+which :func:`nothing_starts` was called. Commands print nothing, programs end at
+once with 0, and reading ends where the script would start the network.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from topologies.mininet_record import MininetRecord
+
+NO_PROCESS = (1 << 22) + 1
+"""A process id that Linux gives to nobody."""
+STARTS = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn")
+"""Events of Python's audit hooks that are left when subprocess is inert."""
+DIRECTED = ("params1", "params2")
+END_OF_READING = (
+    "start",
+    "stop",
+    "interact",
+    "run",
+    "ping",
+    "pingAll",
+    "pingFull",
+    "pingPair",
+    "iperf",
+    "waitConnected",
+)
+"""Methods of ``Mininet`` that need a network that is up."""
+NETWORKS: list[Any] = []
+"""Every ``Mininet`` that this process has made, in order."""
+MOST_SLEEPS = 1000
+_sleeps = 0
+
+
+class NetworkRead(BaseException):
+    """A script has come to the start of its network: it is read.
+
+    No Exception, so that a script does not catch it by mistake.
+    """
+
+
+class EndedProcess:
+    """A program that has ended at once with 0 and printed nothing."""
+
+    pid = NO_PROCESS
+    returncode = 0
+
+    def __init__(self, args: Any, *_positional: Any, **options: Any) -> None:
+        self.args = args
+        named = ("text", "universal_newlines", "encoding")
+        self._text = any(options.get(name) for name in named)
+        self.stdin = self._file()
+        self.stdout = self._file()
+        self.stderr = self._file()
+
+    def _file(self) -> io.StringIO | io.BytesIO:
+        return io.StringIO() if self._text else io.BytesIO()
+
+    def __enter__(self) -> EndedProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing is left to wait for."""
+
+    def communicate(self, *_args: Any, **_options: Any) -> tuple[Any, Any]:
+        return self.stdout.read(), self.stderr.read()
+
+    def poll(self, *_args: Any, **_options: Any) -> int:
+        return 0
+
+    wait = poll
+    kill = terminate = send_signal = poll
+
+
+def nothing_starts() -> None:
+    """Makes Mininet, and subprocess with it, start nothing in this process."""
+    # Before Mininet is imported: its modules keep what they import by name.
+    subprocess.Popen = EndedProcess  # type: ignore[misc,assignment]
+    os.system = _returning(0)
+    time.sleep = _sleep  # type: ignore[assignment]
+    sys.addaudithook(_refuse_starts)
+    from mininet import clean, cli, link, net, node, nodelib, term, util
+
+    util.numCores.ncores = 1
+    for module in (clean, cli, link, net, node, nodelib, term, util):
+        _make_inert(module, node)
+    _make_nodes_inert(node.Node)
+    for kind in (*vars(node).values(), *vars(nodelib).values()):
+        for name in ("start", "checkListening", "isListening"):
+            if isinstance(kind, type) and name in vars(kind):
+                setattr(kind, name, _returning(None))
+    for kind in (link.Intf, link.TCIntf, link.OVSIntf):
+        kind.config = _configure
+    cli.CLI.__init__ = _end_of_reading
+    _make_network_inert(net.Mininet)
+
+
+def _sleep(_seconds: float) -> None:
+    """Returns at once. Raises TimeoutError for a script that waits in a loop."""
+    global _sleeps  # noqa: PLW0603 - one script a process
+    _sleeps += 1
+    if _sleeps > MOST_SLEEPS:
+        raise TimeoutError(
+            "it waits for something, and nothing starts while it is read"
+        )
+
+
+def _refuse_starts(event: str, _arguments: object) -> None:
+    if event in STARTS:
+        raise PermissionError(
+            "a topology's file is read without starting a process"
+        )
+
+
+def _returning(value: object) -> Callable[..., Any]:
+    def inert(*_args: Any, **_options: Any) -> Any:
+        return value
+
+    return inert
+
+
+def _make_inert(module: Any, node: Any) -> None:
+    """Replaces the functions that run programs, wherever they were imported."""
+    done = ("", "", 0)
+    inert = {
+        "quietRun": _returning(""),
+        "errRun": _returning(done),
+        "errFail": _returning(done),
+        "pathCheck": _returning(None),
+        "ensureRoot": _returning(None),
+        "fixLimits": _returning(None),
+        "moveIntf": _returning(None),
+        "makeTerms": _returning([]),
+        "cleanUpScreens": _returning(None),
+        "mountCgroups": _returning("cgroup"),
+        "waitListening": _returning(1),
+        "sleep": _sleep,
+        # The default controller is the first that is installed; any will do.
+        "findController": _returning(node.RemoteController),
+    }
+    for name, function in inert.items():
+        if hasattr(module, name):
+            setattr(module, name, function)
+
+
+def _make_nodes_inert(node: Any) -> None:
+    for name in ("cmd", "cmdPrint", "sendCmd", "waitOutput", "monitor"):
+        setattr(node, name, _returning(""))
+    for name in ("startShell", "mountPrivateDirs", "terminate", "write"):
+        setattr(node, name, _returning(None))
+    # These would set the addresses that Mininet chooses.
+    node.config = node.configDefault = _returning({})
+    node.checkSetup = _returning(None)
+    node.popen = lambda _node, *args, **options: EndedProcess(args, **options)
+    node.pexec = _returning(("", "", 0))
+    node.setIP = _set_address
+    node.setMAC = _set_mac
+
+
+def _set_address(node: Any, address: str, *length: Any, **options: Any) -> None:
+    """As Mininet's ``setIP(address, prefixLen=8, intf=None)``."""
+    given = address
+    if "/" not in address:
+        bits = length[0] if length else options.get("prefixLen", 8)
+        given = f"{address}/{bits}"
+    _options_of(node)["ip"] = given
+
+
+def _set_mac(node: Any, mac: str, *_interface: Any, **_more: Any) -> None:
+    _options_of(node)["mac"] = mac
+
+
+def _options_of(node: Any) -> dict[str, Any]:
+    """The options that the script itself has given to a node."""
+    options: dict[str, Any] = node.__dict__.setdefault("given_options", {})
+    return options
+
+
+def _configure(interface: Any, **options: Any) -> dict[str, Any]:
+    """Keeps the options of one end of a link, in place of setting them."""
+    kept: dict[str, Any] = interface.__dict__.setdefault("given_options", {})
+    kept.update(options)
+    return {}
+
+
+def _end_of_reading(*_args: Any, **_options: Any) -> None:
+    raise NetworkRead
+
+
+def _make_network_inert(network: Any) -> None:
+    network.init = _returning(None)
+    build = network.__init__
+
+    def remembered(net: Any, *args: Any, **options: Any) -> None:
+        NETWORKS.append(net)
+        build(net, *args, **options)
+
+    network.__init__ = remembered
+    for name in ("addHost", "addSwitch"):
+        setattr(network, name, _noting_options(getattr(network, name)))
+    for name in END_OF_READING:
+        setattr(network, name, _end_of_reading)
+
+
+def _noting_options(add: Callable[..., Any]) -> Callable[..., Any]:
+    def adding(net: Any, name: str, cls: Any = None, **options: Any) -> Any:
+        node = add(net, name, cls, **options)
+        _options_of(node).update(options)
+        return node
+
+    return adding
+
+
+def record_of_network(net: Any) -> MininetRecord:
+    """The record of a ``Mininet`` that was built in this process."""
+    from mininet.nodelib import NAT
+
+    record = MininetRecord()
+    for node in (*net.hosts, *net.switches):
+        if isinstance(node, NAT):
+            record.left_out.append(
+                f"{node.name} is left out: a network that is emulated here has"
+                " no way to others"
+            )
+            continue
+        options = dict(_options_of(node))
+        if net.autoSetMacs and node in net.hosts:
+            options.setdefault("mac", node.params.get("mac"))
+        options["isSwitch"] = node in net.switches
+        record.nodes[node.name] = options
+    for link in net.links:
+        ends = (link.intf1.node.name, link.intf2.node.name)
+        if not record.nodes.keys() >= set(ends):
+            continue
+        both = (_configured(link.intf1), _configured(link.intf2))
+        options = dict(zip(DIRECTED, both, strict=True))
+        record.links.append((*ends, options))
+    return record
+
+
+def _configured(interface: Any) -> dict[str, Any]:
+    options: dict[str, Any] = interface.__dict__.get("given_options", {})
+    return options

@@ -1,0 +1,342 @@
+"""Mininet topologies in the forms in which people write them: all are read, and nothing starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import run as command
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment import Experiment
+from testbed.spec.experiment_file import load_experiment
+from topologies.mininet_record import MininetRecord
+from topologies.mininet_topo import notes_of
+
+pytestmark = pytest.mark.needs("mininet")
+
+JOBS = "workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}\n"
+MBIT = 10**6
+IMPORT = "from mininet.topo import Topo\n"
+MINIEDIT = """\
+#!/usr/bin/env python
+
+from mininet.net import Mininet
+from mininet.node import Controller, RemoteController, OVSController
+from mininet.node import CPULimitedHost, Host, Node
+from mininet.node import OVSKernelSwitch, UserSwitch
+from mininet.node import IVSSwitch
+from mininet.cli import CLI
+from mininet.log import setLogLevel, info
+from mininet.link import TCLink, Intf
+from subprocess import call
+
+def myNetwork():
+
+    net = Mininet( topo=None,
+                   build=False,
+                   ipBase='10.0.0.0/8')
+
+    info( '*** Adding controller\\n' )
+    c0=net.addController(name='c0',
+                      controller=Controller,
+                      protocol='tcp',
+                      port=6633)
+
+    info( '*** Add switches\\n')
+    s1 = net.addSwitch('s1', cls=OVSKernelSwitch)
+    s2 = net.addSwitch('s2', cls=OVSKernelSwitch, dpid='00000000000000a2')
+    s1.cmd('touch /tmp/never')
+
+    info( '*** Add hosts\\n')
+    h1 = net.addHost('h1', cls=Host, ip='10.0.0.1', defaultRoute=None)
+    h2 = net.addHost('h2', cls=Host, ip='10.0.0.2', defaultRoute=None)
+
+    info( '*** Add links\\n')
+    s1h1 = {'bw':10}
+    net.addLink(s1, h1, cls=TCLink , **s1h1)
+    s1s2 = {'bw':5,'delay':'3ms'}
+    net.addLink(s1, s2, cls=TCLink , **s1s2)
+    net.addLink(s2, h2, cls=TCLink , bw=7.5)
+
+    info( '*** Starting network\\n')
+    net.build()
+    info( '*** Starting controllers\\n')
+    for controller in net.controllers:
+        controller.start()
+
+    info( '*** Starting switches\\n')
+    net.get('s1').start([c0])
+    net.get('s2').start([c0])
+
+    info( '*** Post configure switches and hosts\\n')
+    s1.cmd('ifconfig s1 10.0.0.9')
+    call('touch never', shell=True)
+
+    CLI(net)
+    net.stop()
+
+if __name__ == '__main__':
+    setLogLevel( 'info' )
+    myNetwork()
+"""
+
+
+def load(
+    folder: Path, code: str, name: str | None = "T", more: str = ""
+) -> Experiment:
+    """The experiment over a file with this text."""
+    (folder / "topo.py").write_text(code)
+    topo = "" if name is None else f", topo: {name}"
+    file = folder / "x.yaml"
+    file.write_text(
+        f"topology: {{kind: mininet, path: topo.py{topo}{more}}}\n{JOBS}"
+    )
+    return load_experiment(file)
+
+
+def links(experiment: Experiment) -> dict[str, float]:
+    """Capacity in Mbit/s of every link, by its two ends in order of their names."""
+    found = {}
+    for link in experiment.resolved["topology"]["links"]:
+        ends = " ".join(sorted((link["lower"], link["upper"])))
+        found[ends] = link["capacity_bps"] / MBIT
+    return found
+
+
+STAR = {"h1 s1": 10.0, "h2 s1": 10.0}
+BODY = """
+        s1 = self.addSwitch("s1")
+        for i in (1, 2):
+            self.addLink(self.addHost(f"h{i}"), s1, bw=10)
+"""
+FORMS = {
+    "build": f"{IMPORT}class T(Topo):\n    def build(self, n=2):{BODY}",
+    "init": f"{IMPORT}class T(Topo):\n    def __init__(self, **opts):\n"
+    f"        Topo.__init__(self, **opts){BODY}",
+    "super": f"{IMPORT}class T(Topo):\n    def __init__(self):\n        super().__init__(){BODY}",
+    "attribute": f"""{IMPORT}
+class T(Topo):
+    hosts_wanted = ["h1", "h2"]
+    RATE = 10
+
+    def build(self):
+        s1 = self.addSwitch("s1", dpid="0000000000000001", protocols="OpenFlow13")
+        for at, name in enumerate(self.hosts_wanted, 1):
+            host = self.addHost(name, ip=f"10.0.0.{{at}}/24", defaultRoute="via 10.0.0.254")
+            self.addLink(s1, host, port1=at, port2=0, bw=self.RATE)
+""",
+    "function": f"{IMPORT}class Other(Topo):\n    def build(self):{BODY}\n"
+    "def T():\n    return Other()\n",
+    "two steps": f"""{IMPORT}
+class Other(Topo):
+    def __init__(self, n):
+        self.n = n
+        Topo.__init__(self)
+    def create(self):{BODY}
+def T():
+    topo = Other(2)
+    topo.create()
+    return topo
+""",
+    "lambda": f"{IMPORT}class Other(Topo):\n    def build(self):{BODY}\n"
+    "topos = {'T': (lambda: Other())}\n",
+    "object": f"{IMPORT}class Other(Topo):\n    def build(self):{BODY}\nT = Other()\n",
+    "function of a network": f"""{IMPORT}
+from mininet.net import Mininet
+from mininet.link import TCLink
+class Other(Topo):
+    def build(self):{BODY}
+def T():
+    net = Mininet(Other(), link=TCLink, controller=None)
+    net.start()
+    for host in net.hosts:
+        print(host.cmd("ip addr").splitlines()[1])
+    net.stop()
+""",
+    "a network that is returned": """
+from functools import partial
+from mininet.net import Mininet
+from mininet.link import TCLink
+def T():
+    net = Mininet(link=partial(TCLink, bw=10), autoStaticArp=True)
+    net.addSwitch("s1")
+    for i in (1, 2):
+        net.addHost("h%d" % i)
+        net.addLink("h%d" % i, net["s1"])
+    return net
+""",
+    "a copy of Mininet's class": (
+        "import inspect, mininet.topo\n"
+        "exec(inspect.getsource(mininet.topo))\n"
+        f"class T(Topo):\n    def build(self):{BODY}"
+    ),
+    "a subclass of Mininet's own": f"{IMPORT}from mininet.topolib import TreeTopo\n"
+    "class T(TreeTopo):\n    def __init__(self):\n"
+    "        super().__init__(1, 2, lopts={'bw': 10})\n",
+    "a script at its top": f"""{IMPORT}
+from mininet.net import Mininet
+class T(Topo):
+    def build(self):{BODY}
+net = Mininet(topo=T())
+net.start()
+raise ValueError("a network that is up is needed for this")
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_read(form: str, tmp_path: Path) -> None:
+    assert links(load(tmp_path, FORMS[form])) == STAR
+
+
+def test_classes_of_mininet_itself(tmp_path: Path) -> None:
+    code = "from mininet.topolib import TreeTopo, TorusTopo\n"
+    more = ", args: {depth: 2, fanout: 3}, default_bw: 20 Mbit/s"
+    experiment = load(tmp_path, code, "TreeTopo", more)
+    assert experiment.datacentre.n_servers == 9
+    assert set(links(experiment).values()) == {20.0}
+    assert experiment.topology_notes == (
+        "12 links without bw: 20 Mbit/s, by default_bw",
+    )
+
+
+def test_the_file_that_mininet_has_them_in(tmp_path: Path) -> None:
+    import mininet.topo
+
+    code = Path(str(mininet.topo.__file__)).read_text()
+    more = ", args: {k: 3, lopts: {bw: 10}}"
+    experiment = load(tmp_path, code, "LinearTopo", more)
+    assert experiment.datacentre.names[:3] == ("h1", "h2", "h3")
+
+
+@pytest.mark.parametrize("name", [None, "myNetwork"])
+def test_an_export_of_miniedit(
+    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = load(tmp_path, MINIEDIT, name)
+    assert links(experiment) == {"h1 s1": 10, "h2 s2": 7.5, "s1 s2": 5}
+    assert experiment.topology_notes == (
+        "left out: delay of 1 link; links have a capacity alone",
+    )
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_script_without_a_name_may_hold_one_class(tmp_path: Path) -> None:
+    assert links(load(tmp_path, FORMS["build"], None)) == STAR
+    with pytest.raises(SpecErrors, match=r"name a class or a function of it"):
+        load(tmp_path, FORMS["function"], None)
+
+
+def test_a_class_that_needs_a_second_step_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SpecErrors, match=r"if create add them, write a funct"):
+        load(tmp_path, FORMS["two steps"], "Other", ", args: {n: 2}")
+
+
+def test_modules_beside_it_also_by_names_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text("RATE = 10\n")
+    (tmp_path / "testbed").mkdir()
+    (tmp_path / "testbed" / "__init__.py").write_text("HOSTS = ('h1', 'h2')\n")
+    code = f"""{IMPORT}
+from jobs import RATE
+import testbed
+class T(Topo):
+    def build(self):
+        import jobs
+        s1 = self.addSwitch("s1")
+        for name in testbed.HOSTS:
+            self.addLink(self.addHost(name), s1, bw=jobs.RATE)
+"""
+    assert links(load(tmp_path, code)) == STAR
+
+
+ARGUMENTS = f"""{IMPORT}
+import argparse, sys
+options = argparse.ArgumentParser()
+options.add_argument("--bw", type=int, default=10)
+RATE = options.parse_args().bw
+class T(Topo):
+    def build(self):
+        s1 = self.addSwitch("s1")
+        for name in ("h1", "h2")[:int(sys.argv[2]) if len(sys.argv) > 3 else 2]:
+            self.addLink(self.addHost(name), s1, bw=RATE)
+"""
+
+
+def test_arguments_are_the_files_and_not_ours(tmp_path: Path) -> None:
+    assert links(load(tmp_path, ARGUMENTS)) == STAR
+    own = links(load(tmp_path, ARGUMENTS, more=", argv: ['--bw', 30]"))
+    assert own == {"h1 s1": 30, "h2 s1": 30}
+    with pytest.raises(SpecErrors, match=r"topology\.path: raises SystemExit"):
+        load(tmp_path, ARGUMENTS, more=", argv: [--speed]")
+
+
+def test_what_the_file_does_to_its_process_ends_with_it(
+    tmp_path: Path,
+) -> None:
+    code = f"{IMPORT}import os\nos._exit(3)\n"
+    with pytest.raises(SpecErrors, match=r"ends its process with 3, without"):
+        load(tmp_path, code)
+    forks = f"{IMPORT}import os\nos.fork()\n"
+    with pytest.raises(SpecErrors, match=r"topo\.py:3:1: .*without starting"):
+        load(tmp_path, forks)
+    waits = f"{IMPORT}import time\nwhile True:\n    time.sleep(1)\n"
+    with pytest.raises(SpecErrors, match=r"topo\.py:4:5: .*nothing starts"):
+        load(tmp_path, waits)
+
+
+def test_programs_that_a_file_runs_do_nothing(tmp_path: Path) -> None:
+    marks = [tmp_path / f"mark{i}" for i in range(4)]
+    code = f"""{FORMS["build"]}
+import os, subprocess
+from mininet.util import quietRun
+from mininet.clean import cleanup
+os.system("touch {marks[0]}")
+subprocess.run(["touch", "{marks[1]}"], check=True)
+assert subprocess.check_output("echo; touch {marks[2]}", shell=True, text=True) == ""
+quietRun("touch {marks[3]}")
+cleanup()
+"""
+    assert links(load(tmp_path, code)) == STAR
+    assert not any(mark.exists() for mark in marks)
+
+
+def test_a_default_is_for_links_without_bw_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = f"""{IMPORT}
+class T(Topo):
+    def build(self):
+        s1 = self.addSwitch("s1")
+        self.addLink(self.addHost("h1"), s1)
+        self.addLink(self.addHost("h2"), s1, bw=2.5)
+"""
+    with pytest.raises(SpecErrors, match=r"h1<->s1: .*default_bw: 100 Mbit/s"):
+        load(tmp_path, code)
+    more = ", default_bw: 0.1 Gbit/s"
+    assert links(load(tmp_path, code, more=more)) == {
+        "h1 s1": 100,
+        "h2 s1": 2.5,
+    }
+    assert command(["validate", str(tmp_path / "x.yaml")]) == 0
+    assert (
+        "1 link without bw: 100 Mbit/s, by default_bw"
+        in capsys.readouterr().out
+    )
+
+
+def test_what_is_not_kept_is_counted_once_a_link() -> None:
+    record = MininetRecord(
+        links=[
+            ("a", "b", {"bw": 1, "delay": "5ms", "loss": 0}),
+            ("a", "c", {"bw": 1, "delay": None, "max_queue_size": 10}),
+            ("a", "d", {"params1": {"bw": 1, "jitter": "1ms"}}),
+            ("a", "e", {"bw": 1, "delay": 0, "port1": 3, "use_htb": True}),
+        ],
+        left_out=["nat0 is left out"],
+    )
+    assert notes_of(record) == (
+        "nat0 is left out",
+        "left out: delay, jitter, max_queue_size of 3 links; links have a capacity alone",
+    )
