@@ -35,12 +35,14 @@ pytestmark = [
 ]
 EXAMPLES = REPOSITORY / "examples"
 
-FAT_TREE = """
+SIXTEEN = "{kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 1}"
+FOUR = "{kind: tree, fanout: [2, 1], links: 1 Gbit/s, slots_per_server: 2}"
+FAT_TREE = f"""
 name: standing
-topology: {kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 1}
-scale: {rate: 0.05}
+topology: {SIXTEEN}
+scale: {{rate: 0.05}}
 policies: [vc]
-workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 100 Mbit/s, duration: 5 s}]}
+workload: {{kind: jobs, jobs: [{{id: a, vms: 2, bandwidth: 100 Mbit/s, duration: 5 s}}]}}
 """
 
 
@@ -190,7 +192,10 @@ def test_at_a_terminal_interrupts_and_the_end_leave_the_network(
 
 
 def test_open_all_hosts_reach_each_other(standing: Standing) -> None:  # noqa: F811
-    came = standing.up("--open", "--set", "topology.fanout=[2, 1]")
+    # Few hosts: each pair of them is asked.
+    file = standing.file
+    file.write_text(FAT_TREE.replace(SIXTEEN, FOUR), encoding="utf-8")
+    came = standing.up("--open")
     assert came.returncode == 0, came.stderr
     assert "next: sudo testbed mininet" in came.stderr
     assert (
@@ -244,8 +249,7 @@ def up(
     made = partial(testbed.up, prefix=prefix, **ports)
     monkeypatch.setattr(testbed, "up", made, raising=False)
     yield made
-    own.run("down")
-    assert own.run("clean").returncode == 0
+    own.remove_left()
 
 
 def used_until_interrupted(net: Any) -> None:

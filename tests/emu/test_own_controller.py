@@ -59,7 +59,7 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
         shutil.copy(REPOSITORY / "examples" / name, tmp_path)
     own.file = tmp_path / "own-controller.yaml"
     yield own
-    assert own.run("clean").returncode == 0
+    own.remove_left()
 
 
 @pytest.fixture
@@ -68,8 +68,7 @@ def standing(prefix: str, tmp_path: Path) -> Iterator[Standing]:
     own.file.write_text(FILE, encoding="utf-8")
     (tmp_path / "mine.py").write_text(STATIC, encoding="utf-8")
     yield own
-    own.run("down")
-    assert own.run("clean").returncode == 0
+    own.remove_left()
 
 
 def test_a_run_under_a_learning_switch(

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emu.test_run import REPOSITORY, Testbed
-from tests.emu.test_up import machine
+from tests.emu.test_run import REPOSITORY
+from tests.emu.test_up import Standing, machine
 
 PAGE = REPOSITORY / "docs" / "hands-on.md"
 END = "end-of-command"
@@ -95,7 +95,7 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path: Path, prefix: str) -> Iterator[Shell]:
     """With ``testbed`` and ``sudo`` as words that can be typed, and the test's own ports."""
-    own, tools = Testbed(prefix, tmp_path), tmp_path / "bin"
+    own, tools = Standing(prefix, tmp_path), tmp_path / "bin"
     tools.mkdir()
     up = " ".join(own.options[:6])
     scripts = {
@@ -116,8 +116,7 @@ exec {sys.executable} -m testbed.cli.main "$verb" "$@" """,
     found = Shell(own.environment | environment, tmp_path)
     yield found
     found.close()
-    own.run("down")
-    assert own.run("clean").returncode == 0
+    own.remove_left()
 
 
 def ratios(printed: str) -> list[float]:
