@@ -3,27 +3,38 @@
 Each run plays the same jobs beside one disturbance that begins when they do,
 after the preflight. The truth is the job that is furthest from its median
 measured/estimate in the undisturbed runs of the same workload. Workloads: a
-ring and a shuffle with a transfer of one VM; a ring and a demand curve.
+ring and a shuffle with a transfer of one VM; a ring and a demand curve; a ring
+beside iperf3, a command and computing VMs.
+
+Kinds, strengths and order of the disturbances are drawn from ``--seed``, as many
+mild ones as severe ones. Runs are played a few on one network; each is a line of
+the file ``--to`` when it has ended, and a later call plays what is left.
 """
 
 from __future__ import annotations
 
-import random
+import argparse
+import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from fcntl import LOCK_EX, flock
 from pathlib import Path
+from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from bench.progress import Progress, Step
 from bench.samples import Result
-from bench.spoiling import GRADED, NOTHING, Disturbance
+from bench.spoiling import GRADED, NOTHING, Disturbance, drawn
 from testbed import events
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.play.live_run import LiveRun, run_live
 from testbed.play.playing import RunRecord
 from testbed.record.folder import RunFolder, Sink
+from testbed.record.metrics import JobRow
 from testbed.spec.experiment_file import load_experiment
 
 HEAD = """
@@ -54,10 +65,21 @@ WORKLOADS = {
         - {until: 100 %, at: 150 Mbit/s}
       cpu: 10 %
 """,
+    "programs": HEAD
+    + """\
+    - {id: iperf3, kind: iperf3, vms: 2, bandwidth: 200 Mbit/s, duration: 6 s}
+    - {id: command, vms: 2, bandwidth: 100 Mbit/s, duration: 6 s, command: [sleep, "6"]}
+    - {id: compute, kind: compute, vms: 2, duration: 6 s, cpu: 20 %}
+""",
 }
 RATE = "0.05"
 TOO_MUCH = "1"
 OFF, NEAR = 0.02, 0.01
+BATCHES = {"transfers": 6, "demand curve": 5, "programs": 2}
+"""Networks of each workload; on each run one undisturbed, and as follows."""
+A_BATCH = (True, False, True, False)
+"""Disturbances of a network by their mildness."""
+RUN_S, NETWORK_S = 9.0, 12.0
 QUICK = (
     "1 busy loop",
     "2 busy loops",
@@ -79,104 +101,252 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Played:
-    """A run beside a disturbance: jobs' measured/estimate, and the verdict."""
+    """A run beside a disturbance: jobs' measured/estimate, and the verdict.
+
+    ``number``: its place in its set of runs; ``kind``: the disturbance without
+    its strength; ``evidence``: of each job, as in ``job_ended``; ``load``: the
+    machine's load average.
+    """
 
     workload: str
     name: str
     ratios: dict[str, float]
     verdict: str
     reasons: tuple[str, ...]
+    number: int = 0
+    kind: str = ""
+    evidence: dict[str, dict[str, float | str]] = field(default_factory=dict)
+    load: float = 0.0
 
 
-def run(quick: bool) -> list[Result]:
-    """All disturbances twice on each workload, or some once (``quick``)."""
-    played: list[Played] = []
-    for number, (name, text) in enumerate(WORKLOADS.items()):
-        if quick:
-            some = [each for each in GRADED if each.name in QUICK]
-            plan = [NOTHING] * 2 + some[number::2] + [NOTHING]
+@dataclass(frozen=True)
+class Batch:
+    """Runs that share a network, each with its number in the set."""
+
+    workload: str
+    rate: str
+    runs: tuple[tuple[int, Disturbance], ...]
+
+    def without(self, numbers: set[int]) -> Batch:
+        left = tuple(run_ for run_ in self.runs if run_[0] not in numbers)
+        return replace(self, runs=left)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--seed``, ``--to``, ``--most`` and ``--lock``."""
+    parser.add_argument(
+        "--seed", type=int, default=1, help="which set of disturbances (1)"
+    )
+    parser.add_argument(
+        "--to", type=Path, metavar="FILE",
+        help="a line for each run that has ended; those in it are not repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--most", type=int, metavar="N",
+        help="play N networks in this call, 0: only print the table of FILE",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lock", type=Path, metavar="FILE",
+        help="lock FILE while a network is there, for others who use it too",
+    )  # fmt: skip
+
+
+def planned(seed: int) -> list[Batch]:
+    """The batches of a set, in their order; disturbances drawn from ``seed``."""
+    stream = Random(seed)  # noqa: S311 an order, not a secret
+    shapes = []
+    for workload, count in BATCHES.items():
+        shapes += [(workload, RATE)] * count
+    shapes.append(("transfers", TOO_MUCH))
+    stream.shuffle(shapes)
+    batches = []
+    number = 0
+    for workload, rate in shapes:
+        disturbances = [NOTHING]
+        if rate == TOO_MUCH:
+            disturbances = [replace(NOTHING, name="too much rate")] * 2
         else:
-            plan = [NOTHING] * 12 + list(GRADED) * 2
-            random.Random(number).shuffle(plan)  # noqa: S311 an order
-        played += _batch(name, text, RATE, plan)
-    if not quick:
-        for name, text in WORKLOADS.items():
-            played += _batch(name, text, TOO_MUCH, [NOTHING], "too much rate")
-    return _results(played)
+            disturbances += [drawn(stream, mild=mild) for mild in A_BATCH]
+        stream.shuffle(disturbances)
+        numbered = tuple(enumerate(disturbances, number))
+        number += len(disturbances)
+        batches.append(Batch(workload, rate, numbered))
+    return batches
 
 
-def _batch(
-    workload: str,
-    text: str,
-    rate: str,
-    plan: Sequence[Disturbance],
-    name: str = "",
-) -> list[Played]:
-    """Runs on one network, one after another."""
-    left = iter(plan)
+def _quick() -> list[Batch]:
+    """Some disturbances of fixed strength, once."""
+    some = [each for each in GRADED if each.name in QUICK]
+    batches = []
+    for place, workload in enumerate(("transfers", "demand curve")):
+        disturbances = [NOTHING] * 2 + some[place::2] + [NOTHING]
+        numbered = tuple(enumerate(disturbances, 100 * place))
+        batches.append(Batch(workload, RATE, numbered))
+    return batches
+
+
+def run(quick: bool, options: argparse.Namespace) -> list[Result]:
+    """What is left of a set of runs, or some once (``quick``); all in a table."""
+    batches = planned(options.seed)
+    if quick:
+        batches = _quick()
+    played = []
+    if options.to is not None and options.to.exists():
+        played = read(options.to)
+    done = {run_.number for run_ in played}
+    left = [batch.without(done) for batch in batches]
+    left = [batch for batch in left if batch.runs][: options.most]
+    steps = [
+        Step(batch.workload, NETWORK_S + RUN_S * len(batch.runs))
+        for batch in left
+    ]
+    progress = Progress(steps)
+    for batch in left:
+        with progress.step(), _locked(options.lock):
+            played += _play(batch, options.to)
+    return results(played)
+
+
+@contextmanager
+def _locked(path: Path | None) -> Iterator[None]:
+    """No other holder of the lock has a network meanwhile."""
+    if path is None:
+        yield
+        return
+    with path.open("a") as file:
+        flock(file, LOCK_EX)
+        yield
+
+
+def read(path: Path) -> list[Played]:
+    """Runs that have ended, of a file with one a line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Played(**json.loads(line)) for line in lines]
+
+
+def _play(batch: Batch, to: Path | None) -> list[Played]:
+    """The runs of a batch on one network, one after another."""
+    left = iter(batch.runs)
+    played: list[Played] = []
 
     @contextmanager
     def spoiling(*_: object) -> Iterator[Sink]:
         """The progress bar's place: between the preflight and the last job."""
-        with next(left).spoilt():
+        note(recorded)
+        disturbance = next(left)[1]
+        with disturbance.spoilt():
             yield _nothing
 
+    def note(ended: Sequence[RunRecord]) -> None:
+        for place in range(len(played), len(ended)):
+            found = _played(batch.workload, batch.runs[place], ended[place])
+            played.append(found)
+            write(found, to)
+
+    recorded: list[RunRecord] = []
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "verdicts.yaml"
-        file.write_text(text, encoding="utf-8")
-        experiment = load_experiment(file, {"scale.rate": rate})
-        policies = experiment.policies * len(plan)
+        file.write_text(WORKLOADS[batch.workload], encoding="utf-8")
+        experiment = load_experiment(file, {"scale.rate": batch.rate})
+        policies = experiment.policies * len(batch.runs)
         experiment = replace(experiment, policies=policies)
         top = RunFolder.create(Path(folder) / "runs", experiment.name, 1)
-        recorded = run_live(
+        run_live(
             experiment,
             top,
             LiveOptions(prefix="hv", force=True),
-            LiveRun(lambda _: None, spoiling),
+            LiveRun(lambda _: None, spoiling, recorded),
             ["bench"],
         )
-        played = []
-        for record, disturbance in zip(recorded, plan, strict=True):
-            played.append(_played(workload, name or disturbance.name, record))
-        return played
+        note(recorded)
+    return played
 
 
 def _nothing(_: events.Event) -> None:
     """Nobody watches."""
 
 
-def _played(workload: str, name: str, record: RunRecord) -> Played:
-    fidelity = record.results.summary.fidelity
-    ratios = {}
-    for row in record.results.verdicts.rows:
-        ratios[row.job_id] = row.ratio or 0.0
-    played = Played(
-        workload, name, ratios, str(fidelity.verdict), fidelity.reasons
+def write(played: Played, to: Path | None) -> None:
+    """A run that has ended, as a line of its file; without one on the terminal."""
+    line = json.dumps(asdict(played))
+    if to is None:
+        sys.stderr.write(f"{line}\n")
+        return
+    with to.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    ratios = " ".join(
+        f"{job_id} {ratio:.4f}" for job_id, ratio in played.ratios.items()
     )
-    sys.stderr.write(f"{played}\n")
-    return played
+    sys.stderr.write(f"{played.name}: {ratios}: {played.verdict}\n")
 
 
-def _results(played: Sequence[Played]) -> list[Result]:
-    """Rows of verdict against truth, then the three error rates."""
+def _played(
+    workload: str, run_: tuple[int, Disturbance], record: RunRecord
+) -> Played:
+    number, disturbance = run_
+    summary = record.results.summary
+    ratios = {row.job_id: _ratio(row) for row in record.results.rows}
+    return Played(
+        workload,
+        disturbance.name,
+        ratios,
+        str(summary.fidelity.verdict),
+        tuple(summary.fidelity.reasons),
+        number,
+        disturbance.kind or disturbance.name,
+        _evidence(record.folder.path / "events.jsonl"),
+        os.getloadavg()[0],
+    )
+
+
+def _ratio(row: JobRow) -> float:
+    """Of a job that takes its time at any rate, the bandwidth that it had."""
+    ratio = row.ratio
+    if row.iperf3_ratio is not None:
+        ratio = 1.0 / row.iperf3_ratio
+    return ratio or 0.0
+
+
+def _evidence(path: Path) -> dict[str, dict[str, float | str]]:
+    """By job what was seen of its traffic and programs."""
+    evidence = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        if event["event"] == events.JobEnded.name:
+            evidence[event["job_id"]] = event["detail"].get("evidence", {})
+    return evidence
+
+
+def results(played: Sequence[Played]) -> list[Result]:
+    """Rows of verdict against truth, then the three error rates.
+
+    Runs of which no undisturbed one has been played yet are left out.
+    """
     rows: dict[str, list[tuple[float, str]]] = {}
+    calm = {run_.workload for run_ in played if run_.name == NOTHING.name}
     for run_ in played:
-        rows.setdefault(run_.name, []).append(
+        if run_.workload not in calm:
+            continue
+        rows.setdefault(run_.kind or run_.name, []).append(
             (_off(run_, played), run_.verdict)
         )
-    results = []
-    for name, outcomes in rows.items():
+    table = []
+    for name, outcomes in sorted(rows.items()):
         verdicts = " ".join(verdict for _, verdict in outcomes)
         off = tuple(100 * off for off, _ in outcomes)
-        extra = {"verdicts": verdicts}
-        results.append(Result(name, "% off", off, extra=extra))
+        extra = {"verdicts": verdicts, "off": _figures(off)}
+        table.append(Result(name, "% off", off, extra=extra))
     every = [outcome for outcomes in rows.values() for outcome in outcomes]
     wrong = [verdict for off, verdict in every if off > OFF]
     right = [verdict for off, verdict in every if off <= NEAR]
-    results.append(_share("off by over 2 %, ok", wrong, "ok", 0.0))
-    results.append(_share("within 1 %, invalid", right, "invalid", 0.05))
-    results.append(_share("within 1 %, suspect", right, "suspect", 0.20))
-    return results
+    table.append(_share("off by over 2 %, ok", wrong, "ok", 0.0))
+    table.append(_share("within 1 %, invalid", right, "invalid", 0.05))
+    table.append(_share("within 1 %, suspect", right, "suspect", 0.20))
+    return table
+
+
+def _figures(off: Sequence[float]) -> str:
+    return " ".join(f"{value:.1f}" for value in off)
 
 
 def _off(run_: Played, played: Sequence[Played]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from threading import Event, Thread
 from unittest import mock
 
@@ -46,11 +48,15 @@ with tempfile.TemporaryFile() as file:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """A disturbance by name; ``is_mild``: jobs are expected to stand it."""
+    """A disturbance by name; ``is_mild``: jobs are expected to stand it.
+
+    ``kind``: the name without its strength, of one whose strength was drawn.
+    """
 
     name: str
     spoilt: Spoilt
     is_mild: bool
+    kind: str = ""
 
 
 @contextmanager
@@ -255,3 +261,102 @@ GRADED: tuple[Disturbance, ...] = (
     Disturbance("classes and caps at 1.05", _limits(1.05, 1.05), is_mild=False),
     Disturbance("classes and caps at 2", _limits(2.0, 2.0), is_mild=False),
 )
+
+
+# ------------------------------------------------------------------------- drawn strengths
+
+
+def drawn(stream: Random, *, mild: bool) -> Disturbance:
+    """A disturbance of a kind and a strength drawn from ``stream``."""
+    kinds = SEVERE
+    if mild:
+        kinds = MILD
+    kind = stream.choice(sorted(kinds))
+    name, spoilt = kinds[kind](stream)
+    return Disturbance(name, spoilt, mild, kind)
+
+
+Draw = Callable[[Random], tuple[str, Spoilt]]
+
+
+def _strength(stream: Random, least: float, most: float) -> float:
+    """Small strengths are as frequent as large ones, by their logarithm."""
+    return least * math.exp(stream.random() * math.log(most / least))
+
+
+def _loops(least: int, most: int, nice: int) -> Draw:
+    def draw(stream: Random) -> tuple[str, Spoilt]:
+        count = stream.randint(least, most)
+        name = f"{count} busy loops at nice {nice}"
+        return name, partial(programs, BUSY, count, nice)
+
+    return draw
+
+
+def _load(body: str, name: str) -> Draw:
+    def draw(stream: Random) -> tuple[str, Spoilt]:
+        count = stream.randint(1, 2)
+        return f"{count} of {name}", partial(programs, body, count)
+
+    return draw
+
+
+def _pause(process: str, name: str, least_s: float, most_s: float) -> Draw:
+    def draw(stream: Random) -> tuple[str, Spoilt]:
+        for_s = round(_strength(stream, least_s, most_s), 2)
+        after_s = round(stream.uniform(1.5, 4.5), 1)
+        text = f"{name} paused {for_s:g} s after {after_s:g} s"
+        return text, partial(paused, process, for_s, after_s)
+
+    return draw
+
+
+def _agent_pause(stream: Random) -> tuple[str, Spoilt]:
+    for_s = round(_strength(stream, 0.2, 3.0), 2)
+    after_s = round(stream.uniform(1.5, 4.5), 1)
+    name = f"agent paused {for_s:g} s after {after_s:g} s"
+    return name, partial(stopped_agent, for_s, after_s)
+
+
+def _quota(least: float, most: float) -> Draw:
+    def draw(stream: Random) -> tuple[str, Spoilt]:
+        share = round(_strength(stream, least, most), 3)
+        name = f"switch with {share:g} of a processor"
+        return name, partial(switch_quota, share)
+
+    return draw
+
+
+def _narrow_classes(stream: Random) -> tuple[str, Spoilt]:
+    times = round(1 - _strength(stream, 0.03, 0.3), 3)
+    return f"classes at {times:g}", _limits(times, 1.0)
+
+
+def _narrow_caps(stream: Random) -> tuple[str, Spoilt]:
+    times = round(1 - _strength(stream, 0.025, 0.3), 3)
+    return f"caps at {times:g}", _limits(1.0, times)
+
+
+def _wide(stream: Random) -> tuple[str, Spoilt]:
+    times = round(1 + _strength(stream, 0.03, 1.5), 3)
+    return f"classes and caps at {times:g}", _limits(times, times)
+
+
+MILD: dict[str, Draw] = {
+    "busy loops": _loops(1, 4, 0),
+    "a busy loop of high priority": _loops(1, 1, -20),
+    "memory load": _load(MEMORY, "memory load"),
+    "disk load": _load(DISK, "disk load"),
+    "database paused": _pause("ovsdb-server", "database", 0.2, 5.0),
+    "switch with most of a processor": _quota(0.3, 0.8),
+}
+SEVERE: dict[str, Draw] = {
+    "many busy loops": _loops(6, 12, 0),
+    "busy loops of high priority": _loops(2, 6, -20),
+    "switch paused": _pause("ovs-vswitchd", "switch", 0.2, 5.0),
+    "agent paused": _agent_pause,
+    "switch with little of a processor": _quota(0.03, 0.2),
+    "classes too narrow": _narrow_classes,
+    "caps too narrow": _narrow_caps,
+    "limits too wide": _wide,
+}

@@ -42,6 +42,11 @@ def payload_bytes(wire_bits: float) -> int:
     return int(wire_bits) * SEGMENT_BYTES // (8 * FRAME_BYTES)
 
 
+def wire_bits(payload_bytes: float) -> float:
+    """Bits on the wire of so much payload in full segments."""
+    return 8 * payload_bytes * FRAME_BYTES / SEGMENT_BYTES
+
+
 def payload_rate_bps(wire_rate_bps: int) -> int:
     """The payload rate, in bit/s rounded down, of ``wire_rate_bps`` on the
     wire.

@@ -57,14 +57,23 @@ class Pacing:
         self._share = share
         self._seen_ns = now_ns
         self.due_ns = 0.0
+        self.lost_ns = 0.0
+        """Time by which it has fallen behind for good."""
 
     def advance(self, now_ns: int, used_ns: int) -> None:
         """Takes in the time and the CPU time used so far."""
-        step_ns = min(now_ns - self._seen_ns, _LONGEST_STEP_NS)
+        passed_ns = now_ns - self._seen_ns
+        step_ns = min(passed_ns, _LONGEST_STEP_NS)
         self._seen_ns = now_ns
+        self.lost_ns += passed_ns - step_ns
         self.due_ns += step_ns * self._share
         if self.due_ns - used_ns > _BACKLOG_LIMIT_NS:
+            self.lost_ns += (self.due_ns - used_ns) / self._share
             self.due_ns = float(used_ns)
+
+    def end(self, work_ns: int) -> None:
+        """Work of this CPU time has just been done: late if it was due before."""
+        self.lost_ns += max(0.0, self.due_ns - work_ns) / self._share
 
     def sleep_s(self, work_ns: int) -> float:
         """The time to sleep, as long as the work is not due."""
@@ -92,6 +101,7 @@ class ComputeAgent(Agent):
             pacing.advance(time.monotonic_ns(), used_ns)
             is_due = plan.share == 1.0 or pacing.due_ns >= work_ns
             if is_due and used_ns >= work_ns:
+                pacing.end(work_ns)
                 return
             self._channel.heard()
             self._sample_when_due()
@@ -100,6 +110,13 @@ class ComputeAgent(Agent):
                 burn_until(began_ns + work_ns)
             else:
                 time.sleep(pacing.sleep_s(work_ns))
+
+    def report(self, error: str | None) -> AgentReport:
+        """With the time by which its pace fell behind."""
+        lost_s = 0.0
+        if self._pacing is not None:
+            lost_s = self._pacing.lost_ns / 1e9
+        return replace(super().report(error), lost_s=lost_s)
 
     def _cpu_s(self) -> float:
         """CPU seconds of its work: what keeping a pace costs is left out."""

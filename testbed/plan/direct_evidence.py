@@ -29,6 +29,8 @@ COUNTED = frozenset[Kind]({"ring", "shuffle", "iperf3"})
 """All that they send is counted against their rate."""
 PARTLY = frozenset[Kind]({"demand curve"})
 """Their agents say what they lost; their traffic is not counted against a rate."""
+PACED = PARTLY | {"one VM"}
+"""Their agents keep a pace of their own, and say what they lost."""
 INDIRECT = frozenset(
     {
         "preflight",
@@ -41,7 +43,7 @@ INDIRECT = frozenset(
 """Checks that look at the machine, not at a job."""
 
 SUSPECT = 0.015
-INVALID = 0.03
+INVALID = 0.02
 """Shares of a job's time that make it suspect, and invalid."""
 LEAST_WATCHED = 0.5
 """Share of its time over which traffic must have been counted."""
@@ -55,10 +57,13 @@ class JobEvidence:
     ``watched_s``: the part of its time over which its traffic was counted.
     ``missing_s``: the time in which its rate would carry what lacks over all of
     its time, if it goes on as it was counted; of its VMs the one that lacks
-    most. ``excess``: the share of a limit's rate that it let through beyond it.
+    most. ``tail_s``: the part of it between the last count and the last byte.
+    ``excess``: the share of a limit's rate that it let through beyond it.
     ``waited_s``: how long its slowest agent was ready and had no processor;
     ``lost_s``: by how much an agent with a pace of its own fell behind for
     good. ``stood_s``: how long the switch, or an agent, made no progress.
+    ``held_s``: the most by which waits for a processor can have held up a
+    program of its own; None: not known.
     """
 
     job_id: str
@@ -67,10 +72,12 @@ class JobEvidence:
     began_s: float = 0.0
     watched_s: float = 0.0
     missing_s: float = 0.0
+    tail_s: float = 0.0
     excess: float = 0.0
     waited_s: float = 0.0
     lost_s: float = 0.0
     stood_s: float = 0.0
+    held_s: float | None = None
 
     def record(self) -> dict[str, object]:
         """Its fields of ``job_ended``; ``possible_error`` in words."""
@@ -90,6 +97,8 @@ class JobEvidence:
         """All that bears on its time was looked at."""
         if self.kind == "one VM":
             return True
+        if self.kind == "compute":
+            return self.is_unhindered
         watched = self.watched_s >= LEAST_WATCHED * self.length_s
         return self.kind in COUNTED and watched
 
@@ -112,14 +121,32 @@ class JobEvidence:
         return self.stood_s / max(self.length_s, 1e-9)
 
     @property
+    def is_unhindered(self) -> bool:
+        """Its own programs hardly waited for a processor.
+
+        Where they did that says little: VMs share their node's by design.
+        """
+        if self.held_s is None:
+            return False
+        return self.held_s <= SUSPECT * self.length_s
+
+    @property
+    def is_seen_in_part(self) -> bool:
+        """All was seen but its traffic."""
+        return self.kind in PARTLY or self.is_unhindered
+
+    @property
     def lack(self) -> float:
         """The most by which it took longer, as a share of its time."""
-        return max(self.missing, self.late, self.stood)
+        held = 0.0
+        if self.held_s is not None and self.is_unhindered:
+            held = self.held_s / max(self.length_s, 1e-9)
+        return max(self.missing, self.late, self.stood, held)
 
     @property
     def possible_error(self) -> str:
         """The most by which its time can be wrong, in words; empty: unknown."""
-        if not self.is_complete and self.kind not in PARTLY:
+        if not self.is_complete and not self.is_seen_in_part:
             return ""
         if self.excess > self.lack:
             return f"at most -{self.excess:.1%} from limits that did not hold"
@@ -145,7 +172,7 @@ def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
     """
     if job.is_complete:
         return True
-    if job.kind not in PARTLY:
+    if not job.is_seen_in_part:
         return False
     for other in jobs:
         counted = other.is_complete and other.kind in COUNTED
@@ -169,7 +196,8 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     short = max(jobs, key=lambda job: job.missing)
     missing = (
         f"traffic of job {short.job_id} fell behind its rate by "
-        f"{short.missing:.1%} of the job's time"
+        f"{short.missing:.1%} of the job's time, by {short.tail_s:.2f} s of it "
+        "after the last count"
     )
     over = max(jobs, key=lambda job: job.excess)
     excess = (
@@ -212,7 +240,7 @@ def weighed(
         worst = "ok"
         if max(job.lack for job in jobs) > SUSPECT:
             worst = "suspect"
-    elif jobs and all(job.is_complete or job.kind in PARTLY for job in jobs):
+    elif jobs and all(job.is_complete or job.is_seen_in_part for job in jobs):
         worst = "suspect"
     result = []
     for finding in findings:

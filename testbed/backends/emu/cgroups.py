@@ -316,6 +316,10 @@ class RunCgroup:
         path = path if server is None else path / f"node{server}"
         return path if vm is None else path / f"vm{vm}"
 
+    def group(self, server: int, vm: int) -> Path:
+        """A VM's group in the hierarchy of processor time."""
+        return self._path("cpu", server, vm)
+
     def _everywhere(self, server: int, vm: int) -> list[Path]:
         """A VM's group in every hierarchy."""
         return [path / f"node{server}" / f"vm{vm}" for path in self.paths]

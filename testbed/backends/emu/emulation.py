@@ -639,6 +639,13 @@ class Emulation:
         for vm in tenant.vms:
             self.cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
 
+    def vm_groups(self, tenant: TenantPlan) -> tuple[Path, ...]:
+        """The control groups that count the processor time of a tenant's VMs."""
+        return tuple(
+            self.cgroup.group(vm.slot.server, vm.slot.index)
+            for vm in tenant.vms
+        )
+
     def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
         """Give a tenant's VMs the CPU priority of a tier."""
         for vm in tenant.vms:

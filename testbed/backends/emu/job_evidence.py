@@ -7,7 +7,7 @@ limiters.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from testbed.plan.direct_evidence import COUNTED, JobEvidence, Kind
+from jobs.wire import wire_bits
+from testbed.plan.direct_evidence import COUNTED, PACED, JobEvidence, Kind
 from testbed.plan.limits import RESERVED_CATCH_UP_S, largest_packet_bytes
 from testbed.plan.network_plan import TenantPlan
 
@@ -29,9 +30,6 @@ RUNNING = 0.01
 """Share of a time in which a process that works ran, or waited to."""
 BUSY_BPS = 20_000_000
 """Traffic at which a userspace switch has something to do all the time."""
-# Of what it is to receive, a VM that has this has nearly all: headers count
-# in what is counted, not in the volume.
-NEARLY_ALL = 0.95
 # What a cap's bucket holds.
 BURST_S = RESERVED_CATCH_UP_S
 PROC = Path("/proc")
@@ -43,7 +41,9 @@ class Followed:
 
     ``began_s`` is on the clock of the counters; ``length_s`` the time that it
     takes by its plan; ``pids`` its agents. ``is_whole``: it has run where it
-    began, at one rate, without a pause or a failure of the file's.
+    began, at one rate, without a pause or a failure of the file's. ``groups``:
+    the control groups of its VMs, where a program of its own runs in them;
+    ``is_paced``: its agents compute at a pace of their own.
     """
 
     job_id: str
@@ -53,6 +53,15 @@ class Followed:
     length_s: float
     pids: tuple[int, ...]
     is_whole: bool = True
+    groups: tuple[Path, ...] = ()
+    is_paced: bool = False
+
+
+class Arrival(NamedTuple):
+    """All that a VM was sent, with headers, and when its last byte had come."""
+
+    wire_bits: float
+    last_s: float
 
 
 class Spent(NamedTuple):
@@ -71,6 +80,48 @@ def spent(pid: int) -> Spent | None:
     except (OSError, ValueError):
         return None
     return Spent(int(run) / 1e9, int(waited) / 1e9, stat.split()[0])
+
+
+class Waits:
+    """How long the programs in a VM's control group had no processor.
+
+    By the group's own count of stalls (PSI, ``cpu.pressure``), where the kernel
+    keeps one; else summed over the processes that are there at each look.
+    """
+
+    def __init__(self, group: Path) -> None:
+        self._pressure = group / "cpu.pressure"
+        self._members = group / "cgroup.procs"
+        self._first_us = self._stalled_us()
+        self._by_process: dict[int, float] = {}
+        self._agents: set[int] = set()
+
+    def _stalled_us(self) -> int | None:
+        """Microseconds in which some process waited; None: not counted."""
+        try:
+            some = self._pressure.read_text(encoding="ascii").splitlines()[0]
+            return int(some.rpartition("total=")[2])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def look(self, agents: Collection[int]) -> float:
+        """Seconds of waiting so far; of processes, the agents' apart."""
+        now_us = self._stalled_us()
+        if now_us is not None and self._first_us is not None:
+            return (now_us - self._first_us) / 1e6
+        self._agents.update(agents)
+        for pid in self._pids():
+            now = spent(pid)
+            if now is not None and pid not in self._agents:
+                self._by_process[pid] = now.waited_s
+        return sum(self._by_process.values())
+
+    def _pids(self) -> list[int]:
+        try:
+            words = self._members.read_text(encoding="ascii").split()
+        except OSError:
+            return []
+        return [int(word) for word in words]
 
 
 class Progress:
@@ -114,20 +165,20 @@ class Counted:
     """Traffic of a limiter, beside what its rate carries."""
 
     def __init__(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
-        self._at_s = at_s
         self._sent_bytes = sent_bytes
         self._rate_bps = rate_bps
+        self.at_s = at_s
         self.watched_s = 0.0
         self.due_bits = 0.0
         self.sent_bits = 0.0
         self._first: tuple[float, float] | None = None
 
     def take(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
-        length_s = at_s - self._at_s
+        length_s = at_s - self.at_s
         self.watched_s += length_s
         self.due_bits += self._rate_bps * length_s
         self.sent_bits += 8.0 * (sent_bytes - self._sent_bytes)
-        self._at_s = at_s
+        self.at_s = at_s
         self._sent_bytes = sent_bytes
         self._rate_bps = rate_bps
         if self._first is None:
@@ -147,6 +198,15 @@ class Counted:
         left_s = max(0.0, length_s - self.watched_s)
         return self.lack_bits + per_s * left_s
 
+    def tail_lack(self, arrival: Arrival) -> float:
+        """Bits that lack from the last count until all has come.
+
+        What was still to come then needs its time at the limiter's rate.
+        """
+        tail_s = max(0.0, arrival.last_s - self.at_s)
+        left_bits = max(0.0, arrival.wire_bits - self.sent_bits)
+        return self._rate_bps * tail_s - left_bits
+
 
 @dataclass
 class _Job:
@@ -156,6 +216,8 @@ class _Job:
     progress: dict[int, Progress] = field(default_factory=dict)
     received: dict[int, Counted] = field(default_factory=dict)
     capped: dict[tuple[int, int], Counted] = field(default_factory=dict)
+    waits: dict[Path, Waits] = field(default_factory=dict)
+    programs_waited_s: float = 0.0
     stood_s: float = 0.0
 
 
@@ -215,7 +277,17 @@ class EvidenceTaker:
             # A sleeping agent may have nothing to do: only a stopped one is
             # known to stand still.
             longest_s = max(longest_s, agent.look(now_s, has_work=False))
+        self._look_at_programs(job)
         return longest_s
+
+    def _look_at_programs(self, job: Followed) -> None:
+        """Their VMs may wait for each other: their waits count together."""
+        taken = self._jobs[job.tenant.tenant_id]
+        waited_s = 0.0
+        for group in job.groups:
+            waits = taken.waits.setdefault(group, Waits(group))
+            waited_s += waits.look(job.pids)
+        taken.programs_waited_s = max(taken.programs_waited_s, waited_s)
 
     def count(
         self, rows: NDArray[Any], counters: NDArray[Any], receive_cap: int
@@ -244,15 +316,23 @@ class EvidenceTaker:
             if what == receive_cap:
                 _receive(job, where, at_s, sent_bytes, rate_bps)
 
-    def finish(self, tenant_id: int, lost_s: float = 0.0) -> JobEvidence | None:
+    def finish(
+        self,
+        tenant_id: int,
+        lost_s: float = 0.0,
+        arrivals: Mapping[int, Arrival] | None = None,
+    ) -> JobEvidence | None:
         """The evidence of a job that has ended; kept for the verdict.
 
-        ``lost_s``: by which its slowest agent says that it fell behind.
+        ``lost_s``: by which its slowest agent says that it fell behind;
+        ``arrivals``: by VM, of those that had a volume to receive.
         """
         job = self._jobs.pop(tenant_id, None)
         if job is None:
             return None
-        evidence = replace(_evidence(job), lost_s=lost_s)
+        evidence = _evidence(job, arrivals or {})
+        if job.followed.is_whole:
+            evidence = _with_pace(evidence, job, lost_s)
         self.ended.append(evidence)
         return evidence
 
@@ -260,9 +340,13 @@ class EvidenceTaker:
 def _receive(
     job: _Job, vm: int, at_s: float, sent_bytes: int, rate_bps: int
 ) -> None:
-    """Counts what a VM has received, unless it has nearly all."""
+    """Counts what a VM has received, unless that may be all of it.
+
+    Acknowledgements count too: what they hide of the last bytes is left to the
+    time of the last one.
+    """
     followed = job.followed
-    if sent_bytes > NEARLY_ALL * followed.tenant.volume_bytes:
+    if 8 * sent_bytes >= wire_bits(followed.tenant.volume_bytes):
         return
     if vm in job.received:
         job.received[vm].take(at_s, sent_bytes, rate_bps)
@@ -274,38 +358,68 @@ def _receive(
         job.received[vm].take(at_s, sent_bytes, rate_bps)
 
 
-def _evidence(job: _Job) -> JobEvidence:
+def _evidence(job: _Job, arrivals: Mapping[int, Arrival]) -> JobEvidence:
     followed = job.followed
-    tenant = followed.tenant
-    packet_bits = 8 * largest_packet_bytes(tenant)
-    watched_s = missing_s = excess = 0.0
-    received = list(job.received.values())
-    if followed.is_whole and followed.kind in COUNTED and received:
-        rate_bps = tenant.rate_bps
-        lacks = [vm.lack_in(followed.length_s) for vm in received]
-        # In a shuffle VMs wait for each other: all of them together count.
-        lack_bits = max(lacks)
-        if followed.kind == "shuffle":
-            lack_bits = sum(lacks) / len(lacks)
-        # A packet counts when it ends: half of one is on its way.
-        missing_s = max(0.0, (lack_bits - packet_bits / 2) / rate_bps)
-        watched_s = min(vm.watched_s for vm in received)
-    caps = list(job.capped.values())
-    if not followed.is_whole:
-        caps = []
-    for cap in caps:
-        burst_bits = packet_bits + BURST_S * tenant.cap_bps
-        over_bits = cap.sent_bits - cap.due_bits - burst_bits
-        excess = max(excess, over_bits / max(1.0, cap.due_bits))
-    waits = [agent.waited_s for agent in job.progress.values()]
-    return JobEvidence(
+    evidence = JobEvidence(
         followed.job_id,
         followed.kind,
         followed.length_s,
         followed.began_s,
-        watched_s,
-        missing_s,
-        excess,
-        waited_s=max(waits, default=0.0),
+        waited_s=max(
+            (agent.waited_s for agent in job.progress.values()), default=0.0
+        ),
         stood_s=job.stood_s,
     )
+    if not followed.is_whole:
+        return evidence
+    evidence = replace(evidence, excess=_excess(job))
+    if followed.kind not in COUNTED or not job.received:
+        return evidence
+    rate_bps = followed.tenant.rate_bps
+    lacks = [
+        _lacks(job, counted, arrivals.get(vm))
+        for vm, counted in job.received.items()
+    ]
+    missing_bits, tail_bits = max(lacks)
+    return replace(
+        evidence,
+        watched_s=min(vm.watched_s for vm in job.received.values()),
+        missing_s=max(0.0, missing_bits / rate_bps),
+        tail_s=tail_bits / rate_bps,
+    )
+
+
+def _with_pace(evidence: JobEvidence, job: _Job, lost_s: float) -> JobEvidence:
+    """With what its agents lost of their own pace, or its programs by waiting."""
+    followed = job.followed
+    if followed.kind in PACED:
+        return replace(evidence, lost_s=lost_s)
+    if followed.is_paced:
+        return replace(evidence, held_s=lost_s)
+    if job.waits:
+        return replace(evidence, held_s=job.programs_waited_s)
+    return evidence
+
+
+def _lacks(
+    job: _Job, counted: Counted, arrival: Arrival | None
+) -> tuple[float, float]:
+    """Bits that a VM lacks over all of its job, and those after its last count."""
+    if arrival is not None:
+        tail_bits = counted.tail_lack(arrival)
+        return counted.lack_bits + tail_bits, tail_bits
+    # A packet counts when it ends: half of one is on its way.
+    packet_bits = 8 * largest_packet_bytes(job.followed.tenant)
+    lack_bits = counted.lack_in(job.followed.length_s) - packet_bits / 2
+    return lack_bits, 0.0
+
+
+def _excess(job: _Job) -> float:
+    """The largest share of a cap's rate that it let through beyond it."""
+    tenant = job.followed.tenant
+    burst_bits = 8 * largest_packet_bytes(tenant) + BURST_S * tenant.cap_bps
+    shares = [
+        (cap.sent_bits - cap.due_bits - burst_bits) / max(1.0, cap.due_bits)
+        for cap in job.capped.values()
+    ]
+    return max(0.0, *shares, 0.0)

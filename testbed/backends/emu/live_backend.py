@@ -241,9 +241,10 @@ class LiveBackend:
         for job in self._jobs.values():
             if job.since_ns is not None and job.tenant is not None:
                 enforced = self._enforcement != "none"
+                groups = self._emulation.vm_groups(job.tenant)
                 result.append(
                     job.followed(
-                        job.tenant, self._scale.time, enforced=enforced
+                        job.tenant, self._scale.time, groups, enforced=enforced
                     )
                 )
         return result
@@ -500,7 +501,7 @@ class LiveBackend:
         if live.tenant is not None:
             lost = [report.lost_s for report in live.reports.values()]
             evidence = self.watch.evidence.finish(
-                live.tenant.tenant_id, max(lost, default=0.0)
+                live.tenant.tenant_id, max(lost, default=0.0), live.arrivals
             )
         self.kill(job_id)
         if live.trouble is not None:

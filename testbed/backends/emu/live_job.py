@@ -8,6 +8,7 @@ import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import (
@@ -19,8 +20,10 @@ from jobs.live.agent_protocol import (
     Progress,
     Ready,
 )
+from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
-from testbed.backends.emu.job_evidence import Followed
+from jobs.wire import wire_bits
+from testbed.backends.emu.job_evidence import Arrival, Followed
 from testbed.embedding.placement import Placement
 from testbed.plan.direct_evidence import Kind
 from testbed.plan.network_plan import TenantPlan
@@ -174,9 +177,17 @@ class LiveJob:
         return self.request.demand.cap_limited and not self.best_effort
 
     def followed(
-        self, tenant: TenantPlan, time_scale: float, *, enforced: bool
+        self,
+        tenant: TenantPlan,
+        time_scale: float,
+        groups: tuple[Path, ...] = (),
+        *,
+        enforced: bool,
     ) -> Followed:
-        """The job as evidence of it is taken, on the nodes of ``tenant``."""
+        """The job as evidence of it is taken, on the nodes of ``tenant``.
+
+        ``groups``: its VMs' control groups.
+        """
         request = self.request
         kind = self._evidence_kind
         if not enforced and request.demand.network:
@@ -198,6 +209,16 @@ class LiveJob:
             length_s=length_s / time_scale,
             pids=tuple(pids),
             is_whole=whole and self.tier == "foreground",
+            groups=groups if kind == "command" else (),
+            is_paced=kind == "compute" and self._is_paced,
+        )
+
+    @property
+    def _is_paced(self) -> bool:
+        """True if its agents compute for less than all of the time."""
+        return all(
+            isinstance(plan, ComputePlan) and plan.share < 1.0
+            for plan in self.plans
         )
 
     @property
@@ -265,6 +286,20 @@ class LiveJob:
         if self.request.demand.ends_computing:
             return max(report.end_ns for report in reports)
         return max(report.last_byte_ns or report.end_ns for report in reports)
+
+    @property
+    def arrivals(self) -> dict[int, Arrival]:
+        """Of each VM that had a volume to receive and has all of it."""
+        result: dict[int, Arrival] = {}
+        if self.request.demand.own_program:
+            return result
+        for report in self.reports.values():
+            last_ns = report.last_byte_ns
+            if last_ns is not None:
+                size_bytes = sum(flow.size_bytes for flow in report.received)
+                arrival = Arrival(wire_bits(size_bytes), last_ns / 1e9)
+                result[report.index] = arrival
+        return result
 
     # -- volumes ----------------------------------------------------------------------------
 

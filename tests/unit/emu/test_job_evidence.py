@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from testbed.backends.emu import job_evidence
 from testbed.backends.emu.job_evidence import (
+    Arrival,
     EvidenceTaker,
     Followed,
     Progress,
     Spent,
+    Waits,
 )
 from testbed.backends.emu.limiter_counters import COUNTERS
 from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
@@ -82,6 +85,7 @@ def taken(
     shares: tuple[float, float],
     job: Followed = JOB,
     pause_s: float = 0.0,
+    arrivals: dict[int, Arrival] | None = None,
 ) -> JobEvidence:
     """Evidence after nine samples; both VMs receive shares of their rate."""
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 0.0)
@@ -103,7 +107,7 @@ def taken(
             sent = round(RATE_BPS / 8 * share * sends_s)
             counters += [(100.0 + second, sent, 0, 0)] * 2
         taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
-    evidence = taker.finish(1)
+    evidence = taker.finish(1, arrivals=arrivals)
     assert evidence is not None
     assert taker.ended == [evidence]
     return evidence
@@ -132,12 +136,38 @@ def test_a_pause_at_the_start_is_missing_traffic(
     assert found.missing_s == pytest.approx(0.5, abs=0.1)
 
 
-def test_what_comes_when_nearly_all_has_come_is_not_judged(
+def test_what_is_counted_after_all_has_come_is_no_time_of_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    half = replace(TENANT, volume_bytes=5_000_000)
+    half = replace(TENANT, volume_bytes=4_800_000)
     found = taken(monkeypatch, (1.0, 1.0), replace(JOB, tenant=half))
-    assert found.watched_s == 4.0
+    assert found.watched_s == 5.0
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.05, 0.5, 4.0])
+@pytest.mark.parametrize("pause_s", [0.0, 0.7])
+def test_the_time_until_the_last_byte_counts(
+    monkeypatch: pytest.MonkeyPatch, late_s: float, pause_s: float
+) -> None:
+    """A job of ten seconds, counted for nine: the rest comes late."""
+    last_s = 110.0 + pause_s + late_s
+    on_time = Arrival(10.0 * RATE_BPS, 110.0 + pause_s)
+    arrivals = {0: on_time, 1: replace_last(on_time, last_s)}
+    found = taken(monkeypatch, (1.0, 1.0), pause_s=pause_s, arrivals=arrivals)
+    assert found.missing_s == pytest.approx(pause_s + late_s, abs=0.01)
+    assert found.tail_s == pytest.approx(late_s, abs=0.01)
+
+
+def replace_last(arrival: Arrival, last_s: float) -> Arrival:
+    return arrival._replace(last_s=last_s)
+
+
+def test_a_last_byte_before_its_time_lacks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    early = Arrival(10.0 * RATE_BPS, 109.5)
+    found = taken(monkeypatch, (1.0, 1.0), arrivals={0: early, 1: early})
+    assert found.missing == 0
 
 
 def test_a_cap_that_lets_too_much_through(
@@ -185,3 +215,55 @@ def test_a_part_of_the_switch_may_have_nothing_to_do(
     evidence = taker.finish(1)
     assert evidence is not None
     assert evidence.stood_s == pytest.approx(stood_s)
+
+
+def test_an_agent_s_own_loss_counts_where_it_keeps_a_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 0.0)
+
+    def finished(job: Followed) -> JobEvidence:
+        taker = EvidenceTaker()
+        taker.look([job])
+        evidence = taker.finish(1, lost_s=0.5)
+        assert evidence is not None
+        return evidence
+
+    for kind in ("one VM", "demand curve"):
+        assert finished(replace(JOB, kind=kind)).lost_s == 0.5
+    moved = replace(JOB, kind="one VM", is_whole=False)
+    assert finished(moved).lost_s == 0
+    # Computing VMs share their node by design.
+    paced = finished(replace(JOB, kind="compute", is_paced=True))
+    assert (paced.lost_s, paced.held_s) == (0.0, 0.5)
+    assert finished(replace(JOB, kind="compute")).held_s is None
+
+
+def group_with(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text, encoding="ascii")
+    return folder
+
+
+def test_programs_wait_by_their_group_s_own_count(tmp_path: Path) -> None:
+    line = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull total=0\n"
+    group = group_with(tmp_path, cpu_pressure=line.format(1_000_000))
+    waits = Waits(group)
+    assert waits.look([]) == 0
+    group_with(tmp_path, cpu_pressure=line.format(1_250_000))
+    assert waits.look([]) == 0.25
+
+
+def test_programs_wait_by_their_processes_where_stalls_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = {7: 5.0, 8: 0.25, 9: 0.5}
+    monkeypatch.setattr(
+        job_evidence, "spent", lambda pid: Spent(0.0, waited[pid], "R")
+    )
+    waits = Waits(group_with(tmp_path, cgroup_procs="7\n8\n9\n"))
+    assert waits.look([7]) == 0.75
+    # One has ended, and the agent has reported.
+    group_with(tmp_path, cgroup_procs="7\n8\n")
+    assert waits.look([]) == 0.75
+    assert Waits(tmp_path / "gone").look([]) == 0

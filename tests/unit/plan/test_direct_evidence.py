@@ -72,7 +72,7 @@ def test_traffic_that_was_hardly_counted_is_no_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing_s", "level"), [(0.06, "ok"), (0.12, "suspect"), (0.5, "invalid")]
+    ("missing_s", "level"), [(0.06, "ok"), (0.11, "suspect"), (0.13, "invalid")]
 )
 def test_traffic_that_did_not_arrive(missing_s: float, level: str) -> None:
     job = replace(GOOD, missing_s=missing_s)
@@ -105,6 +105,25 @@ def test_an_agent_that_caught_up_what_it_waited_is_not_late() -> None:
     behind = replace(curve, lost_s=0.3)
     assert levels(behind)["late agent"] == "invalid"
     assert behind.possible_error.startswith("at most +5.0% from lack of")
+
+
+@pytest.mark.parametrize("kind", ["compute", "command"])
+def test_programs_that_hardly_waited_leave_no_doubt_of_the_machine(
+    kind: Kind,
+) -> None:
+    job = JobEvidence("c", kind, 6.0, held_s=0.01)
+    assert of_busy(GOOD, job).level == "ok"
+    # Those that did may have done so by design.
+    assert of_busy(GOOD, replace(job, held_s=1.0)) == BUSY
+    assert levels(replace(job, held_s=1.0))["late agent"] == "ok"
+
+
+def test_a_command_alone_leaves_a_doubt_of_its_traffic() -> None:
+    command = JobEvidence("c", "command", 6.0, held_s=0.01)
+    assert of_busy(command).level == "suspect"
+    assert command.possible_error.endswith("its traffic apart")
+    compute = replace(command, kind="compute")
+    assert of_busy(compute).level == "ok"
 
 
 def test_the_possible_error_in_words() -> None:
