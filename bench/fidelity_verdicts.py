@@ -73,11 +73,12 @@ WORKLOADS = {
 """,
 }
 RATE = "0.05"
-TOO_MUCH = "1"
+TOO_MUCH = "5"
 OFF, NEAR = 0.02, 0.01
-BATCHES = {"transfers": 6, "demand curve": 5, "programs": 2}
-"""Networks of each workload; on each run one undisturbed, and as follows."""
-A_BATCH = (True, False, True, False)
+BATCHES = {"transfers": 2, "demand curve": 2, "programs": 1}
+"""Networks of each workload; on each run as follows."""
+UNDISTURBED = 3
+A_BATCH = (True, False) * 5
 """Disturbances of a network by their mildness."""
 RUN_S, NETWORK_S = 9.0, 12.0
 QUICK = (
@@ -162,7 +163,7 @@ def planned(seed: int) -> list[Batch]:
     batches = []
     number = 0
     for workload, rate in shapes:
-        disturbances = [NOTHING]
+        disturbances = [NOTHING] * UNDISTURBED
         if rate == TOO_MUCH:
             disturbances = [replace(NOTHING, name="too much rate")] * 2
         else:
