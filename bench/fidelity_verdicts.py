@@ -187,7 +187,7 @@ def _quick() -> list[Batch]:
 
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
-    """What is left of a set of runs, or some once (``quick``); all in a table."""
+    """The rest of a set of runs, or some once (``quick``); all in a table."""
     batches = planned(options.seed)
     if quick:
         batches = _quick()

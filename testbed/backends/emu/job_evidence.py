@@ -83,7 +83,7 @@ def spent(pid: int) -> Spent | None:
 
 
 class Waits:
-    """How long the programs in a VM's control group had no processor.
+    """Time for which the programs in a VM's control group had no processor.
 
     By the group's own count of stalls (PSI, ``cpu.pressure``), where the kernel
     keeps one; else summed over the processes that are there at each look.
