@@ -4,8 +4,8 @@ each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -14,60 +14,87 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, RunPath
 from testbed.record.comparison import (
-    JobPair,
     PolicyComparison,
     compare_runs,
     paired_folders,
 )
+from testbed.record.folder import write_asked_for
 from testbed.record.reading import load_run
-from testbed.units import human_duration, human_share
+from testbed.report.comparison_page import (
+    JOB_COLUMNS,
+    comparison_page,
+    job_cells,
+    metric_cells,
+    most_different,
+)
+from testbed.sweeps.sweep_comparison import (
+    compare_sweeps,
+    is_sweep,
+    sweeps_page,
+)
 
 Jobs = Annotated[
     int,
     typer.Option(min=0, help="How many jobs to list, most different first."),
 ]
-
-_COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
-_METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
-    ("finished", _COUNT),
-    ("rejected", _COUNT),
-    ("killed", _COUNT),
-    ("met_deadline", _COUNT),
-    ("success_rate", human_share),
-    ("vm_utilisation", human_share),
-    ("link_utilisation", human_share),
-    ("wait_mean_s", human_duration),
-    ("response_mean_s", human_duration),
-    ("slowdown_mean", _NUMBER),
-    ("bounded_slowdown_mean", _NUMBER),
-    ("preemptions", _COUNT),
-    ("migrations", _COUNT),
-    ("revenue", _NUMBER),
-)
-"""Rows of the table: names as in ``summary.json``, and their form."""
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a page with the pictures of both runs too.",
+    ),
+]
 
 
 def compare(
     first: RunPath,
     second: RunPath,
     jobs: Jobs = 10,
+    page: Page = None,
     as_json: Json = False,
 ) -> None:
     """Compare two runs: simulator against live network, or policy against
-    policy.
+    policy; or two sweeps over the same keys.
 
     Folders of several policies are compared policy by policy. Exit codes: 0
     compared, 2 not run folders, or damaged ones.
     """
-    found = [
-        compare_runs(load_run(a), load_run(b))
-        for a, b in paired_folders(first, second)
-    ]
-    if as_json:
-        console.print_json([each.to_json() for each in found])
+    if is_sweep(first) and is_sweep(second):
+        _sweeps(first, second, page, as_json=as_json)
         return
-    for each in found:
-        _show(each, jobs)
+    compared = []
+    for first_folder, second_folder in paired_folders(first, second):
+        runs = load_run(first_folder), load_run(second_folder)
+        compared.append((compare_runs(*runs), *runs))
+    if page is not None:
+        _write(page, comparison_page(compared, jobs))
+    if as_json:
+        console.print_json([found.to_json() for found, *_ in compared])
+        return
+    for found, *_ in compared:
+        _show(found, jobs)
+
+
+def _write(page: Path, text: str) -> None:
+    write_asked_for("--page", page, text)
+    console.say(f"page: {page}")
+
+
+def _sweeps(
+    first: Path, second: Path, page: Path | None, *, as_json: bool
+) -> None:
+    found = compare_sweeps(first, second)
+    if page is not None:
+        _write(page, sweeps_page(found, (first, second)))
+    if as_json:
+        console.print_json(found.to_json())
+        return
+    for line in (" – ".join(found.names), *found.sentences()):
+        console.print_text(line)
+    means = _table(found.columns[0], found.columns[1:])
+    for pair in found.pairs:
+        means.add_row(*map(Text, pair.cells()))
+    console.out().print(means)
 
 
 def _show(found: PolicyComparison, n_jobs: int) -> None:
@@ -76,78 +103,21 @@ def _show(found: PolicyComparison, n_jobs: int) -> None:
     out.print(Text(title, style="bold"), soft_wrap=True)
     for line in found.sentences():
         out.print(Text(line), soft_wrap=True)
-    out.print(_metrics(found))
-    if pairs := _worst(found, n_jobs):
-        out.print(_jobs(found, pairs))
+    metrics = _table("metric", found.names)
+    for cells in metric_cells(found):
+        metrics.add_row(*map(Text, cells))
+    out.print(metrics)
+    jobs = _table("job", (*found.names, *JOB_COLUMNS))
+    for pair in most_different(found, n_jobs):
+        jobs.add_row(*map(Text, job_cells(pair)))
+    if jobs.row_count:
+        out.print(jobs)
 
 
-def _metrics(found: PolicyComparison) -> Table:
+def _table(first: str, others: tuple[str, ...]) -> Table:
+    """A table whose first column is text, and numbers the others."""
     table = Table(title_justify="left")
-    table.add_column("metric")
-    for name in found.names:
+    table.add_column(first)
+    for name in others:
         table.add_column(Text(name), justify="right")
-    for field, shown in _METRICS:
-        values = [getattr(summary, field) for summary in found.summaries]
-        table.add_row(
-            field, *("–" if value is None else shown(value) for value in values)
-        )
-    ratios = [s.estimate_ratio for s in found.summaries]
-    cells = [
-        "–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})"
-        for r in ratios
-    ]
-    table.add_row("estimate_ratio", *cells)
-    received = [s.iperf3_ratio for s in found.summaries]
-    if any(received):
-        cells = [
-            "–" if r is None else f"{r.median:.4f} (least {r.min:.4f})"
-            for r in received
-        ]
-        table.add_row("iperf3_ratio", *cells)
-    table.add_row(
-        "fidelity", *(Text(s.fidelity.verdict or "–") for s in found.summaries)
-    )
     return table
-
-
-def _worst(found: PolicyComparison, n: int) -> list[JobPair]:
-    """Jobs whose outcomes differ, then those whose ends are furthest apart."""
-
-    def order(pair: JobPair) -> tuple[bool, float, str]:
-        away = abs(pair.later_s or 0.0)
-        return (len(set(pair.outcomes)) == 1, -away, pair.job_id)
-
-    return sorted(found.jobs, key=order)[:n]
-
-
-def _jobs(found: PolicyComparison, pairs: list[JobPair]) -> Table:
-    table = Table(title_justify="left")
-    table.add_column("job")
-    for name in found.names:
-        table.add_column(Text(name), justify="right")
-    for column in ("running time", "end"):
-        table.add_column(column, justify="right")
-    for pair in pairs:
-        cells = []
-        for place, outcome in enumerate(pair.outcomes):
-            cells.append(
-                Text(_times(outcome, pair.start_s[place], pair.end_s[place])),
-            )
-        away, later_s = pair.completion_difference, pair.later_s
-        table.add_row(
-            Text(pair.job_id),
-            *cells,
-            "–" if away is None else f"{away:+.2%}",
-            "–" if later_s is None else f"{later_s:+.2f} s",
-        )
-    return table
-
-
-def _times(outcome: str, start_s: float | None, end_s: float | None) -> str:
-    """``10.00 to 60.00 s``; for a job that did not finish, its outcome too."""
-    if start_s is None or end_s is None:
-        return outcome
-    times = f"{start_s:.2f} to {end_s:.2f} s"
-    if outcome == "finished":
-        return times
-    return f"{outcome}, {times}"

@@ -13,6 +13,7 @@ from testbed.cli import console, options
 from testbed.cli.machine import require_live
 from testbed.cli.run import played_live
 from testbed.errors import BadInput
+from testbed.record.folder import check_asked_for
 from testbed.spec.experiment_file import load_experiment
 
 AppPath = Annotated[
@@ -63,10 +64,10 @@ def profile(
             "write the application as workload: {kind: ladder, application: ...}; examples/"
             "profile-sort.yaml shows how",
         )
-    from testbed.play.profiled import check_target, profiled
+    from testbed.play.profiled import profiled
 
     if to is not None:
-        check_target(to)
+        check_asked_for("--to", to)
     require_live(prefix, f"testbed profile {app}")
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import profile_table

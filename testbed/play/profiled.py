@@ -4,13 +4,11 @@ picture.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import BadInput, RunFailed
-from testbed.owned_files import caller
+from testbed.errors import RunFailed
 from testbed.play.playing import RunRecord
 from testbed.record.bandwidth_sweep import (
     PROFILE,
@@ -18,7 +16,7 @@ from testbed.record.bandwidth_sweep import (
     MeasuredSweep,
     sweep_of_rows,
 )
-from testbed.record.folder import RunFolder
+from testbed.record.folder import write_asked_for
 from testbed.report.page import write_report
 from testbed.spec.experiment import Experiment
 
@@ -67,29 +65,6 @@ def profiled(
     file = folder.write_text(PROFILE, text)
     write_report(folder, recorded.audit)
     if to is not None:
-        write_profile(to, text)
+        write_asked_for("--to", to, text)
         file = to
     return Profiled(recorded, measured, file)
-
-
-def check_target(to: Path) -> None:
-    """Raises BadInput, before a minute is spent, where no profile can be
-    written to ``to``.
-    """
-    if to.is_dir():
-        raise BadInput(f"--to {to}: is a folder, not a file")
-    if not to.parent.is_dir():
-        raise BadInput(
-            f"--to {to}: there is no folder {to.parent}",
-            f"mkdir -p {to.parent}",
-        )
-    if not os.access(to.parent, os.W_OK):
-        raise BadInput(f"--to {to}: {to.parent} may not be written to")
-
-
-def write_profile(to: Path, text: str) -> None:
-    """Writes the file atomically; it belongs to the user who called sudo."""
-    try:
-        RunFolder(to.parent.absolute(), caller()).write_text(to.name, text)
-    except OSError as error:
-        raise BadInput(f"--to {to}: {error.strerror}") from error

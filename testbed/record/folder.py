@@ -242,6 +242,32 @@ class RunFolder:
         return self.path / name
 
 
+def check_asked_for(option: str, to: Path) -> None:
+    """Raises BadInput, before a minute is spent, where the file that an option
+    names cannot be written.
+    """
+    if to.is_dir():
+        raise BadInput(f"{option} {to}: is a folder, not a file")
+    if not to.parent.is_dir():
+        raise BadInput(
+            f"{option} {to}: there is no folder {to.parent}",
+            f"mkdir -p {to.parent}",
+        )
+    if not os.access(to.parent, os.W_OK):
+        raise BadInput(f"{option} {to}: {to.parent} may not be written to")
+
+
+def write_asked_for(option: str, to: Path, text: str) -> None:
+    """Writes the file that an option names, whole; it belongs to the user who
+    called sudo.
+    """
+    check_asked_for(option, to)
+    try:
+        RunFolder(to.parent.absolute(), caller()).write_text(to.name, text)
+    except OSError as error:
+        raise BadInput(f"{option} {to}: {error.strerror}") from error
+
+
 def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
     """A new folder ``BASE/STEM``, or ``BASE/STEM-2``, ``-3`` … where that is
     taken.

@@ -74,7 +74,7 @@ def pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
         )
     failed = outages(run.file.events, run.started.topology)
     if run.rows:
-        out.append(_jobs_picture(run, failed))
+        out.append(jobs_picture(run, failed))
     return out + _link_pictures(run, failed)
 
 
@@ -101,14 +101,19 @@ def _profile_pictures(run: Run) -> list[Picture]:
     ]
 
 
-def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
+def jobs_picture(
+    run: Run, failed: Sequence[Outage] = (), span_s: float = 0.0
+) -> Picture:
+    """The jobs over time: a lane each, or the slots in use where they are many.
+
+    ``span_s``: the time axis is at least so long.
+    """
     all_spans = run.file.tally.lives.stretches()
     summary = run.summary
+    span_s = max(span_s, summary.span_s)
     facts = {"failures": len(failed)}
     if len(run.rows) <= MAX_LANES:
-        picture = partial(
-            gantt_figure, run.rows, all_spans, summary.span_s, failed
-        )
+        picture = partial(gantt_figure, run.rows, all_spans, span_s, failed)
         alt = f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
         return Picture("gantt", picture, alt, facts)
     slots = sum(run.started.topology["slots"])
@@ -118,7 +123,7 @@ def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
         f" {sentences(failed)}"
     )
     picture = partial(
-        occupancy_figure, run.rows, all_spans, slots, summary.span_s, failed
+        occupancy_figure, run.rows, all_spans, slots, span_s, failed
     )
     return Picture("occupancy", picture, alt.rstrip(), facts)
 

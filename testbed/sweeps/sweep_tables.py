@@ -311,7 +311,7 @@ def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
             for value in row.values
         ),
         _count(plan, row),
-        *map(_with_interval, row.estimates),
+        *map(with_interval, row.estimates),
     )
 
 
@@ -327,7 +327,7 @@ def _count(plan: SweepPlan, row: TableRow) -> str:
     return str(row.cells) + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _with_interval(one: Estimate) -> str:
+def with_interval(one: Estimate) -> str:
     """Both to the second digit of the interval: ``1,602 ± 560``."""
     if not one.n:
         return "–"

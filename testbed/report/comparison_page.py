@@ -1,0 +1,128 @@
+"""Two runs beside each other as cells of text, and as a page with their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from testbed.record.comparison import JobPair, PolicyComparison
+from testbed.record.reading import Run
+from testbed.report import labels
+from testbed.report.page import rendered
+from testbed.report.pictures import jobs_picture
+from testbed.units import human_duration, human_share
+
+_COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
+_METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("finished", _COUNT),
+    ("rejected", _COUNT),
+    ("killed", _COUNT),
+    ("met_deadline", _COUNT),
+    ("success_rate", human_share),
+    ("vm_utilisation", human_share),
+    ("link_utilisation", human_share),
+    ("wait_mean_s", human_duration),
+    ("response_mean_s", human_duration),
+    ("slowdown_mean", _NUMBER),
+    ("bounded_slowdown_mean", _NUMBER),
+    ("preemptions", _COUNT),
+    ("migrations", _COUNT),
+    ("revenue", _NUMBER),
+)
+"""Rows of the table: names as in ``summary.json``, and their form."""
+_JOBS = "Jobs, the most different first; last, the second run less the first"
+_CAPTIONS = {
+    "gantt": "a lane per job, thin while it waits, hatched while it is booked, filled while it"
+    " runs; the upright stroke is the estimated end, a diamond the deadline, a cross marks a job"
+    " that did not finish.",
+    "occupancy": "VM slots in use by application, and how many jobs waited.",
+}
+JOB_COLUMNS = "running time", "end"
+"""Of a job, after its times in both runs: how far the second differs."""
+
+
+def metric_cells(found: PolicyComparison) -> Iterator[list[str]]:
+    """A metric's name and its value in both runs."""
+    for field, shown in _METRICS:
+        text = labels.or_dash(shown)
+        yield [field, *(text(getattr(s, field)) for s in found.summaries)]
+    cells = []
+    for summary in found.summaries:
+        ratio = summary.estimate_ratio
+        cells.append(
+            f"{ratio.median:.4f} (p95 {ratio.p95:.4f})" if ratio else "–"
+        )
+    yield ["estimate_ratio", *cells]
+    received = [summary.iperf3_ratio for summary in found.summaries]
+    if any(received):
+        cells = [
+            "–" if r is None else f"{r.median:.4f} (least {r.min:.4f})"
+            for r in received
+        ]
+        yield ["iperf3_ratio", *cells]
+    yield ["fidelity", *(s.fidelity.verdict or "–" for s in found.summaries)]
+
+
+def most_different(found: PolicyComparison, count: int) -> list[JobPair]:
+    """Jobs whose outcomes differ, then those whose ends are furthest apart."""
+
+    def order(pair: JobPair) -> tuple[bool, float, str]:
+        away = abs(pair.later_s or 0.0)
+        return (len(set(pair.outcomes)) == 1, -away, pair.job_id)
+
+    return sorted(found.jobs, key=order)[:count]
+
+
+def job_cells(pair: JobPair) -> list[str]:
+    """A job's name, its times in both runs, :data:`JOB_COLUMNS`."""
+    cells = [pair.job_id]
+    for outcome, start_s, end_s in zip(
+        pair.outcomes, pair.start_s, pair.end_s, strict=True
+    ):
+        cells.append(_times(outcome, start_s, end_s))
+    cells.append(labels.or_dash("{:+.2%}".format)(pair.completion_difference))
+    cells.append(labels.or_dash("{:+.2f} s".format)(pair.later_s))
+    return cells
+
+
+def _times(outcome: str, start_s: float | None, end_s: float | None) -> str:
+    """``10.00 to 60.00 s``; for a job that did not finish, its outcome too."""
+    if start_s is None or end_s is None:
+        return outcome
+    times = f"{start_s:.2f} to {end_s:.2f} s"
+    if outcome == "finished":
+        return times
+    return f"{outcome}, {times}"
+
+
+def comparison_page(
+    compared: Sequence[tuple[PolicyComparison, Run, Run]], n_jobs: int
+) -> str:
+    """The page of runs compared, policy by policy, as HTML.
+
+    ``n_jobs`` of each are listed, the most different first.
+    """
+    sections = []
+    for found, *runs in compared:
+        span_s = max(summary.span_s for summary in found.summaries)
+        shown = []
+        for name, run in zip(found.names, runs, strict=True):
+            if run.rows:
+                picture = jobs_picture(run, span_s=span_s)
+                caption = f"{name}: {_CAPTIONS[picture.kind]}"
+                drawn = Markup(picture.svg)  # noqa: S704 - drawn here
+                shown.append((picture.alt, drawn, caption))
+        jobs = [job_cells(pair) for pair in most_different(found, n_jobs)]
+        tables = [
+            (
+                "Metrics, as in summary.json",
+                ("metric", *found.names),
+                list(metric_cells(found)),
+            ),
+            (_JOBS, ("job", *found.names, *JOB_COLUMNS), jobs),
+        ]
+        sections.append((found.names, found.sentences(), shown, tables))
+    title = compared[0][1].summary.name
+    return rendered("comparison", title=title, sections=sections)

@@ -1,0 +1,189 @@
+"""Two sweeps beside each other: their combinations' means, from ``table.csv``."""
+
+from __future__ import annotations
+
+import csv
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from testbed.errors import BadInput
+from testbed.sweeps.intervals import Estimate
+from testbed.sweeps.sweep_tables import TABLE_CSV, with_interval
+
+PICTURE = "sweep.svg"
+CELLS = "cells"
+INTERVAL = "_ci95"
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """``table.csv`` of a sweep: means by the combination's values and metric."""
+
+    name: str
+    keys: tuple[str, ...]
+    means: dict[tuple[str, ...], dict[str, Estimate]]
+
+
+@dataclass(frozen=True)
+class MetricPair:
+    """A metric of a combination in both sweeps."""
+
+    values: tuple[str, ...]
+    metric: str
+    first: Estimate
+    second: Estimate
+
+    @property
+    def differs(self) -> float:
+        """The second mean less the first."""
+        return self.second.mean - self.first.mean
+
+    @property
+    def is_apart(self) -> bool:
+        """True where there are two 95 % intervals that do not overlap."""
+        first, second = self.first.half_width, self.second.half_width
+        if first is None or second is None:
+            return False
+        return abs(self.differs) > first + second
+
+    def cells(self) -> list[str]:
+        """As text: values, metric, both means, the difference."""
+        difference = f"{self.differs:+.4g}" if self.differs else "0"
+        if self.is_apart:
+            difference += " (apart)"
+        both = with_interval(self.first), with_interval(self.second)
+        return [*self.values, self.metric, *both, difference]
+
+
+@dataclass(frozen=True)
+class SweepComparison:
+    """Means of two sweeps over the same keys, combination by combination."""
+
+    names: tuple[str, str]
+    keys: tuple[str, ...]
+    pairs: tuple[MetricPair, ...]
+    only_in: tuple[int, int]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.keys, "metric", "first", "second", "difference")
+
+    def sentences(self) -> list[str]:
+        """Numbers of combinations in both, and of means that differ."""
+        combinations = {pair.values for pair in self.pairs}
+        lines = [f"{len(combinations):,} combinations are in both"]
+        for name, count in zip(self.names, self.only_in, strict=True):
+            if count:
+                lines.append(f"{count:,} are only in {name}")
+        differing = [pair for pair in self.pairs if pair.differs]
+        if not differing:
+            lines.append("all means are the same")
+            return lines
+        apart = sum(pair.is_apart for pair in differing)
+        lines.append(
+            f"{len(differing):,} of {len(self.pairs):,} means differ,"
+            f" {apart:,} by more than both 95 % intervals (apart)"
+        )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Output of ``--json``."""
+        means = []
+        for pair in self.pairs:
+            values = dict(zip(self.keys, pair.values, strict=True))
+            kept = {"values": values, "metric": pair.metric}
+            both = {
+                "first": asdict(pair.first),
+                "second": asdict(pair.second),
+            }
+            means.append(kept | both | {"apart": pair.is_apart})
+        return {
+            "sweeps": list(self.names),
+            "only_in": list(self.only_in),
+            "means": means,
+        }
+
+
+def is_sweep(folder: Path) -> bool:
+    return (folder / TABLE_CSV).is_file()
+
+
+def compare_sweeps(first: Path, second: Path) -> SweepComparison:
+    """Raises BadInput for sweeps of different keys, and for tables that are
+    damaged.
+    """
+    tables = _read(first), _read(second)
+    if tables[0].keys != tables[1].keys:
+        of_first, of_second = (", ".join(table.keys) for table in tables)
+        raise BadInput(
+            f"{first} varies {of_first}, and {second} varies {of_second}",
+            "compare sweeps over the same keys",
+        )
+    here, there = tables[0].means, tables[1].means
+    return SweepComparison(
+        names=(tables[0].name, tables[1].name),
+        keys=tables[0].keys,
+        pairs=tuple(_pairs(here, there)),
+        only_in=(len(here.keys() - there), len(there.keys() - here)),
+    )
+
+
+Means = dict[tuple[str, ...], dict[str, Estimate]]
+
+
+def _pairs(here: Means, there: Means) -> Iterator[MetricPair]:
+    for values, metrics in here.items():
+        others = there.get(values, {})
+        for metric, mean in metrics.items():
+            if metric in others:
+                yield MetricPair(values, metric, mean, others[metric])
+
+
+def _read(folder: Path) -> SweepTable:
+    file = folder / TABLE_CSV
+    means: Means = {}
+    try:
+        with file.open(encoding="utf-8", newline="") as text:
+            rows = csv.DictReader(text)
+            columns = tuple(rows.fieldnames or ())
+            keys = columns[: columns.index(CELLS)]
+            for row in rows:
+                values = tuple(row[key] for key in keys)
+                means[values] = dict(_estimates(columns, row))
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise BadInput(f"{file}: is no table of a sweep: {error}") from error
+    return SweepTable(folder.name, keys, means)
+
+
+def _estimates(
+    columns: Sequence[str], row: dict[str, str]
+) -> Iterator[tuple[str, Estimate]]:
+    """The metrics of a combination that have a mean."""
+    count = int(row[CELLS])
+    for name in columns:
+        half_width = row.get(name + INTERVAL)
+        if half_width is not None and row[name]:
+            width = float(half_width) if half_width else None
+            yield name, Estimate(float(row[name]), width, count)
+
+
+def sweeps_page(found: SweepComparison, folders: Sequence[Path]) -> str:
+    """The page of two sweeps with their pictures, as HTML."""
+    shown = []
+    for name, folder in zip(found.names, folders, strict=True):
+        picture = (folder / PICTURE).read_bytes()
+        # A file of somebody's: as an image no script in it runs.
+        source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
+        image = Markup('<img alt="" src="{}">').format(source)
+        shown.append((f"Picture of {name}", image, f"{name}: as on its page"))
+    cells = [pair.cells() for pair in found.pairs]
+    table = ("Means with their 95 % intervals", found.columns, cells)
+    section = (found.names, found.sentences(), shown, [table])
+    from testbed.report.page import rendered
+
+    return rendered("comparison", title="Two sweeps", sections=[section])

@@ -1,0 +1,66 @@
+"""``compare --page``: two runs beside each other, with the pictures of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import run
+from testbed.record.comparison import compare_runs
+from testbed.record.reading import load_run
+from testbed.report.comparison_page import (
+    comparison_page,
+    metric_cells,
+    most_different,
+)
+from tests.unit.record import sample
+from tests.unit.record.written import write_run
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    first, _ = write_run(tmp_path, sample.main_example(), name="first")
+    second, _ = write_run(tmp_path, sample.main_example(), name="second")
+    return first.path, second.path
+
+
+def test_the_page_has_both_pictures_the_metrics_and_the_jobs(
+    folders: tuple[Path, Path],
+) -> None:
+    runs = load_run(folders[0]), load_run(folders[1])
+    found = compare_runs(*runs)
+    page = comparison_page([(found, *runs)], 3)
+    assert page.count("<svg") == 2
+    assert all(sentence in page for sentence in found.sentences())
+    for field, *_ in metric_cells(found):
+        assert f">{field}</td>" in page
+    for pair in most_different(found, 3):
+        assert f">{pair.job_id}</td>" in page
+    assert "default-src 'none'" in page
+
+
+def test_the_verb_writes_the_page_and_still_prints(
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.html"
+    words = ["compare", *map(str, folders), "--page"]
+    assert run([*words, str(page)]) == 0
+    shown = capsys.readouterr()
+    assert "decisions are the same" in shown.out
+    assert f"page: {page}" in shown.err
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("name", [".", "no-such/page.html"])
+def test_a_page_that_cannot_be_written_is_refused(
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    to = tmp_path / name
+    assert run(["compare", *map(str, folders), "--page", str(to)]) == 2
+    assert f"--page {to}" in capsys.readouterr().err

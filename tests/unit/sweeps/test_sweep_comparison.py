@@ -1,0 +1,96 @@
+"""Two sweeps beside each other: which means differ, and by more than their intervals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import run
+from testbed.errors import BadInput
+from testbed.sweeps.sweep_comparison import compare_sweeps
+
+HEAD = "load,policy,cells,failed,outside,wait_mean_s,wait_mean_s_ci95\n"
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+
+
+def swept(base: Path, name: str, *rows: str, head: str = HEAD) -> Path:
+    folder = base / name
+    folder.mkdir()
+    lines = "".join(f"{row}\n" for row in rows)
+    (folder / "table.csv").write_text(head + lines, encoding="utf-8")
+    (folder / "sweep.svg").write_text(SVG, encoding="utf-8")
+    return folder
+
+
+def test_a_difference_beyond_both_intervals_is_told_from_one_within_them(
+    tmp_path: Path,
+) -> None:
+    first = swept(
+        tmp_path, "a", "0.5,vc,3,0,0,10,1", "0.7,vc,3,0,0,20,5", "0.9,vc,3,0,0,1,1"
+    )  # fmt: skip
+    second = swept(
+        tmp_path, "b", "0.5,vc,3,0,0,13,1", "0.7,vc,3,0,0,23,5", "2,vc,3,0,0,1,1"
+    )  # fmt: skip
+    found = compare_sweeps(first, second)
+    apart = {pair.values: pair.is_apart for pair in found.pairs}
+    assert apart == {("0.5", "vc"): True, ("0.7", "vc"): False}
+    assert found.only_in == (1, 1)
+    assert found.sentences() == [
+        "2 combinations are in both",
+        "1 are only in a",
+        "1 are only in b",
+        "2 of 2 means differ, 1 by more than both 95 % intervals (apart)",
+    ]
+    assert found.pairs[0].differs == 3.0
+
+
+def test_one_seed_has_no_interval_and_nothing_is_apart(tmp_path: Path) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,1,0,0,10,")
+    second = swept(tmp_path, "b", "0.5,vc,1,0,0,13,")
+    (pair,) = compare_sweeps(first, second).pairs
+    assert not pair.is_apart
+    assert pair.cells()[-1] == "+3"
+
+
+def test_a_combination_without_a_mean_is_left_out(tmp_path: Path) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,3,3,0,,")
+    second = swept(tmp_path, "b", "0.5,vc,3,0,0,13,1")
+    assert compare_sweeps(first, second).pairs == ()
+
+
+def test_sweeps_over_other_keys_are_refused(tmp_path: Path) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,3,0,0,10,1")
+    head = HEAD.replace("load", "jobs")
+    second = swept(tmp_path, "b", "5,vc,3,0,0,10,1", head=head)
+    with pytest.raises(
+        BadInput, match=r"varies load, policy, and .* varies jobs"
+    ):
+        compare_sweeps(first, second)
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", HEAD + "1,vc,x,0,0,1,1\n"])
+def test_a_damaged_table_is_named(tmp_path: Path, text: str) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,3,0,0,10,1")
+    second = swept(tmp_path, "b", head=text)
+    with pytest.raises(BadInput, match=r"b/table\.csv: is no table of a sweep"):
+        compare_sweeps(first, second)
+
+
+def test_the_verb_compares_sweeps_and_writes_a_page_that_runs_no_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,3,0,0,10,1")
+    second = swept(tmp_path, "b", "0.5,vc,3,0,0,13,1")
+    page = tmp_path / "page.html"
+    words = ["compare", str(first), str(second)]
+    assert run([*words, "--page", str(page)]) == 0
+    assert "1 of 1 means differ" in capsys.readouterr().out
+    text = page.read_text("utf-8")
+    assert "10.0 ± 1.0" in text
+    assert text.count("data:image/svg+xml;base64,") == 2
+    assert "<script" not in text
+    assert run([*words, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["means"][0]["apart"] is True
