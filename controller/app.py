@@ -10,9 +10,12 @@ Ryu calls `library.prepare` before that.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
+import io
 import logging
 import socket
+import threading
 import time
 from collections.abc import Container, Sequence
 from typing import Any
@@ -22,6 +25,7 @@ from controller.api import connections
 from controller.control_plane import ControlPlane
 from controller.flow_rules import Change
 from controller.library import PACKAGES, choose_library
+from controller.own_app import UnusableApps
 from controller.rate_limit import Places, SparseLog, shut_down
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +38,10 @@ HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKES_MAX = 1024
 # Messages that wait for a switch to read them.
 OUTBOX_MAX = 1024
+
+# Where ``ryu-manager`` serves pages, but on loopback alone.
+PAGES_HOST = "127.0.0.1"
+PAGES_PORT = 8080
 
 LIBRARY = choose_library()
 _PACKAGE = PACKAGES[LIBRARY]
@@ -61,6 +69,9 @@ if LIBRARY == "os-ken":
     # It takes any exception for a thread's wish to end: an application that
     # raises one would hear no more events, without a word. Nothing raises this.
     hub.TaskExit = type("TaskExit", (BaseException,), {})
+    # Its own waits for ever, whatever time it is told: links would be looked
+    # for once.
+    hub.Event = threading.Event
 ofp_event = _module("controller.ofp_event")
 _Handshake: Any = _module("controller.ofp_handler").OFPHandler
 ofproto = _module("ofproto.ofproto_v1_3")
@@ -375,40 +386,113 @@ class HosenetApplication(Application):  # type: ignore[misc]
         self._plane.refused(message.datapath, message.xid, reason)
 
 
-def configure() -> None:
-    """Completes the library's configuration: its defaults, from no file."""
-    configuration(
-        [], project="hosenet", default_config_files=[], default_config_dirs=[]
-    )
+def import_options() -> None:
+    """Imports what declares options of the library, which it refuses later."""
+    for name in ("log", "topology.switches"):
+        _module(name)
 
 
-def start_module(
-    name: str,
+def configure(arguments: Sequence[str] = ()) -> None:
+    """Completes the library's configuration: defaults and arguments.
+
+    Raises UnusableApps for arguments that it does not know.
+    """
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            configuration(
+                list(arguments),
+                project="hosenet",
+                default_config_files=[],
+                default_config_dirs=[],
+            )
+    except SystemExit:
+        why = complaint.getvalue().rpartition("error: ")[2].strip()
+        raise UnusableApps(f"options: {why}") from None
+    if arguments:
+        # This process has a log of its own already.
+        configuration.set_default("use_stderr", False)  # noqa: FBT003
+        _module("log").init_log()
+
+
+def start_modules(
+    names: Sequence[str],
+    required: Sequence[str],
     listeners: Sequence[socket.socket],
 ) -> None:
-    """Starts a loaded module's application, and all that it requires.
+    """Starts loaded modules' applications, and all that they require.
 
-    Returns at once. Raises ImportError where the module has none for these
-    switches, and whatever the application raises.
+    Returns at once. Raises UnusableApps where a module has none for these
+    switches, and whatever the applications raise.
     """
+    # By name alone: the library's tries a path of that name first.
+    _module("utils").import_module = importlib.import_module
     library = app_manager.AppManager.get_instance()
-    library.load_apps([name])
-    application = library.applications_cls.get(name)
-    if application is None:
-        raise ImportError(
-            f"no class in it is a subclass of {Application.__name__}"
-        )
+    library.load_apps([*names, *required])
+    # Ours has the sockets; the library's own handshake would bind one for
+    # everybody.
+    library.applications_cls.pop(_Handshake.__module__, None)
+    for name in names:
+        if name not in library.applications_cls and not _is_context(name):
+            raise UnusableApps(
+                f"no class in {name} is a subclass of {Application.__name__}"
+            )
+    for application in library.applications_cls.values():
+        _require_version(application)
+    library.instantiate(Listener, listeners)
+    library.instantiate_apps(**library.create_contexts())
+
+
+def _is_context(name: str) -> bool:
+    """True for a module that another application has as its context."""
+    library = app_manager.AppManager.get_instance()
+    contexts = library.contexts_cls.values()
+    return name in {context.__module__ for context in contexts}
+
+
+def _require_version(application: Any) -> None:
     versions = application.OFP_VERSIONS or [ofproto.OFP_VERSION]
     if ofproto.OFP_VERSION not in versions:
-        raise ImportError(
+        raise UnusableApps(
             f"{application.__name__}.OFP_VERSIONS lacks OpenFlow 1.3, "
             "which the bridges speak"
         )
-    # Ours has the sockets; the library's own handshake would bind one for
-    # everybody.
-    library.applications_cls.pop(f"{_PACKAGE}.controller.ofp_handler", None)
-    library.instantiate(Listener, listeners)
-    library.instantiate_apps(**library.create_contexts())
+
+
+def serve_pages() -> int | None:
+    """Serves the web pages of started applications on loopback.
+
+    Returns their port, 8080 or the one that the options name; where nobody has
+    chosen and 8080 is taken, a free one. None without pages. Raises
+    UnusableApps.
+    """
+    if LIBRARY != "ryu":
+        return None
+    kind = _module("app.wsgi").WSGIApplication
+    library = app_manager.AppManager.get_instance()
+    for context in library.contexts.values():
+        if isinstance(context, kind):
+            listener = _pages_listener()
+            hub.spawn(_wsgi.server, listener, context, hub.LoggingWrapper())
+            return int(listener.getsockname()[1])
+    return None
+
+
+def _pages_listener() -> socket.socket:
+    host, port = configuration.wsapi_host, configuration.wsapi_port
+    if host not in (PAGES_HOST, "localhost", "0.0.0.0"):  # noqa: S104 - refused
+        raise UnusableApps(f"options: pages are on {PAGES_HOST}, not on {host}")
+    try:
+        # Not by the library, which shares a port that is taken with others of
+        # the same user.
+        return socket.create_server((PAGES_HOST, port))
+    except OSError as error:
+        is_chosen = port != PAGES_PORT
+        if error.errno != errno.EADDRINUSE or is_chosen:
+            raise UnusableApps(
+                f"options: wsapi-port {port}: {error.strerror}"
+            ) from None
+        return socket.create_server((PAGES_HOST, 0))
 
 
 def start_serving(

@@ -12,6 +12,7 @@ import argparse
 import errno
 import importlib
 import importlib.metadata
+import io
 import json
 import logging
 import os
@@ -35,7 +36,8 @@ from controller.library import (
     choose_library,
     prepare,
 )
-from controller.own_app import OwnApp
+from controller.own_app import OwnApps
+from controller.start_watch import watched_start
 from jobs import linux
 
 if TYPE_CHECKING:
@@ -85,15 +87,19 @@ def run_controller(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _end)
         _serve(parsed)
     except CannotStart as reason:
-        record = {
-            "ready": False,
-            "error": reason.error,
-            "port": reason.port,
-            "message": str(reason),
-        }
-        _tell(parsed.ready_fd, record)
-        print(f"hosenet controller: {reason}", file=sys.stderr)
+        _tell_failure(parsed.ready_fd, reason)
         return reason.exit_code
+
+
+def _tell_failure(ready: int, reason: CannotStart) -> None:
+    record = {
+        "ready": False,
+        "error": reason.error,
+        "port": reason.port,
+        "message": str(reason),
+    }
+    _tell(ready, record)
+    print(f"hosenet controller: {reason}", file=sys.stderr)
 
 
 def _serve(options: argparse.Namespace) -> NoReturn:
@@ -101,7 +107,7 @@ def _serve(options: argparse.Namespace) -> NoReturn:
     # be out of reach.
     app = _openflow_application(options.library)
     if options.app is not None:
-        options.app.import_library(options.library)
+        options.app.import_library(app)
         _offer_to_oom_killer()
     _import_rest()
     _start_log(verbose=options.verbose or options.app is not None)
@@ -195,20 +201,29 @@ def _run_own(
     about: dict[str, object],
     listeners: Sequence[socket.socket],
 ) -> NoReturn:
-    """Runs a person's application, unprivileged by now.
+    """Runs a person's applications, unprivileged by now.
 
     The log has all of what it raises.
     """
-    own_app: OwnApp = options.app
+    own: OwnApps = options.app
     # The last line that is surely the launcher's.
     _tell(options.ready_fd, {"executes_app": True, **about})
+
+    def refuse(stack: traceback.StackSummary) -> NoReturn:
+        why = own.explained_wait(stack)
+        sys.stderr.writelines(stack.format())
+        reason = CannotStart(EXIT_BAD_INPUT, "app", why)
+        _tell_failure(options.ready_fd, reason)
+        # Native threads of the library would keep the process alive.
+        os._exit(reason.exit_code)
+
     try:
-        own_app.start(app, listeners)
+        with watched_start(refuse):
+            pages_port = own.start(app, listeners)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
         traceback.print_exc()
-        raise CannotStart(
-            EXIT_BAD_INPUT, "app", own_app.explained(error)
-        ) from None
+        raise CannotStart(EXIT_BAD_INPUT, "app", own.explained(error)) from None
+    about["pages_port"] = pages_port
     _tell(options.ready_fd, {"ready": True, **about})
     while True:
         app.hub.sleep(3600)
@@ -343,7 +358,10 @@ def _tell(
     """Writes one line of JSON for the parent process."""
     line = (json.dumps(message) + "\n").encode()
     try:
-        os.write(descriptor, line)
+        # Not by `os`, whose functions are green ones under Ryu: a signal's
+        # handler writes here, too.
+        with io.FileIO(descriptor, "wb", closefd=False) as ready:
+            ready.write(line)
     except OSError as error:
         print(
             f"hosenet controller: nobody listens for its start: {error}",
@@ -415,10 +433,18 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--app",
-        type=Path,
-        metavar="FILE",
-        help="run this Ryu or os-ken application in place of ours; "
-        "there is no API then",
+        action="append",
+        metavar="FILE|MODULE",
+        help="run this Ryu or os-ken application, a path with a slash or a "
+        "module's name, in place of ours; may be repeated; there is no API then",
+    )
+    parser.add_argument(
+        "--app-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="an argument for the library, such as "
+        "--app-option=--observe-links; may be repeated",
     )
     parser.add_argument(
         "--token-file",
@@ -476,7 +502,7 @@ def _choose_library(options: argparse.Namespace) -> None:
         if options.app is None:
             options.library = choose_library(options.library)
         else:
-            options.app = OwnApp.read(options.app)
+            options.app = OwnApps.read(options.app, options.app_option)
             options.library = options.app.library(options.library)
     except LibraryMissing as error:
         raise CannotStart(

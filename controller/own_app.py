@@ -1,7 +1,9 @@
-"""A person's Ryu or os-ken application in place of ours: loaded and started.
+"""A person's Ryu or os-ken applications in place of ours: loaded and started.
 
-The file is read before root is given up, as the experiment file is, and runs
-only afterwards. Its own modules are looked for beside it first.
+As by ``ryu-manager``: files and modules, each with one application, and the
+library's options. Files are read before root is given up, as the experiment
+file is, and run only afterwards. Their own modules are looked for beside them
+first.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import ast
 import importlib
 import linecache
 import os
+import pwd
 import re
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import extract_tb, format_exception_only
+from traceback import StackSummary, extract_tb, format_exception_only
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,8 +29,6 @@ from controller.library import PACKAGES, LibraryName, choose_library
 if TYPE_CHECKING:
     from socket import socket
 
-# The name under which the file is loaded: another module may have its own.
-MODULE = "own_controller_app"
 # Of the log, and of every other file that the application writes.
 FILE_SIZE_MAX_BYTES = 64 << 20
 # Of each of its processes: heap and threads' stacks.
@@ -41,105 +42,262 @@ THREADS_MAX: dict[LibraryName, int] = {"ryu": 64, "os-ken": 1024}
 THREADS = re.compile(
     r"^Uid:\t(\d+).*^Threads:\t(\d+)", re.MULTILINE | re.DOTALL
 )
+# Of this program, which a module of a person's may be called, too.
+OURS = ("controller", "jobs")
+
+
+class UnusableApps(ValueError):
+    """Applications or options that the library or these switches cannot use."""
 
 
 @dataclass(frozen=True)
-class OwnApp:
+class OwnFile:
     """An application's file.
 
-    ``imports``: dotted names of modules, and of names imported from them.
+    ``imports``: dotted names of modules, and of names imported from them, here
+    and in modules beside it. ``beside``: the latter modules' files.
     """
 
     path: Path
     source: bytes
     imports: tuple[str, ...]
+    beside: tuple[Path, ...] = ()
 
     @classmethod
-    def read(cls, path: Path) -> OwnApp:
+    def read(cls, path: Path) -> OwnFile:
         """The file as it is now.
 
         Raises OSError; SyntaxError or ValueError where it is no Python.
         """
         source = path.read_bytes()
-        tree = ast.parse(source, str(path))
-        return cls(path.absolute(), source, tuple(_imported(tree)))
+        imports = list(_imported(ast.parse(source, str(path))))
+        beside = _add_imports_beside(path.absolute().parent, imports)
+        return cls(path.absolute(), source, tuple(imports), tuple(beside))
+
+    def load(self) -> str:
+        """Executes the file as a module; returns the module's name.
+
+        It is the file's, as under ``ryu-manager``: applications find each other
+        and the sources of events by it. A file that another has imported is
+        not executed again.
+        """
+        name = self.path.stem
+        known = sys.modules.get(name)
+        if known is not None:
+            if getattr(known, "__file__", None) == str(self.path):
+                return name
+            name = f"own_{name}"
+        module = ModuleType(name)
+        module.__file__ = str(self.path)
+        sys.modules[name] = module
+        # Its lines in tracebacks, where the file is out of reach by now.
+        lines = self.source.decode(errors="replace").splitlines(keepends=True)
+        cached = (len(self.source), None, lines, str(self.path))
+        linecache.cache[str(self.path)] = cached
+        # Not with this module's own future imports.
+        code = compile(self.source, self.path, "exec", dont_inherit=True)
+        exec(code, vars(module))  # noqa: S102
+        return name
+
+
+@dataclass(frozen=True)
+class OwnApps:
+    """Applications that are started together, in this order.
+
+    A text is a module of the library's or of a package, such as
+    ``ryu.app.ofctl_rest``. ``options`` are arguments as ``ryu-manager`` takes
+    them.
+    """
+
+    parts: tuple[OwnFile | str, ...]
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, names: Iterable[str], options: Sequence[str]) -> OwnApps:
+        """Applications by path or by module, as they are now.
+
+        A path has a slash. Raises as `OwnFile.read`.
+        """
+        parts: list[OwnFile | str] = []
+        for name in names:
+            if "/" in name:
+                parts.append(OwnFile.read(Path(name)))
+            else:
+                parts.append(name)
+        return cls(tuple(parts), tuple(options))
+
+    @property
+    def files(self) -> list[OwnFile]:
+        """Those that are files."""
+        return [part for part in self.parts if isinstance(part, OwnFile)]
+
+    @property
+    def imports(self) -> Iterator[str]:
+        """Dotted names that any of them imports, or is."""
+        for part in self.parts:
+            if isinstance(part, OwnFile):
+                yield from part.imports
+            else:
+                yield part
 
     def library(self, wanted: str | None) -> LibraryName:
-        """The library that it imports; ``wanted`` if that is both or none.
+        """The library that they import; ``wanted`` if that is both or none.
 
-        Raises `LibraryMissing`.
+        Raises `LibraryMissing`; UnusableApps where one needs Ryu and another
+        os-ken.
         """
-        packages = {name.partition(".")[0] for name in self.imports}
-        used = []
-        for name, package in PACKAGES.items():
-            if package in packages:
-                used.append(name)
-        if len(used) == 1:
-            return choose_library(used[0])
-        return choose_library(wanted)
+        needed: dict[LibraryName, str] = {}
+        for part in self.parts:
+            if isinstance(part, OwnFile):
+                name, used = part.path.name, _libraries(part.imports)
+            else:
+                name, used = part, _libraries([part])
+            if len(used) == 1:
+                needed[used.pop()] = name
+        if len(needed) > 1:
+            ryu, os_ken = needed["ryu"], needed["os-ken"]
+            raise UnusableApps(
+                f"{ryu} is for Ryu and {os_ken} for os-ken: "
+                "a process runs on one of them"
+            )
+        return choose_library(next(iter(needed), wanted))
 
-    def import_library(self, library: LibraryName) -> None:
-        """Imports the library's modules that it names.
+    def import_library(self, openflow: Any) -> None:
+        """Imports the library's modules that they name, and what those require.
 
-        They may be out of reach without root.
+        ``openflow`` is `controller.app`. They may be out of reach without root.
         The other library is not to be found from now on: it would come without
         its threads.
         """
+        package = PACKAGES[openflow.LIBRARY]
+        openflow.import_options()
         for name in self.imports:
-            if name.partition(".")[0] == PACKAGES[library]:
+            if name.partition(".")[0] == package:
                 # Not each is a module; what does not import fails again where
                 # the file asks for it.
                 with suppress(Exception):
                     importlib.import_module(name)
-        for package in PACKAGES.values():
-            if package != PACKAGES[library]:
-                sys.modules[package] = cast(ModuleType, None)
+        for name in required_apps():
+            with suppress(Exception):
+                importlib.import_module(name)
+        for other in PACKAGES.values():
+            if other != package:
+                sys.modules[other] = cast(ModuleType, None)
 
     def start(
         self,
         openflow: Any,
         listeners: Sequence[socket],
-    ) -> None:
-        """Loads it and starts its applications on `listeners`.
+    ) -> int | None:
+        """Loads and starts them on `listeners`.
 
-        ``openflow`` is `controller.app`. Raises whatever the file raises.
+        Returns the port of their web pages; None without any. Raises whatever
+        the files raise.
         """
         _limit_resources(openflow.LIBRARY)
-        folder = self.path.parent
-        with suppress(OSError):
-            # It may open files beside it; the folder may be closed to this
-            # user.
-            os.chdir(folder)
-        sys.path.insert(0, str(folder))
-        openflow.configure()
-        self._execute()
-        openflow.start_module(MODULE, listeners)
+        # Before any file is executed, as under ``ryu-manager``.
+        openflow.configure(self.options)
+        names = []
+        for folder in reversed(self._folders()):
+            with suppress(OSError):
+                # They may open files beside them; the folder may be closed to
+                # this user.
+                os.chdir(folder)
+            sys.path.insert(0, str(folder))
+            _leave_names_to(folder)
+        for part in self.parts:
+            if isinstance(part, OwnFile):
+                names.append(part.load())
+            else:
+                names.append(part)
+        openflow.start_modules(names, required_apps(), listeners)
+        return cast("int | None", openflow.serve_pages())
 
-    def _execute(self) -> None:
-        name = str(self.path)
-        module = ModuleType(MODULE)
-        module.__file__ = name
-        sys.modules[MODULE] = module
-        # Its lines in tracebacks, where the file is out of reach by now.
-        lines = self.source.decode(errors="replace").splitlines(keepends=True)
-        linecache.cache[name] = (len(self.source), None, lines, name)
-        # Not with this module's own future imports.
-        code = compile(self.source, name, "exec", dont_inherit=True)
-        exec(code, vars(module))  # noqa: S102
+    def _folders(self) -> list[Path]:
+        """Folders of the files, without repetition."""
+        return list(dict.fromkeys(file.path.parent for file in self.files))
 
     def explained(self, error: BaseException) -> str:
-        """An error of the file as ``line 12: NameError: …``.
+        """An error as ``line 12: NameError: …``, of several files with its name.
 
-        The line is the file's last on the way to the error.
+        The line is the files' last on the way to the error.
         """
+        if isinstance(error, UnusableApps):
+            return str(error)
         text = format_exception_only(error)[-1].strip()
-        line = None
-        for frame in extract_tb(error.__traceback__):
-            if frame.filename == str(self.path):
-                line = frame.lineno
-        if line is None:
-            return text
-        return f"line {line}: {text}"
+        if isinstance(error, ModuleNotFoundError):
+            text += self._why_missing(error)
+        return self._located(text, extract_tb(error.__traceback__))
+
+    def explained_wait(self, stack: StackSummary) -> str:
+        """A start that only waits, with its line."""
+        text = "the start only waits here; constructors may ask no application"
+        return self._located(text, stack)
+
+    def _located(self, text: str, stack: StackSummary) -> str:
+        paths = {str(file.path): file.path.name for file in self.files}
+        for frame in reversed(stack):
+            if frame.filename not in paths:
+                continue
+            where = f"line {frame.lineno}"
+            if len(self.parts) > 1:
+                where = f"{paths[frame.filename]}, {where}"
+            return f"{where}: {text}"
+        return text
+
+    def _why_missing(self, error: ModuleNotFoundError) -> str:
+        """The reason of a missing module, as the end of a sentence; or nothing."""
+        missing = str(error.name)
+        top, _, inside = missing.partition(".")
+        if sys.modules.get(top, error) is None:
+            return "; a process runs on Ryu or on os-ken, not on both"
+        if top == PACKAGES["os-ken"] and inside.startswith("app."):
+            return "; os-ken has no web server and no applications: Ryu has"
+        for file in self.files:
+            near = _module_files(file.path.parent, top)
+            if any(path in file.beside for path in near):
+                return _closed_way(file.path.parent)
+        return ""
+
+
+def required_apps() -> list[str]:
+    """Applications that loaded modules require, as of an API that asks them.
+
+    The library notes them at whatever imported such a module first, which may
+    be a module beside the application.
+    """
+    names: dict[str, None] = {}
+    for module in list(sys.modules.values()):
+        names.update(dict.fromkeys(getattr(module, "_REQUIRED_APP", ())))
+    return list(names)
+
+
+def _closed_way(folder: Path) -> str:
+    """Where the way to a folder is closed to this user, as the end of a sentence."""
+    for part in (*reversed(folder.parents), folder):
+        if not os.access(part, os.X_OK):
+            return (
+                f"; it is beside the application, which runs as {_user()}, "
+                f"and {part} is closed to that user: chmod o+x, "
+                "or place the files elsewhere"
+            )
+    return f"; it is beside the application, and closed to {_user()}"
+
+
+def _user() -> str:
+    uid = os.getuid()
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return f"user {uid}, a number of its own"
+
+
+def _leave_names_to(folder: Path) -> None:
+    """Forgets modules of this program's where a folder has some of that name."""
+    for top in OURS:
+        if any(map(os.path.isfile, _module_files(folder, top))):
+            for name in list(sys.modules):
+                if name.partition(".")[0] == top:
+                    del sys.modules[name]
 
 
 def _limit_resources(library: LibraryName) -> None:
@@ -170,6 +328,36 @@ def _threads_of(uid: int) -> int:
             if match is not None and int(match[1]) == uid:
                 count += int(match[2])
     return count
+
+
+def _libraries(imports: Iterable[str]) -> set[LibraryName]:
+    packages = {name.partition(".")[0] for name in imports}
+    return {name for name, package in PACKAGES.items() if package in packages}
+
+
+def _module_files(folder: Path, name: str) -> Iterator[Path]:
+    path = folder.joinpath(*name.split("."))
+    yield path.with_suffix(".py")
+    yield path / "__init__.py"
+
+
+def _add_imports_beside(folder: Path, imports: list[str]) -> list[Path]:
+    """Adds what modules in the folder import, as far as they are imported.
+
+    Returns their files.
+    """
+    seen: list[Path] = []
+    # It grows meanwhile.
+    for name in imports:
+        for path in _module_files(folder, name):
+            # A pipe of that name would never end.
+            if path in seen or not os.path.isfile(path):  # noqa: PTH113 - may be closed
+                continue
+            seen.append(path)
+            # What is wrong with it is told where it is executed.
+            with suppress(OSError, SyntaxError, ValueError):
+                imports += _imported(ast.parse(path.read_bytes()))
+    return seen
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

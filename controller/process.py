@@ -8,7 +8,7 @@ import secrets
 import select
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,10 @@ class ControllerNotStarted(RuntimeError):
 
 @dataclass(frozen=True)
 class ControllerProcess:
-    """A running controller. As a context manager it is stopped at the end."""
+    """A running controller. As a context manager it is stopped at the end.
+
+    ``pages_port``: where a person's application says that its web pages are.
+    """
 
     process: subprocess.Popen[bytes]
     token: str
@@ -59,6 +62,7 @@ class ControllerProcess:
     library: str
     library_version: str
     user: str
+    pages_port: int | None = None
 
     @property
     def is_stopped(self) -> bool:
@@ -95,15 +99,15 @@ def start_controller(
     *options: str,
     listeners: Sequence[int] = (),
     held: Mapping[str, int] | None = None,
-    confined_to: Path | None = None,
+    confined_to: Iterable[Path] | None = None,
 ) -> ControllerProcess:
     """Starts a controller that ends with this process; returns when it is ready.
 
     ``options`` are those of `controller.launch`, ``listeners`` descriptors of
     sockets that listen for switches elsewhere, ``held`` of those that this
     process keeps open in place of ports, by option (``--listen-fd``,
-    ``--api-fd``), ``confined_to`` the folder of an application that is to run
-    in namespaces of its own. `log` gets its output; the last
+    ``--api-fd``), ``confined_to`` the folders of applications that are to run
+    in namespaces of their own. `log` gets its output; the last
     of that, where it can be read back, appears in the exception, of a person's
     application its error. Call it from a thread that stays (the main one): the
     kernel ends the child with the thread. Raises `ControllerNotStarted`.
@@ -116,7 +120,7 @@ def start_controller(
         # In namespaces of its own it has another parent, which does this.
         command += ["--exit-with-parent", str(os.getpid())]
     else:
-        needed = (Path(sys.prefix), PROJECT, confined_to)
+        needed = (Path(sys.prefix), PROJECT, *confined_to)
         command = confined(command, needed)
     # By the environment: a command line is for all users to read.
     environment = dict(os.environ)
@@ -146,6 +150,7 @@ def start_controller(
             answer["ready"] = last.get("ready") is True
             answer["error"] = APP_ERROR
             answer["message"] = last.get("message", "")
+            answer["pages_port"] = _port(last.get("pages_port"))
     error = answer.pop("error", None)
     message = answer.pop("message", "")
     if not answer.pop("ready", False):
@@ -183,6 +188,12 @@ def _next_line(ready: IO[bytes]) -> dict[str, Any]:
     if not isinstance(answer, dict):
         return {}
     return answer
+
+
+def _port(claim: object) -> int | None:
+    if isinstance(claim, int) and 0 < claim < 65536:
+        return claim
+    return None
 
 
 def _not_started(

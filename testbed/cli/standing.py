@@ -61,6 +61,8 @@ def status(as_json: Json = False) -> None:
         console.print_text(
             f"flows: those of {state.controller}, none of the testbed's"
         )
+    if state.pages:
+        console.print_text(f"pages of the application: {state.pages}")
     if state.removed:
         console.print_text(f"removed: {state.removed}")
     if state.trouble:

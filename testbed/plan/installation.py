@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import IPv4Interface
-from pathlib import Path
 
 from controller.flow_rules import BASE_FLOWS, Flow, move_steps, tenant_flows
 from jobs.wire import SEGMENT_BYTES
@@ -123,11 +122,11 @@ def packet_changes(old: TenantPlan, new: TenantPlan) -> tuple[Section, ...]:
 
 
 def tenant_text(
-    network: NetworkPlan, tenant: TenantPlan, app: Path | None = None
+    network: NetworkPlan, tenant: TenantPlan, controller: object = None
 ) -> str:
     """The tc text, host configuration and flows of one tenant, as installed.
 
-    ``app``: the file of a person's controller, whose flows are its own.
+    ``controller``: a person's, whose flows are its own.
     """
     flows: Mapping[int, tuple[Flow, ...]] = {}
     if not tenant.unconnected:
@@ -141,7 +140,7 @@ def tenant_text(
         f"# limits (tc -batch)\n{batch_text(tenant_limits(network, tenant))}"
         f"# hosts (ip -batch)\n{batch_text(tenant_hosts(tenant))}"
         f"{sysctls}"
-        f"{flows_text(network, flows, app)}"
+        f"{flows_text(network, flows, controller)}"
     )
 
 
@@ -149,7 +148,7 @@ def reroot_text(
     network: NetworkPlan,
     old: TenantPlan,
     new: TenantPlan,
-    app: Path | None = None,
+    controller: object = None,
 ) -> str:
     """A tenant's move to another tree, in its order: limits, flows, limits."""
     made, gone = reroot_lines(network, old, new)
@@ -162,29 +161,29 @@ def reroot_text(
         flows = {}
         for dpid, changes in step.items():
             flows[dpid] = tuple(change.flow for change in changes)
-        step_text = flows_text(network, flows, app).removeprefix("# ")
+        step_text = flows_text(network, flows, controller).removeprefix("# ")
         text += f"# {title} {step_text}"
     return f"{text}# limits to be removed (tc -batch)\n{batch_text(gone)}"
 
 
-def network_text(network: NetworkPlan, app: Path | None = None) -> str:
+def network_text(network: NetworkPlan, controller: object = None) -> str:
     """The network before any tenant: switch parts, link limits, base flows."""
     flows = {switch.dpid: BASE_FLOWS for switch in controller_switches(network)}
     return (
         f"{parts_text(network)}"
         f"# limits (tc -batch)\n{batch_text(network_limits(network))}"
-        f"{flows_text(network, flows, app)}"
+        f"{flows_text(network, flows, controller)}"
     )
 
 
 def flows_text(
     network: NetworkPlan,
     flows: Mapping[int, tuple[Flow, ...]],
-    app: Path | None = None,
+    controller: object = None,
 ) -> str:
-    """Flows under their switch's name, or the application that makes them."""
-    if app is not None:
-        return f"# flows: those of {app}\n"
+    """Flows under their switch's name, or whose they are."""
+    if controller is not None:
+        return f"# flows: those of {controller}\n"
     text = "# flows (ovs-ofctl add-flow)\n"
     for bridge in network.bridges:
         of_bridge = flows.get(bridge.dpid, ())

@@ -119,11 +119,7 @@ def _run_policies(
     there.
     """
     check_reachable(experiment.datacentre, experiment.jobs)
-    options = replace(
-        options,
-        app=experiment.controller_app,
-        confined=experiment.controller_confined,
-    )
+    options = replace(options, own=experiment.controller)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
     slots = [int(count) for count in experiment.datacentre.slots]

@@ -131,7 +131,7 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                 if not requests[job_id].is_best_effort(rate_bps):
                     tenant = enforced(network, tenant, experiment.enforcement)
                 taken[job_id] = rate_bps, tenant
-                text = tenant_text(network, tenant, experiment.controller_app)
+                text = tenant_text(network, tenant, experiment.controller)
                 tenants.append(
                     PlannedTenant(job_id, _summary(tenant, event.t), text)
                 )
@@ -150,7 +150,7 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                 _give_back(free, taken, job_id)
             case _:
                 pass
-    text = network_text(network, experiment.controller_app)
+    text = network_text(network, experiment.controller)
     return Planned(policy.label, text, tuple(tenants), tuple(refused))
 
 

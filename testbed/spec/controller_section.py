@@ -1,14 +1,67 @@
-"""The ``controller`` section: a person's OpenFlow application in place of ours."""
+"""The ``controller`` section: a person's OpenFlow applications in place of ours."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.document import Location, Place, Problem, dotted, file_at
+from testbed.spec.unit_types import refusal
 from testbed.spec.validation import Section
+
+# A module of the library's or of a package: ``ryu.app.ofctl_rest``.
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+HELD = ("ofp-", "ctl-", "ca-certs")
+"""Beginnings of the library's options about the sockets for switches."""
+
+
+def _as_list(value: object) -> object:
+    if isinstance(value, list):
+        return value
+    return [value]
+
+
+def _as_arguments(value: object) -> object:
+    """Options as arguments of a command: from a text, or from names and values."""
+    if isinstance(value, str):
+        return value.split()
+    if not isinstance(value, dict):
+        return value
+    arguments = []
+    for written, setting in value.items():
+        name = str(written).lstrip("-").replace("_", "-")
+        if setting is True:
+            arguments.append(f"--{name}")
+        elif setting is False:
+            arguments.append(f"--no{name}")
+        elif isinstance(setting, int | float | str):
+            arguments.append(f"--{name}={setting}")
+        else:
+            raise refusal(f"{name} must be a text, a number, true or false")
+    return arguments
+
+
+Applications = Annotated[
+    list[str],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
+Arguments = Annotated[
+    list[str],
+    BeforeValidator(_as_arguments),
+    WithJsonSchema(
+        {
+            "type": ["string", "array", "object"],
+            "items": {"type": "string"},
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        }
+    ),
+]
 
 
 class ControllerSection(Section):
@@ -16,8 +69,14 @@ class ControllerSection(Section):
     own.
     """
 
-    app: str = Field(
-        description="a Ryu or os-ken application, a Python file beside this one"
+    app: Applications = Field(
+        description="a Ryu or os-ken application, a Python file beside this one,"
+        " or a module such as ryu.app.ofctl_rest; a list: several at once"
+    )
+    options: Arguments = Field(
+        default=[],
+        description="options as ryu-manager takes them: --observe-links, "
+        "or {observe-links: true}",
     )
     confined: bool = Field(
         default=False,
@@ -26,17 +85,42 @@ class ControllerSection(Section):
     )
 
 
-def controller_app(
+def controller_choice(
     section: ControllerSection | None, here: Location
-) -> Path | None:
-    """The application's file. None without one; what is wrong with it is
+) -> ControllerChoice | None:
+    """The applications with their options. None without any; what is wrong is
     reported.
-
-    It is compiled and not run: a mistake of syntax is reported at its line of
-    the file.
     """
-    name = None if section is None else section["app"]
-    found = None if name is None else file_at(here / "app", name)
+    if section is None or section["app"] is None:
+        return None
+    apps = []
+    for index, name in enumerate(section.app):
+        place = here / "app"
+        if isinstance(place.value, list):
+            place /= index
+        apps.append(_application(name, place))
+    if not apps:
+        here.report("names no application", "app")
+    options = tuple(section["options"] or ())
+    for option in options:
+        if option.lstrip("-").startswith(HELD):
+            here.report(
+                f"{option}: the testbed has the port for switches;"
+                " --openflow-port of its commands chooses another",
+                "options",
+            )
+    found = tuple(app for app in apps if app is not None)
+    return ControllerChoice(found, options, bool(section["confined"]))
+
+
+def _application(name: str, here: Location) -> str | None:
+    """A file's path, or a module's name.
+
+    A file is compiled and not run: a mistake of syntax is reported at its line.
+    """
+    if MODULE.fullmatch(name) and not name.endswith(".py"):
+        return name
+    found = file_at(here, name)
     if found is None:
         return None
     place = Place(str(found))
@@ -44,13 +128,11 @@ def controller_app(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(found.read_bytes(), str(found), "exec", dont_inherit=True)
-        return found.absolute()
+        return str(Path(found).absolute())
     except SyntaxError as error:
         place = Place(str(found), error.lineno or 0, error.offset or 0)
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
-    here.document.problems.append(
-        Problem(place, dotted((here / "app").path), message)
-    )
+    here.document.problems.append(Problem(place, dotted(here.path), message))
     return None

@@ -15,6 +15,7 @@ from jobs.request import Enforcement, JobRequest
 from testbed.expectations import Expectation
 from testbed.failures import Failure
 from testbed.plugins import PluginUse
+from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
 
@@ -107,9 +108,8 @@ class Experiment:
     trace or a model (``workload_notes``: in sentences); those jobs are made
     when they are looked at. ``sweep`` is set where the jobs are the runs of a
     profile measurement. ``interference``: the slowdown of two VMs on one
-    simulated node. ``controller_app``: the file of a person's OpenFlow
-    application, in place of our controller (``controller_confined``: in
-    namespaces of its own). ``failures`` are in order of time.
+    simulated node. ``controller``: a person's, in place of ours. ``failures``
+    are in order of time.
     ``plugins`` are what it uses that is not the testbed's own, the policies
     apart. ``files`` are those that the file names, by the names it gives them.
     ``has_sweep``: it says what ``testbed sweep`` is to vary.
@@ -135,8 +135,7 @@ class Experiment:
     workload_notes: tuple[str, ...] = ()
     topology_notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
-    controller_app: Path | None = None
-    controller_confined: bool = False
+    controller: ControllerChoice | None = None
     failures: tuple[Failure, ...] = ()
     plugins: tuple[PluginUse, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -175,10 +174,8 @@ class Experiment:
         ``workload_facts`` has the file's checksum and every parameter.
         """
         own: dict[str, Any] = {}
-        if self.controller_app is not None:
-            own["app"] = str(self.controller_app)
-        if self.controller_confined:
-            own["confined"] = True
+        if self.controller is not None:
+            own["controller"] = self.controller.resolved
         return {
             "name": self.name,
             "seed": self.seed,
@@ -191,7 +188,7 @@ class Experiment:
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
             **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),
-            **({"controller": own} if own else {}),
+            **own,
             **(
                 {"failures": [asdict(one) for one in self.failures]}
                 if self.failures

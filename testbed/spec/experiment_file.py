@@ -23,7 +23,10 @@ from jobs.interference import Interference
 from jobs.request import Enforcement
 from testbed.expectations import Expectation
 from testbed.spec.bandwidth_sweep_section import SweepWorkload
-from testbed.spec.controller_section import ControllerSection, controller_app
+from testbed.spec.controller_section import (
+    ControllerSection,
+    controller_choice,
+)
 from testbed.spec.document import (
     Document,
     Location,
@@ -331,7 +334,7 @@ def _checked(
             file.workload.kind,
         )
     interference = _interference(file.interference, here / "interference")
-    own_app = controller_app(file.controller, here / "controller")
+    controller = controller_choice(file.controller, here / "controller")
     policies = read_policies(here / "policies", kind)
     if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
         here.report(
@@ -346,7 +349,7 @@ def _checked(
     )
     if failures:
         check_failures(here, policies)
-    if failures and own_app is not None:
+    if failures and controller is not None:
         here.report(
             "need the testbed's own controller, which moves tenants: leave it out",
             "failures",
@@ -380,8 +383,7 @@ def _checked(
         workload_notes=workload.notes,
         topology_notes=context.notes,
         sweep=workload.sweep,
-        controller_app=own_app,
-        controller_confined=bool(file.controller and file.controller.confined),
+        controller=controller,
         failures=failures,
         plugins=(*context.plugins, *workload.plugins),
         files=document.files,

@@ -257,11 +257,7 @@ class Keeper:
         return emulate(
             experiment.datacentre,
             experiment.scale,
-            replace(
-                self._setup.options,
-                app=experiment.controller_app,
-                confined=experiment.controller_confined,
-            ),
+            replace(self._setup.options, own=experiment.controller),
             folder,
             f"the network of {experiment.path} that is up",
             self._narrate,
@@ -369,7 +365,7 @@ class Keeper:
             self._tenants.plans,
             self._tenants.names,
             self._emulation.network.borrowing,
-            str(self._experiment.controller_app or ""),
+            str(self._experiment.controller or ""),
         )
 
     def state(self) -> NetworkState:
@@ -399,7 +395,8 @@ class Keeper:
             trouble=trouble,
             tenants=self._tenants.states(),
             open=self._setup.open,
-            controller=str(experiment.controller_app or ""),
+            controller=str(experiment.controller or ""),
+            pages=self._emulation.pages,
             removed=_removed_text(self._emulation.removed_rules()),
         )
 

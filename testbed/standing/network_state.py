@@ -79,8 +79,9 @@ class NetworkState:
 
     ``trouble``: sentences about parts that do not work. ``busiest_link`` is
     empty where no bandwidth is reserved. ``open``: one tenant has all slots,
-    without reservations. ``controller``: the file of a person's application
-    that installs the flows; empty: the testbed's own controller does.
+    without reservations. ``controller``: a person's applications that install
+    the flows; empty: the testbed's own controller does. ``pages``: where those
+    have web pages.
     ``removed``: a sentence about flow rules of others that were on its bridges.
     """
 
@@ -101,4 +102,5 @@ class NetworkState:
     tenants: tuple[TenantState, ...]
     open: bool = False
     controller: str = ""
+    pages: str = ""
     removed: str = ""

@@ -85,6 +85,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "testbed python, audits in columns, names of links, more archives": 700,
     "axes of quantities, reasons and provenance on a sweep's page": 900,
     "Mininet files in a process of their own: scripts, functions, defaults, notes": 3_690,
+    "applications as by ryu-manager: options, several, pages": 2_560,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -87,6 +87,7 @@ from testbed.plan.network_plan import (
     network_plan,
 )
 from testbed.schedulers.actions import Tier
+from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.experiment import Scale
 from topologies.datacentre import DataCentre
 
@@ -122,8 +123,7 @@ class LiveOptions:
     """Choices of the user; ``force``: play what the machine cannot do by the
     preflight, too.
 
-    ``app``: the file of an OpenFlow application that runs in place of our
-    controller; ``confined``: in namespaces of its own.
+    ``own``: a person's controller in place of ours.
     """
 
     prefix: str = "hn"
@@ -132,8 +132,7 @@ class LiveOptions:
     library: str | None = None
     force: bool = False
     builder: Builder = "batched"
-    app: Path | None = None
-    confined: bool = False
+    own: ControllerChoice | None = None
 
 
 @dataclass
@@ -199,6 +198,11 @@ class Emulation:
         self.revive_controller()
         if self.own is not None:
             self.own.check()
+
+    @property
+    def pages(self) -> str:
+        """Where a person's applications have web pages; empty without any."""
+        return pages_address(self.controller)
 
     def controller_trouble(self) -> list[str]:
         """Sentences about a controller that a signal has stopped."""
@@ -675,10 +679,8 @@ class Emulation:
         self._installed = 0
         write("plan/0000-network.txt", network_text(self.plan, self._app))
         if self._app is not None:
-            write(
-                f"plan/{self._app.name}",
-                self._app.read_text("utf-8", "replace"),
-            )
+            for file in self._app.files:
+                write(f"plan/{file.name}", file.read_text("utf-8", "replace"))
 
     def facts(self) -> dict[str, Any]:
         """Provenance of the live network."""
@@ -689,7 +691,7 @@ class Emulation:
                 "library": self.controller.library,
                 "version": self.controller.library_version,
                 "user": self.controller.user,
-                **({} if self._app is None else {"app": str(self._app)}),
+                **({} if self._app is None else self._app.resolved),
             },
             "builder": self.network.builder,
             "datapath": found.datapath,
@@ -760,7 +762,7 @@ def emulate(
             f"{len(plan.slots)} VM slots"
             + (f", {len(parts)} switch parts" if parts else "")
         )
-        api_port = None if options.app else options.api_port
+        api_port = None if options.own else options.api_port
         held = stack.enter_context(held_ports(options.openflow_port, api_port))
         elsewhere = listeners(parts)
         uid = controller_uid(options)
@@ -769,13 +771,13 @@ def emulate(
             *(stack, journal, log_dir, elsewhere, held, options, uid),
         )
         controller = start()
-        again = None if options.app else start
+        again = None if options.own else start
         given = plan, journal, controller.openflow_port, parts
-        network = kind(*given, offload=options.app is None)
+        network = kind(*given, offload=options.own is None)
         log = log_dir / CONTROLLER_LOG
         own = (
-            OwnController(options.app, log, controller, network)
-            if options.app
+            OwnController(options.own, log, controller, network)
+            if options.own
             else None
         )
         client = stack.enter_context(closing(own or controller.client()))
@@ -786,6 +788,8 @@ def emulate(
             network.begin_pace()
             if own is not None:
                 narrate(f"flows: those of {own.app}, none of the testbed's")
+            if pages := pages_address(controller):
+                narrate(f"pages of the application: {pages}")
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
         logs = stack.enter_context(held_folder(log_dir))
@@ -871,13 +875,30 @@ def _set_quotas(
     }
 
 
+def _app_arguments(own: ControllerChoice) -> list[str]:
+    arguments = []
+    for app in own.apps:
+        arguments += ["--app", app]
+    # With an equals sign: it begins like an option of the launcher's.
+    arguments += [f"--app-option={option}" for option in own.options]
+    return arguments
+
+
+def pages_address(controller: ControllerProcess) -> str:
+    """Where a person's applications have web pages; empty without any."""
+    if controller.pages_port is None:
+        return ""
+    return f"http://127.0.0.1:{controller.pages_port}/"
+
+
 def controller_uid(options: LiveOptions) -> int | None:
     """A user of the controller's own; None: the one who called sudo.
 
     That is a person's own application's, which may read that person's files.
     """
     called = unprivileged_user(os.environ)
-    if options.app and not options.confined and called.name != "nobody":
+    own = options.own
+    if own and not own.confined and called.name != "nobody":
         return None
     return unused_uid()
 
@@ -894,7 +915,7 @@ def _start_controller(
     path = log_dir / CONTROLLER_LOG
     # What an earlier run's application said is none of this one's errors.
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    if options.app is not None:
+    if options.own is not None:
         flags |= os.O_TRUNC
     with opened_folder(log_dir, make=True) as folder:
         descriptor = os.open(CONTROLLER_LOG, flags, 0o600, dir_fd=folder)
@@ -904,15 +925,13 @@ def _start_controller(
         state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
         journal.add([JournalEntry("part", str(state))])
         state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kind = (
-            ("--app", str(options.app))
-            if options.app
-            else ("--state-dir", str(state))
-        )
+        kind = ["--state-dir", str(state)]
+        confined_to: list[Path] | None = None
+        if options.own:
+            kind = _app_arguments(options.own)
+            if options.own.confined:
+                confined_to = [file.parent for file in options.own.files]
         user = () if uid is None else ("--uid", str(uid))
-        confined_to = None
-        if options.app and options.confined:
-            confined_to = options.app.parent
         controller = start_controller(
             *(log, *library, *kind, *user),
             listeners=elsewhere,
@@ -927,7 +946,7 @@ def _start_controller(
         ) from error
     except ControllerNotStarted as error:
         if error.error == APP_ERROR:
-            why = f"the controller {options.app} does not start: {error}"
+            why = f"the controller {options.own} does not start: {error}"
             raise BadInput(why, f"see {path}") from error
         if error.exit_code == MachineCannot.exit_code:
             raise MachineCannot(str(error), install_hint()) from error

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from controller.process import ControllerProcess
     from controller.values import Switch, Tenant
     from testbed.backends.emu.emulated_network import EmulatedNetwork
+    from testbed.spec.controller_choice import ControllerChoice
 
 POLL_S = 0.1
 LOG_TAIL_BYTES = 1 << 20
@@ -37,7 +38,7 @@ class OwnController:
     application's.
     """
 
-    app: Path
+    app: ControllerChoice
     log: Path
     process: ControllerProcess
     network: EmulatedNetwork

@@ -413,7 +413,7 @@ def _followed(experiment: Experiment) -> str:
         check_reachable(centre, experiment.jobs)
         room = [min(int(slots), 4) for slots in centre.slots]
         network = network_plan(centre, "hn", experiment.scale.rate, room)
-        network_text(network, experiment.controller_app)
+        network_text(network, experiment.controller)
     except BadInput:
         return "valid, not planned"
     return "planned"

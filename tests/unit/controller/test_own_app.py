@@ -18,7 +18,12 @@ import pytest
 from controller import openflow13
 from controller.flow_rules import Match
 from controller.library import PACKAGES, LibraryName
-from controller.own_app import MEMORY_MAX_BYTES, THREADS_MAX, OwnApp
+from controller.own_app import (
+    MEMORY_MAX_BYTES,
+    THREADS_MAX,
+    OwnApps,
+    OwnFile,
+)
 from controller.process import (
     APP_ERROR,
     ControllerNotStarted,
@@ -233,7 +238,10 @@ def test_its_exit_code_and_its_lines_say_nothing_of_the_machine(
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("import PACKAGE.base.app_manager", "no class in it is a subclass of"),
+        (
+            "import PACKAGE.base.app_manager",
+            "no class in mine is a subclass of",
+        ),
         (
             "from PACKAGE.base.app_manager import KIND\nclass Mine(KIND):\n  OFP_VERSIONS = [1]\n",
             "Mine.OFP_VERSIONS lacks OpenFlow 1.3, which the bridges speak",
@@ -317,7 +325,7 @@ def test_a_confined_one_leaves_no_file_and_no_process(
         start_controller(
             *(file, *options),
             held={"--listen-fd": listener.fileno()},
-            confined_to=tmp_path,
+            confined_to=[tmp_path],
         ) as process,
     ):
         said = log.read_text()
@@ -444,7 +452,7 @@ def test_names_that_a_file_imports_wherever_it_does(tmp_path: Path) -> None:
         "def later():\n    from ryu.ofproto import ofproto_v1_3 as o, ether\n"
         "from . import near\n"
     )
-    assert OwnApp.read(app).imports == (
+    assert OwnFile.read(app).imports == (
         *("ryu.lib.mac", "json"),
         *("ryu.ofproto", "ryu.ofproto.ofproto_v1_3", "ryu.ofproto.ether"),
     )
@@ -453,11 +461,11 @@ def test_names_that_a_file_imports_wherever_it_does(tmp_path: Path) -> None:
 def test_an_error_is_told_by_the_last_line_of_the_file_on_its_way(
     tmp_path: Path,
 ) -> None:
-    app = OwnApp.read(written(tmp_path, "ryu"))
+    app = OwnApps.read([str(written(tmp_path, "ryu"))], [])
     try:
         code = compile(
             "def f():\n  g()\ndef g():\n  int('x')\nf()\n",
-            str(app.path),
+            str(app.files[0].path),
             "exec",
         )
         exec(code, {})  # noqa: S102 - an error with lines of the file

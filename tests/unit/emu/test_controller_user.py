@@ -10,6 +10,7 @@ import pytest
 from testbed.backends.emu import controller_user, emulation
 from testbed.backends.emu.controller_user import UIDS, unused_uid
 from testbed.backends.emu.emulation import LiveOptions, controller_uid
+from testbed.spec.controller_choice import ControllerChoice
 
 
 def test_it_is_nobodys() -> None:
@@ -35,9 +36,12 @@ def test_a_persons_application_keeps_the_person_who_called_sudo(
     monkeypatch.setattr(emulation, "unused_uid", lambda: 61500)
     monkeypatch.setenv("SUDO_UID", "54321")
     monkeypatch.setenv("SUDO_GID", "54321")
-    app = emulation.Path("mine.py")
+    app = "/home/me/mine.py"
     assert controller_uid(LiveOptions()) == 61500
-    assert controller_uid(LiveOptions(app=app)) is None
-    assert controller_uid(LiveOptions(app=app, confined=True)) == 61500
+    assert controller_uid(LiveOptions(own=ControllerChoice((app,)))) is None
+    assert (
+        controller_uid(LiveOptions(own=ControllerChoice((app,), confined=True)))
+        == 61500
+    )
     monkeypatch.delenv("SUDO_UID")
-    assert controller_uid(LiveOptions(app=app)) == 61500
+    assert controller_uid(LiveOptions(own=ControllerChoice((app,)))) == 61500

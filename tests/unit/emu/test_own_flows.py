@@ -12,6 +12,7 @@ from testbed.backends.emu import open_vswitch, own_flows
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.own_flows import OwnController
 from testbed.errors import RunFailed
+from testbed.spec.controller_choice import ControllerChoice
 
 LOG = """\
 2026-11-23 06:57:46,408 INFO app: up
@@ -37,7 +38,8 @@ def own(
     path.write_text(log)
     process: Any = SimpleNamespace(process=SimpleNamespace(poll=lambda: code))
     network: Any = SimpleNamespace(unconnected_bridges=unconnected)
-    return OwnController(Path("/home/me/mine.py"), path, process, network)
+    choice = ControllerChoice(("/home/me/mine.py",))
+    return OwnController(choice, path, process, network)
 
 
 def test_it_waits_until_every_bridge_is_connected(

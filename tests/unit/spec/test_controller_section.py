@@ -43,7 +43,8 @@ def test_the_file_beside_the_experiment_is_its_controller(
     written(tmp_path, code="raise SystemExit('was run')\n")
     monkeypatch.chdir(tmp_path)
     experiment = load_experiment("one.yaml")
-    assert experiment.controller_app == tmp_path / "mine.py"
+    assert experiment.controller is not None
+    assert experiment.controller.files == (tmp_path / "mine.py",)
     assert experiment.resolved["controller"] == {
         "app": str(tmp_path / "mine.py")
     }
@@ -55,7 +56,7 @@ def test_without_the_section_nothing_says_so(tmp_path: Path) -> None:
         path.read_text().replace("controller: {app: ./mine.py}\n", "")
     )
     experiment = load_experiment(path)
-    assert experiment.controller_app is None
+    assert experiment.controller is None
     assert "controller" not in experiment.resolved
 
 

@@ -1,0 +1,55 @@
+"""A watch over the start of a person's applications: a start that only waits is refused.
+
+A request in a constructor is never answered, as no application handles events
+before all are constructed: it would wait for ever, without a word.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from traceback import StackSummary, extract_stack
+from types import FrameType
+from typing import Any
+
+# A start that uses less of a processor than BUSY_S within WAIT_S does nothing.
+# What is large, or slow because others have the processors, uses more.
+WAIT_S = 10.0
+BUSY_S = 0.05
+
+
+@contextmanager
+def watched_start(refuse: Callable[[StackSummary], None]) -> Iterator[None]:
+    """Calls ``refuse`` with the stack of the block if that only waits.
+
+    From the main thread, which has SIGALRM's handler.
+    """
+    starter = _green_thread()
+    used_s = time.process_time()
+
+    def look(number: int, interrupted: FrameType | None) -> None:
+        nonlocal used_s
+        del number
+        before_s, used_s = used_s, time.process_time()
+        if used_s - before_s >= BUSY_S:
+            return
+        # A green thread that waits is not the one that was interrupted.
+        waiting = getattr(starter, "gr_frame", None) or interrupted
+        refuse(extract_stack(waiting))
+
+    previous = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, WAIT_S, WAIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _green_thread() -> Any:
+    """The running one; None with a library of native threads."""
+    greenlet = sys.modules.get("greenlet")
+    return None if greenlet is None else greenlet.getcurrent()

@@ -1,0 +1,109 @@
+"""Kinds of Ryu and os-ken applications on live networks, as people write them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emu.test_up import Standing
+
+FILE = """
+name: kinds
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+scale: {rate: 0.05}
+policies: [vc]
+controller: CONTROLLER
+workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s}]}
+"""
+LIBRARIES = {"ryu": "RyuApp", "os_ken": "OSKenApp"}
+# A tenant comes meanwhile: links are limited, and looked for on.
+TOPOLOGY = """
+from PACKAGE.base.app_manager import KIND
+from PACKAGE.controller.handler import set_ev_cls
+from PACKAGE.lib import hub
+from PACKAGE.topology import api, event
+
+class Watcher(KIND):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.began = hub.spawn(self.count)
+        self.links = set()
+
+    @set_ev_cls(event.EventLinkAdd)
+    def linked(self, event):
+        self.links.add((event.link.src.dpid, event.link.dst.dpid))
+
+    @set_ev_cls(event.EventLinkDelete)
+    def unlinked(self, event):
+        print("lost", event.link.src.dpid, event.link.dst.dpid)
+
+    def count(self):
+        while True:
+            hub.sleep(0.5)
+            switches, links = api.get_switch(self), api.get_link(self)
+            print("counted", len(switches), len(links), len(self.links))
+"""
+
+
+class OwnNetwork(Standing):
+    """A network under somebody's applications, and their log."""
+
+    def write(self, name: str, code: str, package: str = "ryu") -> None:
+        text = code.replace("PACKAGE", package)
+        text = text.replace("KIND", LIBRARIES[package])
+        (self.file.parent / name).write_text(text, encoding="utf-8")
+
+    def start(self, controller: str) -> str:
+        self.file.write_text(FILE.replace("CONTROLLER", controller))
+        done = self.up()
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    @property
+    def log(self) -> str:
+        return (self.state / "up" / "controller.log").read_text()
+
+    def logged(self, pattern: str, after: int = 0) -> re.Match[str]:
+        until_s = time.monotonic() + 60
+        while (match := re.search(pattern, self.log[after:])) is None:
+            assert time.monotonic() < until_s, self.log
+            time.sleep(0.1)
+        return match
+
+
+@pytest.fixture
+def network(prefix: str, tmp_path: Path) -> Iterator[OwnNetwork]:
+    own = OwnNetwork(prefix, tmp_path)
+    yield own
+    own.run("down")
+    assert own.run("clean").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        pytest.param("ryu", marks=pytest.mark.needs("ryu")),
+        pytest.param("os_ken", marks=pytest.mark.needs("os-ken")),
+    ],
+)
+def test_links_are_discovered_and_found_again_beside_reservations(
+    network: OwnNetwork, package: str
+) -> None:
+    """Twelve directed links of six; a link that is down is lost, and comes back."""
+    network.write("mine.py", TOPOLOGY, package)
+    network.start("{app: mine.py, options: {observe-links: true}}")
+    network.logged(r"counted 7 12 12\n")
+    network.good(
+        "tenant", "add", "a", "--vms", "3", "--bandwidth", "100 Mbit/s"
+    )
+    before = len(network.log)
+    network.logged(r"counted 7 12 12\n(.*\n)*counted 7 12 12\n", before)
+    assert "lost" not in network.log
+    network.good("link", "down", "server 0", "rack 0")
+    network.logged(r"lost \d+ \d+\n(.*\n)*counted 7 10 12\n", before)
+    network.good("link", "up", "server 0", "rack 0")
+    network.logged(r"lost(.*\n)*counted 7 12 12\n", before)
