@@ -4,12 +4,14 @@ attacks the first.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from unittest import mock
 
 from bench.live_network import network, pair, transfer
 from bench.samples import Result
@@ -20,6 +22,7 @@ from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.backends.emu.vm_process import HOSTS, VmPlace, start_process
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
+from testbed.plan import vm_limits
 from testbed.plan.limits import packets_per_s
 from testbed.plan.network_plan import TenantPlan, TenantVm, tenant_plan
 from topologies.datacentre import up
@@ -59,9 +62,20 @@ MANY_AT_MBPS = 500
 MANY = 10
 HOGS_AT_MBPS = 200
 LOOPS = 40
+# As the run as a whole, VMs included, weighed until VMs had a group of theirs.
+ONCE_PER_CPU = 8
 
 
-def run(quick: bool) -> list[Result]:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--loops",
+        type=int,
+        metavar="N",
+        help="busy loops alone: N rounds with the weights of today and before",
+    )
+
+
+def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """Share of its guarantee that A keeps beside each attack, and alone, at
     each link capacity.
 
@@ -73,6 +87,8 @@ def run(quick: bool) -> list[Result]:
     at 500 Mbit/s, where packets are what the switch runs out of, are tried ten
     times. The last row's attack is on the processors.
     """
+    if args.loops:
+        return loop_rows(HOGS_AT_MBPS, args.loops)
     repeats = 1 if quick else 3
     results = []
     for mbps in LINKS_MBPS if not quick else LINKS_MBPS[::2]:
@@ -83,8 +99,13 @@ def run(quick: bool) -> list[Result]:
             [(TCP, repeats), *((flood, tries) for flood in floods)],
             repeats,
         )
-    results.append(hog_row(HOGS_AT_MBPS, repeats))
+    kept = beside_loops(HOGS_AT_MBPS, LOOPS, repeats)
+    results.append(_row(loops_name(HOGS_AT_MBPS), kept))
     return results
+
+
+def loops_name(mbps: int) -> str:
+    return f"{mbps} Mbit/s, {LOOPS} busy loops in each of two VMs"
 
 
 def rows(
@@ -116,7 +137,26 @@ def rows(
     return results
 
 
-def hog_row(mbps: int, tries: int) -> Result:
+def loop_rows(mbps: int, rounds: int) -> list[Result]:
+    """The share kept alone, and beside busy loops with today's weights and with
+    the former ones, in turns: what else the machine does is the same for all.
+    """
+    before = mock.patch.object(vm_limits, "VM_PROCESSES_PER_CPU", ONCE_PER_CPU)
+    alone, today, once = [], [], []
+    for _ in range(rounds):
+        alone += beside_loops(mbps, 0, 1)
+        today += beside_loops(mbps, LOOPS, 2)
+        with before:
+            once += beside_loops(mbps, LOOPS, 2)
+    weighs = f"; VMs weigh {ONCE_PER_CPU} processes a processor"
+    return [
+        _row(f"{mbps} Mbit/s, alone", alone),
+        _row(loops_name(mbps), today),
+        Result(loops_name(mbps) + weighs, "share", tuple(once)),
+    ]
+
+
+def beside_loops(mbps: int, loops: int, tries: int) -> list[float]:
     """The share kept beside busy loops in two VMs, one on each server.
 
     The victim is as in :func:`rows`. What the loops take is processor time: the
@@ -130,17 +170,16 @@ def hog_row(mbps: int, tries: int) -> Result:
         emulation.admit(hogs)
         with ExitStack() as processes:
             for vm in hogs.vms:
-                _start_loops(processes, emulation, vm)
+                _start_loops(processes, emulation, vm, loops)
             time.sleep(WARM_UP_S)
-            kept = _kept(emulation, victim, tries)
-        return _row(
-            f"{mbps} Mbit/s, {LOOPS} busy loops in each of two VMs", kept
-        )
+            return _kept(emulation, victim, tries)
 
 
 def _start_loops(
-    processes: ExitStack, emulation: Emulation, vm: TenantVm
+    processes: ExitStack, emulation: Emulation, vm: TenantVm, n: int
 ) -> None:
+    if not n:
+        return
     place = VmPlace(
         name=f"hog.{vm.index}",
         server=emulation.datacentre.names[vm.slot.server],
@@ -150,7 +189,7 @@ def _start_loops(
         hosts=str(HOSTS),
         user=emulation.users.of_program(vm.slot),
     )
-    loops = f"for i in $(seq {LOOPS}); do while :; do :; done & done; wait"
+    loops = f"for i in $(seq {n}); do while :; do :; done & done; wait"
     nothing = subprocess.DEVNULL
     streams = ProgramStreams(nothing, nothing, nothing)
     shell = start_process(place, ["sh", "-c", loops], streams)

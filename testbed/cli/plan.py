@@ -4,6 +4,7 @@ effects.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 from testbed.backends.emu.machine_checks import machine_limits
 from testbed.cli import console, options
 from testbed.errors import BadInput
+from testbed.plan.vm_limits import processor_weights
 from testbed.play.planned import Planned, planned
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -63,6 +65,7 @@ def plan(
     if network:
         limits = machine_limits(experiment.datacentre.slots.tolist())
         console.say(f"on this machine a VM may have {limits}")
+        console.say(f"processors: {processor_weights(os.cpu_count() or 1)}")
     if as_json:
         console.print_json([one.to_json() for one in plans])
         return

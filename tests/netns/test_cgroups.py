@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from testbed.backends.emu.cgroups import (
@@ -179,6 +180,61 @@ def test_a_vm_in_the_background_gets_what_the_foreground_leaves(
     finally:
         group.freeze(1, 0, frozen=False)
         end(processes)
+
+
+SPIN = "while :; do :; done"
+
+
+def test_no_number_of_busy_vms_takes_the_testbeds_share(
+    group: RunCgroup,
+) -> None:
+    """On one processor: beside twenty of them the testbed's process has most
+    of it, and another one, as the machine's switch, more than a VM.
+    """
+    processor = str(min(os.sched_getaffinity(0)))
+    spin = ("taskset", "-c", processor, "sh", "-c", SPIN)
+    main = tuple(
+        path / "cgroup.procs" for path in group.paths[-len(LAYOUT.roots) :]
+    )
+    home = tuple(root / "cgroup.procs" for root in LAYOUT.roots)
+    vms = [start_in(group.add_vm(node, 0), *spin) for node in range(20)]
+    others = [start_in(main, *spin)]
+    if LAYOUT.version == 1:  # version 2 takes none in a group that hands out
+        others.append(start_in(home, *spin))
+    try:
+        for process in (*vms, *others):
+            wait_for(partial(runs, process.pid), "it does not compute")
+        before = [spent_s([process]) for process in others]
+        vms_before = spent_s(vms)
+        wait_for(
+            lambda: spent_s(others[:1]) - before[0] > 2.0,
+            "the testbed's process has no processor",
+        )
+        used = [
+            spent_s([process]) - s
+            for process, s in zip(others, before, strict=True)
+        ]
+        by_vms = spent_s(vms) - vms_before
+    finally:
+        end([*vms, *others])
+    # 16 : 6 on two processors; with all in one group it was 10 : 20.
+    assert used[0] > 1.5 * by_vms
+    if len(used) > 1:
+        # 1 : 6; it was 1 : 16, and is with fewer VMs too.
+        assert used[1] > by_vms / 10
+
+
+def runs(pid: int) -> bool:
+    return psutil.Process(pid).name() == "sh" and spent_s_of(pid) > 0.0
+
+
+def spent_s(processes: list[subprocess.Popen[bytes]]) -> float:
+    """Processor time of processes."""
+    return sum(spent_s_of(process.pid) for process in processes)
+
+
+def spent_s_of(pid: int) -> float:
+    return psutil.Process(pid).cpu_times().user
 
 
 def pinned(pid: int, processor: int) -> bool:

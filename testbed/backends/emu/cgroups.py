@@ -2,8 +2,9 @@
 it one for each VM.
 
 A node's group has quotas (processors, memory), a VM's a weight inside it; the
-freezer preempts. The run's own process joins ``hosenet/RUN/main``, so that
+freezer preempts. The run's own process joins ``hosenet-main/RUN``, so that
 whatever it starts is found by the run's group even if nobody wrote it down.
+VMs cannot take that group's share of the processors: it is beside theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Literal
 
 import psutil
 
-TOP = "hosenet"
+from testbed.plan.vm_limits import processor_weights
+
+TOP, MAIN_TOP = "hosenet", "hosenet-main"
 # The CFS period is 100 ms by default. Here it is short: a foreground VM that
 # was throttled for what a background VM used waits for the next period.
 PERIOD_US = 10_000
@@ -32,13 +35,6 @@ MAX_WEIGHT = 10_000
 SHARES_PER_WEIGHT = 2
 # What a process outside all groups weighs, and so does a group by default.
 USUAL_SHARES, USUAL_WEIGHT = 1024, 100
-# The run as a whole, in processes: its VMs are all in one group beside every
-# other process of the machine. No more: the kernel's own threads are among
-# those, and TCP and RCU wait for them.
-RUN_PROCESSES = 16
-# The run's own processes, with the daemons of the switch: each VM in use is in
-# a group beside theirs, and packets of all of them wait for the switch.
-MAIN_PROCESSES = 10
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
 # For the kernel to freeze, thaw or kill: long, as the machine may be busy.
 TIMEOUT_S = 30.0
@@ -118,31 +114,37 @@ class RunCgroup:
 
     def __init__(self, layout: CgroupLayout, run_tag: str) -> None:
         self.layout = layout
-        self.paths = tuple(root / TOP / run_tag for root in layout.roots)
+        self._vm_paths = tuple(root / TOP / run_tag for root in layout.roots)
+        self._main_paths = tuple(
+            root / MAIN_TOP / run_tag for root in layout.roots
+        )
+        self.paths = (*self._vm_paths, *self._main_paths)
         self._home: dict[Path, Path] = {}
-        self._run = Path(TOP) / run_tag
+        self._run_tag = run_tag
 
     def create(self) -> None:
         """Make the run's groups in every hierarchy."""
-        for root, path in zip(self.layout.roots, self.paths, strict=True):
-            if self.layout.version == 2:
+        if self.layout.version == 2:
+            for root in self.layout.roots:
                 _delegate(root)
+        for path in self.paths:
             # Both at once: another run's end may take the common folder away in
             # between.
             path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
-            self._make(path)
-            self._make(path / "main", leaf=True)
-        top = self._path("cpu")
-        for group, n in (
-            (top.parent, RUN_PROCESSES),
-            (top / "main", MAIN_PROCESSES),
-        ):
-            weights: dict[int, tuple[str, object]] = {
-                1: ("cpu.shares", n * USUAL_SHARES),
-                2: ("cpu.weight", n * USUAL_WEIGHT),
-            }
-            self._set(group, weights)
+            self._make(path, leaf=path in self._main_paths)
+        top = self.layout.mounts["cpu"]
+        weights = processor_weights(os.cpu_count() or 1)
+        self._set_processes_weight(top / MAIN_TOP, weights.main)
+        self._set_processes_weight(top / TOP, weights.vms)
+
+    def _set_processes_weight(self, group: Path, n: int) -> None:
+        """Let a group weigh as much as ``n`` processes outside of all groups."""
+        weights: dict[int, tuple[str, object]] = {
+            1: ("cpu.shares", n * USUAL_SHARES),
+            2: ("cpu.weight", n * USUAL_WEIGHT),
+        }
+        self._set(group, weights)
 
     def enter(self) -> None:
         """Move this process, and so all its children to come, into the run's
@@ -151,7 +153,7 @@ class RunCgroup:
         controller_of = {
             path: name for name, path in reversed(self.layout.mounts.items())
         }
-        for root, path in zip(self.layout.roots, self.paths, strict=True):
+        for root, path in zip(self.layout.roots, self._main_paths, strict=True):
             # Where the hierarchy hides this process's group, the root.
             home = root / group_of(
                 Path("/proc/self"), controller_of[root]
@@ -159,7 +161,7 @@ class RunCgroup:
             self._home[root] = (
                 home if (home / "cgroup.procs").exists() else root
             )
-            _write(path / "main" / "cgroup.procs", "0")
+            _write(path / "cgroup.procs", "0")
 
     def leave(self) -> None:
         """Move this process back to where it came from."""
@@ -306,13 +308,18 @@ class RunCgroup:
     @property
     def _way_out(self) -> Path:
         """Where processes that have been killed go: exiting takes CPU time too."""
-        return self._path("cpu") / "main" / "cgroup.procs"
+        return (
+            self.layout.mounts["cpu"]
+            / MAIN_TOP
+            / self._run_tag
+            / "cgroup.procs"
+        )
 
     def _path(
         self, controller: str, server: int | None = None, vm: int | None = None
     ) -> Path:
         """The run's group, a node's or a VM's."""
-        path = self.layout.mounts[controller] / self._run
+        path = self.layout.mounts[controller] / TOP / self._run_tag
         path = path if server is None else path / f"node{server}"
         return path if vm is None else path / f"vm{vm}"
 
@@ -322,7 +329,7 @@ class RunCgroup:
 
     def _everywhere(self, server: int, vm: int) -> list[Path]:
         """A VM's group in every hierarchy."""
-        return [path / f"node{server}" / f"vm{vm}" for path in self.paths]
+        return [path / f"node{server}" / f"vm{vm}" for path in self._vm_paths]
 
     def _make(self, path: Path, *, leaf: bool = False) -> None:
         path.mkdir(exist_ok=True)
@@ -361,6 +368,16 @@ def group_of(process: Path, controller: str) -> str:
     return unified
 
 
+def groups_of_run(main: str) -> tuple[str, ...]:
+    """A run's groups, of its own processes and of its VMs, by the name of the
+    first; none where it is no run's.
+    """
+    top, _, run = main.rpartition(f"/{MAIN_TOP}/")
+    if not run or "/" in run:
+        return ()
+    return main, f"{top}/{TOP}/{run}"
+
+
 def _count(path: Path, event: str) -> int:
     """The number beside an event in a control group's file, 0 without it."""
     with suppress(OSError):
@@ -387,7 +404,8 @@ def release(pid: int) -> None:
     """
     place = Path(f"/proc/{pid}/cgroup")
     with suppress(FileNotFoundError, ProcessLookupError):
-        if f"/{TOP}/" in place.read_text(encoding="utf-8"):
+        groups = place.read_text(encoding="utf-8")
+        if f"/{TOP}/" in groups or f"/{MAIN_TOP}/" in groups:
             for root in probe_layout().roots:
                 _write_outside(root, pid)
 

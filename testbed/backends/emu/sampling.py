@@ -25,7 +25,7 @@ import psutil
 from numpy.typing import NDArray
 
 from testbed import events
-from testbed.backends.emu.cgroups import TOP, group_of
+from testbed.backends.emu.cgroups import group_of, groups_of_run
 from testbed.backends.emu.job_evidence import EvidenceTaker, Followed
 from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
 from testbed.plan import fidelity
@@ -439,17 +439,14 @@ class Outside:
     """
 
     def __init__(self, not_counted: Collection[int | None]) -> None:
-        main = PurePosixPath(group_of(PROC / "self", "cpu"))
-        self._run: PurePosixPath | None = None
-        if main.parent.parent.name == TOP:
-            self._run = main.parent
+        self._run = groups_of_run(group_of(PROC / "self", "cpu"))
         self._not_counted = set(not_counted)
         self._counted: dict[tuple[int, int], bool] = {}
         self._last: dict[int, Used] = {}
-        self._sum_s = nan if self._run is None else 0.0
+        self._sum_s = 0.0 if self._run else nan
 
     def __call__(self) -> float:
-        if self._run is None:
+        if not self._run:
             return nan
         current: dict[int, Used] = {}
         counted: dict[tuple[int, int], bool] = {}
@@ -462,7 +459,7 @@ class Outside:
                 if key in self._counted:
                     counted[key] = self._counted[key]
                 else:
-                    counted[key] = self._is_outside(pid, self._run)
+                    counted[key] = self._is_outside(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
         if self._last:
@@ -473,9 +470,10 @@ class Outside:
         self._last = current
         return self._sum_s
 
-    def _is_outside(self, pid: int, run: PurePosixPath) -> bool:
+    def _is_outside(self, pid: int) -> bool:
         group = PurePosixPath(group_of(PROC / str(pid), "cpu"))
-        return pid not in self._not_counted and not group.is_relative_to(run)
+        inside = any(group.is_relative_to(path) for path in self._run)
+        return pid not in self._not_counted and not inside
 
 
 class Used(NamedTuple):

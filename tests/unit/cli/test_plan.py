@@ -98,6 +98,7 @@ def test_the_limits_of_a_vm_are_told_beside_the_text(
     assert main.run(["plan", file]) == 0
     said = capsys.readouterr()
     assert re.search(r"a VM may have \d+ processes and [\d,]+ MiB", said.err)
+    assert re.search(r"weigh as much as 16 others.*\d+ % are left", said.err)
     assert "processes" not in said.out
     assert main.run(["plan", file, "--job", "a"]) == 0
     assert capsys.readouterr().err == ""

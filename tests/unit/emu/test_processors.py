@@ -109,11 +109,11 @@ def test_in_another_control_group_no_process_counts_as_idle_class(
 @pytest.mark.parametrize(
     ("theirs", "counts"),
     [
-        ("/hosenet/1/main", True),
-        ("/hosenet", True),
+        ("/hosenet-main/1", True),
+        ("/hosenet-main", True),
         ("/", True),
         ("/hosenet/1/node0", False),
-        ("/hosenet/1/main/below", False),
+        ("/hosenet-main/1/below", False),
         ("/host", False),
         ("/user.slice", False),
     ],
@@ -121,19 +121,17 @@ def test_in_another_control_group_no_process_counts_as_idle_class(
 def test_the_class_counts_in_our_group_and_above_it(
     theirs: str, counts: bool
 ) -> None:
-    assert sampling.competes(theirs, "/hosenet/1/main") is counts
+    assert sampling.competes(theirs, "/hosenet-main/1") is counts
 
 
-def in_group(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
-    """This process is in the group's ``main``, all others where they are."""
+def in_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is in a run's group, all others where they are."""
     own = sampling.group_of
 
     def group_of(process: Path, controller: str) -> str:
-        return (
-            f"{group}/main"
-            if process.name == "self"
-            else own(process, controller)
-        )
+        if process.name == "self":
+            return "/hosenet-main/run"
+        return own(process, controller)
 
     monkeypatch.setattr(sampling, "group_of", group_of)
 
@@ -142,7 +140,7 @@ def in_group(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
 def test_processes_outside_the_run_are_others(
     burner: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_group(monkeypatch, "/hosenet/run")
+    in_run(monkeypatch)
     everything, but_for_it = Outside(()), Outside((burner[1],))
     process = psutil.Process(burner[1])
     before_s, had_s = everything() - but_for_it(), process.cpu_times().user
@@ -157,7 +155,7 @@ def test_processes_outside_the_run_are_others(
 def test_what_an_ended_child_used_stays_with_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_group(monkeypatch, "/hosenet/run")
+    in_run(monkeypatch)
     outside = Outside(())
     before_s = outside()
     subprocess.run(
@@ -170,7 +168,7 @@ def test_what_an_ended_child_used_stays_with_its_parent(
 def test_what_nobody_waits_for_hides_nothing_that_others_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_group(monkeypatch, "/hosenet/run")
+    in_run(monkeypatch)
     command = [
         sys.executable,
         "-S",

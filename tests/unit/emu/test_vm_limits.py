@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -144,6 +145,38 @@ def test_without_the_controllers_there_are_no_limits(tmp_path: Path) -> None:
     assert not run.set_memory(0, 1, 0)
     assert not run.set_processes(0, 0, 1)
     assert run.limits_reached(0, 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "of_a_process"),
+    [(1, "cpu.shares", 1024), (2, "cpu.weight", 100)],
+)
+def test_vms_are_in_no_group_of_the_testbeds_own_processes(
+    version: Literal[1, 2],
+    file: str,
+    of_a_process: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights of one level are what the kernel compares."""
+    written: dict[Path, str] = {}
+    monkeypatch.setattr(cgroups, "_write", written.__setitem__)
+    monkeypatch.setattr(cgroups, "_delegate", lambda _: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    run = RunCgroup(CgroupLayout(version, dict.fromkeys(NAMES, tmp_path)), "r")
+    run.create()
+    (procs,) = run.add_vm(0, 0)
+    run.enter()
+    (joined,) = [path for path in written if path.name == "cgroup.procs"]
+    main, vms = joined.relative_to(tmp_path), procs.relative_to(tmp_path)
+    assert main.parts[0] != vms.parts[0]
+    weight_of = {
+        path.parent.name: int(text) / of_a_process
+        for path, text in written.items()
+        if path.name == file
+    }
+    assert weight_of == {main.parts[0]: 16, vms.parts[0]: 12}
+    assert all((tmp_path / top).is_dir() for top in weight_of)
 
 
 def test_all_vms_together_leave_the_machine_its_share() -> None:
