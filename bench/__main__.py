@@ -42,6 +42,10 @@ BENCHMARKS = {
         "bench.hostile_tenant",
         "a guarantee beside 16 TCP flows and a UDP flood",
     ),
+    "adversary": (
+        "bench.adversary",
+        "attacks on the testbed: tried, and got through",
+    ),
     "enforcement": (
         "bench.enforcement",
         "bandwidth lent, given back and kept, in each mode",
@@ -70,6 +74,10 @@ BENCHMARKS = {
     "job-start": (
         "bench.job_start",
         "a live job of 8 VMs from its placement to its first byte",
+    ),
+    "hardening-cost": (
+        "bench.hardening_cost",
+        "a job's start and exec, beside those of an earlier checkout",
     ),
     "job-hour": (
         "bench.job_hour",
@@ -189,6 +197,8 @@ def main(argv: list[str] | None = None) -> int:
         rows = [result.to_json() for result in results]
         document = {**head, "name": args.name, "machine": where, "rows": rows}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    elif hasattr(module, "table"):
+        sys.stdout.write(module.table(results) + "\n")
     else:
         _show(args.name, where, results)
     return 1 if any(result.meets is False for result in results) else 0

@@ -22,7 +22,7 @@ _UNSEEN = re.compile(
     # or separates lines without being seen.
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
-_FORMULA = frozenset("=+-@\t＝＋－＠")
+_FORMULA = frozenset("=+-@\t\n＝＋－＠")
 """First characters of what spreadsheets evaluate."""
 
 

@@ -66,7 +66,7 @@ def test_none_is_left_or_made_by_removing_others(text: str) -> None:
         ("-1+1", "'-1+1"),
         ("-1.5e3", "-1.5e3"),
         ("\x1b[1m=1+1", "'=1+1"),
-        ("\r=1+1", "\n=1+1"),
+        ("\r=1+1", "'\n=1+1"),
         ("sort-450", "sort-450"),
         ("", ""),
     ],

@@ -1,0 +1,115 @@
+"""Attacks on the testbed by programs, students, users and files: how many were
+tried, and how many got through.
+
+Each is first made on a target without the testbed's guard. There it has to get
+through, or it shows nothing: such a row is missed as one that gets through is.
+Needs root and a checkout, whose tests make the attacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib import import_module
+from typing import Any
+
+from bench.progress import Progress, Step
+from bench.samples import Result
+from testbed.errors import BadInput
+
+TARGET = "none gets through"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="this attack alone, or those that have it in their names; repeat it",
+    )
+
+
+def run(quick: bool, args: argparse.Namespace) -> list[Result]:
+    """A row for each attack, and one for all."""
+    if os.geteuid() != 0:
+        raise BadInput("attacks need root", "sudo python -m bench adversary")
+    del quick
+    chosen = chosen_attacks(args.only)
+    progress = Progress(
+        [Step(attack.name, attack.expected_s) for attack in chosen]
+    )
+    results = []
+    for attack in chosen:
+        with progress.step():
+            results.append(attacked(attack))
+    return [*results, together(results)]
+
+
+def chosen_attacks(only: list[str] | None) -> list[Any]:
+    """Attacks with one of these in their names. Raises BadInput."""
+    # Not imported above: an installation without a checkout has no tests.
+    every = import_module("tests.adversary.catalogue").attacks()
+    if not only:
+        return list(every)
+    chosen = [
+        attack for attack in every if any(part in attack.name for part in only)
+    ]
+    if not chosen:
+        names = ", ".join(attack.name for attack in every)
+        raise BadInput(f"no attack is named {only[0]!r}", f"there are: {names}")
+    return chosen
+
+
+def attacked(attack: Any) -> Result:
+    """An attack's row: the unguarded target first."""
+    extra: dict[str, Any] = {"about": attack.about}
+    can_harm = True
+    if attack.on_unguarded is not None:
+        weak = attack.on_unguarded()
+        extra["unguarded_attempts"], extra["unguarded_through"] = weak
+        can_harm = weak.through > 0
+    tries = attack.on_testbed()
+    extra["attempts"] = tries.attempts
+    held = tries.through == 0 and tries.attempts > 0
+    return Result(
+        name=attack.name,
+        unit="got through",
+        samples=(float(tries.through),),
+        target=TARGET,
+        meets=held and can_harm,
+        extra=extra,
+    )
+
+
+def together(results: list[Result]) -> Result:
+    """The sums of all rows."""
+    attempts = sum(result.extra["attempts"] for result in results)
+    through = sum(result.samples[0] for result in results)
+    return Result(
+        name="all attacks",
+        unit="got through",
+        samples=(through,),
+        target=TARGET,
+        meets=all(result.meets for result in results),
+        extra={"attempts": attempts},
+    )
+
+
+def table(results: list[Result]) -> str:
+    """Attack, attempts, got through; on the unguarded target in brackets."""
+    head = ("attack", "attempts", "got through", "unguarded target")
+    lines = ["{:28} {:>9} {:>12}   {}".format(*head)]
+    for result in results:
+        extra = result.extra
+        unguarded = ""
+        if "unguarded_attempts" in extra:
+            unguarded = (
+                f"{extra['unguarded_through']:,} of "
+                f"{extra['unguarded_attempts']:,}"
+            )
+        verdict = "" if result.meets else "   MISSED"
+        lines.append(
+            f"{result.name:28} {extra['attempts']:>9,} "
+            f"{result.samples[0]:>12,.0f}   {unguarded}{verdict}"
+        )
+    return "\n".join(lines)

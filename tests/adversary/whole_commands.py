@@ -1,0 +1,95 @@
+"""Attacks on whole commands, which tests of the project make."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from tests.adversary.attack import Attack, Tries
+
+EMU = "tests/emu"
+LABS = f"{EMU}/test_lab_grading.py"
+TYPING = "::test_a_program_cannot_type_into_its_hosts_shell"
+ENDS_ITSELF = "::test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing"
+LOOKS = (
+    "::test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none"
+)
+ROOT = Path(__file__).parents[2]
+COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
+TIMEOUT_S = 1200.0
+
+# Name -> what is tried, its tests, and the time that they take, in s.
+TESTED: dict[str, tuple[str, tuple[str, ...], float]] = {
+    "lost controllers": (
+        "a controller that dies or is stopped loses or hides tenants",
+        ("tests/emu/test_restarts.py",),
+        90,
+    ),
+    "typing at Mininet's prompt": (
+        "a program in a Mininet host types into root's shell",
+        (f"{EMU}/test_mininet_network.py{TYPING}",),
+        20,
+    ),
+    "submissions": (
+        "a student's code stops the grading, or reaches the machine",
+        ("tests/unit/labs/test_hostile_submissions.py",),
+        60,
+    ),
+    "submitted controllers": (
+        "a student's controller ends the grading, leaves files or reads others",
+        (f"{LABS}{ENDS_ITSELF}", f"{LABS}{LOOKS}"),
+        40,
+    ),
+    "damaged journals": (
+        "a damaged journal stops every command until it is deleted by hand",
+        ("tests/unit/emu/test_damaged_journals.py",),
+        10,
+    ),
+    "edited results": (
+        "a sweep believes a stored result that was edited",
+        ("tests/unit/sweeps/test_edited_results.py",),
+        15,
+    ),
+    "run folders": (
+        "a run folder of somebody's gives orders to a terminal or a page",
+        ("tests/unit/cli/test_foreign_text.py",),
+        20,
+    ),
+    "system calls": (
+        "a program in a VM makes a system call that it may not",
+        ("tests/unit/jobs_live/test_call_filter.py",),
+        10,
+    ),
+}
+
+
+def attacks() -> list[Attack]:
+    return [
+        Attack(name, about, partial(_tested, tests), expected_s=expected_s)
+        for name, (about, tests, expected_s) in TESTED.items()
+    ]
+
+
+def _tested(tests: tuple[str, ...]) -> Tries:
+    """A failed test is an attack that got through; one that is skipped for want
+    of the machine's is none.
+    """
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    counts = {what: int(number) for number, what in COUNT.findall(last)}
+    through = counts.get("failed", 0) + counts.get("error", 0)
+    attempts = counts.get("passed", 0) + through
+    if not attempts and not counts.get("skipped"):
+        raise RuntimeError(f"pytest ran no test: {done.stdout}{done.stderr}")
+    return Tries(attempts, through)
