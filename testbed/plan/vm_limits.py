@@ -26,8 +26,8 @@ VM_PROCESSES_PER_CPU = 3
 
 Packets wait for the machine's switch and for the kernel's threads, which have
 the usual weight: beside busy loops in VMs those must come to their time. With
-8 a neighbour of such loops lost up to 16 % of its bandwidth, with 2 to 4 about
-1 %. With 1 agents wait for other programs of the machine.
+8 a neighbour of such loops lost up to 16 % of its bandwidth, with 2 to 4 at
+most 2 %. With 1 agents wait for other programs of the machine.
 """
 
 

@@ -52,6 +52,7 @@ APART = ("reproductions", "bench")
 FEATURE_TOKENS: dict[str, int] = {
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
+    "a share of the processors that no VM takes": 180,
     "edited results of sweeps": 190,
     "measurements at 1 Mbit/s; switches under SCHED_IDLE": 180,
     "no links of others in run folders": 600,
