@@ -1,7 +1,8 @@
 """The cleanup journal: all that a run makes on this machine, recorded first.
 
 One file a run below the state folder, one JSON object a line, forced to disk
-before the first of the things it names exists. After SIGKILL or a reboot
+before the first of the things it names exists, and written anew without what is
+gone when that is most of it. After SIGKILL or a reboot
 ``testbed clean`` removes what a journal names and nothing else
 (:mod:`testbed.backends.emu.cleanup`). The state folder also holds the lock that
 allows one testbed a machine.
@@ -28,6 +29,8 @@ from testbed.errors import IN_USE, MachineCannot, RunFailed
 STATE_VARIABLE = "HOSENET_STATE_DIR"
 DEFAULT_STATE = Path("/var/lib/hosenet")
 RUN_NAME = re.compile("[0-9a-f]{8}")
+COMPACT_AFTER = 500
+"""Things gone after which a journal is written anew, or as many as it names."""
 
 
 def state_dir() -> Path:
@@ -133,6 +136,7 @@ class CleanupJournal:
         self.tag = tag
         self.damage = ""
         self._entries = {entry.key: entry for entry in entries}
+        self._n_gone = 0
 
     @classmethod
     def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
@@ -210,6 +214,27 @@ class CleanupJournal:
             self._append([{"kind": "gone", "names": names}])
         for entry in entries:
             self._entries.pop(entry.key, None)
+        self._n_gone += len(entries)
+        if self._n_gone > max(COMPACT_AFTER, len(self._entries)):
+            self._compact()
+
+    def _compact(self) -> None:
+        """Put a file without what is gone in the journal's place.
+
+        After a crash there is one or the other, and on a full disk the old one.
+        """
+        fresh = CleanupJournal(self._fresh_path, self.tag, self.entries)
+        with suppress(OSError):
+            fresh.path.unlink(missing_ok=True)
+            fresh.write_anew()
+            fresh.path.replace(self.path)
+            _sync_folder(self.path.parent)
+        self._n_gone = 0
+
+    @property
+    def _fresh_path(self) -> Path:
+        """No name of a journal's: what is half written is read by nobody."""
+        return self.path.with_suffix(".new")
 
     def write_anew(self) -> None:
         """Write the journal where its file is no more."""
@@ -220,6 +245,7 @@ class CleanupJournal:
         """Delete the journal itself, when nothing it names is left."""
         with suppress(FileNotFoundError):
             self.path.unlink()
+        self._fresh_path.unlink(missing_ok=True)
         _sync_folder(self.path.parent)
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.backends.emu import cleanup_journal
 from testbed.backends.emu.cleanup_journal import (
+    COMPACT_AFTER,
     STATE_VARIABLE,
     CleanupJournal,
     JournalEntry,
@@ -82,6 +86,52 @@ def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
         JournalEntry("netns", "x", 4026532177),
         JournalEntry("veth", "x"),
     )
+
+
+def test_a_journal_is_bounded_however_much_comes_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = 50
+    monkeypatch.setattr(cleanup_journal, "COMPACT_AFTER", few)
+    journal = CleanupJournal.create("a", tmp_path)
+    stays = [JournalEntry("bridge", f"hn-s{number}") for number in range(20)]
+    journal.add(stays)
+    sizes = []
+    for number in range(3 * few):
+        comes = [JournalEntry("netns", f"hn-{number:04}")]
+        journal.add(comes)
+        journal.remove(comes)
+        sizes.append(journal.path.stat().st_size)
+    # Two lines a thing, of some 40 bytes.
+    assert max(sizes) < 120 * few
+    assert max(sizes[2 * few :]) <= max(sizes[: 2 * few])
+    assert CleanupJournal.read(journal.path).entries == tuple(stays)
+    assert [path.name for path in journal.path.parent.iterdir()] == [
+        journal.path.name
+    ]
+
+
+@pytest.mark.parametrize("call", ["fsync", "write", "replace"])
+def test_a_disk_that_is_full_when_it_is_written_anew_loses_nothing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    stays = [JournalEntry("bridge", "hn-s0")]
+    goes = [JournalEntry("netns", f"hn-{n}") for n in range(COMPACT_AFTER + 1)]
+    journal.add([*stays, *goes])
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        journal.remove(goes)
+    left = CleanupJournal.read(journal.path).entries
+    assert left[0] == stays[0]
+    journal.add([JournalEntry("netns", "hn-later")])
+    assert CleanupJournal.read(journal.path).entries[-1].name == "hn-later"
+    journal.delete()
+    assert list(journal.path.parent.iterdir()) == []
 
 
 def test_a_dropped_journal_is_removed(tmp_path: Path) -> None:
