@@ -83,6 +83,10 @@ BENCHMARKS = {
         "bench.job_hour",
         "200 of them in an hour: what there is more of afterwards",
     ),
+    "soak": (
+        "bench.soak",
+        "an hour of tenants that come, go and are measured: time, memory",
+    ),
     "chaos": (
         "bench.chaos",
         "an hour of jobs and failures in ten minutes: all still agrees",

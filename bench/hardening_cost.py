@@ -76,8 +76,8 @@ def medians(checkout: Path, which: str, samples: Samples) -> None:
         ("job start", "job-start"),
         ("32-VM tenant in", "tenant-in"),
     ):
-        said = command(checkout, "bench", benchmark, "--quick", "--json")
-        samples[what, which].append(json.loads(said)["rows"][0]["median"])
+        printed = command(checkout, "bench", benchmark, "--quick", "--json")
+        samples[what, which].append(json.loads(printed)["rows"][0]["median"])
     samples["exec", which] += exec_ms(checkout)
 
 
@@ -102,7 +102,7 @@ def exec_ms(checkout: Path) -> list[float]:
 
 
 def command(checkout: Path, module: str, *arguments: str) -> str:
-    """What a module of a checkout prints. Raises RunFailed.
+    """Output of a module of a checkout. Raises RunFailed.
 
     A benchmark whose target is missed is no failure here.
     """

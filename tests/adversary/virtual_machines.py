@@ -254,7 +254,7 @@ def _in_group(
 
 
 def _number(process: subprocess.Popen[bytes]) -> int:
-    """What it says first; 0 if it ends without."""
+    """The first line of its output; 0 if it ends without."""
     assert process.stdout is not None
     return int(process.stdout.readline() or 0)
 

@@ -13,7 +13,7 @@ PROJECT = Path(__file__).parents[3]
 PAGE = (PROJECT / "docs" / "security.md").read_text("utf-8")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 STATED = re.compile(r"^ *([\d,]+)  (\S.*)$", re.MULTILINE)
-# Code comes and goes between two readings of the page.
+# Code comes and goes between two edits of the page.
 TOLERANCE = 0.15
 
 

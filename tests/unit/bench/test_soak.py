@@ -1,0 +1,63 @@
+"""The soak's rules: what grows is missed, what is noisy is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.soak import Samples, quarters, rows
+from testbed.errors import RunFailed
+
+HOUR_S = 3600.0
+USUAL = {
+    "add": 25.0,
+    "remove": 30.0,
+    "measure": 6_000.0,
+    "keeper": 60.0,
+    "controller": 50.0,
+    "switch": 300.0,
+    "journal": 90.0,
+    "ratio": 1.0,
+}
+
+
+def sampled(grows: str = "", by: float = 0.0) -> Samples:
+    """A sample a minute; one kind grows evenly over the hour."""
+    samples: Samples = {}
+    for what, value in USUAL.items():
+        slope = by * (what == grows)
+        samples[what] = [
+            (60.0 * n, value + (n % 3) / 10 + slope * n / 60) for n in range(60)
+        ]
+    return samples
+
+
+def missed(samples: Samples) -> list[str]:
+    return [row.name for row in rows(samples, HOUR_S) if row.meets is False]
+
+
+def test_what_is_flat_is_met() -> None:
+    assert missed(sampled()) == []
+
+
+@pytest.mark.parametrize(
+    ("grows", "by"),
+    [
+        ("add", 20.0),
+        ("remove", 20.0),
+        ("measure", 3_000.0),
+        ("keeper", 12.0),
+        ("controller", 12.0),
+        ("switch", 24.0),
+        ("journal", 200.0),
+    ],
+)
+def test_what_grows_is_missed(grows: str, by: float) -> None:
+    assert missed(sampled(grows, by)) == [grows]
+    assert missed(sampled(grows, by / 6)) == []
+
+
+def test_quarters_are_those_of_the_time_and_need_rounds() -> None:
+    samples = [(10.0, 1.0), (80.0, 5.0), (90.0, 7.0)]
+    assert quarters(samples, 100.0) == (1.0, 6.0)
+    with pytest.raises(RunFailed, match="no round"):
+        quarters(samples, 1_000.0)
