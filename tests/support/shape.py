@@ -50,10 +50,8 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
-    "cleanup journals written anew": 75,
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
-    "a share of the processors that no VM takes": 180,
     "edited results of sweeps": 190,
     "measurements at 1 Mbit/s; switches under SCHED_IDLE": 180,
     "no links of others in run folders": 600,
@@ -61,6 +59,8 @@ FEATURE_TOKENS: dict[str, int] = {
     "text from outside, made harmless in one place": 420,
     "a controller's own user and namespaces": 640,
     "a rate with room and the search for the largest": 200,
+    "cleanup journals written anew": 75,
+    "a share of the processors that no VM takes": 180,
     "private temporary folders": 620,
     "bounds of trace archives": 330,
     "isolated Python children": 300,
