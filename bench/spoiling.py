@@ -21,7 +21,7 @@ import psutil
 
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.plan import limits
-from testbed.plan.batch_lines import HtbClass, IpItem, Section, TcItem
+from testbed.plan.batch_lines import BatchSection, HtbClass, IpItem, TcItem
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 
 Spoilt = Callable[[], AbstractContextManager[None]]
@@ -178,11 +178,13 @@ def wrong_limits(
     """
     right = limits.tenant_limits
 
-    def wrong(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
+    def wrong(
+        network: NetworkPlan, tenant: TenantPlan
+    ) -> tuple[BatchSection, ...]:
         if first_alone and tenant.tenant_id != 1:
             return right(network, tenant)
         return tuple(
-            Section(
+            BatchSection(
                 section.netns,
                 tuple(replace(x, item=of(x.item)) for x in section.lines),
             )

@@ -41,7 +41,7 @@ from testbed.backends.emu.cleanup_journal import (
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.commands import run as run_command
 from testbed.backends.emu.emulated_network import EmulatedNetwork
-from testbed.backends.emu.open_vswitch import Switch, datapath_type
+from testbed.backends.emu.open_vswitch import SwitchDaemons, datapath_type
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import Bridge, Link, NetworkPlan, Port, Slot
 from testbed.plan.switch_parts import SwitchPart
@@ -312,7 +312,7 @@ def one_daemon(
         yield pid, (plan.slots[0].netns, plan.slots[1].netns)
 
 
-def _forward(switch: Switch, plan: NetworkPlan) -> None:
+def _forward(switch: SwitchDaemons, plan: NetworkPlan) -> None:
     """Two learning bridges, no controller that the daemon would call again and
     again.
     """

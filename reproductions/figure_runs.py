@@ -34,9 +34,9 @@ from testbed.owned_files import caller
 from testbed.record.comparison import compare_runs
 from testbed.record.folder import PROVENANCE, RunFolder
 from testbed.record.provenance import known, provenance
-from testbed.record.reading import Run, load_run
+from testbed.record.reading import RecordedRun, load_run
 from testbed.spec.experiment import Experiment
-from testbed.sweeps.result_store import Progress, Report, ResultStore
+from testbed.sweeps.result_store import Report, ResultStore, SweepProgress
 from testbed.sweeps.tasks import Executor
 
 CACHE = "computed"
@@ -173,7 +173,7 @@ def reproduce_live(
              for p, run in zip(points, ahead, strict=True)}  # fmt: skip
     total_s = sum(walls[id(point)] for point in missing)
     gone_s, kept = 0.0, len(points) - len(missing)
-    report(Progress(kept, len(points), 0.0, total_s, kept))
+    report(SweepProgress(kept, len(points), 0.0, total_s, kept))
     for number, point in enumerate(missing, kept):
         began_s, time_scale = gone_s, point.experiment.scale.time
 
@@ -184,14 +184,14 @@ def reproduce_live(
             scale: float = time_scale,
         ) -> None:
             report(
-                Progress(
+                SweepProgress(
                     number, len(points), began_s + now_s / scale, total_s, kept
                 )
             )
 
         _run_live(point, backends, advance)
         gone_s += walls[id(point)]
-        report(Progress(number + 1, len(points), gone_s, total_s, kept))
+        report(SweepProgress(number + 1, len(points), gone_s, total_s, kept))
     outcomes: dict[Point, tuple[Outcome, ...]] = {}
     for point, simulated in zip(points, ahead, strict=True):
         found = _outcome(point, simulated, backends)
@@ -229,7 +229,7 @@ def _folder(figure: AnyFigure, request: Request) -> RunFolder:
     return RunFolder((request.out / name).absolute(), caller())
 
 
-def _simulate(point: LivePoint, backends: Backends) -> Run:
+def _simulate(point: LivePoint, backends: Backends) -> RecordedRun:
     folder = _empty(point, SIMULATED)
     backends.simulated(point.experiment, folder)
     return load_run(folder.path)
@@ -274,7 +274,9 @@ def _empty(point: LivePoint, name: str) -> RunFolder:
     return folder
 
 
-def _outcome(point: LivePoint, simulated: Run, backends: Backends) -> Outcome:
+def _outcome(
+    point: LivePoint, simulated: RecordedRun, backends: Backends
+) -> Outcome:
     from testbed.audit import audit
 
     path = point.folder.path / LIVE

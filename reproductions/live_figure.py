@@ -21,7 +21,7 @@ from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
 from testbed.record.comparison import PolicyComparison
 from testbed.record.metrics import Spread, spread
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 from testbed.spec.experiment import Experiment
 
 DIGITS = 12
@@ -54,8 +54,8 @@ class Outcome:
     found violated.
     """
 
-    live: Run
-    simulated: Run
+    live: RecordedRun
+    simulated: RecordedRun
     comparison: PolicyComparison
     replay_differs: str
     accepted_differ: tuple[str, ...]
@@ -77,7 +77,7 @@ class Curves:
 
     title: str
     x_label: str
-    curve: Callable[[Run], Curve]
+    curve: Callable[[RecordedRun], Curve]
     x: float = 0.0
     limits: tuple[float, float] | None = None
     """The ends of the x axis."""
@@ -94,7 +94,7 @@ class LiveFigure(AnyFigure):
     """
 
     variant: Callable[[str, float, bool], Variant]
-    own: Callable[[Run], Measures] | None = None
+    own: Callable[[RecordedRun], Measures] | None = None
     curves: tuple[Curves, ...] = ()
     reduced: str = ""
 
@@ -159,7 +159,7 @@ def simulated(measure: Measure) -> Measure:
 
 
 def measured(
-    outcome: Outcome, own: Callable[[Run], Measures] | None = None
+    outcome: Outcome, own: Callable[[RecordedRun], Measures] | None = None
 ) -> dict[str, float]:
     """All measures of an outcome, ``own`` among them."""
     live, beside = of_run(outcome.live), of_run(outcome.simulated)
@@ -194,14 +194,14 @@ def measured(
     }
 
 
-def level_of(run: Run) -> float:
+def level_of(run: RecordedRun) -> float:
     """The fidelity verdict as a number; a run without one counts as invalid."""
     return LEVELS.get(
         run.summary.fidelity.verdict or "invalid", LEVELS["invalid"]
     )
 
 
-def of_run(run: Run) -> dict[str, float]:
+def of_run(run: RecordedRun) -> dict[str, float]:
     """The measures of a run on either backend, not-a-number where there is
     nothing to average.
     """
@@ -217,7 +217,7 @@ def of_run(run: Run) -> dict[str, float]:
     }
 
 
-def estimate_ratios(run: Run) -> Spread | None:
+def estimate_ratios(run: RecordedRun) -> Spread | None:
     """Measured over estimate of the network-limited jobs that had a
     reservation.
 
@@ -236,7 +236,7 @@ def estimate_ratios(run: Run) -> Spread | None:
     )
 
 
-def resume_costs_s(run: Run) -> dict[str, float]:
+def resume_costs_s(run: RecordedRun) -> dict[str, float]:
     """The time that the policy charged for resuming and migrating, by job."""
     paid: dict[str, float] = {}
     for event in run.file.events:
@@ -245,7 +245,7 @@ def resume_costs_s(run: Run) -> dict[str, float]:
     return paid
 
 
-def _start_up_s(run: Run) -> float:
+def _start_up_s(run: RecordedRun) -> float:
     """The median time from decision to first byte at a receiver, in wall
     seconds.
     """
@@ -259,12 +259,12 @@ def _start_up_s(run: Run) -> float:
     return math.nan if found is None else found.median
 
 
-def last_arrival_s(run: Run) -> float:
+def last_arrival_s(run: RecordedRun) -> float:
     """The submission of the last job."""
     return max((row.submit_s for row in run.rows), default=0.0)
 
 
-def slots_in_use(run: Run) -> Curve:
+def slots_in_use(run: RecordedRun) -> Curve:
     """The share of all VM slots that running jobs hold, from every change on."""
     total = sum(run.started.topology["slots"]) or 1
     holds = {row.job_id: row.n_vms for row in run.rows}

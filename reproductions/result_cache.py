@@ -22,7 +22,12 @@ from reproductions.grid_quantities import Measures
 from reproductions.published_figure import Configuration
 from testbed.spec.document import find_file
 from testbed.sweeps.computing_sources import modules_digest, source, versions
-from testbed.sweeps.result_store import Progress, Record, Report, ResultStore
+from testbed.sweeps.result_store import (
+    Record,
+    Report,
+    ResultStore,
+    SweepProgress,
+)
 from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 
 SHARED = (
@@ -160,7 +165,7 @@ def compute(
     missing.sort(key=lambda one: one.cost(), reverse=True)
     kept, total = len(found), sum(one.cost() for one in missing)
     done = 0.0
-    report(Progress(kept, len(wanted), done, total, kept))
+    report(SweepProgress(kept, len(wanted), done, total, kept))
     tasks = {key(one): one for one in missing}
     for task, outcome in executor.results(map(ConfigurationTask.of, missing)):
         if outcome.failure is not None or outcome.result is None:
@@ -169,5 +174,5 @@ def compute(
         store.put(task.key, outcome.result, outcome.provenance)
         found[configuration] = outcome.result["measures"]
         done += configuration.cost()
-        report(Progress(len(found), len(wanted), done, total, kept))
+        report(SweepProgress(len(found), len(wanted), done, total, kept))
     return found

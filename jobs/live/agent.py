@@ -11,9 +11,9 @@ import time
 
 from jobs.live.agent_protocol import (
     AgentMessage,
+    AgentProgress,
     AgentReport,
     Plan,
-    Progress,
     Ready,
     encode,
 )
@@ -109,7 +109,7 @@ class Agent:
         moved = self._received_bytes, self._sent_bytes
         now_ns = time.monotonic_ns()
         self._channel.say(
-            Progress(self._plan.index, now_ns, *moved, self._cpu_s())
+            AgentProgress(self._plan.index, now_ns, *moved, self._cpu_s())
         )
 
 

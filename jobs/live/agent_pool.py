@@ -23,11 +23,11 @@ from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
     AgentMessage,
+    AgentProgress,
     AgentRefused,
     AgentReport,
     AgentStarted,
     Answer,
-    Progress,
     Ready,
     SignalRequest,
     SpawnRequest,
@@ -76,7 +76,8 @@ class AgentPool:
         self._urgent = False  # one of them is not Progress
         # The kinds exclude each other; most by far are Progress.
         kinds = Annotated[
-            Progress | AgentReport | Ready, Field(union_mode="left_to_right")
+            AgentProgress | AgentReport | Ready,
+            Field(union_mode="left_to_right"),
         ]
         self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(kinds)
         self._control, theirs = socket.socketpair(
@@ -258,7 +259,7 @@ class AgentPool:
                     messages = self._messages if line.started else line.held
                     messages.append((line.agent_id, message))
                     self._urgent |= line.started and not isinstance(
-                        message, Progress
+                        message, AgentProgress
                     )
 
     def _unwatch(self, line: _Line) -> None:

@@ -1,7 +1,7 @@
 """Values that the backend, the fork server and its agents exchange.
 
 An agent is given one :class:`Plan`. Over its channel it sends :class:`Ready`
-once, :class:`Progress` now and then, and :class:`AgentReport` at the end, each
+once, :class:`AgentProgress` now and then, and :class:`AgentReport` at the end, each
 as one line of JSON; it receives the instant of its start, a line with a number.
 The fork server and its caller, which started it, trust each other: they
 exchange requests and answers as pickles. All instants are CLOCK_MONOTONIC
@@ -46,7 +46,7 @@ class Plan:
         """Payload that this VM is to receive."""
         return 0
 
-    def done_share(self, progress: Progress) -> float | None:  # noqa: ARG002
+    def done_share(self, progress: AgentProgress) -> float | None:  # noqa: ARG002
         """Share of the work that is done; None where nobody knows its end."""
         return None
 
@@ -85,7 +85,7 @@ class Ready(_Checked):
 
 
 @dataclass(frozen=True)
-class Progress(_Checked):
+class AgentProgress(_Checked):
     """Payload received by and handed to the network by VM ``index`` so far, and
     its CPU time.
     """
@@ -98,7 +98,7 @@ class Progress(_Checked):
 
 
 @dataclass(frozen=True)
-class Received(_Checked):
+class ReceivedPayload(_Checked):
     """Payload that arrived from ``peer``, with the instants of its first and
     last byte.
 
@@ -140,7 +140,7 @@ class AgentReport(_Checked):
     index: int
     start_ns: int | None
     end_ns: int
-    received: tuple[Received, ...] = ()
+    received: tuple[ReceivedPayload, ...] = ()
     sent: tuple[Sent, ...] = ()
     cpu_s: float = 0.0
     congestion_control: str | None = None
@@ -157,7 +157,7 @@ class AgentReport(_Checked):
         return max(known) if known and len(known) == len(stamps) else None
 
 
-AgentMessage = Ready | Progress | AgentReport
+AgentMessage = Ready | AgentProgress | AgentReport
 
 
 def encode(message: AgentMessage) -> bytes:

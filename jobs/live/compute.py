@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from jobs.live.agent import Agent
-from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress
+from jobs.live.agent_protocol import AgentProgress, AgentReport, Arrived, Plan
 
 # The share is kept over periods of this length; a backlog beyond the limit (a
 # throttled VM) is not caught up at more than the share.
@@ -33,7 +33,7 @@ class ComputePlan(Plan):
     cpu_s: float
     share: float = 1.0
 
-    def done_share(self, progress: Progress) -> float | None:
+    def done_share(self, progress: AgentProgress) -> float | None:
         return progress.cpu_s / self.cpu_s
 
     def remaining(

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from jobs.live.agent import Agent, AgentFailure, Channel
-from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Received, Sent
+from jobs.live.agent_protocol import (
+    AgentReport,
+    Arrived,
+    Plan,
+    ReceivedPayload,
+    Sent,
+)
 from jobs.live.command import end_groups, start_tied
 
 OMITTED_S = 1
@@ -239,10 +245,12 @@ class Iperf3Agent(Agent):
         )
 
 
-def _received(process: _Process) -> Received:
+def _received(process: _Process) -> ReceivedPayload:
     counted = int(process.result["end"]["sum_received"]["bytes"])
     reported_bps = received_bps(process.result)
-    return Received(process.peer, counted, None, process.end_ns, reported_bps)
+    return ReceivedPayload(
+        process.peer, counted, None, process.end_ns, reported_bps
+    )
 
 
 def _sent(process: _Process) -> Sent:

@@ -12,7 +12,7 @@ from random import Random
 
 
 @dataclass(frozen=True)
-class Transfer:
+class VmTransfer:
     """``sender`` and ``receiver`` are VM indices within the job; ``size_bytes``
     is payload.
     """
@@ -38,7 +38,7 @@ def receivers(pattern: str, n_vms: int, rng: Random) -> list[int]:
     return receivers
 
 
-def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
+def all_to_all(n_vms: int, volume_bytes: int) -> tuple[VmTransfer, ...]:
     """Every VM spreads its volume over all others (a shuffle), beginning with
     its successor.
 
@@ -51,7 +51,7 @@ def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
     """
     share, rest = divmod(volume_bytes, n_vms - 1)
     return tuple(
-        Transfer(i, (i + distance) % n_vms, share + (distance <= rest))
+        VmTransfer(i, (i + distance) % n_vms, share + (distance <= rest))
         for i in range(n_vms)
         for distance in range(1, n_vms)
         if share + (distance <= rest) > 0
@@ -60,7 +60,7 @@ def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
 
 def transfers(
     pattern: str, n_vms: int, volume_bytes: int, rng: Random
-) -> tuple[Transfer, ...]:
+) -> tuple[VmTransfer, ...]:
     """The transfers of ``pattern`` by sender, each sender's in the order it
     sends them.
 
@@ -72,5 +72,5 @@ def transfers(
         return all_to_all(n_vms, volume_bytes)
     to = receivers(pattern, n_vms, rng)
     return tuple(
-        Transfer(i, receiver, volume_bytes) for i, receiver in enumerate(to)
+        VmTransfer(i, receiver, volume_bytes) for i, receiver in enumerate(to)
     )

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from jobs.live.agent import Agent, AgentFailure, Channel, Terminated
-from jobs.live.agent_protocol import AgentReport, Received, Sent
+from jobs.live.agent_protocol import AgentReport, ReceivedPayload, Sent
 from jobs.live.compute import burn_until
 from jobs.live.connections import (
     NOTSENT_BYTES,
@@ -97,7 +97,9 @@ class TransferAgent(Agent):
         return replace(
             super().report(error),
             received=tuple(
-                Received(f.order.peer, f.received_bytes, f.first_ns, f.last_ns)
+                ReceivedPayload(
+                    f.order.peer, f.received_bytes, f.first_ns, f.last_ns
+                )
                 for f in self._connections.receivings
             ),
             sent=tuple(

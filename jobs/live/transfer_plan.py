@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress
+from jobs.live.agent_protocol import AgentProgress, AgentReport, Arrived, Plan
 
 Curve = tuple[tuple[float, int], ...]
 """c(x) as ``(progress_end, rate_bps)``."""
@@ -73,7 +73,7 @@ class TransferPlan(Plan):
     def receives_bytes(self) -> int:
         return sum(flow.size_bytes for flow in self.receives)
 
-    def done_share(self, progress: Progress) -> float | None:
+    def done_share(self, progress: AgentProgress) -> float | None:
         return (
             progress.received_bytes / self.receives_bytes
             if self.receives

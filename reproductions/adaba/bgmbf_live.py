@@ -31,7 +31,7 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 BGMBF, SDF, FCFS = "BgMBF", "BgMBF-SDF", "FCFS"
 POLICIES = {
@@ -49,7 +49,7 @@ SLOWDOWN = Measure("slowdown", "mean bounded slowdown", digits=2)
 SUSPENDED = Measure("suspended", "preemptions", digits=0)
 
 
-def measures(run: Run) -> Measures:
+def measures(run: RecordedRun) -> Measures:
     """Waiting, slowdown, and preemptions."""
     summary = run.summary
     return {
@@ -59,7 +59,7 @@ def measures(run: Run) -> Measures:
     }
 
 
-def slots_by_hour(run: Run) -> Curve:
+def slots_by_hour(run: RecordedRun) -> Curve:
     """The share of VM slots in use, over hours."""
     return [(at_s / HOUR_S, 100.0 * share) for at_s, share in slots_in_use(run)]
 

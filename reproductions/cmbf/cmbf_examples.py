@@ -27,7 +27,7 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 MIN_S = 60.0
 
@@ -155,7 +155,7 @@ a moment.
 """
 
 
-def example_of(run: Run) -> Example:
+def example_of(run: RecordedRun) -> Example:
     """The example that a run plays, by its name and its policy."""
     policy = run.started.policy.partition("-")[0].upper()
     return EXAMPLES[run.started.run][policy]
@@ -166,7 +166,7 @@ def end_of(job: str) -> Measure:
     return Measure(f"end_{job}", f"{job}'s end over the example's", "", 1.0, 3)
 
 
-def measures_of(run: Run) -> dict[str, float]:
+def measures_of(run: RecordedRun) -> dict[str, float]:
     """The distance of ends and moves from the example's."""
     example = example_of(run)
     ends = {row.job_id: row.end_s or float("inf") for row in run.rows}
@@ -183,7 +183,7 @@ def measures_of(run: Run) -> dict[str, float]:
     }
 
 
-def moves_of(run: Run) -> list[str]:
+def moves_of(run: RecordedRun) -> list[str]:
     """Everything that was done to jobs, in order."""
     two_tiers = run.started.run == "cmcbf-fig2"
     out = []
@@ -207,7 +207,7 @@ def moves_of(run: Run) -> list[str]:
     return out
 
 
-def tiers_apart(run: Run) -> dict[str, float]:
+def tiers_apart(run: RecordedRun) -> dict[str, float]:
     """The number of the example's moments with other jobs in either tier."""
     wanted = example_of(run).tiers
     apart = sum(
@@ -216,7 +216,7 @@ def tiers_apart(run: Run) -> dict[str, float]:
     return {TIERS.name: float(apart)}
 
 
-def jobs_by_tier(run: Run, at_min: float) -> tuple[str, str]:
+def jobs_by_tier(run: RecordedRun, at_min: float) -> tuple[str, str]:
     """Foreground and background jobs at a moment, by name."""
     where: dict[str, str] = {}
     for event in run.file.events:
@@ -240,7 +240,7 @@ def jobs_by_tier(run: Run, at_min: float) -> tuple[str, str]:
     return foreground, background
 
 
-def nodes_in_use(run: Run) -> Curve:
+def nodes_in_use(run: RecordedRun) -> Curve:
     """Foreground VMs that jobs hold, over minutes."""
     sizes = {row.job_id: row.n_vms for row in run.rows}
     instants = sorted({event.t for event in run.file.events})

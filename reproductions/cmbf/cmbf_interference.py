@@ -29,7 +29,7 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 from testbed import events
 from testbed.record.metrics import JobRow
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 LOSS = Measure("loss", "loss of the foreground process", "%", 100.0, 2)
 SHARE = Measure("share", "CPU share of the background process", "%", 100.0, 1)
@@ -39,7 +39,7 @@ IDLE_USED = Measure("idle_used", "share of idle cycles that the background proce
 LEAST_IDLE = 0.01
 
 
-def interference(run: Run) -> dict[str, float]:
+def interference(run: RecordedRun) -> dict[str, float]:
     """The foreground's loss, and the CPU that the background VM made use of
     meanwhile.
     """
@@ -69,7 +69,7 @@ def background_share(foreground: JobRow, rear: JobRow) -> float:
     return done_s / both_s
 
 
-def _use(run: Run) -> float:
+def _use(run: RecordedRun) -> float:
     """The stated CPU use of the foreground jobs when alone."""
     for event in run.file.events:
         if isinstance(event, events.JobSubmitted):

@@ -34,7 +34,7 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed.record.metrics import JobRow
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 DCLOUD, VC, BL = "DCloud", "VC", "BL"
 # On the wire the flows of a job are independent of each other: so they must be
@@ -48,7 +48,7 @@ HOUR_S = 3600.0
 HOURS = 24
 
 
-def deadline_over_finish(run: Run) -> Curve:
+def deadline_over_finish(run: RecordedRun) -> Curve:
     """Figure 11(a): by ratio of deadline to finish time, the share of jobs at
     or below it.
     """
@@ -67,7 +67,7 @@ def _ratio(row: JobRow) -> float:
     return row.deadline_s / row.response_s
 
 
-def slots_by_hour(run: Run) -> Curve:
+def slots_by_hour(run: RecordedRun) -> Curve:
     """Figure 11(b): the share of VM slots in use, the mean of every hour."""
     curve = slots_in_use(run)
     until = [

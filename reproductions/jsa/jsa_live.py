@@ -34,7 +34,7 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12
@@ -49,7 +49,7 @@ REDUCED = (
 )
 
 
-def rewarded(run: Run) -> Measures:
+def rewarded(run: RecordedRun) -> Measures:
     """The share of all rewards that belongs to jobs on time; how long jobs ran."""
     total = sum(row.value for row in run.rows)
     ran = [row.measured_s for row in run.rows if row.measured_s is not None]

@@ -32,7 +32,7 @@ from reproductions.mbfcbs.mbfcbs_leases import (
 from reproductions.occupancy import Occupancy
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 SERIES = tuple(SMALL_POLICIES)
 MARGIN_MIN = 3.0
@@ -45,7 +45,7 @@ KILLED = Measure("killed", "leases that were killed", digits=0)
 NOTHING = Band(high=0.0)
 
 
-def measures(run: Run) -> Measures:
+def measures(run: RecordedRun) -> Measures:
     """Acceptance and use; delays, second preemptions and kills, of which there
     must be none.
     """

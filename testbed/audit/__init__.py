@@ -5,14 +5,14 @@ follows jobs' holds by itself. ``docs/runs-and-fidelity.md`` lists the checks.
 """
 
 from testbed.audit.checks import CHECKS, audit, audit_all, audit_played
-from testbed.audit.history import Audit, Check, Finding, Result
+from testbed.audit.history import Audit, Invariant, Result, Violation
 
 __all__ = [
     "CHECKS",
     "Audit",
-    "Check",
-    "Finding",
+    "Invariant",
     "Result",
+    "Violation",
     "audit",
     "audit_all",
     "audit_played",

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from testbed import events
 from testbed.audit.history import (
+    AuditedHold,
     Found,
     History,
-    Hold,
     JobHistory,
     Pairs,
     about,
@@ -39,7 +39,7 @@ class Change(NamedTuple):
     event: events.Event
     job_id: str
     sign: int
-    hold: Hold
+    hold: AuditedHold
 
 
 class BookedHold(NamedTuple):
@@ -48,10 +48,10 @@ class BookedHold(NamedTuple):
     start_s: float
     end_s: float | None
     event: events.Event
-    hold: Hold
+    hold: AuditedHold
 
 
-NOTHING = Hold()
+NOTHING = AuditedHold()
 
 _GIVING = frozenset({events.JobPreempted, events.JobRequeued, events.JobEnded})
 _MOVING = frozenset(
@@ -70,8 +70,8 @@ _BOOKING = (_PLACING | _GIVING) | {events.JobShortened}
 def occupied(history: History) -> list[Change]:
     """Changes of what running jobs occupy, in the order of the file."""
     changes: list[Change] = []
-    placed: dict[str, Hold] = {}
-    held: dict[str, Hold] = {}
+    placed: dict[str, AuditedHold] = {}
+    held: dict[str, AuditedHold] = {}
     for event in history.events:
         if not isinstance(event, events.JobEvent):
             continue
@@ -438,7 +438,7 @@ def _booked(history: History) -> list[Change]:
 
 def _over(
     changes: Sequence[Change],
-    amounts: Callable[[Hold], Pairs],
+    amounts: Callable[[AuditedHold], Pairs],
     has: Sequence[int],
     name: Callable[[int], str],
     say: str,
@@ -477,7 +477,7 @@ def _over(
 
 def _all_fit(
     changes: Sequence[Change],
-    amounts: Callable[[Hold], Pairs],
+    amounts: Callable[[AuditedHold], Pairs],
     has: Sequence[int],
     per_job: Mapping[str, int] | None,
 ) -> bool:

@@ -14,12 +14,12 @@ from testbed.audit import summary_check as stored
 from testbed.audit import tables_check as tables
 from testbed.audit.history import (
     Audit,
-    Check,
-    Finding,
     History,
+    Invariant,
     Place,
     Result,
     Status,
+    Violation,
     has_file,
     is_enforced,
     parsed,
@@ -46,130 +46,136 @@ def _is_sampled(history: History) -> str | None:
 
 
 CHECKS = (
-    Check(
+    Invariant(
         "stream",
         "one beginning, one end, time never runs backwards",
         order.stream,
     ),
-    Check(
+    Invariant(
         "ending",
         "the run's status is a known one and fits its jobs",
         order.ending,
     ),
-    Check("notes", "every note on fidelity is of a known level", order.notes),
-    Check(
+    Invariant(
+        "notes", "every note on fidelity is of a known level", order.notes
+    ),
+    Invariant(
         "experiment",
         "the resolved experiment is the one that was run",
         stored.experiment,
     ),
-    Check(
+    Invariant(
         "flows",
         "flows that are not the testbed's are noted as such",
         stored.foreign_flows,
         stored.has_foreign_flows,
     ),
-    Check("topology", "the arrays describe a data centre", order.topology),
-    Check(
+    Invariant("topology", "the arrays describe a data centre", order.topology),
+    Invariant(
         "lives",
         "each job's events are in order and end in one outcome",
         order.lives,
     ),
-    Check(
+    Invariant(
         "outcomes",
         "each outcome is a known one and fits what came before",
         order.outcomes,
     ),
-    Check(
+    Invariant(
         "accounts",
         "submitted = finished + rejected + killed + unfinished",
         order.accounts,
     ),
-    Check(
+    Invariant(
         "arrivals",
         "nothing is reserved or started before its time",
         order.arrivals,
     ),
-    Check("overstays", "no job runs on after its reservation", order.overstays),
-    Check(
+    Invariant(
+        "overstays", "no job runs on after its reservation", order.overstays
+    ),
+    Invariant(
         "placements",
         "every VM asked for is on a server of one tree",
         capacity.placements,
     ),
-    Check(
+    Invariant(
         "hoses",
         "every link has min(X, N-X)·B reserved, no more, no less",
         capacity.hoses,
     ),
-    Check("slots", "VM slots within capacity at every instant", capacity.slots),
-    Check(
+    Invariant(
+        "slots", "VM slots within capacity at every instant", capacity.slots
+    ),
+    Invariant(
         "memory",
         "memory within capacity at every instant",
         capacity.memory,
         capacity.has_memory,
     ),
-    Check(
+    Invariant(
         "links",
         "every directed link within capacity at every instant",
         capacity.links,
     ),
-    Check("returned", "all capacity is back at the end", capacity.returned),
-    Check(
+    Invariant("returned", "all capacity is back at the end", capacity.returned),
+    Invariant(
         "estimates",
         "every estimate is p·b/b', or the profile's",
         capacity.estimates,
     ),
-    Check(
+    Invariant(
         "measured", "measured times fit into the jobs' stays", order.measured
     ),
-    Check(
+    Invariant(
         "samples",
         "no sample above its link's capacity",
         capacity.samples,
         _is_sampled,
     ),
-    Check(
+    Invariant(
         "strict",
         "no link carries more of tenants than they reserve",
         capacity.strict,
         is_enforced("strict"),
     ),
-    Check(
+    Invariant(
         "work-conserving",
         "bandwidth is lent, and every reservation is kept",
         stored.work_conserving,
         is_enforced("work-conserving"),
     ),
-    Check(
+    Invariant(
         "jobs.csv",
         "the table says what the events say",
         tables.jobs_csv,
         has_file(JOBS),
     ),
-    Check(
+    Invariant(
         "links.csv",
         "rates over time are what was sampled or reserved",
         tables.links_csv,
         has_file(LINKS),
     ),
-    Check(
+    Invariant(
         "summary",
         "the summary says what the events say",
         stored.summary,
         has_file(SUMMARY),
     ),
-    Check(
+    Invariant(
         "expectations",
         "every verdict is the one that is due",
         stored.verdicts,
         has_file(SUMMARY),
     ),
-    Check(
+    Invariant(
         "failures",
         "nobody is put on what is lost, or left there unseen",
         lost.failures,
         lost.has_failures,
     ),
-    Check(
+    Invariant(
         "lease-starts",
         "timed leases start at their time or are rejected",
         lease_starts,
@@ -200,7 +206,7 @@ def audit_played(played: list[events.Event], resolved: dict[str, Any]) -> Audit:
     return _audited(history, checks)
 
 
-def _audited(history: History, checks: Sequence[Check]) -> Audit:
+def _audited(history: History, checks: Sequence[Invariant]) -> Audit:
     # Everything else looks nodes and links up in these arrays.
     if history.topology.problems():
         checks = [check for check in checks if check.name in _ON_NO_TOPOLOGY]
@@ -217,7 +223,7 @@ def _audited(history: History, checks: Sequence[Check]) -> Audit:
 _ON_NO_TOPOLOGY = ("stream", "topology")
 
 
-def _result(check: Check, history: History) -> Result:
+def _result(check: Invariant, history: History) -> Result:
     why_not = check.why_not(history)
     if why_not is not None:
         return Result(check.name, check.says, "not applicable", why_not, 0, ())
@@ -227,14 +233,14 @@ def _result(check: Check, history: History) -> Result:
     return _judged(check.name, check.says, findings)
 
 
-def _finding(history: History, place: Place, message: str) -> Finding:
+def _finding(history: History, place: Place, message: str) -> Violation:
     if isinstance(place, tuple):
         file, line = place
-        return Finding(file, line, message)
-    return Finding(EVENTS, history.lines[id(place)], message)
+        return Violation(file, line, message)
+    return Violation(EVENTS, history.lines[id(place)], message)
 
 
-def _judged(name: str, says: str, found: list[Finding]) -> Result:
+def _judged(name: str, says: str, found: list[Violation]) -> Result:
     status: Status = "failed" if found else "passed"
     return Result(name, says, status, "", len(found), tuple(found[:SHOWN]))
 
@@ -249,7 +255,7 @@ def audit_all(path: Path) -> list[Audit]:
         return audits
     findings = []
     for message in _list_faults(path, folders):
-        findings.append(Finding(SUMMARY, None, message))
+        findings.append(Violation(SUMMARY, None, message))
     says = "the list says what each policy's summary says"
     above = _judged("summary-list", says, findings)
     return [*audits, Audit(str(path), path.name, "all policies", 0, (above,))]

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any, get_args
 
 from testbed import events
-from testbed.audit.history import Found, History, Hold, about
+from testbed.audit.history import AuditedHold, Found, History, about
 from testbed.failures import FailureKind
 from testbed.record.folder import RESOLVED
 
@@ -47,7 +47,7 @@ def _has_time(failure: object) -> bool:
 @dataclass
 class _Job:
     root: int
-    hold: Hold
+    hold: AuditedHold
     network: bool
     runs: bool = False
     cut: bool = False
@@ -130,7 +130,7 @@ class _Walk:
             runs = isinstance(event, events.JobMigrated)
             network = self.requests.get(job_id, False)
             self.jobs[job_id] = _Job(
-                event.root, Hold().changed(event), network, runs
+                event.root, AuditedHold().changed(event), network, runs
             )
             if (
                 isinstance(event, events.JobMigrated)

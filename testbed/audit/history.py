@@ -60,7 +60,7 @@ Found = Iterator[tuple[Place, str]]
 Pairs = Sequence[Sequence[int]]
 
 
-class Hold(NamedTuple):
+class AuditedHold(NamedTuple):
     """VMs on servers and bit/s on directed links that a job takes.
 
     The VMs are of ``tier``: each has as many slots as the servers have.
@@ -70,15 +70,15 @@ class Hold(NamedTuple):
     links: Pairs = ()
     tier: str = "foreground"
 
-    def changed(self, event: Event) -> Hold:
+    def changed(self, event: Event) -> AuditedHold:
         """With those of its values that the event has."""
         match event:
             case JobReserved() | JobMigrated():
-                return Hold(event.vms_on, event.links, event.tier)
+                return AuditedHold(event.vms_on, event.links, event.tier)
             case JobRescaled() | JobRerooted():
-                return Hold(self.vms_on, event.links, self.tier)
+                return AuditedHold(self.vms_on, event.links, self.tier)
             case JobResumed() | JobTierSwitched():
-                return Hold(self.vms_on, self.links, event.tier)
+                return AuditedHold(self.vms_on, self.links, event.tier)
         return self
 
 
@@ -544,7 +544,7 @@ Status = Literal["passed", "failed", "not applicable"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Violation:
     """Something wrong, and where: the file and its line (None: the file as a
     whole).
     """
@@ -559,7 +559,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Check:
+class Invariant:
     """One invariant. ``applies`` gives the reason why it does not, or None
     where it does.
 
@@ -590,7 +590,7 @@ class Result:
     status: Status
     why: str
     n_findings: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Violation, ...]
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from sortedcontainers import SortedDict
 
 from testbed import events
 from testbed.audit.history import (
-    Check,
     Found,
     History,
+    Invariant,
     JobHistory,
     about,
     job_of,
@@ -393,8 +393,8 @@ def _claim(
     find: Callable[[History], Found],
     *claims: str,
     applies: Callable[[History], str | None] = lambda _: None,
-) -> Check:
-    return Check(claims[0], says, find, applies, claims)
+) -> Invariant:
+    return Invariant(claims[0], says, find, applies, claims)
 
 
 CLAIM_CHECKS = (

@@ -34,7 +34,11 @@ from testbed.units import (
 if TYPE_CHECKING:
     from testbed.play.playing import RunRecord
     from testbed.policy_trials.policy_standing import Row, Standing
-    from testbed.policy_trials.policy_subject import Effort, Finding, Subject
+    from testbed.policy_trials.policy_subject import (
+        Effort,
+        PolicyFinding,
+        Subject,
+    )
     from testbed.spec.experiment import Experiment
     from testbed.sweeps.intervals import Estimate
 
@@ -190,7 +194,7 @@ class _Result:
     """All that a check has found."""
 
     subject: Subject
-    findings: list[Finding]
+    findings: list[PolicyFinding]
     tables: list[Standing]
 
     @property
@@ -309,7 +313,7 @@ def _class(which: str) -> str:
     return which
 
 
-def _live(subject: Subject, which: str, out: Path | None) -> Finding:
+def _live(subject: Subject, which: str, out: Path | None) -> PolicyFinding:
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.cli.run import played_live
     from testbed.policy_trials.policy_check import live, not_run
@@ -325,7 +329,7 @@ def _live(subject: Subject, which: str, out: Path | None) -> Finding:
     return live(subject, run)
 
 
-def _say(finding: Finding) -> None:
+def _say(finding: PolicyFinding) -> None:
     line = Text(f"{finding.verdict:<12} ", MARKS[finding.verdict])
     line.append(f"{finding.check:<13} {finding.says}", style="default")
     console.out().print(line, soft_wrap=True)

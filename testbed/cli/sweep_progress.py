@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from testbed.cli import console
 from testbed.cli.run_progress import clock
-from testbed.sweeps.result_store import Progress, Report
+from testbed.sweeps.result_store import Report, SweepProgress
 
 SAY_EVERY_S = 30.0
 
@@ -24,11 +24,11 @@ def shown_progress(
     An interrupt is answered with how many of the ``things`` are kept.
     """
     began_s = shown_s = time.monotonic()
-    last: Progress | None = None
+    last: SweepProgress | None = None
     with console.progress(name, total=None) as bars:
         task = bars.task_ids[0]
 
-        def report(now: Progress) -> None:
+        def report(now: SweepProgress) -> None:
             nonlocal last, shown_s
             if last is None and now.kept:
                 console.say(
@@ -58,7 +58,7 @@ def shown_progress(
             raise
 
 
-def _left_s(now: Progress, elapsed_s: float) -> float:
+def _left_s(now: SweepProgress, elapsed_s: float) -> float:
     if now.cost:
         return elapsed_s * (now.of_cost - now.cost) / now.cost
     return 0.0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from testbed.audit import Audit
     from testbed.play.playing import RunRecord
     from testbed.record.job_history import Explanation
-    from testbed.record.reading import Run as LoadedRun
+    from testbed.record.reading import RecordedRun
     from testbed.report.pictures import Picture
 
 
@@ -68,7 +68,7 @@ class _PolicyRun:
         self._record = record
 
     @cached_property
-    def loaded(self) -> LoadedRun:
+    def loaded(self) -> RecordedRun:
         return load_run(self.path)
 
     @cached_property

@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs.python_child import python_command
 from testbed.errors import RunFailed
 from testbed.private_folders import private_folder
-from testbed.record.reading import Run, load_run, policy_folders
+from testbed.record.reading import RecordedRun, load_run, policy_folders
 
 LONGEST_S = 170
 
@@ -20,7 +20,7 @@ def played(
     experiment: str,
     *arguments: str,
     files: Sequence[Path] = (),
-) -> Iterator[list[Run]]:
+) -> Iterator[list[RecordedRun]]:
     """The runs of an experiment's policies, played by ``testbed run``.
 
     ``experiment`` is the text of its file. ``files`` are copied beside it,

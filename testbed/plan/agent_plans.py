@@ -17,7 +17,7 @@ from jobs.live.agent_protocol import AgentReport, Plan
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.iperf3 import Iperf3Plan
-from jobs.live.patterns import Transfer as Flow
+from jobs.live.patterns import VmTransfer as Flow
 from jobs.live.patterns import transfers
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest

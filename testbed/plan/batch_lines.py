@@ -242,22 +242,22 @@ class BatchLine:
 
 
 @dataclass(frozen=True)
-class Section:
+class BatchSection:
     """Lines for one network namespace; None: the host's, where switches are."""
 
     netns: str | None
     lines: tuple[BatchLine, ...]
 
-    def undo(self) -> Section:
+    def undo(self) -> BatchSection:
         lines = []
         for line in reversed(self.lines):
             undo = line.undo()
             if undo is not None:
                 lines.append(undo)
-        return Section(self.netns, tuple(lines))
+        return BatchSection(self.netns, tuple(lines))
 
 
-def batch_text(sections: Iterable[Section]) -> str:
+def batch_text(sections: Iterable[BatchSection]) -> str:
     """All sections as text, each namespace's under its name, as in ``plan/``."""
     text = ""
     for netns, same in groupby(sections, key=lambda section: section.netns):

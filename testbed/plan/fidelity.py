@@ -448,7 +448,7 @@ class ProcessorSample:
     They are idle, stolen by a hypervisor, or used by ``others`` than the run;
     ``waited`` is the share of its time in which the switch waited for one.
 
-    ``received``: share (:class:`Received`) of reserved transfers at their VMs'
+    ``received``: share (:class:`ReceivedShares`) of reserved transfers at their VMs'
     own caps, where nothing else ran. NaN: not known; ``unsettled`` where that
     is only because they had just begun or were about to end.
     """
@@ -500,7 +500,7 @@ def _stretches(
     return [(value, len(list(alike))) for value, alike in groupby(kept_up)]
 
 
-class Received:
+class ReceivedShares:
     """The share of their rates that VMs received, sample after sample.
 
     It is that of all together, or a tenant's where that is less, over the last

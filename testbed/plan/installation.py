@@ -10,10 +10,10 @@ from jobs.wire import SEGMENT_BYTES
 from testbed.plan.batch_lines import (
     Address,
     BatchLine,
+    BatchSection,
     LargestPacket,
     Neighbour,
     PrefixRoute,
-    Section,
     batch_text,
     bytes_in,
 )
@@ -83,7 +83,7 @@ def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:
     return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),)
 
 
-def tenant_hosts(tenant: TenantPlan) -> tuple[Section, ...]:
+def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
     """Configuration of the tenant's VMs in order, each knowing all the others.
 
     A VM's cap is known from the first moment, so there is nothing to find out
@@ -105,17 +105,19 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[Section, ...]:
         own_lines = (packet, BatchLine("add", Address(address)))
         route = BatchLine("replace", PrefixRoute(address, window))
         neighbours = [*all_neighbours[:i], *all_neighbours[i + 1 :]]
-        sections.append(Section(vm.slot.netns, own_lines))
-        sections.append(Section(vm.slot.netns, (route, *neighbours)))
+        sections.append(BatchSection(vm.slot.netns, own_lines))
+        sections.append(BatchSection(vm.slot.netns, (route, *neighbours)))
     return tuple(sections)
 
 
-def packet_changes(old: TenantPlan, new: TenantPlan) -> tuple[Section, ...]:
+def packet_changes(
+    old: TenantPlan, new: TenantPlan
+) -> tuple[BatchSection, ...]:
     """The VMs' largest packets at a new rate, for connections made from now on."""
     change = BatchLine(
         "change", _largest_packet(new), before=_largest_packet(old)
     )
-    return tuple(Section(vm.slot.netns, (change,)) for vm in new.vms)
+    return tuple(BatchSection(vm.slot.netns, (change,)) for vm in new.vms)
 
 
 # ---------------------------------------------------------------------------------------- text

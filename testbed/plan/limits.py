@@ -18,11 +18,11 @@ from testbed.plan.batch_lines import (
     BURST_S,
     VM_DEVICE,
     BatchLine,
+    BatchSection,
     ByteFifo,
     HtbClass,
     HtbRoot,
     PrefixFilter,
-    Section,
     TcItem,
     bytes_in,
 )
@@ -117,7 +117,7 @@ def port_queue_bytes(rate_bps: int) -> int:
     return max(MIN_PORT_QUEUE_BYTES, bytes_in(rate_bps, PORT_QUEUE_S))
 
 
-def network_limits(network: NetworkPlan) -> tuple[Section, ...]:
+def network_limits(network: NetworkPlan) -> tuple[BatchSection, ...]:
     """The capacity of every link in both directions, on the ports that send."""
     items: list[TcItem] = []
     for dev, capacity_bps in network.capacity_of_port.items():
@@ -136,8 +136,8 @@ def network_limits(network: NetworkPlan) -> tuple[Section, ...]:
     return (_added(None, items),)
 
 
-def _added(netns: str | None, items: list[TcItem]) -> Section:
-    return Section(netns, tuple(BatchLine("add", item) for item in items))
+def _added(netns: str | None, items: list[TcItem]) -> BatchSection:
+    return BatchSection(netns, tuple(BatchLine("add", item) for item in items))
 
 
 def _default_class(
@@ -157,7 +157,7 @@ def _default_class(
     )
 
 
-def borrowing_lines(network: NetworkPlan) -> tuple[Section, ...]:
+def borrowing_lines(network: NetworkPlan) -> tuple[BatchSection, ...]:
     """Changes that let jobs without guarantees borrow.
 
     They share the default class of every link. Reservations come first: a class
@@ -169,12 +169,12 @@ def borrowing_lines(network: NetworkPlan) -> tuple[Section, ...]:
         after = _default_class(dev, capacity_bps, borrows=True)
         lines.append(BatchLine("change", after[0], before=before[0]))
         lines.append(BatchLine("change", after[1], before=before[1]))
-    return (Section(None, tuple(lines)),)
+    return (BatchSection(None, tuple(lines)),)
 
 
 def tenant_limits(
     network: NetworkPlan, tenant: TenantPlan
-) -> tuple[Section, ...]:
+) -> tuple[BatchSection, ...]:
     """A tenant's classes on the directed links that it uses, and its VMs' caps.
 
     Nobody sends above the reservation, unless bandwidth is lent: a class may
@@ -327,7 +327,7 @@ def _send_cap(rate_bps: int, packets: int) -> list[TcItem]:
 
 def rerate_lines(
     network: NetworkPlan, old: TenantPlan, new: TenantPlan
-) -> tuple[Section, ...]:
+) -> tuple[BatchSection, ...]:
     """Changes of classes and queues between two rates of a placed tenant.
 
     Only ``change``: deleting and adding a class would let the tenant send
@@ -350,13 +350,13 @@ def rerate_lines(
                     BatchLine("change", new_line.item, before=old_line.item)
                 )
         if lines:
-            sections.append(Section(after.netns, tuple(lines)))
+            sections.append(BatchSection(after.netns, tuple(lines)))
     return tuple(sections)
 
 
 def reroot_lines(
     network: NetworkPlan, old: TenantPlan, new: TenantPlan
-) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+) -> tuple[tuple[BatchSection, ...], tuple[BatchSection, ...]]:
     """Limits of a tenant on another tree, make before break.
 
     First what is new or has another rate, to be set before the tenant's flows
@@ -377,7 +377,9 @@ def reroot_lines(
             gone.append(BatchLine("del", item))
     # The kernel refuses to delete a class that a filter points to.
     gone.sort(key=lambda line: not isinstance(line.item, PrefixFilter))
-    return (Section(None, tuple(made)),), (Section(None, tuple(gone)),)
+    return (BatchSection(None, tuple(made)),), (
+        BatchSection(None, tuple(gone)),
+    )
 
 
 def _by_kind_and_device(
@@ -388,7 +390,7 @@ def _by_kind_and_device(
 
 def removal_lines(
     network: NetworkPlan, tenant: TenantPlan
-) -> tuple[Section, ...]:
+) -> tuple[BatchSection, ...]:
     """Removal of :func:`tenant_limits`.
 
     Filters go before the classes they point to. With a root goes all that is on
@@ -410,5 +412,5 @@ def removal_lines(
         below_no_root = [item for item in classes if item.dev not in roots]
         doomed = [*filters, *below_no_root, *roots.values()]
         lines = tuple(BatchLine("del", item) for item in doomed)
-        sections.append(Section(section.netns, lines))
+        sections.append(BatchSection(section.netns, lines))
     return tuple(sections)

@@ -44,7 +44,11 @@ from testbed.policy_trials.policy_cases import (
     starving_cases,
 )
 from testbed.policy_trials.policy_process import Lines, in_fresh_process
-from testbed.policy_trials.policy_subject import Finding, NoEvidence, Subject
+from testbed.policy_trials.policy_subject import (
+    NoEvidence,
+    PolicyFinding,
+    Subject,
+)
 from testbed.record.comparison import decisions, first_difference
 from testbed.record.conclusion import conclude
 from testbed.record.folder import RESOLVED, RunFolder
@@ -55,7 +59,7 @@ from testbed.spec.experiment import Experiment
 # -- determinism ---------------------------------------------------------------
 
 
-def determinism(subject: Subject) -> Finding:
+def determinism(subject: Subject) -> PolicyFinding:
     """The same events in two processes, and of two instances in one."""
     says = "the same experiment gives the same events"
     chosen = [
@@ -117,7 +121,7 @@ def _shortened(line: str, most: int = 110) -> str:
 # -- the same decisions on a replay --------------------------------------------
 
 
-def replay(subject: Subject) -> Finding:
+def replay(subject: Subject) -> PolicyFinding:
     """Decides a recorded run again, whose times and ends are not those that
     were estimated.
     """
@@ -182,7 +186,7 @@ def _searched(
 # -- capacity and claims -------------------------------------------------------
 
 
-def capacity(subject: Subject) -> Finding:
+def capacity(subject: Subject) -> PolicyFinding:
     """The ledger after each step, and the audit of each run but for the
     policy's claims.
     """
@@ -202,7 +206,7 @@ def capacity(subject: Subject) -> Finding:
     return subject.finding(says, found, good)
 
 
-def claims(subject: Subject) -> Finding:
+def claims(subject: Subject) -> PolicyFinding:
     """The audit's verdict on what the policy declares of itself."""
     says = "what the policy claims of itself holds"
     if not subject.claims:
@@ -277,7 +281,7 @@ def _first(
 # -- starvation ----------------------------------------------------------------
 
 
-def starvation(subject: Subject) -> Finding:
+def starvation(subject: Subject) -> PolicyFinding:
     """A job of all nodes in a stream of small ones, each of which would fit."""
     says = "a job that fits the empty data centre starts, however many come after it"
     declared = "no-starvation" in subject.claims
@@ -329,7 +333,7 @@ def _fate(history: Sequence[Event]) -> str:
 # -- failures ------------------------------------------------------------------
 
 
-def failures(subject: Subject) -> Finding:
+def failures(subject: Subject) -> PolicyFinding:
     """Runs in which servers and links are lost, with each fate that the policy
     declares.
     """
@@ -373,14 +377,14 @@ def _with(subject: Subject, fate: str) -> Subject:
 _LIVE_SAYS = "a live run, replayed in the simulator, decides as the run did"
 
 
-def not_run(why: str) -> Finding:
+def not_run(why: str) -> PolicyFinding:
     """The finding of a check on the live network that this machine cannot make."""
-    return Finding("live", _LIVE_SAYS, "not run", why)
+    return PolicyFinding("live", _LIVE_SAYS, "not run", why)
 
 
 def live(
     subject: Subject, run: Callable[[Experiment], list[RunRecord]]
-) -> Finding:
+) -> PolicyFinding:
     """A small experiment on the live network and its replay; ``run`` is as
     ``testbed run``.
     """
@@ -407,7 +411,7 @@ def live(
 # -- the policy itself ---------------------------------------------------------
 
 
-def sound(subject: Subject) -> Finding:
+def sound(subject: Subject) -> PolicyFinding:
     """No run was broken by the policy; how long its decisions took."""
     says = "every decision is an answer, in time, of the view alone"
     broken = next(iter(subject.broken), None)
@@ -437,7 +441,7 @@ def _speed(subject: Subject) -> str:
     return f"{len(ordered):,} decisions, {shown}"
 
 
-CHECKS: Mapping[str, Callable[[Subject], Finding]] = {
+CHECKS: Mapping[str, Callable[[Subject], PolicyFinding]] = {
     "determinism": determinism,
     "replay": replay,
     "capacity": capacity,
@@ -451,11 +455,13 @@ others.
 """
 
 
-def checked(subject: Subject) -> Iterator[Finding]:
+def checked(subject: Subject) -> Iterator[PolicyFinding]:
     """The finding of each check, as soon as it is there."""
     for name, check in CHECKS.items():
         subject.check = name
         try:
             yield check(subject)
         except RunFailed as error:
-            yield Finding(name, check.__doc__ or "", "failed", error.message)
+            yield PolicyFinding(
+                name, check.__doc__ or "", "failed", error.message
+            )

@@ -36,7 +36,7 @@ Verdict = Literal["ok", "failed", "not declared", "not run"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class PolicyFinding:
     """The outcome of one check: what it holds the policy to, and the evidence.
 
     ``counterexample`` is the text of an experiment file that shows the failure.
@@ -183,7 +183,7 @@ class Subject:
         failed: Failed | None,
         good: str,
         verdict: Verdict = "ok",
-    ) -> Finding:
+    ) -> PolicyFinding:
         """A check's finding: ``good`` is the evidence where nothing ``failed``."""
         if (
             failed is None
@@ -191,15 +191,15 @@ class Subject:
             and not self.runs[self.check]
             and verdict == "ok"
         ):
-            return Finding(
+            return PolicyFinding(
                 self.check,
                 says,
                 "not run",
                 "the policy broke every run: see sound",
             )
         if failed is None:
-            return Finding(self.check, says, verdict, good)
-        return Finding(
+            return PolicyFinding(self.check, says, verdict, good)
+        return PolicyFinding(
             self.check, says, "failed", failed.how, failed.case.text(self.entry)
         )
 

@@ -20,7 +20,7 @@ from testbed import events
 from testbed.errors import BadInput
 from testbed.record.folder import is_a_runs
 from testbed.record.metrics import JobRow, Spread, Summary, spread
-from testbed.record.reading import Run, policy_folders, policy_of
+from testbed.record.reading import RecordedRun, policy_folders, policy_of
 from testbed.units import human_bandwidth, human_duration
 
 
@@ -308,7 +308,7 @@ def first_difference(
     return None
 
 
-def compare_runs(first: Run, second: Run) -> PolicyComparison:
+def compare_runs(first: RecordedRun, second: RecordedRun) -> PolicyComparison:
     """Two runs of the same jobs on different backends or by different policies."""
     of_first = decisions(first.file.events)
     of_second = decisions(second.file.events)
@@ -346,7 +346,7 @@ def compare_runs(first: Run, second: Run) -> PolicyComparison:
     )
 
 
-def _names(first: Run, second: Run) -> tuple[str, str]:
+def _names(first: RecordedRun, second: RecordedRun) -> tuple[str, str]:
     """Policy and backend of each; of two alike the seeds too, or the folders."""
     names = []
     for run in (first, second):

@@ -32,7 +32,7 @@ def read_recording(path: Path) -> Recording:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run folder (one policy). Files that an interrupted run never wrote
     are None or empty.
     """
@@ -135,7 +135,7 @@ def policy_of(folder: Path) -> str | None:
     return EventFile(file, [first]).started.policy
 
 
-def load_run(path: Path, file: Recording | None = None) -> Run:
+def load_run(path: Path, file: Recording | None = None) -> RecordedRun:
     """One policy's run folder. Raises BadInput where it is none, or damaged.
 
     ``file``: its events, where they have been read.
@@ -145,7 +145,7 @@ def load_run(path: Path, file: Recording | None = None) -> Run:
     started = file.started
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
-    return Run(
+    return RecordedRun(
         path=path,
         file=file,
         started=started,

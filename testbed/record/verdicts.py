@@ -15,7 +15,7 @@ from testbed.events import Int, Number
 from testbed.expectations import ApplicationExpectation, Expectation
 from testbed.record import folder as names
 from testbed.record.metrics import Fidelity, JobRow, Recording, severity
-from testbed.record.reading import Run, claims_of
+from testbed.record.reading import RecordedRun, claims_of
 from testbed.record.stored_json import typed_record
 
 Answer = Literal["ok", "outside", "held", "late", "early", "killed", "open"]
@@ -89,7 +89,7 @@ _VERDICTS = TypeAdapter(Verdicts)
 EXPECTATION = TypeAdapter(Expectation)
 
 
-def stored_verdicts(run: Run) -> Verdicts:
+def stored_verdicts(run: RecordedRun) -> Verdicts:
     """The verdicts of ``summary.json``.
 
     Those of an interrupted run follow from its resolved experiment.
@@ -103,7 +103,7 @@ def stored_verdicts(run: Run) -> Verdicts:
     return evaluate(expect, run.rows, run.summary.fidelity, claims)
 
 
-def stored_expectation(run: Run) -> Expectation:
+def stored_expectation(run: RecordedRun) -> Expectation:
     """The ``expect`` block of ``spec.resolved.json``; an empty one without it."""
     block = (run.resolved or {}).get("expect")
     if not isinstance(block, dict):

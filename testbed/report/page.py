@@ -23,7 +23,7 @@ from testbed.record.folder import RunFolder
 from testbed.record.metrics import LIVE, Recording
 from testbed.record.provenance import known
 from testbed.record.reading import (
-    Run,
+    RecordedRun,
     in_order_of_list,
     load_run,
     policy_folders,
@@ -73,7 +73,7 @@ def write_report(
 
 
 def run_page(
-    run: Run,
+    run: RecordedRun,
     checked: Audit | None = None,
     in_progress: RunningRun | None = None,
 ) -> str:
@@ -105,7 +105,7 @@ def run_page(
     )
 
 
-def _rejections(run: Run) -> list[tuple[str, int]]:
+def _rejections(run: RecordedRun) -> list[tuple[str, int]]:
     """Reasons of rejections without their numbers, the commonest first."""
     reasons: Counter[str] = Counter()
     for row in run.rows:
@@ -169,7 +169,7 @@ def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
 
 def overview_page(
     path: Path,
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     in_progress: RunningRun | None = None,
 ) -> str:
     """The page above several policies, as HTML."""
@@ -193,7 +193,7 @@ def overview_page(
 # -- provenance
 
 
-def _provenance(run: Run) -> dict[str, str]:
+def _provenance(run: RecordedRun) -> dict[str, str]:
     """Provenance as text by label; unknown values are marked as unknown."""
     if run.provenance is None:
         return {}
@@ -250,7 +250,7 @@ def _memory(size_bytes: int | None) -> str | None:
     return f"{size_bytes / 2**30:.1f} GiB"
 
 
-def _of_live_run(run: Run) -> dict[str, str]:
+def _of_live_run(run: RecordedRun) -> dict[str, str]:
     """Scale and congestion control of a live run."""
     controls: dict[str, None] = {}
     for event in run.file.events:
@@ -293,7 +293,7 @@ def _flat(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _packages(run: Run) -> list[tuple[str, str]]:
+def _packages(run: RecordedRun) -> list[tuple[str, str]]:
     """All packages with their versions, the most telling first."""
     packages = known(run.provenance, "python.packages", dict[str, str]) or {}
     first = [name for name in SHOWN_PACKAGES if name in packages]
@@ -301,7 +301,7 @@ def _packages(run: Run) -> list[tuple[str, str]]:
     return [(name, packages[name]) for name in order]
 
 
-def _reproduce(run: Run) -> list[str]:
+def _reproduce(run: RecordedRun) -> list[str]:
     """The command that works inside this folder, and the command line that was
     typed.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.record.bandwidth_sweep import PROFILE_RECORD, stored_sweep
 from testbed.record.link_rates import link_rows
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 from testbed.record.stored_json import read_json
 from testbed.record.verdicts import Verdicts, stored_expectation
 from testbed.report import labels
@@ -61,7 +61,7 @@ class Picture:
         return svg(self.draw(), self.kind)
 
 
-def pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
+def pictures(run: RecordedRun, verdicts: Verdicts) -> list[Picture]:
     """The pictures of a run's page, from top to bottom."""
     out = _profile_pictures(run)
     expect = stored_expectation(run)
@@ -78,7 +78,7 @@ def pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     return out + _link_pictures(run, failed)
 
 
-def _profile_pictures(run: Run) -> list[Picture]:
+def _profile_pictures(run: RecordedRun) -> list[Picture]:
     """The bandwidth sweep of a run of `testbed profile`; nothing for other
     runs.
     """
@@ -102,7 +102,7 @@ def _profile_pictures(run: Run) -> list[Picture]:
 
 
 def jobs_picture(
-    run: Run, failed: Sequence[Outage] = (), span_s: float = 0.0
+    run: RecordedRun, failed: Sequence[Outage] = (), span_s: float = 0.0
 ) -> Picture:
     """The jobs over time: a lane each, or the slots in use where they are many.
 
@@ -128,7 +128,7 @@ def jobs_picture(
     return Picture("occupancy", picture, alt.rstrip(), facts)
 
 
-def _link_pictures(run: Run, failed: Sequence[Outage]) -> list[Picture]:
+def _link_pictures(run: RecordedRun, failed: Sequence[Outage]) -> list[Picture]:
     """Panels of the busiest links; where those are not all, how full each link
     was too.
     """

@@ -22,7 +22,7 @@ from testbed.embedding.placement import Embedder, Placement, Refusal
 from testbed.reservation.ledger import Ledger
 from testbed.reservation.timeline import Record
 from testbed.schedulers.dru import (
-    Candidate,
+    AdmissionOffer,
     FloatArray,
     Points,
     Utilisation,
@@ -103,7 +103,7 @@ class Search:
                     placed.append((shape, answer))
         ledger.timeline.seek(now_s)
         candidates = [
-            Candidate(
+            AdmissionOffer(
                 placement,
                 shape.rate_bps,
                 now_s + shape.delay_s,
@@ -283,7 +283,7 @@ class Grid(NamedTuple):
     end: FloatArray
 
 
-class Counts(NamedTuple):
+class CountsOverTime(NamedTuple):
     """Counts of VMs that nodes may take, kept from point to point.
 
     ``most`` per node, ``servers_sum`` its sum over the servers below each
@@ -317,7 +317,7 @@ def place_loop(
     amounts = np.empty(n_points * room, dtype=np.int64)
     queue = np.empty((2, len(tree.parent)), dtype=np.int64)
     n_nodes, n_servers = len(tree.parent), tree.n_servers
-    counts = Counts(
+    counts = CountsOverTime(
         np.empty(n_nodes, dtype=np.int64), np.empty(n_nodes, dtype=np.int64),
         np.empty(n_servers + 1, dtype=np.int64), np.zeros(n_servers + 1, dtype=np.int64),
         np.full(n_servers, -1, dtype=np.int64),
@@ -351,7 +351,7 @@ def place_loop(
 
 def _apply(
     tree: TreeArrays, record: Record, k: int, now_and_least: tuple[IntArray, IntArray],
-    counts: Counts, mark: int,
+    counts: CountsOverTime, mark: int,
 ) -> None:  # fmt: skip
     """One change of the timeline; the second array keeps the minima of the
     first.
@@ -384,7 +384,11 @@ def _apply(
 
 
 def _count_all(
-    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts
+    tree: TreeArrays,
+    low: IntArray,
+    n_vms: int,
+    rate: int,
+    counts: CountsOverTime,
 ) -> None:
     """Every server's count, from scratch."""
     most, servers_sum, held_down = (
@@ -413,7 +417,11 @@ def _count_all(
 
 
 def _count_again(
-    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts
+    tree: TreeArrays,
+    low: IntArray,
+    n_vms: int,
+    rate: int,
+    counts: CountsOverTime,
 ) -> None:
     """The counts that may have changed: at servers held down before, and at
     shrunk ones.

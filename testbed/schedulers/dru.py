@@ -153,7 +153,7 @@ class Utilisation:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class AdmissionOffer:
     """A way to admit a job: a placement at a rate, in ``[start_s, end_s)``."""
 
     placement: Placement
@@ -178,7 +178,7 @@ def less(a: Sequence[float], b: Sequence[float]) -> bool:
 def increases(
     utilisation: Utilisation,
     timeline: Timeline,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[AdmissionOffer],
 ) -> FloatArray:
     """By how much each candidate would raise U: shape (candidates, levels).
 

@@ -20,8 +20,8 @@ from testbed.embedding.placement import Embedder
 from testbed.schedulers.actions import Action, Reject, Start
 from testbed.schedulers.bl import SlotsAlone
 from testbed.schedulers.jsa import (
-    Candidate,
     Options,
+    ReadyJob,
     Room,
     Rounds,
     least_option,
@@ -80,7 +80,7 @@ class FixedDemand(Rounds):
         return ((job.bandwidth_bps, job.duration_s),)
 
     def round(
-        self, room: Room, ready: list[Candidate], now_s: float
+        self, room: Room, ready: list[ReadyJob], now_s: float
     ) -> list[Action]:
         out: list[Action] = []
         blocked = False

@@ -151,7 +151,7 @@ class Room:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class ReadyJob:
     """A job of J_ready: its options, and its number by arrival."""
 
     job: JobRequest
@@ -171,7 +171,7 @@ class Candidate:
 class Scheduled:
     """A job of J_run: where it is, and which of its options it has."""
 
-    candidate: Candidate
+    candidate: ReadyJob
     held: Held
     option: int
 
@@ -185,14 +185,14 @@ class Scheduled:
         return self.candidate.options[self.option][1]
 
 
-def by_reward(ready: Iterable[Candidate], now_s: float) -> list[Candidate]:
+def by_reward(ready: Iterable[ReadyJob], now_s: float) -> list[ReadyJob]:
     """J_ready by reward over the time left, the highest first (line 5).
 
     Equal ones by the time left, then by arrival: without rewards that is
     earliest deadline first.
     """
 
-    def rank(candidate: Candidate) -> tuple[float, float, int]:
+    def rank(candidate: ReadyJob) -> tuple[float, float, int]:
         left_s = candidate.due_s - now_s
         ratio = candidate.job.value / left_s if left_s > 0 else math.inf
         return -ratio, left_s, candidate.order
@@ -200,7 +200,7 @@ def by_reward(ready: Iterable[Candidate], now_s: float) -> list[Candidate]:
     return sorted(ready, key=rank)
 
 
-def least_option(candidate: Candidate, now_s: float) -> int | None:
+def least_option(candidate: ReadyJob, now_s: float) -> int | None:
     """The least bandwidth with τ ≤ d̂, d̂ being what is left until the deadline
     now (line 7).
     """
@@ -215,8 +215,8 @@ def least_option(candidate: Candidate, now_s: float) -> int | None:
 
 
 def admit(
-    room: Room, ready: Iterable[Candidate], now_s: float
-) -> tuple[list[Scheduled], list[Candidate], list[tuple[Candidate, int]]]:
+    room: Room, ready: Iterable[ReadyJob], now_s: float
+) -> tuple[list[Scheduled], list[ReadyJob], list[tuple[ReadyJob, int]]]:
     """Lines 5–19: each job at the least option that meets its deadline, if
     there is room.
 
@@ -224,8 +224,8 @@ def admit(
     place at a rate.
     """
     run: list[Scheduled] = []
-    late: list[Candidate] = []
-    waiting: list[tuple[Candidate, int]] = []
+    late: list[ReadyJob] = []
+    waiting: list[tuple[ReadyJob, int]] = []
     for candidate in by_reward(ready, now_s):
         option = least_option(candidate, now_s)
         if option is None:
@@ -279,7 +279,7 @@ def raise_all(room: Room, run: Iterable[Scheduled]) -> None:
         job.option = best
 
 
-def why_late(candidate: Candidate, now_s: float) -> str:
+def why_late(candidate: ReadyJob, now_s: float) -> str:
     """Why a job is discarded (line 9)."""
     rate_bps, fastest_s = candidate.options[-1]
     left_s = candidate.due_s - now_s
@@ -305,7 +305,7 @@ class Rounds:
         self._embedder = embedder
         self._complete = complete
         self._asked = False
-        self._candidates: dict[str, Candidate] = {}
+        self._candidates: dict[str, ReadyJob] = {}
         # Jobs whose reason to wait has been given: once, in their first round.
         self._explained: set[str] = set()
 
@@ -328,7 +328,7 @@ class Rounds:
         return [Wake(view.now_s)]
 
     def round(
-        self, room: Room, ready: list[Candidate], now_s: float
+        self, room: Room, ready: list[ReadyJob], now_s: float
     ) -> list[Action]:
         """Starts and rejects jobs that are ready, and says why others wait."""
         raise NotImplementedError
@@ -344,7 +344,7 @@ class Rounds:
         return ((job.bandwidth_bps, job.duration_s),)
 
     def explain(
-        self, room: Room, candidate: Candidate, rate_bps: int
+        self, room: Room, candidate: ReadyJob, rate_bps: int
     ) -> list[Action]:
         """The reason, once, for a job that found no place at a rate.
 
@@ -365,11 +365,11 @@ class Rounds:
         why = refusal(Counts(room.datacentre, room.free, job.n_vms, rate_bps))
         return [Wait(job.id, why.reason)]
 
-    def _candidate(self, view: View, job_id: str) -> Candidate:
+    def _candidate(self, view: View, job_id: str) -> ReadyJob:
         known = self._candidates.get(job_id)
         if known is None:
             job = view.job(job_id)
-            known = Candidate(job, self.options(job), view.order(job_id))
+            known = ReadyJob(job, self.options(job), view.order(job_id))
             self._candidates[job_id] = known
         return known
 
@@ -387,7 +387,7 @@ class JSA(Rounds):
         self._speeds_up = speeds_up
 
     def round(
-        self, room: Room, ready: list[Candidate], now_s: float
+        self, room: Room, ready: list[ReadyJob], now_s: float
     ) -> list[Action]:
         run, late, waiting = admit(room, ready, now_s)
         reasons = [

@@ -54,7 +54,7 @@ def cores_text(cores: int) -> str:
 
 
 @dataclass(slots=True)
-class Lease:
+class HeldLease:
     """A lease as the scheduler keeps it.
 
     ``start_s`` is when it starts, or started last; ``remaining_s`` what was
@@ -143,8 +143,8 @@ class LeaseCapacity:
             self.calendar, most_used_first=best_fit
         )
         self._best_fits = best_fit
-        self.leases: dict[str, Lease] = {}
-        self._planned: dict[int, dict[str, Lease]] = {}
+        self.leases: dict[str, HeldLease] = {}
+        self._planned: dict[int, dict[str, HeldLease]] = {}
         self.freed: set[int] = set()
         self.now_s = 0.0
         self._fit_when_empty: dict[Use, IntArray] = {}
@@ -169,7 +169,7 @@ class LeaseCapacity:
 
     # -- finding a place --------------------------------------------------------------------
 
-    def place_now(self, lease: Lease) -> bool:
+    def place_now(self, lease: HeldLease) -> bool:
         """Best fit among all hosts that have room from now on for as long as it
         needs.
         """
@@ -182,13 +182,13 @@ class LeaseCapacity:
             lease, now_s, lambda: self.available.most_used(now_s, end_s, each)
         )
 
-    def place_at(self, lease: Lease, start_s: float) -> bool:
+    def place_at(self, lease: HeldLease, start_s: float) -> bool:
         """Best fit among all hosts with room in the lease's interval."""
         return self._place_all(
             lease, start_s, lambda: self._best_fit(lease, start_s, firm=False)
         )
 
-    def place_earliest(self, lease: Lease) -> bool:
+    def place_earliest(self, lease: HeldLease) -> bool:
         """Plan a lease where the earliest available time is least."""
         found = (
             self._several(lease)
@@ -207,7 +207,7 @@ class LeaseCapacity:
         self.leases[lease.id] = lease
         return True
 
-    def _one(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
+    def _one(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
         found = self.available.earliest(
             self.now_s, lease.remaining_s, lease.each
         )
@@ -215,7 +215,7 @@ class LeaseCapacity:
             return None
         return found[0], {found[1]: 1}
 
-    def _several(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
+    def _several(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
         """The earliest time from which on there is room for all its VMs for
         good. O(hosts).
         """
@@ -240,7 +240,9 @@ class LeaseCapacity:
             return start_s, on
         return None
 
-    def _after_all(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
+    def _after_all(
+        self, lease: HeldLease
+    ) -> tuple[float, dict[int, int]] | None:
         """When all that is booked has ended: where memory leaves no earlier
         room. O(hosts).
         """
@@ -256,13 +258,15 @@ class LeaseCapacity:
             return None
         return (max(self.now_s, end_s), on)
 
-    def place_over(self, lease: Lease, start_s: float) -> list[Lease] | None:
+    def place_over(
+        self, lease: HeldLease, start_s: float
+    ) -> list[HeldLease] | None:
         """Place a firm lease where it fits without some leases with flag 1;
         returns those.
 
         None, and nothing changed, where it fits nowhere so.
         """
-        victims: dict[str, Lease] = {}
+        victims: dict[str, HeldLease] = {}
 
         def find() -> int | None:
             host = self._best_fit(lease, start_s, firm=True)
@@ -275,7 +279,7 @@ class LeaseCapacity:
             return list(victims.values())
         return None
 
-    def _place_all(self, lease: Lease, start_s: float, find: Find) -> bool:
+    def _place_all(self, lease: HeldLease, start_s: float, find: Find) -> bool:
         """Every VM to the host that ``find`` names, one after the other; undone
         if one has none.
         """
@@ -292,7 +296,7 @@ class LeaseCapacity:
         return True
 
     def _best_fit(
-        self, lease: Lease, start_s: float, *, firm: bool
+        self, lease: HeldLease, start_s: float, *, firm: bool
     ) -> int | None:
         """The most used host in the interval that has room there, by the
         calendar's buckets.
@@ -320,7 +324,7 @@ class LeaseCapacity:
         return next(fits, None)
 
     def _victims(
-        self, lease: Lease, host: int, given_up: Collection[str]
+        self, lease: HeldLease, host: int, given_up: Collection[str]
     ) -> list[str]:
         """One lease that makes enough room by itself, the first such; else the
         first ones.
@@ -369,7 +373,7 @@ class LeaseCapacity:
 
     # -- what becomes of leases ---------------------------------------------------------------
 
-    def start(self, lease: Lease) -> list[Action]:
+    def start(self, lease: HeldLease) -> list[Action]:
         """It starts, or resumes, now where it has been placed."""
         if lease.state == "planned":
             self._unplan(lease)
@@ -398,14 +402,14 @@ class LeaseCapacity:
             )
         ]
 
-    def start_on(self, lease: Lease, on: dict[int, int]) -> list[Action]:
+    def start_on(self, lease: HeldLease, on: dict[int, int]) -> list[Action]:
         """It starts, or resumes, now on these hosts, which have room."""
         lease.start_s, lease.on = self.now_s, on
         for host in on:
             self._book(lease, host)
         return self.start(lease)
 
-    def reserve(self, lease: Lease) -> list[Action]:
+    def reserve(self, lease: HeldLease) -> list[Action]:
         """An advance reservation is accepted; it starts by itself."""
         if lease.start_s <= self.now_s:
             return self.start(lease)
@@ -419,7 +423,9 @@ class LeaseCapacity:
             )
         ]
 
-    def preempt(self, lease: Lease, at_s: float, to: Lease) -> list[Action]:
+    def preempt(
+        self, lease: HeldLease, at_s: float, to: HeldLease
+    ) -> list[Action]:
         """A best-effort lease is preempted from ``at_s`` on, for the only time."""
         lease.flag = PREEMPTED
         running = lease.state == "running"
@@ -435,7 +441,7 @@ class LeaseCapacity:
             return [Preempt(lease.id, f"{to.type} lease {to.id}")]
         return []
 
-    def vacate(self, lease: Lease) -> None:
+    def vacate(self, lease: HeldLease) -> None:
         """It gives its hosts back, and waits for what is left of it."""
         if lease.state == "running":
             lease.remaining_s -= self.now_s - lease.start_s
@@ -451,7 +457,7 @@ class LeaseCapacity:
         if lease is not None:
             self.vacate(lease)
 
-    def planned_on_freed(self) -> list[Lease]:
+    def planned_on_freed(self) -> list[HeldLease]:
         """Planned leases on hosts where something ended, by their start."""
         found = [
             lease
@@ -461,7 +467,7 @@ class LeaseCapacity:
         ]
         return sorted(found, key=lambda lease: (lease.start_s, lease.order))
 
-    def move_up(self, lease: Lease) -> bool:
+    def move_up(self, lease: HeldLease) -> bool:
         """Place a planned lease on its host now instead, if there is room."""
         ((host, count),) = lease.on.items()
         self.available.update(self.now_s)
@@ -477,10 +483,10 @@ class LeaseCapacity:
 
     # -- inside -----------------------------------------------------------------------------
 
-    def _placement(self, lease: Lease) -> Placement:
+    def _placement(self, lease: HeldLease) -> Placement:
         return Placement(self._root, tuple(sorted(lease.on.items())))
 
-    def _book(self, lease: Lease, host: int) -> None:
+    def _book(self, lease: HeldLease, host: int) -> None:
         count, each = lease.on[host], lease.each
         booking = Booking(
             lease.start_s,
@@ -493,11 +499,11 @@ class LeaseCapacity:
         )
         self.calendar.add(host, booking)
 
-    def _clear(self, lease: Lease) -> None:
+    def _clear(self, lease: HeldLease) -> None:
         for host in lease.on:
             self.calendar.remove(host, lease.id)
         lease.on = {}
 
-    def _unplan(self, lease: Lease) -> None:
+    def _unplan(self, lease: HeldLease) -> None:
         for host in lease.on:
             self._planned[host].pop(lease.id)

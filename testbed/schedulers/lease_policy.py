@@ -20,7 +20,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.lease_capacity import (
     UNLIMITED_MIB,
-    Lease,
+    HeldLease,
     LeaseCapacity,
     cores_text,
 )
@@ -41,7 +41,7 @@ class LeasePolicy:
     def __init__(self, slot_s: float, *, best_fit: bool = True) -> None:
         self._slot_s, self._best_fit = slot_s, best_fit
         self._plans: list[tuple[float, int, str]] = []
-        self._coming: list[tuple[float, int, Lease]] = []
+        self._coming: list[tuple[float, int, HeldLease]] = []
         self.actions: list[Action] = []
         self.begun = False
         self._woken_s = -1.0
@@ -56,7 +56,7 @@ class LeasePolicy:
         self.capacity.advance(view.now_s)
         match event:
             case Arrived(job_id):
-                lease = Lease(view.job(job_id), view.order(job_id))
+                lease = HeldLease(view.job(job_id), view.order(job_id))
                 refusal = never_fits(
                     self.capacity, lease, view.datacentre.n_links
                 )
@@ -75,7 +75,7 @@ class LeasePolicy:
                 self.woken()
         return self.actions
 
-    def arrive(self, lease: Lease) -> None:
+    def arrive(self, lease: HeldLease) -> None:
         """Decides about a lease that could be served."""
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class LeasePolicy:
         have started.
         """
 
-    def plan(self, lease: Lease, reason: str) -> None:
+    def plan(self, lease: HeldLease, reason: str) -> None:
         """Lets a placed lease wait for its start."""
         heapq.heappush(self._plans, (lease.start_s, lease.order, lease.id))
         self.actions += [
@@ -101,7 +101,7 @@ class LeasePolicy:
             Wake(lease.start_s),
         ]
 
-    def comes_later(self, lease: Lease, why: str) -> bool:
+    def comes_later(self, lease: HeldLease, why: str) -> bool:
         """Keeps a lease whose start has not come for :meth:`come`; False of any
         other.
         """
@@ -116,7 +116,7 @@ class LeasePolicy:
         ]
         return True
 
-    def come(self) -> Iterator[Lease]:
+    def come(self) -> Iterator[HeldLease]:
         """The leases whose start has come."""
         while self._coming and self._coming[0][0] <= self.capacity.now_s:
             yield heapq.heappop(self._coming)[2]
@@ -150,7 +150,7 @@ class LeasePolicy:
 
 
 def never_fits(
-    capacity: LeaseCapacity, lease: Lease, n_links: int
+    capacity: LeaseCapacity, lease: HeldLease, n_links: int
 ) -> str | None:
     """The reason why the empty data centre could not hold a lease; None where
     it could.
@@ -171,7 +171,7 @@ def never_fits(
     return f"{lease.asks} asked, the empty hosts hold {most} of them"
 
 
-def no_room(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
+def no_room(capacity: LeaseCapacity, lease: HeldLease, start_s: float) -> str:
     """The reason for rejecting a firm lease: what such leave on the emptiest
     host.
     """

@@ -15,7 +15,7 @@ from itertools import islice
 
 from testbed.schedulers.actions import Reject, Wait
 from testbed.schedulers.lease_calendar import Use
-from testbed.schedulers.lease_capacity import Lease
+from testbed.schedulers.lease_capacity import HeldLease
 from testbed.schedulers.lease_policy import LeasePolicy, no_room
 from testbed.schedulers.policy import PolicyKind, parameter
 
@@ -60,7 +60,7 @@ class Mbfcbs(LeasePolicy):
         self.settings = settings or Settings()
         super().__init__(self.settings.slot_s)
         # Best-effort leases that wait without a plan, by order of arrival.
-        self._queue: dict[str, Lease] = {}
+        self._queue: dict[str, HeldLease] = {}
         self._unsorted = False
 
     def ended(self, job_id: str, *, more: bool) -> None:
@@ -70,7 +70,7 @@ class Mbfcbs(LeasePolicy):
 
     # -- what arrives -------------------------------------------------------------------------
 
-    def arrive(self, lease: Lease) -> None:
+    def arrive(self, lease: HeldLease) -> None:
         if lease.type == "advance":
             self._advance(lease)
         elif lease.type == "immediate":
@@ -82,7 +82,7 @@ class Mbfcbs(LeasePolicy):
         else:
             self._best_effort(lease)
 
-    def _best_effort(self, lease: Lease) -> None:
+    def _best_effort(self, lease: HeldLease) -> None:
         """Lines 2 to 6: now, or at the earliest available time, or in the
         backfill queue.
         """
@@ -97,7 +97,7 @@ class Mbfcbs(LeasePolicy):
                 lease, f"{lease.asks} asked; no host has them free now{why}"
             )
 
-    def _plan(self, lease: Lease) -> bool:
+    def _plan(self, lease: HeldLease) -> bool:
         """Line 4: into the queue of the host that has room first, of those
         without AR.
         """
@@ -110,7 +110,7 @@ class Mbfcbs(LeasePolicy):
         )
         return True
 
-    def _immediate(self, lease: Lease) -> None:
+    def _immediate(self, lease: HeldLease) -> None:
         """Lines 7 to 12: now, in place of best-effort leases if need be, or not
         at all.
         """
@@ -120,7 +120,7 @@ class Mbfcbs(LeasePolicy):
         else:
             self._reject(lease, now_s, " at once")
 
-    def _advance(self, lease: Lease) -> None:
+    def _advance(self, lease: HeldLease) -> None:
         """Lines 13 to 19: at its own start, in place of best-effort leases if
         need be.
         """
@@ -136,13 +136,13 @@ class Mbfcbs(LeasePolicy):
         else:
             self._reject(lease, start_s)
 
-    def _reject(self, lease: Lease, start_s: float, when: str = "") -> None:
+    def _reject(self, lease: HeldLease, start_s: float, when: str = "") -> None:
         reason = f"{lease.asks} asked{when}, {no_room(self.capacity, lease, start_s)}"
         self.actions.append(Reject(lease.id, reason))
 
     # -- preemption ---------------------------------------------------------------------------
 
-    def _take(self, lease: Lease, start_s: float) -> bool:
+    def _take(self, lease: HeldLease, start_s: float) -> bool:
         """Lines 22 to 32: place a firm lease where best-effort leases with flag
         1 are preempted.
         """
@@ -175,12 +175,12 @@ class Mbfcbs(LeasePolicy):
 
     # -- what waits ---------------------------------------------------------------------------
 
-    def _wait(self, lease: Lease, why: str) -> None:
+    def _wait(self, lease: HeldLease, why: str) -> None:
         self._queue[lease.id] = lease
         self.capacity.leases[lease.id] = lease
         self.actions.append(Wait(lease.id, why))
 
-    def _requeue(self, lease: Lease) -> None:
+    def _requeue(self, lease: HeldLease) -> None:
         self._queue[lease.id] = lease
         self._unsorted = True
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.schedulers.actions import Kill, Preempt, Reject, Wait
-from testbed.schedulers.lease_capacity import Lease, first_hosts, fitting
+from testbed.schedulers.lease_capacity import HeldLease, first_hosts, fitting
 from testbed.schedulers.lease_policy import LeasePolicy
 from testbed.schedulers.policy import PolicyKind, parameter
 from topologies.datacentre import IntArray
@@ -54,7 +54,7 @@ class Priorities:
         100, "waiting leases that are looked at", limits=_WHOLE
     )
 
-    def of(self, lease: Lease) -> int:
+    def of(self, lease: HeldLease) -> int:
         if lease.type == "advance":
             return self.advance
         if lease.type == "immediate":
@@ -70,16 +70,16 @@ class Priority(LeasePolicy):
     def __init__(self, priorities: Priorities) -> None:
         super().__init__(SLOT_S)
         self.priorities = priorities
-        self._waiting: dict[str, Lease] = {}
+        self._waiting: dict[str, HeldLease] = {}
 
-    def arrive(self, lease: Lease) -> None:
+    def arrive(self, lease: HeldLease) -> None:
         if not self.comes_later(lease, ": nothing is reserved ahead"):
             self._serve([lease])
 
     def woken(self) -> None:
         self._serve(list(self.come()))
 
-    def _serve(self, new: list[Lease]) -> None:
+    def _serve(self, new: list[HeldLease]) -> None:
         """Serves waiting leases by priority vector: the largest element first,
         then by arrival.
         """
@@ -122,7 +122,9 @@ class Priority(LeasePolicy):
                     )
                 self._waiting[lease.id] = lease
 
-    def _room(self, lease: Lease, without: Sequence[Lease] = ()) -> IntArray:
+    def _room(
+        self, lease: HeldLease, without: Sequence[HeldLease] = ()
+    ) -> IntArray:
         """Number of a lease's VMs that fit on every host now, if some leases
         go.
         """
@@ -138,7 +140,7 @@ class Priority(LeasePolicy):
                 memory_mib[host] += count * other.each.memory_mib
         return fitting(cores, memory_mib, lease.each)
 
-    def _clear_hosts(self, lease: Lease) -> dict[int, int] | None:
+    def _clear_hosts(self, lease: HeldLease) -> dict[int, int] | None:
         """The first hosts with room if all of lower priority go; those that
         must do.
         """
@@ -158,7 +160,7 @@ class Priority(LeasePolicy):
                 self._put_off(victim, lease)
         return on
 
-    def _put_off(self, victim: Lease, by: Lease) -> None:
+    def _put_off(self, victim: HeldLease, by: HeldLease) -> None:
         """A best-effort lease waits again; an immediate one cannot, and has
         failed.
         """

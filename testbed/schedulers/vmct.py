@@ -11,7 +11,7 @@ start at a certain time and could only start later is rejected
 from __future__ import annotations
 
 from testbed.schedulers.actions import Reject
-from testbed.schedulers.lease_capacity import Lease
+from testbed.schedulers.lease_capacity import HeldLease
 from testbed.schedulers.lease_policy import LeasePolicy
 from testbed.schedulers.policy import PolicyKind
 
@@ -28,7 +28,7 @@ class Vmct(LeasePolicy):
     def __init__(self) -> None:
         super().__init__(SLOT_S, best_fit=False)
 
-    def arrive(self, lease: Lease) -> None:
+    def arrive(self, lease: HeldLease) -> None:
         if not self.comes_later(lease, ", and v-mct reserves nothing ahead"):
             self._assign(lease)
 
@@ -37,7 +37,7 @@ class Vmct(LeasePolicy):
         for lease in self.come():
             self._assign(lease)
 
-    def _assign(self, lease: Lease) -> None:
+    def _assign(self, lease: HeldLease) -> None:
         """To the host that completes it first: the same duration everywhere, so
         starts it first.
         """

@@ -81,7 +81,7 @@ class DemandStep(SpecModel):
     )
 
 
-class Sweep(SpecModel):
+class GrantedSweep(SpecModel):
     """One job several times over, one after another."""
 
     granted: Annotated[
@@ -165,7 +165,7 @@ class JobEntry(Section):
         None,
         description="instead: JSA's speed-up ratio α, its profile by the published model",
     )
-    sweep: Sweep | None = Field(
+    sweep: GrantedSweep | None = Field(
         None, description="run it several times, one after another"
     )
 

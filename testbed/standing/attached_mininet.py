@@ -15,7 +15,7 @@ from typing import Any
 from mininet.log import error
 
 from testbed.backends.emu.mininet_network import AttachedMininet, Prompt
-from testbed.backends.emu.open_vswitch import Switch
+from testbed.backends.emu.open_vswitch import SwitchDaemons
 from testbed.errors import RunFailed, TestbedError
 from testbed.standing.keeper_protocol import ShowNetwork, ask
 from testbed.standing.network_layout import NetworkLayout, ShowLayout
@@ -60,12 +60,12 @@ class StandingMininet(AttachedMininet):
         return StandingPrompt(self)
 
 
-def _switches(layout: NetworkLayout) -> dict[str, Switch]:
+def _switches(layout: NetworkLayout) -> dict[str, SwitchDaemons]:
     """Bridge -> the Open vSwitch that it is in, one value for each switch."""
-    switches: dict[tuple[str, str | None], Switch] = {}
+    switches: dict[tuple[str, str | None], SwitchDaemons] = {}
     for place in layout.switches.values():
         run_dir, netns = place
-        switches[place] = Switch(Path(run_dir), netns)
+        switches[place] = SwitchDaemons(Path(run_dir), netns)
     return {name: switches[place] for name, place in layout.switches.items()}
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import psutil
 
 from testbed.backends.emu.emulation import Emulation
-from testbed.backends.emu.open_vswitch import Switch
+from testbed.backends.emu.open_vswitch import SwitchDaemons
 from testbed.errors import BadInput
 from testbed.plan.network_plan import TenantPlan
 from testbed.spec.document import did_you_mean
@@ -80,12 +80,12 @@ class StandingSwitches:
         callback = self._callbacks.pop(descriptor)
         callback()
 
-    def _watch_switch(self, switch: Switch) -> None:
+    def _watch_switch(self, switch: SwitchDaemons) -> None:
         # A switch is two processes: the one that forwards, and its database.
         for pid in (switch.pid, switch.database_pid):
             self._watch(pid, partial(self._switch_ended, switch))
 
-    def _switch_ended(self, switch: Switch) -> None:
+    def _switch_ended(self, switch: SwitchDaemons) -> None:
         # Both of its processes may have ended: the first to be seen starts it.
         if not switch.running:
             logging.warning("switch %s has ended", _name(switch))
@@ -104,8 +104,8 @@ class StandingSwitches:
 
     def _started(
         self,
-        switch: Switch,
-        start: Callable[[Switch, Sequence[TenantPlan]], int],
+        switch: SwitchDaemons,
+        start: Callable[[SwitchDaemons, Sequence[TenantPlan]], int],
     ) -> SwitchState:
         """The state of a switch after its start, with duration and repairs."""
         begin_s = time.monotonic()
@@ -121,10 +121,10 @@ class StandingSwitches:
         logging.info("switch %s: %s", _name(switch), done)
         return self._state(switch, done)
 
-    def _named(self, name: str) -> list[Switch]:
+    def _named(self, name: str) -> list[SwitchDaemons]:
         if name == ALL:
             return list(self._network.switches)
-        known: dict[str, Switch] = {}
+        known: dict[str, SwitchDaemons] = {}
         for switch in self._network.switches:
             for alias in (_name(switch), *self._names_of(switch)):
                 known[alias] = switch
@@ -135,13 +135,13 @@ class StandingSwitches:
             )
         return [known[name]]
 
-    def _names_of(self, switch: Switch) -> Iterator[str]:
+    def _names_of(self, switch: SwitchDaemons) -> Iterator[str]:
         names = self._tenants.names
         for bridge in self._network.bridges_of(switch):
             yield names[bridge.name]
             yield bridge.name
 
-    def _state(self, switch: Switch, done: str = "") -> SwitchState:
+    def _state(self, switch: SwitchDaemons, done: str = "") -> SwitchState:
         names = self._tenants.names
         bridges = self._network.bridges_of(switch)
         pid = switch.pid
@@ -159,5 +159,5 @@ class StandingSwitches:
         )
 
 
-def _name(switch: Switch) -> str:
+def _name(switch: SwitchDaemons) -> str:
     return switch.netns or MACHINE_NAME

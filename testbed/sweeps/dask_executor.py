@@ -21,14 +21,14 @@ from typing import Any
 
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
-from testbed.sweeps.tasks import Failure, Outcome, Task
+from testbed.sweeps.tasks import Outcome, Task, TaskFailure
 from testbed.sweeps.worker_link import (
     Joined,
     Lost,
-    Refused,
     Seat,
     UnfitMachine,
     WorkerLink,
+    WorkerRefused,
 )
 
 AHEAD = 2
@@ -111,9 +111,9 @@ class DaskExecutor:
         self._opened = opened
         self._say = say
         self._patience_s = patience_s
-        self._inbox: queue.SimpleQueue[Joined | Refused | Lost | Played] = (
-            queue.SimpleQueue()
-        )
+        self._inbox: queue.SimpleQueue[
+            Joined | WorkerRefused | Lost | Played
+        ] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._seats: dict[str, Seat] = {}
         self._with_room: dict[Seat, None] = {}
@@ -292,13 +292,13 @@ class DaskExecutor:
         return live and known and self._wants(head)
 
     def _happened(
-        self, event: Joined | Refused | Lost | Played, supply: Supply
+        self, event: Joined | WorkerRefused | Lost | Played, supply: Supply
     ) -> Iterator[Result]:
         """The results that an event brings."""
         match event:
             case Joined(seat):
                 self._join(seat)
-            case Refused(sentence):
+            case WorkerRefused(sentence):
                 self._say(sentence)
             case Lost(address, expected):
                 yield from self._lost(address, expected, supply)
@@ -306,7 +306,9 @@ class DaskExecutor:
                 if batch := self._sent.get(seat, {}).get(number):
                     yield from self._played(batch, supply)
 
-    def _event(self, *, in_want: bool) -> Joined | Refused | Lost | Played:
+    def _event(
+        self, *, in_want: bool
+    ) -> Joined | WorkerRefused | Lost | Played:
         """The next event. Raises RunFailed if the scheduler goes, or no worker
         comes in time.
         """
@@ -330,7 +332,7 @@ class DaskExecutor:
             match self._inbox.get():
                 case Joined(seat):
                     self._join(seat)
-                case Refused() as one:
+                case WorkerRefused() as one:
                     refused.append(one)
         if refused and not self._seats:
             others = f" (and {len(refused) - 1} more)" if refused[1:] else ""
@@ -394,7 +396,7 @@ class DaskExecutor:
             order.reason = reason
             if order.losses >= LOSSES:
                 times = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
-                yield order.task, Outcome(None, Failure(times))
+                yield order.task, Outcome(None, TaskFailure(times))
         supply.again([order for order in orders if order.losses < LOSSES])
 
     def _played(self, batch: Batch, supply: Supply) -> Iterator[Result]:
@@ -409,7 +411,7 @@ class DaskExecutor:
             )
             supply.again(batch.orders)
         except TestbedError as error:
-            failure = Failure(error.message, error.hint, error.exit_code)
+            failure = TaskFailure(error.message, error.hint, error.exit_code)
             yield from (
                 (order.task, Outcome(None, failure)) for order in batch.orders
             )
@@ -470,7 +472,7 @@ class DaskExecutor:
             why = f"{order.task.key} is not done: no live worker is left; {self._left_out}"
             yield (
                 order.task,
-                Outcome(None, Failure(why, None, MachineCannot.exit_code)),
+                Outcome(None, TaskFailure(why, None, MachineCannot.exit_code)),
             )
 
     def _scheduler_gone(self) -> RunFailed:

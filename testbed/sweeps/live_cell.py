@@ -21,8 +21,8 @@ from testbed.sweeps.child_process import END_S, run_child
 from testbed.sweeps.result_store import cell_result
 from testbed.sweeps.tasks import (
     Context,
-    Failure,
     FileRef,
+    TaskFailure,
     laid_out,
     unchanged,
 )
@@ -124,10 +124,12 @@ def _is_in_use(record: Any) -> bool:
     )
 
 
-def _failure(record: Any, code: int, words: str) -> Failure:
+def _failure(record: Any, code: int, words: str) -> TaskFailure:
     if isinstance(record, dict) and "error" in record:
-        return Failure(record["error"], record.get("hint"), record["exit_code"])
-    return Failure(
+        return TaskFailure(
+            record["error"], record.get("hint"), record["exit_code"]
+        )
+    return TaskFailure(
         f"testbed run ended with exit code {code}: {words[-LAST:].strip()}"
     )
 

@@ -26,7 +26,7 @@ from testbed.errors import MachineCannot
 from testbed.private_folders import private_folder
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
-from testbed.sweeps.tasks import Failure, Here, Outcome, Task, attempt
+from testbed.sweeps.tasks import Here, Outcome, Task, TaskFailure, attempt
 
 AHEAD = 2
 """Tasks that a process has: the one it computes, and the next."""
@@ -141,7 +141,7 @@ class Processors:
             return order.task, future.result()
         if isinstance(error, BrokenProcessPool):
             return self._lost(process, order, supply)
-        failure = Failure(f"{type(error).__name__}: {error}")
+        failure = TaskFailure(f"{type(error).__name__}: {error}")
         return order.task, Outcome(None, failure)
 
     def _lost(
@@ -163,7 +163,7 @@ class Processors:
             return None
         supply.again(others)
         why = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
-        return order.task, Outcome(None, Failure(why))
+        return order.task, Outcome(None, TaskFailure(why))
 
     def _end(self) -> None:
         for process in self._processes:
@@ -251,7 +251,7 @@ def _end_with_driver() -> None:
 
 def _outcome(task: Task, scratch: Path, digest: str) -> Outcome:
     if code_digest() != digest:
-        failure = Failure(
+        failure = TaskFailure(
             "the sources of Hosenet have changed since the sweep began",
             "start the sweep again",
         )

@@ -74,7 +74,7 @@ def _line(value: Record) -> str:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """Runs done, and their cost; ``kept`` of them were found stored."""
 
     done: int
@@ -84,7 +84,7 @@ class Progress:
     kept: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[SweepProgress], None]
 
 
 def number(record: Record, metric: str) -> float | None:

@@ -31,7 +31,7 @@ from testbed.sweeps.sweep_tables import (
     table_values,
     write_tables,
 )
-from testbed.sweeps.sweeping import Counts, SweepRun, stored_spec
+from testbed.sweeps.sweeping import CellCounts, SweepRun, stored_spec
 from testbed.sweeps.tasks import Executor, InProcess
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Sweep:
 
     plan: SweepPlan
     run_folder: RunFolder
-    cell_counts: Counts
+    cell_counts: CellCounts
     rows: list[TableRow]
     reasons: tuple[str, ...]
     """The reasons of failed cells, a sentence each."""
@@ -214,7 +214,7 @@ def _written(run: SweepRun, options: SweepOptions) -> Sweep:
 
 
 def asked_for(
-    plan: SweepPlan, counts: Counts, options: SweepOptions
+    plan: SweepPlan, counts: CellCounts, options: SweepOptions
 ) -> dict[str, Any]:
     """The content of ``sweep.json``: what was asked for, and what it depends
     on.
@@ -240,7 +240,7 @@ def asked_for(
     }
 
 
-def counted(plan: SweepPlan, counts: Counts) -> dict[str, int]:
+def counted(plan: SweepPlan, counts: CellCounts) -> dict[str, int]:
     """Numbers of cells."""
     return {
         "asked": plan.size,

@@ -15,20 +15,20 @@ from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import (
-    Progress,
     Record,
     Report,
     ResultStore,
+    SweepProgress,
     is_cell_result,
     number,
 )
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.tasks import (
     Executor,
-    Failure,
     FileRef,
     Outcome,
     Task,
+    TaskFailure,
     sha256_of,
 )
 
@@ -38,7 +38,7 @@ SPEC = "(experiment file)"
 
 
 @dataclass
-class Counts:
+class CellCounts:
     """Cells computed, found stored, and failed."""
 
     computed: int = 0
@@ -61,8 +61,8 @@ class SweepRun:
     spec: FileRef
     keep: Path | None = None
     again: bool = False
-    counts: Counts = field(default_factory=Counts)
-    failures: dict[str, Failure] = field(default_factory=dict)
+    counts: CellCounts = field(default_factory=CellCounts)
+    failures: dict[str, TaskFailure] = field(default_factory=dict)
     unfiled: dict[str, Record] = field(default_factory=dict)
     """Live results of this sweep that are not good enough to be kept for the
     next.
@@ -146,7 +146,7 @@ class SweepRun:
     def _take(self, task: Task, outcome: Outcome) -> None:
         if outcome.failure is not None or outcome.result is None:
             self.counts.failed += 1
-            self.failures[task.key] = outcome.failure or Failure(
+            self.failures[task.key] = outcome.failure or TaskFailure(
                 "it has no result"
             )
             return
@@ -168,7 +168,7 @@ class SweepRun:
     def _tell(self) -> None:
         done = self.counts.computed + self.counts.failed
         kept, size = self.counts.kept, self.plan.size
-        self.report(Progress(done + kept, size, done, size - kept, kept))
+        self.report(SweepProgress(done + kept, size, done, size - kept, kept))
 
 
 class _Growing:

@@ -114,7 +114,7 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """A task's error as a person is told it."""
 
     message: str
@@ -135,13 +135,15 @@ class Outcome:
     """
 
     result: Mapping[str, Any] | None
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def error(self) -> TestbedError:
         """The error of a task without a result."""
-        return (self.failure or Failure("a task ended without a result")).error
+        return (
+            self.failure or TaskFailure("a task ended without a result")
+        ).error
 
     @property
     def fidelity(self) -> str | None:
@@ -178,9 +180,9 @@ def attempt(task: Task, context: Context) -> Outcome:
     try:
         found = task.run(context)
     except TestbedError as error:
-        failure = Failure(error.message, error.hint, error.exit_code)
+        failure = TaskFailure(error.message, error.hint, error.exit_code)
     except Exception as error:  # noqa: BLE001 - a cell that fails leaves the others alone
-        failure = Failure(f"{type(error).__name__}: {error}")
+        failure = TaskFailure(f"{type(error).__name__}: {error}")
     provenance = {
         "host": socket.gethostname(),
         "pid": os.getpid(),

@@ -52,7 +52,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Refused:
+class WorkerRefused:
     """A worker has joined and cannot be used."""
 
     sentence: str
@@ -75,7 +75,9 @@ class WorkerLink:
     """The workers of a Dask ``Client``; ``report`` is called in its event loop."""
 
     def __init__(
-        self, client: Any, report: Callable[[Joined | Refused | Lost], None]
+        self,
+        client: Any,
+        report: Callable[[Joined | WorkerRefused | Lost], None],
     ) -> None:
         self._client = client
         self._report = report
@@ -128,9 +130,9 @@ class WorkerLink:
             sentence = (
                 f"worker {address} is not used: its scheduler does not reach it"
             )
-            self._report(Refused(sentence, REACH))
+            self._report(WorkerRefused(sentence, REACH))
         elif isinstance(found, Differs):
-            self._report(Refused(found.sentence))
+            self._report(WorkerRefused(found.sentence))
         elif found is not None and address in self._known:
             self._report(Joined(Seat(address, found, found.live)))
 

@@ -29,7 +29,7 @@ from testbed.backends.emu.cleanup_journal import (
 )
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.limiter_counters import Limiter
-from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, Switch
+from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, SwitchDaemons
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
@@ -318,7 +318,7 @@ def test_a_failure_on_the_way_up_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed(f"{stage} failed")
 
-    owners = {"check_ports": Switch, "open_namespaces": traffic_control}
+    owners = {"check_ports": SwitchDaemons, "open_namespaces": traffic_control}
     monkeypatch.setattr(owners.get(stage, network_module), stage, fail)
     with pytest.raises(RunFailed, match=f"{stage} failed"):
         EmulatedNetwork(plan, journal, CONTROLLER_PORT).up()

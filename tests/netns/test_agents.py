@@ -17,17 +17,17 @@ import pytest
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import (
     AgentExited,
+    AgentProgress,
     AgentRefused,
     AgentReport,
     AgentStarted,
-    Progress,
     Ready,
     SpawnRequest,
 )
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.connections import VM_SYSCTLS
-from jobs.live.patterns import Transfer, transfers
+from jobs.live.patterns import VmTransfer, transfers
 from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import Watch, transfer_plans, wait_until
 
@@ -194,7 +194,7 @@ def test_the_time_is_that_of_the_limit(
     star.limit(
         0, "root", "tbf", "rate", "8mbit", "burst", "16kb", "limit", "100kb"
     )
-    plans = cubic(transfer_plans([Transfer(0, 1, 1_000_000)], star.ips[:2]))
+    plans = cubic(transfer_plans([VmTransfer(0, 1, 1_000_000)], star.ips[:2]))
     sender, receiver = watch.run_together(spawn_all(plans))
     assert sender.report.start_ns is not None
     assert receiver.report.last_byte_ns is not None
@@ -210,7 +210,7 @@ def test_the_next_receivers_turn_comes_when_the_kernel_has_sent_the_bytes_of_the
     star.limit(
         0, "root", "tbf", "rate", "2mbit", "burst", "16kb", "limit", "200kb"
     )
-    flows = [Transfer(0, 1, 300_000), Transfer(0, 2, 300_000)]
+    flows = [VmTransfer(0, 1, 300_000), VmTransfer(0, 2, 300_000)]
     sender, *receivers = watch.run_together(
         spawn_all(cubic(transfer_plans(flows, star.ips)))
     )
@@ -348,7 +348,7 @@ def test_a_dead_peer_ends_its_neighbours_with_the_reason(
     names = spawn_all(never_ending(star))
     watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
-    watch.until(names, Progress)
+    watch.until(names, AgentProgress)
     pool.signal("vm1", signal.SIGKILL)
     outcomes = watch.until(names, AgentExited)
     assert [o.exited.code for o in outcomes] == [1, None, 1]
@@ -364,7 +364,7 @@ def test_a_transfer_can_be_terminated_and_still_reports(
     names = spawn_all(never_ending(star))
     watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
-    watch.until(names, Progress)
+    watch.until(names, AgentProgress)
     for name in names:
         pool.signal(name, signal.SIGTERM)
     outcomes = watch.until(names, AgentExited)

@@ -25,6 +25,7 @@ from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
     Address,
     BatchLine,
+    BatchSection,
     ByteFifo,
     HtbClass,
     HtbRoot,
@@ -33,7 +34,6 @@ from testbed.plan.batch_lines import (
     Neighbour,
     PrefixFilter,
     PrefixRoute,
-    Section,
     TcItem,
     batch_text,
 )
@@ -241,7 +241,7 @@ def test_adding_by_netlink_is_adding_by_tc(
     lines = adding((*tree("eth0", rate_bps), *tree("peer", rate_bps // 2 + 8)))
     text, netlink = make_bench("text"), make_bench("nl")
     by_text(text, lines)
-    netlink.control.apply([Section(None, lines)])
+    netlink.control.apply([BatchSection(None, lines)])
     assert_same(netlink, text, rounds_up=rounds_up)
     state = netlink.state()
     assert len(state["eth0"][1]) == 4
@@ -272,7 +272,7 @@ def test_changing_by_netlink_is_changing_by_tc(
         by_text(bench, adding(before))
     old_state = netlink.state()
     by_text(text, changes)
-    netlink.control.apply([Section(netlink.name, changes)])
+    netlink.control.apply([BatchSection(netlink.name, changes)])
     assert_same(netlink, text, rounds_up=rounds_up)
     assert netlink.state() != old_state
 
@@ -287,7 +287,7 @@ def test_removing_one_tenant_leaves_the_other(
     by_text(only_other, adding(other))
     doomed = (items[6], items[4])
     bench.control.remove(
-        [Section(None, tuple(BatchLine("del", item) for item in doomed))]
+        [BatchSection(None, tuple(BatchLine("del", item) for item in doomed))]
     )
     handles = [
         f["options"]["fh"] for f in bench.state()["eth0"][2] if "options" in f
@@ -303,7 +303,9 @@ def test_removing_the_root_removes_everything(
     bench = make_bench("a")
     empty = bench.state()
     by_text(bench, adding(tree("eth0", 10**8)))
-    root = Section(bench.name, (BatchLine("del", HtbRoot("eth0", 0xFFFE)),))
+    root = BatchSection(
+        bench.name, (BatchLine("del", HtbRoot("eth0", 0xFFFE)),)
+    )
     bench.control.remove([root])
     assert bench.state() == empty
     bench.control.remove([root])  # gone already: no failure
@@ -328,7 +330,7 @@ def test_a_refused_line_is_named_and_nothing_stays(
         RunFailed,
         match=r"tc refused 'class add dev eth0 parent 1: classid 1:1 ",
     ):
-        bench.control.apply([Section(None, lines)])
+        bench.control.apply([BatchSection(None, lines)])
     assert bench.state() == before
 
 
@@ -337,7 +339,7 @@ def test_a_refused_change_puts_the_old_rates_back(
 ) -> None:
     bench = make_bench("a")
     items = tree("eth0", 10**8)
-    bench.control.apply([Section(None, adding(items))])
+    bench.control.apply([BatchSection(None, adding(items))])
     before = bench.state()
     here, missing = items[4], HtbClass("eth0", 0xFFFF, 99, 10**6, 10**6)
     assert isinstance(here, HtbClass)
@@ -347,7 +349,7 @@ def test_a_refused_change_puts_the_old_rates_back(
         BatchLine("change", missing, missing),
     )
     with pytest.raises(RunFailed, match="classid 1:63"):
-        bench.control.apply([Section(None, changes)])
+        bench.control.apply([BatchSection(None, changes)])
     assert bench.state() == before
 
 
@@ -361,7 +363,9 @@ def test_a_failure_in_one_namespace_undoes_the_others(
     vms = {bench.name: bench.vm for bench in (first, second)}
     control = TrafficControl([], vms)
     with pytest.raises(RunFailed, match=f"in {second.name}"):
-        control.apply([Section(first.name, lines), Section(second.name, lines)])
+        control.apply(
+            [BatchSection(first.name, lines), BatchSection(second.name, lines)]
+        )
     assert (first.state(), second.state()) == (empty, occupied)
 
 
@@ -373,7 +377,7 @@ def test_thousands_of_requests_go_through_and_the_refused_one_is_found(
         HtbClass("eth0", 0, minor, 10**6, 10**6) for minor in range(1, 1501)
     ]
     lines = adding((HtbRoot("eth0", 1), *classes))
-    bench.control.apply([Section(None, lines)])
+    bench.control.apply([BatchSection(None, lines)])
     assert len(bench.state()["eth0"][1]) == 1500
     more = adding(
         (
@@ -382,7 +386,7 @@ def test_thousands_of_requests_go_through_and_the_refused_one_is_found(
         )
     )
     with pytest.raises(RunFailed, match="classid 1:4 "):
-        bench.control.apply([Section(None, more)])
+        bench.control.apply([BatchSection(None, more)])
     assert len(bench.state()["eth0"][1]) == 1500
 
 
@@ -453,7 +457,9 @@ def test_what_finds_no_class_is_counted_as_unshaped(
 WINDOW_SEGMENTS = 32
 
 
-def host(netns: str, n_neighbours: int = 3) -> tuple[Section, Section]:
+def host(
+    netns: str, n_neighbours: int = 3
+) -> tuple[BatchSection, BatchSection]:
     address = IPv4Interface("10.0.12.1/22")
     packet = BatchLine("change", LargestPacket(12_500))
     route = BatchLine("replace", PrefixRoute(address, WINDOW_SEGMENTS))
@@ -467,12 +473,12 @@ def host(netns: str, n_neighbours: int = 3) -> tuple[Section, Section]:
         for i in range(n_neighbours)
     )
     return (
-        Section(netns, (packet, *adding((Address(address),)))),
-        Section(netns, (route, *neighbours)),
+        BatchSection(netns, (packet, *adding((Address(address),)))),
+        BatchSection(netns, (route, *neighbours)),
     )
 
 
-def host_removal(netns: str) -> list[Section]:
+def host_removal(netns: str) -> list[BatchSection]:
     return [section.undo() for section in reversed(host(netns))]
 
 
@@ -587,9 +593,9 @@ def test_a_new_rate_is_a_new_frame_size(
 ) -> None:
     bench = make_bench("a")
     change = BatchLine("change", LargestPacket(12_500), LargestPacket(65_536))
-    bench.control.apply([Section(bench.name, (change,))])
+    bench.control.apply([BatchSection(bench.name, (change,))])
     assert host_state(bench)[1] == 12_500
-    bench.control.apply([Section(bench.name, (change,)).undo()])
+    bench.control.apply([BatchSection(bench.name, (change,)).undo()])
     assert host_state(bench)[1] == 65_536
 
 

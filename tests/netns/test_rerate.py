@@ -23,11 +23,11 @@ from testbed.plan.batch_lines import (
     BURST_S,
     Address,
     BatchLine,
+    BatchSection,
     ByteFifo,
     HtbClass,
     HtbRoot,
     Neighbour,
-    Section,
 )
 from testbed.plan.limits import packets_per_s, tenant_limits
 from testbed.plan.network_plan import network_plan, tenant_plan
@@ -86,7 +86,7 @@ def test_a_flood_gets_no_more_than_its_rates_allow(
     limits = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
     items = (*limits, address, there)
     control.apply(
-        [Section(name, tuple(BatchLine("add", item) for item in items))]
+        [BatchSection(name, tuple(BatchLine("add", item) for item in items))]
     )
     began = time.monotonic()
     before = sent_bytes(name)
@@ -109,7 +109,7 @@ def test_a_flood_gets_no_more_than_its_rates_allow(
             new_bps = RATES_BPS[i % len(RATES_BPS)]
             change = BatchLine("change", cap(new_bps), cap(rate_bps))
             now = time.monotonic()
-            control.apply([Section(name, (change,))])
+            control.apply([BatchSection(name, (change,))])
             # Until the change is done either rate may be in force.
             done = time.monotonic()
             allowed += (now - began) * rate_bps / 8 + (done - now) * max(
@@ -138,7 +138,7 @@ while True:
 UPLINK_BPS = 500_000_000
 
 
-def send_cap(netns: str, rate_bps: int) -> Section:
+def send_cap(netns: str, rate_bps: int) -> BatchSection:
     """The lines of a VM's own cap, as planned for a VM below an uplink of 500 Mbit/s."""
     centre = tree([2], [UPLINK_BPS], 1)
     network = network_plan(centre)
@@ -208,7 +208,7 @@ def capped(vm: tuple[str, Side], rate_bps: int) -> str:
     hosts = (Address(IPv4Interface("10.0.4.1/22")), there)
     lines = tuple(BatchLine("add", item) for item in hosts)
     TrafficControl([], {name: side}).apply(
-        [send_cap(name, rate_bps), Section(name, lines)]
+        [send_cap(name, rate_bps), BatchSection(name, lines)]
     )
     return name
 

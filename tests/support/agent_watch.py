@@ -11,13 +11,13 @@ from pathlib import Path
 from jobs.live.agent_pool import AgentPool, Message
 from jobs.live.agent_protocol import (
     AgentExited,
+    AgentProgress,
     AgentRefused,
     AgentReport,
     AgentStarted,
-    Progress,
     Ready,
 )
-from jobs.live.patterns import Transfer
+from jobs.live.patterns import VmTransfer
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
 # Seconds of silence after which a test has failed; none waits for it. Counted in turns of a loop
@@ -39,7 +39,9 @@ class Outcome:
 
     def kinds(self) -> list[type]:
         """The kinds of messages in order, progress samples left out."""
-        return [type(m) for m in self.messages if not isinstance(m, Progress)]
+        return [
+            type(m) for m in self.messages if not isinstance(m, AgentProgress)
+        ]
 
     @property
     def report(self) -> AgentReport:
@@ -108,7 +110,7 @@ def loopback_ips(n: int) -> list[str]:
 
 
 def transfer_plans(
-    transfers: Sequence[Transfer], ips: Sequence[str]
+    transfers: Sequence[VmTransfer], ips: Sequence[str]
 ) -> list[TransferPlan]:
     """A plan for each VM of the pattern."""
     return [

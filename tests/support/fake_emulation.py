@@ -20,7 +20,7 @@ from jobs.live.agent_protocol import (
     AgentReport,
     Plan,
     Ready,
-    Received,
+    ReceivedPayload,
 )
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.backends.emu.vm_users import VmUsers
@@ -105,7 +105,7 @@ class FakeAgents:
     def report(self, name: str) -> tuple[str, AgentReport]:
         plan, now_ns = self.alive[name][1], time.monotonic_ns()
         came = tuple(
-            Received(each.peer, each.size_bytes, now_ns, now_ns)
+            ReceivedPayload(each.peer, each.size_bytes, now_ns, now_ns)
             for each in getattr(plan, "receives", ())
         )
         return name, AgentReport(plan.index, now_ns, now_ns, came)

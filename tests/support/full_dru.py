@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from testbed.reservation.ledger import footprint
-from testbed.schedulers.dru import Candidate, FloatArray, Utilisation
+from testbed.schedulers.dru import AdmissionOffer, FloatArray, Utilisation
 from topologies.datacentre import IntArray
 
 
@@ -55,7 +55,7 @@ def _by_level(of: Utilisation, dru: FloatArray) -> FloatArray:
 
 def integral(
     utilisation: Utilisation,
-    reservations: Iterable[Candidate],
+    reservations: Iterable[AdmissionOffer],
     start_s: float,
     end_s: float,
 ) -> FloatArray:

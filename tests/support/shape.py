@@ -91,6 +91,9 @@ FEATURE_TOKENS: dict[str, int] = {
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
+INTERFACE_NAMES = ("Experiment",)
+"""Class names that may have two meanings: `testbed.Experiment` is the Python
+interface's face of an experiment."""
 MAY_REPEAT = ("__init__", "__main__", "base")
 SMALL_LINES = 60
 SIMULATED_WAY = "modules on the simulated way"
@@ -257,6 +260,23 @@ def circles() -> list[str]:
     ]
 
 
+def ambiguous_classes() -> list[str]:
+    """Public classes that share their name with one of another module."""
+    modules_of: defaultdict[str, list[str]] = defaultdict(list)
+    for path in files():
+        if path.parts[0] not in DENSE:
+            continue
+        for node in ast.parse(source(path)).body:
+            public = isinstance(node, ast.ClassDef) and node.name[0] != "_"
+            if public and node.name not in INTERFACE_NAMES:
+                modules_of[node.name].append(_dotted(path))
+    return [
+        f"{name}: {', '.join(modules)}"
+        for name, modules in sorted(modules_of.items())
+        if len(modules) > 1
+    ]
+
+
 def longest_chain() -> list[str]:
     """The longest chain of imports; a circle counts as one."""
     circles = nx.condensation(import_graph())
@@ -356,6 +376,7 @@ def static_figures() -> list[Figure]:
     chain = longest_chain()
     repeated = repeated_names()
     named_in_turn = circles()
+    ambiguous = ambiguous_classes()
     small = []
     for path in counted():
         if lines(path) < SMALL_LINES and path.stem not in MAY_REPEAT:
@@ -365,9 +386,14 @@ def static_figures() -> list[Figure]:
         Figure("files", len(files())),
         Figure("module names that repeat", len(repeated), 0, tuple(repeated)),
         Figure("import depth", len(chain), 14, tuple(chain)),
-        # A request has a demand, whose times are those of a request.
         Figure(
             "circles of modules", len(named_in_turn), 0, tuple(named_in_turn)
+        ),
+        Figure(
+            "class names with two meanings",
+            len(ambiguous),
+            0,
+            tuple(ambiguous),
         ),
         Figure(
             f"modules under {SMALL_LINES} lines", len(small), None, tuple(small)

@@ -32,12 +32,12 @@ from testbed.backends.emu.installed_state import missing_limits
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
-from testbed.backends.emu.open_vswitch import MACHINE, Switch
+from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
 from testbed.backends.emu.part_switches import Part, start_daemons, taken
 from testbed.backends.emu.part_switches import start_again as start_part_again
 from testbed.errors import RunFailed
 from testbed.plan import limits
-from testbed.plan.batch_lines import VM_DEVICE, BatchLine, Section
+from testbed.plan.batch_lines import VM_DEVICE, BatchLine, BatchSection
 from testbed.plan.installation import (
     packet_changes,
     tenant_hosts,
@@ -155,11 +155,11 @@ class EmulatedNetwork:
             on_failure.pop_all()
         self._kernel = kernel
 
-    def _switches(self) -> list[tuple[Switch, Sequence[Bridge], int]]:
+    def _switches(self) -> list[tuple[SwitchDaemons, Sequence[Bridge], int]]:
         """Every switch with its bridges and the controller's port for them."""
         if not self._parts:
             return [(MACHINE, self.plan.bridges, self._controller_port)]
-        switches: list[tuple[Switch, Sequence[Bridge], int]] = []
+        switches: list[tuple[SwitchDaemons, Sequence[Bridge], int]] = []
         for part in self._parts:
             port = part.listener.getsockname()[1]
             switches.append((part.switch, part.bridges, port))
@@ -173,13 +173,13 @@ class EmulatedNetwork:
         return ports
 
     def _make_bridges(
-        self, switch: Switch, bridges: Sequence[Bridge], port: int
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge], port: int
     ) -> open_vswitch.SwitchSockets:
         self._start_bridges(switch, bridges, port)
         return self._after_start(switch, bridges)
 
     def _after_start(
-        self, switch: Switch, bridges: Sequence[Bridge]
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge]
     ) -> open_vswitch.SwitchSockets:
         switch.check_ports(self._ports_of(bridges))
         # The bridges' own devices outlive a switch that dies: they are marked
@@ -192,7 +192,7 @@ class EmulatedNetwork:
         return switch.prime_send_socket(self._ports_of(bridges[:1])[0])
 
     def _start_bridges(
-        self, switch: Switch, bridges: Sequence[Bridge], port: int
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge], port: int
     ) -> None:
         """Makes bridges in one transaction.
 
@@ -378,18 +378,18 @@ class EmulatedNetwork:
                 raise RunFailed(message, f"see its logs in {log_dir}")
 
     @property
-    def switches(self) -> tuple[Switch, ...]:
+    def switches(self) -> tuple[SwitchDaemons, ...]:
         """Every Open vSwitch that has bridges of the network."""
         return tuple(switch for switch, *_ in self._switches())
 
-    def bridges_of(self, switch: Switch) -> Sequence[Bridge]:
+    def bridges_of(self, switch: SwitchDaemons) -> Sequence[Bridge]:
         """The bridges that are in a switch."""
         return next(
             bridges for other, bridges, _ in self._switches() if other is switch
         )
 
     def start_switch(
-        self, switch: Switch, tenants: Sequence[TenantPlan]
+        self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
         """Starts a switch that has ended, with its bridges.
 
@@ -411,7 +411,7 @@ class EmulatedNetwork:
         ports = [port.name for port in self._ports_of(bridges)]
         lines = self._limit_lines(tenants)
         missing = missing_limits(lines, switch.netns, ports)
-        self._up().apply([Section(None, missing)])
+        self._up().apply([BatchSection(None, missing)])
         return len(missing)
 
     def _limit_lines(self, tenants: Sequence[TenantPlan]) -> list[BatchLine]:
@@ -476,7 +476,7 @@ class EmulatedNetwork:
         return [name for name in names if name not in connected]
 
     @property
-    def switch_of_bridge(self) -> dict[str, Switch]:
+    def switch_of_bridge(self) -> dict[str, SwitchDaemons]:
         """Bridge -> the Open vSwitch that it is in."""
         switches = {}
         for switch, bridges, _ in self._switches():

@@ -54,7 +54,7 @@ from testbed.backends.emu.held_ports import held_ports
 from testbed.backends.emu.machine_checks import machine_limits, require_room
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
-    Switch,
+    SwitchDaemons,
     foreign_bridges,
     has_service,
 )
@@ -286,7 +286,7 @@ class Emulation:
         return True
 
     def start_switch(
-        self, switch: Switch, tenants: Sequence[TenantPlan]
+        self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
         """Start a switch that has ended; its bridges, these tenants' limits and
         all flows are as before when it returns. How many limits were missing.
@@ -300,7 +300,7 @@ class Emulation:
         return missing
 
     def restart_switch(
-        self, switch: Switch, tenants: Sequence[TenantPlan]
+        self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
         """:meth:`start_switch` after its end, by SIGKILL; MachineCannot where
         it is the machine's and has bridges of others.

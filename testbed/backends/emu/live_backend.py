@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import count
 
 from jobs.live.agent_pool import AgentPoolError, Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
+from jobs.live.agent_protocol import AgentExited, AgentProgress, AgentRefused
 from jobs.request import Enforcement, JobRequest
 from jobs.wire import wire_rate_bps
 from testbed import events
@@ -222,7 +222,7 @@ class LiveBackend:
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
         if self._emitting and all(
-            isinstance(message, Progress) for _, message in messages
+            isinstance(message, AgentProgress) for _, message in messages
         ):
             self.watch.slept(timeout_s, time.monotonic() - asleep_s)
         for agent, message in messages:

@@ -13,11 +13,11 @@ from pathlib import Path
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import (
     AgentExited,
+    AgentProgress,
     AgentRefused,
     AgentReport,
     AgentStarted,
     Plan,
-    Progress,
     Ready,
 )
 from jobs.live.compute import ComputePlan
@@ -119,7 +119,7 @@ class LiveJob:
                 self.pids[agent] = pid
             case Ready():
                 self.waiting_for.discard(agent)
-            case Progress(received_bytes=received_bytes):
+            case AgentProgress(received_bytes=received_bytes):
                 if received_bytes > self.received.get(agent, 0):
                     self.moved_ns = time.monotonic_ns()
                 self.received[agent] = received_bytes
@@ -405,7 +405,7 @@ class Pace:
     plans: tuple[Plan, ...]
     _seen: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)
 
-    def receive(self, progress: Progress) -> None:
+    def receive(self, progress: AgentProgress) -> None:
         """Take in a sample."""
         share = self.plans[progress.index].done_share(progress)
         if share is not None:

@@ -32,7 +32,7 @@ from controller.launch import OPENFLOW_PORT
 from jobs.call_filter import refuse_calls, terminal_program
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.interrupts import uninterrupted
-from testbed.backends.emu.open_vswitch import MACHINE, Switch
+from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
 from testbed.backends.emu.traffic_control import NETNS_DIR, has_carrier
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.plan.batch_lines import VM_DEVICE
@@ -52,7 +52,7 @@ SIOCGIFHWADDR = 0x8927
 
 def mininet_network(
     plan: NetworkPlan,
-    switches: Mapping[str, Switch] | None = None,
+    switches: Mapping[str, SwitchDaemons] | None = None,
     controller_port: int = OPENFLOW_PORT,
 ) -> AttachedMininet:
     """The network of a plan, which is up, as a ``mininet.net.Mininet``.
@@ -192,7 +192,7 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
     database and namespace.
     """
 
-    def __init__(self, bridge: Bridge, switch: Switch) -> None:
+    def __init__(self, bridge: Bridge, switch: SwitchDaemons) -> None:
         self.bridge = bridge
         super().__init__(
             bridge.name,
@@ -365,7 +365,9 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         self.controllers = [AttachedController("c0", controller_port)]
         self.nameToNode = {"c0": self.controllers[0]}
 
-    def attach(self, plan: NetworkPlan, switches: Mapping[str, Switch]) -> None:
+    def attach(
+        self, plan: NetworkPlan, switches: Mapping[str, SwitchDaemons]
+    ) -> None:
         """Take in everything of a plan. ``switches``: as for
         :func:`mininet_network`.
         """

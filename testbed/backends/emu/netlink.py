@@ -255,7 +255,7 @@ _RECEIVE_BYTES = 1 << 16  # the kernel's own datagrams have 32 KiB at most
 
 
 @dataclass(frozen=True)
-class Refusal:
+class KernelRefusal:
     """One request that the kernel refused: its place in what was sent, from 0,
     and why.
     """
@@ -328,12 +328,12 @@ class RouteSocket:
     def close(self) -> None:
         self._socket.close()
 
-    def request(self, messages: Sequence[bytes]) -> list[Refusal]:
+    def request(self, messages: Sequence[bytes]) -> list[KernelRefusal]:
         """Have the kernel do all of it, in order; returns what it refused.
 
         A refused request does not keep those after it from being done.
         """
-        refused: list[Refusal] = []
+        refused: list[KernelRefusal] = []
         for first in range(0, len(messages), _AT_ONCE):
             data = bytearray()
             for position, message in enumerate(
@@ -400,7 +400,7 @@ def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
         at += (size + 3) & ~3
 
 
-def refusals(data: bytes) -> Iterator[Refusal]:
+def refusals(data: bytes) -> Iterator[KernelRefusal]:
     """Requests that were refused; the kernel tells of others only where
     NLM_F_ACK is set.
     """
@@ -414,7 +414,7 @@ def refusals(data: bytes) -> Iterator[Refusal]:
             text = message and bytes(message).rstrip(b"\0").decode(
                 errors="replace"
             )
-            yield Refusal(sequence, number, text or os.strerror(number))
+            yield KernelRefusal(sequence, number, text or os.strerror(number))
 
 
 def raise_unless_gone(data: bytes) -> None:

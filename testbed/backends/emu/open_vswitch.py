@@ -192,7 +192,7 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
     return SwitchSockets(offload, buffer_bytes)
 
 
-class Switch:
+class SwitchDaemons:
     """One Open vSwitch: the machine's own, or a part of a network with daemons
     of its own.
 
@@ -358,7 +358,7 @@ class Switch:
             time.sleep(0.05)
 
 
-MACHINE = Switch(Path("/run/openvswitch"))
+MACHINE = SwitchDaemons(Path("/run/openvswitch"))
 """The switch of the machine's service, or that of a run which found none."""
 
 

@@ -23,7 +23,7 @@ from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
 from testbed.backends.emu.commands import ip_batch, run
 from testbed.backends.emu.open_vswitch import (
     SETTINGS,
-    Switch,
+    SwitchDaemons,
     datapath_type,
     detached,
     switch_command,
@@ -47,7 +47,7 @@ class Part:
     for them.
     """
 
-    switch: Switch
+    switch: SwitchDaemons
     bridges: tuple[Bridge, ...]
     listener: socket.socket
 
@@ -134,7 +134,11 @@ def switch_in_parts(
                 )
             stack.callback(listener.close)
             parts.append(
-                Part(Switch(folder / part.netns, part.netns), bridges, listener)
+                Part(
+                    SwitchDaemons(folder / part.netns, part.netns),
+                    bridges,
+                    listener,
+                )
             )
         yield tuple(parts)
 

@@ -29,7 +29,7 @@ from testbed.backends.emu.mininet_network import (
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
     RUN_KEY,
-    Switch,
+    SwitchDaemons,
     datapath_type,
 )
 from testbed.errors import BadInput, RunFailed
@@ -175,7 +175,7 @@ class PlainNetwork(EmulatedNetwork):
         self.mininet.build()
 
     def _start_bridges(
-        self, switch: Switch, bridges: Sequence[Bridge], port: int
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge], port: int
     ) -> None:
         del switch, bridges, port  # all of them, in the machine's switch
         self.mininet.start()

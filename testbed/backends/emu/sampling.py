@@ -122,7 +122,7 @@ class Watch:
         self._starved = fidelity.Starved()
         self._cap_limited = fidelity.CapLimited()
         self._exceeding = fidelity.Exceeding()
-        self._received = fidelity.Received()
+        self._received = fidelity.ReceivedShares()
         self._samples: list[fidelity.ProcessorSample] = []
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()

@@ -18,13 +18,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.netlink import GONE, Refusal, RouteSocket, packed
+from testbed.backends.emu.netlink import (
+    GONE,
+    KernelRefusal,
+    RouteSocket,
+    packed,
+)
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
     VM_DEVICE,
     BatchLine,
+    BatchSection,
     LinkUp,
-    Section,
     TcItem,
 )
 
@@ -45,7 +50,7 @@ class Side:
             if index in found
         }
 
-    def request(self, lines: Sequence[BatchLine]) -> list[Refusal]:
+    def request(self, lines: Sequence[BatchLine]) -> list[KernelRefusal]:
         """Have the kernel do all of it, in order; returns what it refused."""
         return self.route.request(
             [
@@ -68,13 +73,13 @@ class TrafficControl:
         for side in (*self.sides, *self.vms.values()):
             side.route.close()
 
-    def apply(self, sections: Sequence[Section]) -> None:
+    def apply(self, sections: Sequence[BatchSection]) -> None:
         """Add or change. Raises RunFailed naming the first refused line; then
         nothing has changed.
 
         What was there before, and made the kernel refuse, stays.
         """
-        done: list[Section] = []
+        done: list[BatchSection] = []
         try:
             for section in sections:
                 refused = self._send(section)
@@ -82,14 +87,14 @@ class TrafficControl:
                 kept = tuple(
                     line for i, line in enumerate(section.lines) if i not in bad
                 )
-                done.append(Section(section.netns, kept))
+                done.append(BatchSection(section.netns, kept))
                 _raise_first(section, refused)
         except BaseException:
             for section in reversed(done):
                 self._send(section.undo())
             raise
 
-    def remove(self, sections: Sequence[Section]) -> None:
+    def remove(self, sections: Sequence[BatchSection]) -> None:
         """Remove everything; what is gone already is no failure. Raises
         RunFailed at the end.
         """
@@ -100,7 +105,7 @@ class TrafficControl:
                 [refusal for refusal in refused if refusal.number not in GONE],
             )
 
-    def _send(self, section: Section) -> list[Refusal]:
+    def _send(self, section: BatchSection) -> list[KernelRefusal]:
         """The refusals, each with its place in the section."""
         if section.netns is not None:
             return self.vms[section.netns].request(section.lines)
@@ -125,7 +130,9 @@ class TrafficControl:
         )
 
 
-def _raise_first(section: Section, refused: Sequence[Refusal]) -> None:
+def _raise_first(
+    section: BatchSection, refused: Sequence[KernelRefusal]
+) -> None:
     """Raise RunFailed for the first refusal, if there is one, with the text of
     its line.
     """
@@ -180,7 +187,7 @@ def open_namespaces(
                 device: index for index, device in socket.if_nameindex()
             }
             opened[name] = vm = Side(RouteSocket(), index_of)
-        up = Section(
+        up = BatchSection(
             name,
             tuple(BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)),
         )

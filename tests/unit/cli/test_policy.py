@@ -13,7 +13,7 @@ import yaml
 
 from testbed.cli import main, policies
 from testbed.policy_trials.policy_check import CHECKS
-from testbed.policy_trials.policy_subject import QUICK, Finding, Subject
+from testbed.policy_trials.policy_subject import QUICK, PolicyFinding, Subject
 from testbed.schedulers.policy import CLAIMS
 from testbed.schedulers.registry import own_policies
 
@@ -197,7 +197,9 @@ def test_a_counterexample_replaces_a_link_and_is_the_callers(
     monkeypatch.setattr("os.fchown", lambda _, *ids: given.append(ids))
     monkeypatch.setattr("os.chown", lambda _, *ids, **__: given.append(ids))
     subject = Subject.of({"name": "vc"}, 1, QUICK)
-    finding = Finding("failures", "says", "failed", "how", "name: found\n")
+    finding = PolicyFinding(
+        "failures", "says", "failed", "how", "name: found\n"
+    )
     result = policies._Result(subject, [finding], [])
     for folder in (out, tmp_path / "made" / "found"):
         policies._show(result, folder, as_json=False)

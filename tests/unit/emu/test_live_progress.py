@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from jobs.demand import Iperf3
-from jobs.live.agent_protocol import AgentReport, Progress, Received
+from jobs.live.agent_protocol import AgentProgress, AgentReport, ReceivedPayload
 from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
 from testbed import events
@@ -32,7 +32,7 @@ def running() -> LiveJob:
 
 def heard(live: LiveJob) -> list[events.Event]:
     """Events recorded when an agent of a running or preempted job reports its progress."""
-    progress = Progress(0, 1, 500, 500, 0.0)
+    progress = AgentProgress(0, 1, 500, 500, 0.0)
     emulation: Any = SimpleNamespace(
         plan=SimpleNamespace(slots_of_server={}, slots=()),
         agents=SimpleNamespace(poll=lambda _: [("job.0", progress)]),
@@ -117,7 +117,7 @@ def test_what_iperf3_reports_is_recorded_as_frames_in_the_experiments_units() ->
     rates = {2: [1_448_000.0], 0: [724_000.0, 724_000.0], 1: []}
     for index, bps in rates.items():
         received = tuple(
-            Received(i, 1, None, 1, each) for i, each in enumerate(bps)
+            ReceivedPayload(i, 1, None, 1, each) for i, each in enumerate(bps)
         )
         live.reports[f"m.{index}"] = AgentReport(index, 0, 1, received)
     assert backend._iperf3(live, 8.0) == {

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.backends.emu.open_vswitch import MACHINE, Switch
+from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.network_plan import network_plan
 from tests.support.interrupts import interrupt_at_start
@@ -147,7 +147,7 @@ def test_nodes_links_and_port_numbers_are_the_plans(
 
 
 def test_switches_in_parts_are_asked_where_they_are(module: ModuleType) -> None:
-    part = Switch(Path("/run/hosenet/r/tpn-part0"), "tpn-part0")
+    part = SwitchDaemons(Path("/run/hosenet/r/tpn-part0"), "tpn-part0")
     net = module.mininet_network(PLAN, {"tpn-s0": part})
     inside, outside = net["tpn-s0"], net["tpn-s1"]
     assert (inside.inNamespace, outside.inNamespace) == (True, False)

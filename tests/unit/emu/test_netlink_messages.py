@@ -19,7 +19,7 @@ from testbed.backends.emu.netlink import (
     ROOT_HANDLE,
     TC_H_ROOT,
     TICKS_PER_S,
-    Refusal,
+    KernelRefusal,
     RouteSocket,
     packed,
     ticks,
@@ -28,6 +28,7 @@ from testbed.backends.emu.traffic_control import Side, TrafficControl
 from testbed.plan.batch_lines import (
     Address,
     BatchLine,
+    BatchSection,
     ByteFifo,
     HtbClass,
     HtbRoot,
@@ -37,7 +38,6 @@ from testbed.plan.batch_lines import (
     Neighbour,
     PrefixFilter,
     PrefixRoute,
-    Section,
     TcItem,
     Verb,
 )
@@ -251,9 +251,9 @@ class Refusing:
 
     n = 0
 
-    def request(self, messages: list[bytes]) -> list[Refusal]:
+    def request(self, messages: list[bytes]) -> list[KernelRefusal]:
         self.n = len(messages)
-        return [Refusal(self.n - 1, 22, "no")]
+        return [KernelRefusal(self.n - 1, 22, "no")]
 
 
 def test_a_line_goes_to_the_side_that_has_its_device_and_a_refusal_keeps_its_place() -> (
@@ -265,6 +265,6 @@ def test_a_line_goes_to_the_side_that_has_its_device_and_a_refusal_keeps_its_pla
         for r, d in zip(routes, "ab", strict=True)
     ]
     lines = tuple(BatchLine("add", HtbRoot(device, 1)) for device in "ababa")
-    refused = TrafficControl(sides, {})._send(Section(None, lines))
+    refused = TrafficControl(sides, {})._send(BatchSection(None, lines))
     assert [route.n for route in routes] == [3, 2]
     assert sorted(refusal.position for refusal in refused) == [3, 4]

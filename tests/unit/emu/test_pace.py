@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.live.agent_protocol import Progress
+from jobs.live.agent_protocol import AgentProgress
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.transfer_plan import Incoming, TransferPlan
@@ -20,8 +20,8 @@ def burns(index: int, cpu_s: float = 1.0) -> ComputePlan:
 
 def sample(
     index: int, at_s: float, cpu_s: float = 0.0, received: int = 0
-) -> Progress:
-    return Progress(index, round(at_s * S), received, 0, cpu_s)
+) -> AgentProgress:
+    return AgentProgress(index, round(at_s * S), received, 0, cpu_s)
 
 
 def test_the_slowest_agent_decides() -> None:

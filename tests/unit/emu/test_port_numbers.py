@@ -30,7 +30,9 @@ def given(
     monkeypatch: pytest.MonkeyPatch, output: list[list[list[Any]]]
 ) -> Iterator[list[Any]]:
     script = iter(output)
-    monkeypatch.setattr(open_vswitch.Switch, "rows", lambda *_: next(script))
+    monkeypatch.setattr(
+        open_vswitch.SwitchDaemons, "rows", lambda *_: next(script)
+    )
     monkeypatch.setattr(open_vswitch.time, "sleep", lambda _: None)
     return script
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.backends.emu.emulated_network import up_lines
 from testbed.backends.emu.open_vswitch import (
-    Switch,
+    SwitchDaemons,
     SwitchSockets,
     deletion_arguments,
     read_sockets,
@@ -209,7 +209,7 @@ def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(
         process.stdin.flush()
         process.stdout.read(1)  # it is the program now, and has its name
         (tmp_path / "ovs-vswitchd.pid").write_text(f"{process.pid}\n")
-        switch = Switch(tmp_path)
+        switch = SwitchDaemons(tmp_path)
         assert switch.pid == process.pid
         process.kill()
         os.waitid(

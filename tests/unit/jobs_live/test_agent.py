@@ -20,7 +20,12 @@ from jobs.live.agent import (
     terminate,
     wait_for_start,
 )
-from jobs.live.agent_protocol import AgentMessage, AgentReport, Progress, Ready
+from jobs.live.agent_protocol import (
+    AgentMessage,
+    AgentProgress,
+    AgentReport,
+    Ready,
+)
 
 
 def decode(line: bytes) -> AgentMessage:
@@ -151,7 +156,7 @@ def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
 ) -> None:
     channel, caller = line
     for i in range(20_000):
-        channel.say(Progress(0, i, i, i, 0.0))
+        channel.say(AgentProgress(0, i, i, i, 0.0))
     pid = os.fork()
     if pid == 0:
         caller.close()
@@ -165,7 +170,7 @@ def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
         output += data
     os.waitpid(pid, 0)
     messages = [decode(text) for text in output.splitlines()]
-    samples = [m.at_ns for m in messages if isinstance(m, Progress)]
+    samples = [m.at_ns for m in messages if isinstance(m, AgentProgress)]
     assert isinstance(messages[-1], AgentReport)
     assert samples == list(range(len(samples)))
     assert 100 < len(samples) < 20_000

@@ -19,15 +19,15 @@ import pytest
 from jobs.live.agent_pool import AgentPool, AgentPoolError
 from jobs.live.agent_protocol import (
     AgentExited,
+    AgentProgress,
     AgentRefused,
     AgentReport,
     AgentStarted,
-    Progress,
     Ready,
     SpawnRequest,
 )
 from jobs.live.compute import ComputePlan
-from jobs.live.patterns import Transfer, transfers
+from jobs.live.patterns import VmTransfer, transfers
 from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import (
     CONGESTION_CONTROL,
@@ -132,7 +132,7 @@ def test_progress_grows_to_the_whole_volume(
         [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
     )
     for outcome in watch.run_together(names):
-        samples = [m for m in outcome.messages if isinstance(m, Progress)]
+        samples = [m for m in outcome.messages if isinstance(m, AgentProgress)]
         received = [sample.received_bytes for sample in samples]
         assert len(samples) > 3
         assert received == sorted(received)
@@ -153,7 +153,7 @@ def slow_ring(
     )
     watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
-    watch.until(names, Progress)
+    watch.until(names, AgentProgress)
     return names
 
 
@@ -165,18 +165,18 @@ def test_progress_alone_does_not_wake_the_caller(
         began = time.monotonic()
         messages = pool.poll(0.2)
         assert time.monotonic() - began >= 0.2
-        assert {type(message) for _, message in messages} <= {Progress}
+        assert {type(message) for _, message in messages} <= {AgentProgress}
     for name in names:
         pool.signal(name, signal.SIGTERM)
     kinds = [type(message) for _, message in pool.poll(PATIENCE)]
-    assert kinds[-1] is not Progress
+    assert kinds[-1] is not AgentProgress
 
 
 def test_a_demand_curve_sets_a_floor_to_the_time(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
     # Eq. 1 over a network that never limits: τ = 0.4 s of which 0.2 s yield nothing.
-    plans = transfer_plans([Transfer(0, 1, 200_000)], loopback_ips(2))
+    plans = transfer_plans([VmTransfer(0, 1, 200_000)], loopback_ips(2))
     plans[0] = replace(plans[0], demand=((0.5, 0), (1.0, 8_000_000)))
     sender, receiver = watch.run_together(spawn_all(plans))
     start_ns, (got,) = sender.report.start_ns, receiver.report.received
@@ -190,7 +190,7 @@ def test_a_demand_curve_sets_a_floor_to_the_time(
 def test_producing_burns_the_share_of_cpu(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    plans = transfer_plans([Transfer(0, 1, 500_000)], loopback_ips(2))
+    plans = transfer_plans([VmTransfer(0, 1, 500_000)], loopback_ips(2))
     plans[0] = replace(plans[0], demand=((1.0, 8_000_000),), cpu_share=0.5)
     sender, receiver = watch.run_together(spawn_all(plans))
     assert sender.report.error is None
@@ -202,7 +202,7 @@ def test_a_flow_without_a_receiver_ends_with_the_reason(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
     ips = loopback_ips(2)
-    plans = transfer_plans([Transfer(0, 1, 1000)], ips)
+    plans = transfer_plans([VmTransfer(0, 1, 1000)], ips)
     (name,) = spawn_all([replace(plans[0], connect_timeout_s=0.2)])
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.exited.code == 1
@@ -214,7 +214,7 @@ def test_a_flow_without_a_receiver_ends_with_the_reason(
 def test_a_receiver_nobody_calls_ends_with_the_reason(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
+    plans = transfer_plans([VmTransfer(0, 1, 1000)], loopback_ips(2))
     (name,) = spawn_all([replace(plans[1], connect_timeout_s=0.2)])
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.exited.code == 1
@@ -250,7 +250,7 @@ def test_the_kernel_keeps_no_connection_of_one_that_is_killed(
     for name in ("vm0", "vm2"):
         pool.signal(name, signal.SIGSTOP)
     pool.begin(names, time.monotonic_ns())
-    watch.until(["vm1"], Progress)
+    watch.until(["vm1"], AgentProgress)
     time.sleep(0.2)  # until the neighbour's buffers are full
     pool.signal("vm1", signal.SIGKILL)
     watch.until(["vm1"], AgentExited)
@@ -284,8 +284,8 @@ def test_a_sender_that_announces_another_size_is_refused(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
     ips = loopback_ips(2)
-    sender, receiver = transfer_plans([Transfer(0, 1, 1000)], ips)
-    other = transfer_plans([Transfer(0, 1, 999)], ips)[1]
+    sender, receiver = transfer_plans([VmTransfer(0, 1, 1000)], ips)
+    other = transfer_plans([VmTransfer(0, 1, 999)], ips)[1]
     assert receiver.receives[0].size_bytes == 1000
     outcomes = watch.until(
         spawn_all([replace(sender, connect_timeout_s=1.0), other]), AgentExited
@@ -301,7 +301,7 @@ def test_a_stranger_on_the_port_is_turned_away(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
     ips = loopback_ips(2)
-    plans = transfer_plans([Transfer(0, 1, 1000)], ips)
+    plans = transfer_plans([VmTransfer(0, 1, 1000)], ips)
     (receiver,) = spawn_all([plans[1]])
     watch.until([receiver], AgentStarted)
     wait_until(lambda: _listens(ips[1]), "its port")
@@ -320,7 +320,7 @@ def test_a_stranger_on_the_port_is_turned_away(
 def test_an_address_that_is_not_here_ends_with_the_reason(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    plans = transfer_plans([Transfer(0, 1, 1000)], ["127.0.0.1", "192.0.2.1"])
+    plans = transfer_plans([VmTransfer(0, 1, 1000)], ["127.0.0.1", "192.0.2.1"])
     (name,) = spawn_all([plans[1]])
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.report.error == (
@@ -331,7 +331,7 @@ def test_an_address_that_is_not_here_ends_with_the_reason(
 def test_an_unknown_congestion_control_ends_with_the_reason(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
+    plans = transfer_plans([VmTransfer(0, 1, 1000)], loopback_ips(2))
     (name,) = spawn_all([replace(plans[0], congestion_control="vegetable")])
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.exited.code == 1
@@ -377,7 +377,7 @@ def test_a_terminated_agent_still_reports(
     )
     watch.until(["burn"], Ready)
     pool.begin(["burn"], time.monotonic_ns())
-    watch.until(["burn"], Progress)
+    watch.until(["burn"], AgentProgress)
     pool.signal("burn", signum)
     (outcome,) = watch.until(["burn"], AgentExited)
     assert outcome.exited.code == 128 + signum
@@ -389,13 +389,13 @@ def test_a_terminated_receiver_counts_what_had_come_before(
     pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:
     """Where the job resumes elsewhere, what waits in the kernel need not be sent again."""
-    plans = transfer_plans([Transfer(0, 1, 10**9)], loopback_ips(2))
+    plans = transfer_plans([VmTransfer(0, 1, 10**9)], loopback_ips(2))
     names = spawn_all(
         [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
     )
     sender, receiver = watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
-    watch.until(names, Progress)
+    watch.until(names, AgentProgress)
     pool.signal(names[1], signal.SIGSTOP)
     wait_until(
         lambda: process_state(receiver.pid) == "T",
@@ -421,7 +421,7 @@ def sent_bytes(
 ) -> int:
     """Bytes that the sender reports as sent, once ``least`` or more after ``since_ns``."""
     for _ in range(PATIENCE):
-        output = [m for m in sender.messages if isinstance(m, Progress)]
+        output = [m for m in sender.messages if isinstance(m, AgentProgress)]
         for progress in output:
             if progress.at_ns > since_ns and progress.sent_bytes >= least:
                 return progress.sent_bytes
@@ -435,7 +435,7 @@ def sent_bytes(
 def test_a_transfer_waiting_for_its_peers_can_be_terminated(
     pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
+    plans = transfer_plans([VmTransfer(0, 1, 1000)], loopback_ips(2))
     (name,) = spawn_all([replace(plans[1], connect_timeout_s=PATIENCE)])
     watch.until([name], AgentStarted)
     # Its handler stands as soon as it listens.

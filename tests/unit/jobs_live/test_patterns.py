@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.live.patterns import Transfer, transfers
+from jobs.live.patterns import VmTransfer, transfers
 
 PATTERNS = ("ring", "permutation", "all-to-all")
 VMS = st.integers(2, 40)
@@ -72,9 +72,9 @@ def test_three_vms_have_two_permutations_without_fixed_point_and_both_come_up() 
 
 def test_a_ring_of_three() -> None:
     assert transfers("ring", 3, 7, Random(0)) == (
-        Transfer(0, 1, 7),
-        Transfer(1, 2, 7),
-        Transfer(2, 0, 7),
+        VmTransfer(0, 1, 7),
+        VmTransfer(1, 2, 7),
+        VmTransfer(2, 0, 7),
     )
 
 

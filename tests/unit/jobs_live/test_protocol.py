@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from jobs.live.agent_protocol import (
     AgentMessage,
+    AgentProgress,
     AgentReport,
-    Progress,
     Ready,
-    Received,
+    ReceivedPayload,
     Sent,
     encode,
 )
@@ -25,14 +25,16 @@ NS = st.integers(0, 2**62)
 INDEX = st.integers(0, 2**20)
 MESSAGES = (
     st.builds(Ready, INDEX, NS)
-    | st.builds(Progress, INDEX, NS, NS, NS, st.floats(0, 1e9))
+    | st.builds(AgentProgress, INDEX, NS, NS, NS, st.floats(0, 1e9))
     | st.builds(
         AgentReport,
         INDEX,
         st.none() | NS,
         NS,
         st.lists(
-            st.builds(Received, INDEX, NS, st.none() | NS, st.none() | NS)
+            st.builds(
+                ReceivedPayload, INDEX, NS, st.none() | NS, st.none() | NS
+            )
         ).map(tuple),
         st.lists(st.builds(Sent, INDEX, NS, NS, st.none() | NS, INDEX)).map(
             tuple
@@ -51,7 +53,13 @@ JSON = st.recursive(
     max_leaves=5,
 )
 REPORT = AgentReport(
-    0, 1, 50, (Received(1, 9, 2, 30), Received(2, 9, 3, 40)), (), 0.0, "cubic"
+    0,
+    1,
+    50,
+    (ReceivedPayload(1, 9, 2, 30), ReceivedPayload(2, 9, 3, 40)),
+    (),
+    0.0,
+    "cubic",
 )
 
 
@@ -105,6 +113,6 @@ def test_a_report_with_a_wrong_field_is_refused(
 
 def test_the_last_byte_is_known_only_when_all_peers_are_through() -> None:
     assert REPORT.last_byte_ns == 40
-    cut_off = (Received(1, 9, 2, 30), Received(2, 3, 3, None))
+    cut_off = (ReceivedPayload(1, 9, 2, 30), ReceivedPayload(2, 3, 3, None))
     assert replace(REPORT, received=cut_off).last_byte_ns is None
     assert replace(REPORT, received=()).last_byte_ns is None

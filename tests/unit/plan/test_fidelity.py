@@ -15,7 +15,7 @@ from testbed.plan.fidelity import (
     Exceeding,
     Finding,
     ProcessorSample,
-    Received,
+    ReceivedShares,
     Starved,
     lateness,
     leaks,
@@ -288,7 +288,7 @@ def received(
     interval_s: float = 1.0,
 ) -> float:
     """Of VMs at 100 bit/s, after these samples of what they received."""
-    n, judge = len(tenants), Received()
+    n, judge = len(tenants), ReceivedShares()
     rate, zero = np.full(n, 100.0), np.zeros(n)
     for got_bps in samples:
         packet = np.full(n, packet_bits)
@@ -344,7 +344,7 @@ def test_a_tenant_counts_when_its_first_packets_have_had_time_to_arrive() -> (
         got = np.array([100.0, 40.0][:n])
         return ClassSamples(str, rate, got, zero, rate, packet, packet, zero)
 
-    judge = Received()
+    judge = ReceivedShares()
     for tenants, share in [
         ([1], nan),
         ([1], 1.0),

@@ -13,11 +13,11 @@ from jobs.request import Enforcement
 from testbed.embedding.placement import Placement
 from testbed.plan.batch_lines import (
     BatchLine,
+    BatchSection,
     ByteFifo,
     HtbClass,
     HtbRoot,
     PrefixFilter,
-    Section,
     batch_text,
     burst_bytes,
 )
@@ -80,7 +80,7 @@ def placed(
     )
 
 
-def host_lines(sections: tuple[Section, ...]) -> list[str]:
+def host_lines(sections: tuple[BatchSection, ...]) -> list[str]:
     return [
         line.text() for s in sections if s.netns is None for line in s.lines
     ]
@@ -333,8 +333,8 @@ def test_on_another_tree_a_tenant_has_other_classes_and_the_same_caps(
     }
     assert kept | {x.item for x in made} == after
     assert reroot_lines(network, old, old) == (
-        (Section(None, ()),),
-        (Section(None, ()),),
+        (BatchSection(None, ()),),
+        (BatchSection(None, ()),),
     )
 
 

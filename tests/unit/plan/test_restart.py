@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.live.agent_protocol import AgentReport, Received
+from jobs.live.agent_protocol import AgentReport, ReceivedPayload
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.transfer_plan import (
@@ -19,7 +19,9 @@ from testbed.plan.agent_plans import remaining
 def report(
     index: int, *received: tuple[int, int], cpu_s: float = 0.0
 ) -> AgentReport:
-    flows = tuple(Received(peer, size, None, None) for peer, size in received)
+    flows = tuple(
+        ReceivedPayload(peer, size, None, None) for peer, size in received
+    )
     return AgentReport(
         index, 0, 1, flows, (), cpu_s, None, "terminated by signal 15"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.policy_trials.policy_check import CHECKS, checked
 from testbed.policy_trials.policy_standing import Contest
-from testbed.policy_trials.policy_subject import QUICK, Finding, Subject
+from testbed.policy_trials.policy_subject import QUICK, PolicyFinding, Subject
 from testbed.schedulers.registry import own_policies
 from testbed.spec.experiment_file import parse_experiment
 
@@ -111,7 +111,7 @@ def subject_of(source: str, folder: Path) -> Subject:
     return Subject.of({"class": f"{file}:Mine"}, 1, QUICK)
 
 
-def found_by(check: str, subject: Subject) -> Finding:
+def found_by(check: str, subject: Subject) -> PolicyFinding:
     subject.check = check
     return CHECKS[check](subject)
 

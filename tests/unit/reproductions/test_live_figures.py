@@ -16,7 +16,7 @@ from reproductions.dcloud.dcloud_live import deadline_over_finish
 from reproductions.jsa.jsa_live import REWARD, rewarded
 from testbed import events
 from testbed.record.folder import EVENTS
-from testbed.record.reading import Run, load_run
+from testbed.record.reading import RecordedRun, load_run
 from testbed.record.topology_record import topology_record
 from topologies.tree import tree
 
@@ -29,7 +29,7 @@ def job(name: str, value: float) -> events.JobSubmitted:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> RecordedRun:
     """Of three jobs due 40 s after they came one takes 20 s, one 50 s, one is turned away."""
     told: list[events.Event] = [
         events.RunStarted(0.0, "r", "p", "live", 1, TOPOLOGY),
@@ -65,18 +65,20 @@ def test_claims_are_about_points_that_the_figure_has() -> None:
                 assert check.quantity.measure.name in names
 
 
-def test_deadline_over_finish_is_zero_for_who_never_finished(run: Run) -> None:
+def test_deadline_over_finish_is_zero_for_who_never_finished(
+    run: RecordedRun,
+) -> None:
     curve = deadline_over_finish(run)
     assert [x for x, _ in curve] == pytest.approx([0.0, 0.8, 2.0])
     assert [y for _, y in curve] == pytest.approx([100 / 3, 200 / 3, 100.0])
 
 
-def test_reward_is_that_of_jobs_on_time(run: Run) -> None:
+def test_reward_is_that_of_jobs_on_time(run: RecordedRun) -> None:
     assert math.isclose(rewarded(run)[REWARD.name], 0.2)
 
 
 def test_use_by_hour_is_each_hours_mean(
-    monkeypatch: pytest.MonkeyPatch, run: Run
+    monkeypatch: pytest.MonkeyPatch, run: RecordedRun
 ) -> None:
     # A quarter of the first hour all slots, from 1.5 h on half of them.
     steps = [(0.0, 1.0), (900.0, 0.0), (5400.0, 0.5)]

@@ -22,7 +22,7 @@ from reproductions.result_cache import (
 from testbed.spec.document import find_file
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.computing_sources import computing_modules
-from testbed.sweeps.result_store import Progress, ResultStore
+from testbed.sweeps.result_store import ResultStore, SweepProgress
 from testbed.sweeps.tasks import Here, InProcess
 from tests.support.made_figures import Sum
 
@@ -35,7 +35,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def silent(_: Progress) -> None:
+def silent(_: SweepProgress) -> None:
     pass
 
 
@@ -43,7 +43,7 @@ CONFIGURATIONS = [Sum(1.0, 2.0), Sum(3.0, 4.0), Sum(1.0, 2.0)]
 
 
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[SweepProgress] = []
     first = compute(
         CONFIGURATIONS, ResultStore(tmp_path), InProcess(), seen.append
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
 from testbed.reservation.ledger import Ledger, OverCommit, footprint
-from testbed.schedulers.dru import Candidate, Utilisation, increases, less
+from testbed.schedulers.dru import AdmissionOffer, Utilisation, increases, less
 from tests.support.full_dru import integral, node_dru
 from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
@@ -28,14 +28,14 @@ FIG1 = tree([6], GIGA, 4)
 FIG1_INSIDE = tree([2, 2, 6], [4 * GIGA, 4 * GIGA, GIGA], 4)
 
 
-def one_each(dc: DataCentre) -> Candidate:
+def one_each(dc: DataCentre) -> AdmissionOffer:
     spread = Placement(dc.trees[0].root, tuple((s, 1) for s in range(6)))
-    return Candidate(spread, GIGA, 0.0, THETA)
+    return AdmissionOffer(spread, GIGA, 0.0, THETA)
 
 
-def packed(dc: DataCentre) -> Candidate:
+def packed(dc: DataCentre) -> AdmissionOffer:
     together = Placement(dc.trees[0].root, ((0, 4), (1, 2)))
-    return Candidate(together, GIGA // 2, 0.0, 2 * THETA)
+    return AdmissionOffer(together, GIGA // 2, 0.0, 2 * THETA)
 
 
 @pytest.mark.parametrize("dc", [FIG1, FIG1_INSIDE], ids=["alone", "inside"])
@@ -43,7 +43,7 @@ def test_figure_1(dc: DataCentre) -> None:
     utilisation = Utilisation(dc)
     switch = dc.n_servers  # the first switch is the rack of servers 0..5
 
-    def dru_integrated(candidate: Candidate) -> np.ndarray:
+    def dru_integrated(candidate: AdmissionOffer) -> np.ndarray:
         used = np.zeros(dc.n_servers + dc.n_links, dtype=np.int64)
         taken = footprint(dc, candidate.placement, candidate.rate_bps)
         used[taken.objects] += taken.amounts
@@ -69,8 +69,8 @@ def test_the_maximum_comes_before_the_integral() -> None:
     # A server whose slots are full in one half of the time and whose link is in the other.
     dc = tree([2], 100, 4)
     root = dc.trees[0].root
-    slots_full = Candidate(Placement(root, ((0, 4),)), 0, 0.0, 1.0)
-    link_full = Candidate(Placement(root, ((0, 1), (1, 1))), 100, 1.0, 2.0)
+    slots_full = AdmissionOffer(Placement(root, ((0, 4),)), 0, 0.0, 1.0)
+    link_full = AdmissionOffer(Placement(root, ((0, 1), (1, 1))), 100, 1.0, 2.0)
     total = integral(Utilisation(dc), [slots_full, link_full], 0.0, 2.0)
     assert total.tolist() == [
         1.0 + 2.0
@@ -137,12 +137,12 @@ CENTRES = {
 @st.composite
 def histories(
     draw: st.DrawFn, name: str
-) -> tuple[Ledger, list[Candidate], list[Candidate]]:
+) -> tuple[Ledger, list[AdmissionOffer], list[AdmissionOffer]]:
     """A ledger with reservations in it, those reservations, and candidates that fit beside them."""
     dc = CENTRES[name]
     ledger = Ledger(dc)
-    held: list[Candidate] = []
-    fits: list[Candidate] = []
+    held: list[AdmissionOffer] = []
+    fits: list[AdmissionOffer] = []
     drawn = draw(
         st.lists(
             st.tuples(
@@ -165,7 +165,7 @@ def histories(
             dc.trees[root].root,
             tuple((s, m) for s, m in enumerate(counts) if m),
         )
-        candidate = Candidate(
+        candidate = AdmissionOffer(
             placement, rate, float(start), float(start) + length * 0.7
         )
         try:
@@ -212,7 +212,7 @@ def test_an_open_ended_reservation_beside_it_does_no_harm() -> None:
     root = dc.trees[0].root
     ledger.reserve("service", Placement(root, ((0, 1), (1, 1))), 5, 0.0, None)
     ledger.timeline.seek(1.0)
-    candidate = Candidate(Placement(root, ((0, 1), (1, 1))), 5, 1.0, 3.0)
+    candidate = AdmissionOffer(Placement(root, ((0, 1), (1, 1))), 5, 1.0, 3.0)
     (row,) = increases(Utilisation(dc), ledger.timeline, [candidate])
     assert np.all(np.isfinite(row))
     # Servers 0 and 1: from 5/10 to 10/10, for two seconds each.

@@ -16,7 +16,7 @@ from testbed.embedding.exact import VMPLACE
 from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
 from testbed.schedulers.jsa import (
     JSA,
-    Candidate,
+    ReadyJob,
     Room,
     Scheduled,
     admit,
@@ -38,7 +38,7 @@ class Case:
 
     datacentre: DataCentre
     free: Residual
-    ready: list[Candidate]
+    ready: list[ReadyJob]
 
     def room(self) -> Room:
         return Room(self.datacentre, self.free, VMPLACE)
@@ -61,7 +61,7 @@ def random_case(seed: object) -> Case:
     )
 
 
-def _candidate(rng: random.Random, number: int) -> Candidate:
+def _candidate(rng: random.Random, number: int) -> ReadyJob:
     bandwidth, took_s = rng.randint(5, 60), rng.uniform(5, 60)
     job = JobRequest(
         f"j{number}",
@@ -77,7 +77,7 @@ def _candidate(rng: random.Random, number: int) -> Candidate:
             )
         ),
     )
-    return Candidate(job, JSA().options(job), number)
+    return ReadyJob(job, JSA().options(job), number)
 
 
 def left_over(case: Case, run: list[Scheduled]) -> Residual:
@@ -205,7 +205,7 @@ def ready(
     deadline_s: float,
     profile: Profile | None = None,
     order: int = 1,
-) -> Candidate:
+) -> ReadyJob:
     job = JobRequest(
         name,
         0.0,
@@ -216,7 +216,7 @@ def ready(
         value=value,
         demand=Transfer(profile=profile),
     )
-    return Candidate(job, JSA().options(job), order)
+    return ReadyJob(job, JSA().options(job), order)
 
 
 def test_jobs_go_by_reward_over_the_time_left_now() -> None:

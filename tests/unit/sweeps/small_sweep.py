@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.spec.sweep_section import read_option
-from testbed.sweeps.result_store import Progress
+from testbed.sweeps.result_store import SweepProgress
 from testbed.sweeps.sweep_folder import Sweep, SweepOptions, run_sweep
 from testbed.sweeps.sweep_plan import Asked, SweepPlan, plan_sweep
 from testbed.sweeps.tasks import InProcess, Outcome, Task
@@ -34,7 +34,7 @@ def done(plan: SweepPlan, out: Path, **options: Any) -> Sweep:
     return run_sweep(plan, SweepOptions(out, **options), silent, print)
 
 
-def silent(_: Progress) -> None:
+def silent(_: SweepProgress) -> None:
     pass
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.sweeps import sweep_folder
-from testbed.sweeps.result_store import Progress
+from testbed.sweeps.result_store import SweepProgress
 from testbed.sweeps.sweep_folder import SweepOptions, run_sweep
 from tests.support.dask_processes import DaskProcesses
 from tests.unit.sweeps.small_sweep import done, planned
@@ -33,7 +33,7 @@ def test_a_lost_worker_leaves_no_trace_in_the_results(
         dask.wait_for_workers()
         pid = dask.workers["b"].pid
 
-        def lose_one(progress: Progress) -> None:
+        def lose_one(progress: SweepProgress) -> None:
             if progress.done == 1:
                 os.kill(
                     pid, signal.SIGSTOP

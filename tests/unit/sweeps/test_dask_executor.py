@@ -14,7 +14,13 @@ from testbed.errors import BadInput, RunFailed
 from testbed.sweeps import dask_executor
 from testbed.sweeps.dask_executor import DaskExecutor
 from testbed.sweeps.tasks import Here, Outcome, Task, attempt
-from testbed.sweeps.worker_link import Joined, Lost, Refused, Seat, UnfitMachine
+from testbed.sweeps.worker_link import (
+    Joined,
+    Lost,
+    Seat,
+    UnfitMachine,
+    WorkerRefused,
+)
 from testbed.sweeps.worker_side import WorkerFacts
 from tests.support.scripted_tasks import Square
 
@@ -245,7 +251,9 @@ def test_the_hint_is_that_of_the_first_worker_that_cannot_be_used(
     opened: Any,
 ) -> None:
     with pytest.raises(BadInput, match="unreached") as caught:
-        opened(Refused("unreached", "look there"), Refused("another"))
+        opened(
+            WorkerRefused("unreached", "look there"), WorkerRefused("another")
+        )
     assert caught.value.hint == "look there"
 
 
@@ -372,8 +380,10 @@ def test_workers_that_differ_are_said_and_the_others_used(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    opened(Joined(worker("a")), Refused("worker b differs"), said=said)
+    opened(Joined(worker("a")), WorkerRefused("worker b differs"), said=said)
     assert said == ["worker b differs"]
     with pytest.raises(BadInput) as bad:
-        opened(Refused("worker b differs"), Refused("worker c differs"))
+        opened(
+            WorkerRefused("worker b differs"), WorkerRefused("worker c differs")
+        )
     assert "can be used: worker b differs (and 1 more)" in bad.value.message
