@@ -12,7 +12,7 @@ from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_o
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
 from testbed.record.metrics import JobRow
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 FILE = "scaling.py"
 PROGRAM = Path(__file__).parent / "start" / "index.py"
@@ -316,12 +316,12 @@ def job(name: str, p: float, mbps: float, granted: float, more: str = "") -> str
     return f"    - {{id: {name}, vms: 2, {rates}, duration: {p:.6f} s{more}}}\n"
 
 
-def row_of(runs: Sequence[Run], name: str) -> JobRow:
+def row_of(runs: Sequence[RecordedRun], name: str) -> JobRow:
     (run,) = runs
     return next(row for row in run.rows if row.job_id == name)
 
 
-def measured_s(runs: Sequence[Run], name: str) -> float:
+def measured_s(runs: Sequence[RecordedRun], name: str) -> float:
     row = row_of(runs, name)
     if row.measured_s is None:
         look = "README.md, 'On the wire'"

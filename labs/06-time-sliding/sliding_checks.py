@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from testbed.labs.checking import Check, Margin, Wrong, for_all, list_of, number_of, shown
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 FILE = "search.py"
 Record = dict[str, Any]
@@ -635,7 +635,7 @@ def the_day_is_kept(submission: Submission, _: object) -> list[Margin]:
     ]
 
 
-def _lasted(run: Run, kept: list[Record]) -> Iterator[float]:
+def _lasted(run: RecordedRun, kept: list[Record]) -> Iterator[float]:
     """Times of the jobs over p b / b'. Raises Wrong for one that is not as it was decided."""
     rows = {row.job_id: row for row in run.rows}
     for k, (request, found) in enumerate(zip(LIVE["requests"], kept, strict=True)):

@@ -11,7 +11,7 @@ from testbed.events import JobEnded, JobMigrated, JobPreempted, JobResumed, JobS
 from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 
 FILE = "backfilling.py"
 Job = dict[str, Any]
@@ -529,7 +529,7 @@ workload:
 """Ends within 0.4 s of the clock are one instant: J1 and J5 end together."""
 
 
-def live_spans(run: Run) -> Spans:
+def live_spans(run: RecordedRun) -> Spans:
     """When each job ran, in minutes from the first start."""
     spans: Spans = {}
     first = next(event.t for event in run.file.events if isinstance(event, JobStarted))

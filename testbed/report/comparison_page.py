@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from testbed.record.comparison import JobPair, PolicyComparison
-from testbed.record.reading import Run
+from testbed.record.reading import RecordedRun
 from testbed.report import labels
 from testbed.report.page import rendered
 from testbed.report.pictures import jobs_picture
@@ -98,7 +98,8 @@ def _times(outcome: str, start_s: float | None, end_s: float | None) -> str:
 
 
 def comparison_page(
-    compared: Sequence[tuple[PolicyComparison, Run, Run]], n_jobs: int
+    compared: Sequence[tuple[PolicyComparison, RecordedRun, RecordedRun]],
+    n_jobs: int,
 ) -> str:
     """The page of runs compared, policy by policy, as HTML.
 

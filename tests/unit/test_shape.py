@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.support.density import density
 from tests.support.shape import Figure
 
 BUDGETED = (
+    "class names with two meanings",
     "circles of modules",
     "tokens, testbed.labs apart",
     "comprehensions per 1,000 code lines",
@@ -50,6 +52,21 @@ def test_density_names_depth_and_circles_have_budgets(
         name for name, figure in figures.items() if figure.budget is not None
     }
     assert budgeted == set(BUDGETED)
+
+
+def test_a_class_name_with_two_meanings_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = {
+        "controller/values.py": "class Switch: ...\nclass _Held: ...\n",
+        "jobs/request.py": "class Switch: ...\nclass _Held: ...\n",
+        "bench/runs.py": "class Switch: ...\n",
+    }
+    monkeypatch.setattr(shape, "files", lambda: [*map(Path, sources)])
+    monkeypatch.setattr(shape, "source", lambda path: sources[str(path)])
+    assert shape.ambiguous_classes() == [
+        "Switch: controller.values, jobs.request"
+    ]
 
 
 def test_every_package_says_in_a_sentence_what_it_is() -> None:

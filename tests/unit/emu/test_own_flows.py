@@ -119,6 +119,8 @@ def test_connected_is_what_the_switch_says_of_each_bridge(
         ],
     }
     monkeypatch.setattr(
-        open_vswitch.Switch, "rows", lambda _, table, *_rest: tables[table]
+        open_vswitch.SwitchDaemons,
+        "rows",
+        lambda _, table, *_rest: tables[table],
     )
     assert MACHINE.controlled() == {"hn-s0", "foreign"}
