@@ -103,6 +103,8 @@ def _tell_failure(ready: int, reason: CannotStart) -> None:
 
 
 def _serve(options: argparse.Namespace) -> NoReturn:
+    if options.remote is not None:
+        _relay(options)
     # Everything is imported before root is given up: afterwards the files may
     # be out of reach.
     app = _openflow_application(options.library)
@@ -118,23 +120,60 @@ def _serve(options: argparse.Namespace) -> NoReturn:
     # the checkout.
     library_version = importlib.metadata.version(options.library)
     plane, user_name = _unprivileged_plane(options)
-    listener = _inherited(options.listen_fd)
-    if listener is None:
-        listener = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
+    listeners = _listeners(options)
     about = {
-        "pid": os.getpid(),
+        **_about(listeners, user_name),
         "library": options.library,
         "library_version": library_version,
-        "user": user_name,
-        "openflow_port": listener.getsockname()[1],
-        "api_port": 0,
     }
-    listeners = [listener]
-    for descriptor in options.openflow_fd:
-        listeners.append(socket.socket(fileno=descriptor))
     if options.app is not None:
         _run_own(options, app, about, listeners)
     _run(options, app, about, listeners, plane)
+
+
+def _listeners(options: argparse.Namespace) -> list[socket.socket]:
+    """Sockets that listen for switches: the machine's, and in namespaces."""
+    listener = _inherited(options.listen_fd)
+    if listener is None:
+        listener = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
+    listeners = [listener]
+    for descriptor in options.openflow_fd:
+        listeners.append(socket.socket(fileno=descriptor))
+    return listeners
+
+
+def _about(
+    listeners: Sequence[socket.socket], user_name: str
+) -> dict[str, object]:
+    """This process, for the ready descriptor."""
+    return {
+        "pid": os.getpid(),
+        "library": "",
+        "library_version": "",
+        "user": user_name,
+        "openflow_port": listeners[0].getsockname()[1],
+        "api_port": 0,
+    }
+
+
+def _relay(options: argparse.Namespace) -> NoReturn:
+    """Carries switches' connections to a controller of somebody else's."""
+    from controller import relay
+
+    _start_log(verbose=True)
+    host, port = relay.parsed(options.remote)
+    _, user_name = _unprivileged_plane(options)
+    try:
+        relay.require_listener(host, port)
+    except OSError as error:
+        raise CannotStart(
+            EXIT_MACHINE_CANNOT,
+            "remote",
+            f"nobody listens at {options.remote}: {error.strerror or error}",
+        ) from None
+    listeners = _listeners(options)
+    _tell(options.ready_fd, {"ready": True, **_about(listeners, user_name)})
+    relay.serve(listeners, host, port)
 
 
 def _start_log(*, verbose: bool) -> None:
@@ -447,6 +486,12 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
         "--app-option=--observe-links; may be repeated",
     )
     parser.add_argument(
+        "--remote",
+        metavar="tcp:HOST:PORT",
+        help="carry switches' connections to the controller that listens "
+        "there, in place of ours; there is no API then",
+    )
+    parser.add_argument(
         "--token-file",
         type=Path,
         help="a file of mode 0600 with the API's token "
@@ -490,9 +535,10 @@ def _check(options: argparse.Namespace) -> None:
             raise CannotStart(
                 EXIT_BAD_INPUT, "usage", f"{option} is not within 0..65535"
             )
-    _choose_library(options)
+    if options.remote is None:
+        _choose_library(options)
     options.token = ""
-    if options.app is None:
+    if options.app is None and options.remote is None:
         options.token = _token(options.token_file)
 
 

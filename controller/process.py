@@ -26,6 +26,8 @@ KILL_TIMEOUT_S = 60.0
 LINE_MAX_BYTES = 65_536
 # The word for a person's application that does not load or start.
 APP_ERROR = "app"
+# The word for a controller of somebody else's that does not listen.
+REMOTE_ERROR = "remote"
 
 
 class ControllerNotStarted(RuntimeError):
@@ -208,6 +210,8 @@ def _not_started(
     ended = f"the controller ended with {exit_code} before it was ready"
     if exit_code is None:
         ended = f"the controller was not ready within {START_TIMEOUT_S:g} s"
+    if error == REMOTE_ERROR:
+        return ControllerNotStarted(str(message), exit_code, error, port)
     if error == APP_ERROR:
         # It may have begun threads, which do not end: then there is an error
         # and no exit code.

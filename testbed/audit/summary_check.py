@@ -184,7 +184,7 @@ def _controller_app(history: History) -> str:
     section = history.resolved.get("controller")
     if not isinstance(section, dict):
         return ""
-    return str(section.get("app", ""))
+    return str(section.get("app") or section.get("remote", ""))
 
 
 def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Found:

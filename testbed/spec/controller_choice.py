@@ -8,20 +8,22 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ControllerChoice:
-    """A person's applications in place of our controller.
+    """A person's controller in place of ours: applications, or a running one.
 
     ``apps`` are absolute paths, and names of modules such as
     ``ryu.app.ofctl_rest``, in order. ``options`` are arguments as
     ``ryu-manager`` takes them. ``confined``: in namespaces of their own.
+    ``remote`` is the address of a running one, ``tcp:127.0.0.1:6653``.
     """
 
     apps: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     confined: bool = False
+    remote: str = ""
 
     def __str__(self) -> str:
-        """Name in sentences: the applications, as they are written."""
-        return ", ".join(self.apps)
+        """Name in sentences: the applications or the address."""
+        return self.remote or ", ".join(self.apps)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -31,6 +33,8 @@ class ControllerChoice:
     @property
     def resolved(self) -> dict[str, object]:
         """For JSON."""
+        if self.remote:
+            return {"remote": self.remote}
         found: dict[str, object] = {"app": str(self)}
         if self.options:
             found["options"] = list(self.options)

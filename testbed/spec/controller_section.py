@@ -7,7 +7,13 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 
 from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.document import Location, Place, Problem, dotted, file_at
@@ -16,6 +22,7 @@ from testbed.spec.validation import Section
 
 # A module of the library's or of a package: ``ryu.app.ofctl_rest``.
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+REMOTE = re.compile(r"tcp:([\w.-]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
 HELD = ("ofp-", "ctl-", "ca-certs")
 """Beginnings of the library's options about the sockets for switches."""
 
@@ -46,6 +53,18 @@ def _as_arguments(value: object) -> object:
     return arguments
 
 
+def _as_address(value: str) -> str:
+    match = REMOTE.fullmatch(value)
+    if match is None or int(match[2]) > 65535:
+        raise refusal(f"must be like tcp:127.0.0.1:6653, not {value!r}")
+    return value
+
+
+Address = Annotated[
+    str,
+    AfterValidator(_as_address),
+    WithJsonSchema({"type": "string", "pattern": f"^{REMOTE.pattern}$"}),
+]
 Applications = Annotated[
     list[str],
     BeforeValidator(_as_list),
@@ -69,14 +88,26 @@ class ControllerSection(Section):
     own.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": ["app"]}, {"required": ["remote"]}]
+        }
+    )
+
     app: Applications = Field(
+        default=[],
         description="a Ryu or os-ken application, a Python file beside this one,"
-        " or a module such as ryu.app.ofctl_rest; a list: several at once"
+        " or a module such as ryu.app.ofctl_rest; a list: several at once",
     )
     options: Arguments = Field(
         default=[],
         description="options as ryu-manager takes them: --observe-links, "
         "or {observe-links: true}",
+    )
+    remote: Address | None = Field(
+        default=None,
+        description="a controller that runs already, tcp:127.0.0.1:6653: "
+        "ONOS, Floodlight, a Ryu of your own",
     )
     confined: bool = Field(
         default=False,
@@ -88,18 +119,29 @@ class ControllerSection(Section):
 def controller_choice(
     section: ControllerSection | None, here: Location
 ) -> ControllerChoice | None:
-    """The applications with their options. None without any; what is wrong is
-    reported.
+    """The applications with their options, or the address. None without any;
+    what is wrong is reported.
     """
-    if section is None or section["app"] is None:
+    if section is None or not section.is_readable("app", "remote"):
         return None
+    if section.remote is not None:
+        for key in ("app", "options", "confined"):
+            if key in section.model_fields_set:
+                here.report("cannot stand beside remote: leave one out", key)
+        return ControllerChoice(remote=section.remote)
+    if "app" not in section.model_fields_set:
+        here.report(
+            "is required: a Ryu or os-ken application, "
+            "or remote: tcp:127.0.0.1:6653",
+            "app",
+        )
     apps = []
     for index, name in enumerate(section.app):
         place = here / "app"
         if isinstance(place.value, list):
             place /= index
         apps.append(_application(name, place))
-    if not apps:
+    if section.app == [] and "app" in section.model_fields_set:
         here.report("names no application", "app")
     options = tuple(section["options"] or ())
     for option in options:

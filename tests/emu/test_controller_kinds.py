@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.process import start_controller
 from tests.emu.test_up import Standing
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "learning_switch.py"
 
 FILE = """
 name: kinds
@@ -47,6 +50,9 @@ class Watcher(KIND):
             switches, links = api.get_switch(self), api.get_link(self)
             print("counted", len(switches), len(links), len(self.links))
 """
+
+
+REMOTE = ("--openflow-port", "0", "--app", str(EXAMPLE))
 
 
 class OwnNetwork(Standing):
@@ -107,3 +113,33 @@ def test_links_are_discovered_and_found_again_beside_reservations(
     network.logged(r"lost \d+ \d+\n(.*\n)*counted 7 10 12\n", before)
     network.good("link", "up", "server 0", "rack 0")
     network.logged(r"lost(.*\n)*counted 7 12 12\n", before)
+
+
+def test_a_controller_that_runs_already_has_the_flows(
+    network: OwnNetwork, tmp_path: Path
+) -> None:
+    with (
+        (tmp_path / "theirs.log").open("a+b") as log,
+        start_controller(log, *REMOTE) as theirs,
+    ):
+        address = f"tcp:127.0.0.1:{theirs.openflow_port}"
+        told = network.start(f"{{remote: {address}}}")
+        assert f"flows: those of {address}, none of the testbed's" in told
+        network.good(
+            *("tenant", "add", "a", "--vms", "3", "--bandwidth", "100 Mbit/s")
+        )
+        ping = ("ping", "-c", "1", "-W", "5", "a.2")
+        assert network.inside("a.0", *ping).returncode == 0
+        # A learning switch reaches whom it should; of the rest the packets tell.
+        checked = network.run("verify").stdout
+        assert f"those of {address} are not compared" in checked
+        assert network.status()["trouble"] == ""
+        theirs.stop()
+        until_s = time.monotonic() + 60
+        while "bridge" not in network.status()["trouble"]:
+            assert time.monotonic() < until_s
+        assert f"not connected to {address}" in network.status()["trouble"]
+    network.good("down")
+    done = network.up()
+    assert done.returncode == 3
+    assert f"nobody listens at {address}: Connection refused" in done.stderr

@@ -31,6 +31,7 @@ from controller.api_client import (
 from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
 from controller.process import (
     APP_ERROR,
+    REMOTE_ERROR,
     ControllerNotStarted,
     ControllerProcess,
     start_controller,
@@ -763,7 +764,11 @@ def emulate(
             + (f", {len(parts)} switch parts" if parts else "")
         )
         api_port = None if options.own else options.api_port
-        held = stack.enter_context(held_ports(options.openflow_port, api_port))
+        port = options.openflow_port
+        if options.own and options.own.remote:
+            # The other controller may have that one.
+            port = 0
+        held = stack.enter_context(held_ports(port, api_port))
         elsewhere = listeners(parts)
         uid = controller_uid(options)
         start = partial(
@@ -875,7 +880,9 @@ def _set_quotas(
     }
 
 
-def _app_arguments(own: ControllerChoice) -> list[str]:
+def _own_arguments(own: ControllerChoice) -> list[str]:
+    if own.remote:
+        return ["--remote", own.remote]
     arguments = []
     for app in own.apps:
         arguments += ["--app", app]
@@ -898,7 +905,8 @@ def controller_uid(options: LiveOptions) -> int | None:
     """
     called = unprivileged_user(os.environ)
     own = options.own
-    if own and not own.confined and called.name != "nobody":
+    runs_theirs = own is not None and own.apps and not own.confined
+    if runs_theirs and called.name != "nobody":
         return None
     return unused_uid()
 
@@ -928,7 +936,7 @@ def _start_controller(
         kind = ["--state-dir", str(state)]
         confined_to: list[Path] | None = None
         if options.own:
-            kind = _app_arguments(options.own)
+            kind = _own_arguments(options.own)
             if options.own.confined:
                 confined_to = [file.parent for file in options.own.files]
         user = () if uid is None else ("--uid", str(uid))
@@ -948,6 +956,9 @@ def _start_controller(
         if error.error == APP_ERROR:
             why = f"the controller {options.own} does not start: {error}"
             raise BadInput(why, f"see {path}") from error
+        if error.error == REMOTE_ERROR:
+            why = "start that controller first, or correct controller.remote"
+            raise MachineCannot(str(error), why) from error
         if error.exit_code == MachineCannot.exit_code:
             raise MachineCannot(str(error), install_hint()) from error
         raise RunFailed(f"the controller did not start: {error}") from error

@@ -70,14 +70,12 @@ class OwnController:
             # An application that has ended will never connect.
             self.check()
             if time.monotonic() > until_s:
-                others = ""
-                if len(missing) > 1:
-                    others = f" and {len(missing) - 1} more"
                 message = (
-                    f"the controller {self.app}: bridge {missing[0]}{others}"
+                    f"the controller {self.app}: {_several(missing)}"
                     f" not connected after {timeout_s:g} s"
                 )
-                raise RunFailed(message, f"see {self.log}")
+                why = "bridges speak OpenFlow 1.3 alone"
+                raise RunFailed(message, f"{why}; see {self.log}")
             time.sleep(POLL_S)
 
     def check(self) -> None:
@@ -96,11 +94,14 @@ class OwnController:
 
     @property
     def trouble(self) -> str:
-        """Errors in its log, in a sentence; empty without any."""
-        errors = self.errors()
-        if not errors:
-            return ""
-        return f"{len(errors)} errors in {self.log}, the last {errors[-1]}"
+        """Bridges without it, errors in its log, in sentences; or empty."""
+        sentences = []
+        if missing := self.network.unconnected_bridges():
+            sentences.append(f"{_several(missing)} not connected to {self.app}")
+        if errors := self.errors():
+            last = f"the last {errors[-1]}"
+            sentences.append(f"{len(errors)} errors in {self.log}, {last}")
+        return "; ".join(sentences)
 
     def findings(self, n_trees: int) -> list[Finding]:
         """Fidelity of a run whose flows are the application's.
@@ -116,3 +117,9 @@ class OwnController:
         if trouble := self.trouble:
             findings.append(Finding("suspect", "flows", trouble))
         return findings
+
+
+def _several(bridges: Sequence[str]) -> str:
+    if len(bridges) == 1:
+        return f"bridge {bridges[0]}"
+    return f"bridge {bridges[0]} and {len(bridges) - 1} more"

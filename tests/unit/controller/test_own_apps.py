@@ -13,16 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from controller import start_watch
+from controller import openflow13, start_watch
 from controller.library import PACKAGES, LibraryName
 from controller.own_app import OwnApps, OwnFile, UnusableApps
 from controller.process import (
     APP_ERROR,
+    REMOTE_ERROR,
     ControllerNotStarted,
     ControllerProcess,
     start_controller,
 )
-from tests.unit.controller.test_own_app import LIBRARIES, Listening
+from tests.unit.controller.test_own_app import (
+    EXAMPLE,
+    LIBRARIES,
+    TO_CONTROLLER,
+    Listening,
+    output_of,
+)
 
 HEAD = """\
 from PACKAGE.base.app_manager import KIND
@@ -340,3 +347,42 @@ def test_imports_of_modules_beside_it_count_as_its_own(tmp_path: Path) -> None:
     (tmp_path / "pack" / "__init__.py").write_text("def :\n")
     imports = OwnFile.read(app).imports
     assert {"os_ken.lib", "ryu.lib.hub"} <= set(imports)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_switches_reach_a_controller_that_runs_already(
+    library: LibraryName, tmp_path: Path
+) -> None:
+    """By a socket of ours; when it ends, and is there again, so are they."""
+    log = tmp_path / "log"
+    app = ("--app", str(EXAMPLE))
+    with started(log, library, *app) as theirs:
+        port = theirs.openflow_port
+        remote = ("--remote", f"tcp:127.0.0.1:{port}")
+        ours = started(tmp_path / "log2", library, *remote)
+        with ours, Listening(ours.openflow_port) as switch:
+            assert (ours.openflow_port != port, ours.library) == (True, "")
+            kind, data = switch.next()
+            assert (kind, output_of(data)) == (
+                openflow13.OFPT_FLOW_MOD,
+                TO_CONTROLLER,
+            )
+            theirs.stop()
+            said_so = socket.create_connection(
+                ("127.0.0.1", ours.openflow_port), timeout=60
+            )
+            with said_so:
+                assert said_so.recv(1) == b""
+            said(tmp_path / "log2", f"nobody listens at 127.0.0.1:{port}")
+
+
+def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ControllerNotStarted) as caught:
+        started(tmp_path / "log", "auto", "--remote", f"tcp:127.0.0.1:{port}")
+    assert str(caught.value) == (
+        f"nobody listens at tcp:127.0.0.1:{port}: Connection refused"
+    )
+    assert (caught.value.error, caught.value.exit_code) == (REMOTE_ERROR, 3)

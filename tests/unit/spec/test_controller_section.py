@@ -99,6 +99,31 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
             "one.yaml:2:13: controller: must be a mapping with the keys app",
         ),
         ("{app: ./mine.py, port: 1}", "controller.port: is an unknown key"),
+        ("{app: []}", "one.yaml:2:19: controller.app: names no application"),
+        (
+            "{app: [mine.py, ryu.app.ofctl_rest, nope.py]}",
+            "one.yaml:2:49: controller.app[2]: there is no file 'nope.py'",
+        ),
+        (
+            "{app: mine.py, options: {ofp-tcp-listen-port: 77}}",
+            "--ofp-tcp-listen-port=77: the testbed has the port for switches",
+        ),
+        (
+            "{app: mine.py, options: {verbose: [1]}}",
+            "controller.options: verbose must be a text, a number, true or false",
+        ),
+        (
+            "{remote: 127.0.0.1:6653}",
+            "must be like tcp:127.0.0.1:6653, not '127.0.0.1:6653'",
+        ),
+        (
+            "{remote: tcp:127.0.0.1:66530}",
+            "controller.remote: must be like tcp:127.0.0.1:6653",
+        ),
+        (
+            "{remote: tcp:127.0.0.1:6653, app: mine.py}",
+            "controller.app: cannot stand beside remote: leave one out",
+        ),
     ],
 )
 def test_sections_that_are_refused(
@@ -106,6 +131,34 @@ def test_sections_that_are_refused(
 ) -> None:
     (problem,) = problems(written(tmp_path, section))
     assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("written_as", "arguments"),
+    [
+        ("--observe-links --wsapi-port 81", "--observe-links --wsapi-port 81"),
+        ("[--observe-links, --verbose]", "--observe-links --verbose"),
+        (
+            "{observe_links: true, explicit-drop: false, wsapi-port: 81}",
+            "--observe-links --noexplicit-drop --wsapi-port=81",
+        ),
+    ],
+)
+def test_options_are_arguments_whatever_their_form(
+    tmp_path: Path, written_as: str, arguments: str
+) -> None:
+    section = f"{{app: [mine.py, ryu.app.ofctl_rest], options: {written_as}}}"
+    choice = load_experiment(written(tmp_path, section)).controller
+    assert choice is not None
+    assert choice.options == tuple(arguments.split())
+    assert choice.apps == (str(tmp_path / "mine.py"), "ryu.app.ofctl_rest")
+
+
+def test_a_running_controller_is_an_address(tmp_path: Path) -> None:
+    section = "{remote: tcp:127.0.0.1:6653}"
+    experiment = load_experiment(written(tmp_path, section))
+    assert str(experiment.controller) == "tcp:127.0.0.1:6653"
+    assert experiment.resolved["controller"] == {"remote": "tcp:127.0.0.1:6653"}
 
 
 def test_the_schema_knows_it() -> None:
@@ -116,6 +169,9 @@ def test_the_schema_knows_it() -> None:
     assert validator.is_valid({"app": "./mine.py"})
     assert not validator.is_valid({"app": 5})
     assert not validator.is_valid({})
+    assert validator.is_valid({"app": ["./mine.py", "ryu.app.ofctl_rest"]})
+    assert validator.is_valid({"remote": "tcp:127.0.0.1:6653"})
+    assert not validator.is_valid({"remote": "127.0.0.1"})
 
 
 def test_validate_names_the_line(
