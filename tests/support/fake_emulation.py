@@ -233,6 +233,9 @@ class FakeEmulation:
         for vm in tenant.vms:
             self.agents.end_all_in(vm.slot)
 
+    def vm_groups(self, _: TenantPlan) -> tuple[Path, ...]:
+        return ()
+
     def set_tier(self, *_: Any) -> None: ...
 
     def raise_priority(self, *_: Any) -> None: ...
