@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from testbed.errors import BadInput
 from testbed.sweeps.intervals import Estimate
-from testbed.sweeps.sweep_tables import TABLE_CSV, with_interval
+from testbed.sweeps.sweep_tables import TABLE_CSV, four_digits, with_interval
 
 PICTURE = "sweep.svg"
 CELLS = "cells"
@@ -53,7 +53,7 @@ class MetricPair:
 
     def cells(self) -> list[str]:
         """As text: values, metric, both means, the difference."""
-        difference = f"{self.differs:+.4g}" if self.differs else "0"
+        difference = four_digits(self.differs, "+") if self.differs else "0"
         if self.is_apart:
             difference += " (apart)"
         both = with_interval(self.first), with_interval(self.second)

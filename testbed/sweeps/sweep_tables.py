@@ -332,9 +332,19 @@ def with_interval(one: Estimate) -> str:
     if not one.n:
         return "–"
     if not one.half_width:
-        return f"{one.mean:.4g}" + ("" if one.half_width is None else " ± 0")
+        return four_digits(one.mean) + (
+            "" if one.half_width is None else " ± 0"
+        )
     digits = max(0, 1 - math.floor(math.log10(one.half_width)))
     return f"{one.mean:,.{digits}f} ± {one.half_width:,.{digits}f}"
+
+
+def four_digits(value: float, sign: str = "") -> str:
+    """Its first four digits, without an exponent where it is large: ``19,420``.
+
+    ``sign``: "+" where a number above 0 is to have one too.
+    """
+    return f"{float(f'{value:.4g}'):{sign},.15g}"
 
 
 def markdown(plan: SweepPlan, table: Sequence[TableRow]) -> str:

@@ -9,7 +9,9 @@ import pytest
 
 from testbed.cli.main import run
 from testbed.errors import BadInput
+from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.sweep_comparison import compare_sweeps
+from testbed.sweeps.sweep_tables import with_interval
 
 HEAD = "load,policy,cells,failed,outside,wait_mean_s,wait_mean_s_ci95\n"
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
@@ -94,3 +96,17 @@ def test_the_verb_compares_sweeps_and_writes_a_page_that_runs_no_script(
     assert run([*words, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["means"][0]["apart"] is True
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (19421.3, "19,420"),
+        (0.74834, "0.7483"),
+        (1.0, "1"),
+        (-2e6, "-2,000,000"),
+    ],
+)
+def test_a_large_mean_has_no_exponent(value: float, shown: str) -> None:
+    assert with_interval(Estimate(value, None, 1)) == shown
+    assert with_interval(Estimate(value, 0.0, 2)) == f"{shown} ± 0"
