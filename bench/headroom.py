@@ -15,11 +15,12 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what is known so far (default headroom.jsonl)",
     )
     parser.add_argument(
-        "--first",
-        metavar="N",
-        type=int,
-        default=len(LIVE) * 4,
-        help="play N of those that are missing, and end",
+        "--within",
+        metavar="SECONDS",
+        type=float,
+        default=inf,
+        help="begin no run that would end later",
     )
     parser.add_argument(
         "--table", action="store_true", help="print the table, play nothing"
@@ -175,15 +176,18 @@ def _play_missing(
     done = {(outcome.example, outcome.policy) for outcome in known}
     missing = [
         case for case in wanted if (case.example, case.policy) not in done
-    ][: given.first]
+    ]
     progress = Progress(
         [
             Step(f"{case.example}, {case.policy}", case.wall_s)
             for case in missing
         ]
     )
-    played = []
+    played: list[Outcome] = []
+    ends_s = time.monotonic() + given.within
     for case in missing:
+        if time.monotonic() + case.wall_s > ends_s:
+            continue
         with progress.step(), busy_loop():
             outcome = play(case)
         with given.results.open("a", encoding="utf-8") as file:
