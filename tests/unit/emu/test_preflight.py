@@ -19,6 +19,7 @@ from testbed.backends.emu.preflight import (
     load_test,
     processors_taken,
 )
+from testbed.backends.emu.sampling import Watch
 from testbed.plan.fidelity import Finding, preflight
 from testbed.spec.experiment import Scale
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -296,6 +297,22 @@ def test_a_ring_is_tested_by_a_ring_and_all_else_by_a_permutation(
     jobs = reserved("a"), reserved("b", 2)
     load_test(emulation, 1, {"a"}, jobs, Scale(SCALE_RATE))  # type: ignore[arg-type]
     assert played == {"preflight.a": "ring", "preflight.b": "permutation"}
+
+
+@pytest.mark.parametrize(
+    ("length_s", "delivered"), [(1.5, 0.9), (5.0, 0.997), (10.0, 0.997)]
+)
+def test_in_a_long_test_what_arrived_at_its_rate_counts_not_the_last_packet(
+    emulation: FakeEmulation,
+    monkeypatch: pytest.MonkeyPatch,
+    length_s: float,
+    delivered: float,
+) -> None:
+    monkeypatch.setattr(emu, "_length_s", lambda *_, **__: length_s)
+    monkeypatch.setattr(emu, "_played", lambda *_: (0.9, 1.0))
+    monkeypatch.setattr(Watch, "received", 0.997)
+    found = load_test(emulation, 1, (), (reserved("a"),), Scale(SCALE_RATE))  # type: ignore[arg-type]
+    assert found.metrics["achieved_share"] == delivered
 
 
 @pytest.mark.slow
