@@ -143,7 +143,7 @@ def star(servers, link_bps, slots):
         ),
         Insertion(
             "testbed/spec/topology_section.py",
-            r"^from topologies\.mininet_topo import from_mininet\n",
+            r"^from topologies\.mininet_topo import .*\n",
             "from topologies.NAME import star\n",
         ),
         Insertion(
