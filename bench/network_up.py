@@ -30,7 +30,8 @@ from testbed.backends.emu.cleanup_journal import (
     machine_lock,
 )
 from testbed.backends.emu.emulated_network import EmulatedNetwork
-from testbed.backends.emu.part_switches import listeners, switch_in_parts
+from testbed.backends.emu.part_switches import switch_in_parts
+from testbed.backends.emu.switch_sockets import switch_listeners
 from testbed.plan.network_plan import (
     NetworkPlan,
     controller_switches,
@@ -118,7 +119,8 @@ def _once(
         parts = stack.enter_context(switch_in_parts(plan, journal))
         making_s = time.perf_counter() - began
         ports = ("--openflow-port", "0", "--api-port", "0")
-        controller = start_controller(log, *ports, listeners=listeners(parts))
+        sockets = stack.enter_context(switch_listeners(parts, journal))
+        controller = start_controller(log, *ports, listeners=sockets)
         stack.callback(controller.stop)
         client = stack.enter_context(controller.client())
         client.put_network(controller_switches(plan))

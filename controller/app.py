@@ -21,15 +21,15 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from controller import openflow13
-from controller.api import connections
 from controller.control_plane import ControlPlane
 from controller.flow_rules import Change
 from controller.library import PACKAGES, choose_library
 from controller.own_app import UnusableApps
 from controller.rate_limit import Places, SparseLog, shut_down
+from controller.switch_peers import switch_connections
 
 LOG = logging.getLogger(__name__)
-# Any process on the machine may connect, and send what it likes.
+# A switch may send what it likes.
 COMPLAINTS = SparseLog(LOG)
 
 # For a connection's handshake, and later for a message from first byte to last.
@@ -278,8 +278,8 @@ class Listener(_Handshake):  # type: ignore[misc]
     """The library's handshake, on sockets that are bound already.
 
     The library would bind one itself, to all addresses and with a backlog of
-    50; a network of two hundred switches comes all at once. ``only`` is
-    `SwitchConnection`'s.
+    50; a network of two hundred switches comes all at once. ``uids``: users
+    whose processes may be switches; ``only`` is `SwitchConnection`'s.
     """
 
     # The library's logs what came, and fails where that is no text.
@@ -288,10 +288,12 @@ class Listener(_Handshake):  # type: ignore[misc]
     def __init__(
         self,
         listeners: Sequence[socket.socket],
+        uids: Container[int],
         only: Container[int] | None = None,
     ) -> None:
         super().__init__()
         self._listeners = listeners
+        self._uids = uids
         self._only = only
         self._handshakes = Places(HANDSHAKES_MAX)
         self.logger.disabled = True  # It writes what comes, however often.
@@ -305,7 +307,7 @@ class Listener(_Handshake):  # type: ignore[misc]
         ]
 
     def _accept_all(self, listener: socket.socket) -> None:
-        for connection, address in connections(listener):
+        for connection, address in switch_connections(listener, self._uids):
             self._handshakes.enter(connection)
             hub.spawn(self._serve, connection, address)
 
@@ -419,6 +421,7 @@ def start_modules(
     names: Sequence[str],
     required: Sequence[str],
     listeners: Sequence[socket.socket],
+    uids: Container[int],
 ) -> None:
     """Starts loaded modules' applications, and all that they require.
 
@@ -439,7 +442,7 @@ def start_modules(
             )
     for application in library.applications_cls.values():
         _require_version(application)
-    library.instantiate(Listener, listeners)
+    library.instantiate(Listener, listeners, uids)
     library.instantiate_apps(**library.create_contexts())
 
 
@@ -498,11 +501,12 @@ def _pages_listener() -> socket.socket:
 def start_serving(
     plane: ControlPlane,
     listeners: Sequence[socket.socket],
+    uids: Container[int],
 ) -> None:
-    """Starts serving switches on `listeners`; returns at once."""
+    """Starts serving these users' switches on `listeners`; returns at once."""
     configure()
     library = app_manager.AppManager.get_instance()
-    accepting = library.instantiate(Listener, listeners, OUR_MESSAGES)
+    accepting = library.instantiate(Listener, listeners, uids, OUR_MESSAGES)
     application = library.instantiate(HosenetApplication, plane)
     application.start()
     accepting.start()

@@ -220,7 +220,7 @@ def _run(
     if listener is None:
         listener = _listen(options.api_port, "API", "--api-port")
     about["api_port"] = listener.getsockname()[1]
-    app.start_serving(plane, listeners)
+    app.start_serving(plane, listeners, _switch_users(options))
     serving = threading.Thread(
         target=api.serve,
         args=(listener, api.Api(plane, about), options.token),
@@ -258,7 +258,7 @@ def _run_own(
 
     try:
         with watched_start(refuse):
-            pages_port = own.start(app, listeners)
+            pages_port = own.start(app, listeners, _switch_users(options))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
         traceback.print_exc()
         raise CannotStart(EXIT_BAD_INPUT, "app", own.explained(error)) from None
@@ -266,6 +266,11 @@ def _run_own(
     _tell(options.ready_fd, {"ready": True, **about})
     while True:
         app.hub.sleep(3600)
+
+
+def _switch_users(options: argparse.Namespace) -> set[int]:
+    """The users whose processes may be switches, to this process's own too."""
+    return {0, os.getuid(), options.switch_uid}
 
 
 def _unprivileged_plane(
@@ -457,8 +462,14 @@ def _add_listening_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FD",
-        help="an inherited socket that listens for switches too, "
-        "as in another network namespace",
+        help="an inherited unix socket that listens for switches too",
+    )
+    parser.add_argument(
+        "--switch-uid",
+        type=int,
+        default=0,
+        metavar="UID",
+        help="the user of the machine's Open vSwitch (default: root)",
     )
 
 

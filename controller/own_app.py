@@ -16,7 +16,7 @@ import pwd
 import re
 import resource
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,8 +188,9 @@ class OwnApps:
         self,
         openflow: Any,
         listeners: Sequence[socket],
+        uids: Container[int],
     ) -> int | None:
-        """Loads and starts them on `listeners`.
+        """Loads and starts them on `listeners`, for switches of these users.
 
         Returns the port of their web pages; None without any. Raises whatever
         the files raise.
@@ -210,7 +211,7 @@ class OwnApps:
                 names.append(part.load())
             else:
                 names.append(part)
-        openflow.start_modules(names, required_apps(), listeners)
+        openflow.start_modules(names, required_apps(), listeners, uids)
         return cast("int | None", openflow.serve_pages())
 
     def _folders(self) -> list[Path]:

@@ -12,8 +12,10 @@ import gzip
 import hashlib
 import io
 import lzma
+import math
 import os
 import re
+import time
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +34,7 @@ _ARCHIVES: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
 }
 """How archives are opened, by their first bytes."""
 PROBLEM_LIMIT = 20
+LINES_A_CHECK = 1_000
 LONGEST_LINE = 1 << 20
 
 T = TypeVar("T")
@@ -91,11 +94,15 @@ class CutOff(ValueError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Most lines and bytes that are read of a file, and the reason."""
+    """Most lines and bytes that are read of a file, and the reason.
+
+    ``until_s``: the processor time of this process at which reading ends.
+    """
 
     lines: int
     size_bytes: int
     reason: str
+    until_s: float = math.inf
 
     @classmethod
     def of(cls, packed_bytes: int | None) -> Bounds:
@@ -112,7 +119,9 @@ class Bounds:
             " line is no trace's; if it is one, unpack it first"
         )
         n_lines = 200_000 + packed_bytes
-        return cls(n_lines, (8 << 20) + 30 * packed_bytes, reason)
+        # Of a real log a megabyte takes some 3 s.
+        until_s = time.process_time() + 60 + packed_bytes / 100_000
+        return cls(n_lines, (8 << 20) + 30 * packed_bytes, reason, until_s)
 
     def check(self, n_lines: int, n_bytes: int) -> None:
         """Raises CutOff beyond them."""
@@ -121,6 +130,9 @@ class Bounds:
         if n_bytes > self.size_bytes:
             over = f"over {self.size_bytes >> 20:,} MiB"
             raise CutOff(f"{over}: {self.reason}", n_lines)
+        # Asking for the time takes as long as reading a line.
+        if n_lines % LINES_A_CHECK == 0 and time.process_time() > self.until_s:
+            raise CutOff(f"too long a time: {self.reason}", n_lines)
 
 
 @dataclass(frozen=True)

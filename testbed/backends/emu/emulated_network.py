@@ -72,8 +72,8 @@ class EmulatedNetwork:
         """Makes nothing yet.
 
         ``parts``: the switch's parts; without any the machine's own switch has
-        all bridges. ``controller_port``: where the controller listens on the
-        host; a part has a socket for it. ``offload``: VMs leave checksums to
+        all bridges. ``controller_port``: where the controller also listens on
+        the host, for bridges that others make. ``offload``: VMs leave checksums to
         the switch where that fills them in. It does not in a packet that passes
         through a controller.
         """
@@ -155,15 +155,11 @@ class EmulatedNetwork:
             on_failure.pop_all()
         self._kernel = kernel
 
-    def _switches(self) -> list[tuple[SwitchDaemons, Sequence[Bridge], int]]:
-        """Every switch with its bridges and the controller's port for them."""
+    def _switches(self) -> list[tuple[SwitchDaemons, Sequence[Bridge]]]:
+        """Every switch with its bridges."""
         if not self._parts:
-            return [(MACHINE, self.plan.bridges, self._controller_port)]
-        switches: list[tuple[SwitchDaemons, Sequence[Bridge], int]] = []
-        for part in self._parts:
-            port = part.listener.getsockname()[1]
-            switches.append((part.switch, part.bridges, port))
-        return switches
+            return [(MACHINE, self.plan.bridges)]
+        return [(part.switch, part.bridges) for part in self._parts]
 
     def _ports_of(self, bridges: Iterable[Bridge]) -> list[Port]:
         """The ports of bridges, in their order."""
@@ -173,9 +169,9 @@ class EmulatedNetwork:
         return ports
 
     def _make_bridges(
-        self, switch: SwitchDaemons, bridges: Sequence[Bridge], port: int
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge]
     ) -> open_vswitch.SwitchSockets:
-        self._start_bridges(switch, bridges, port)
+        self._start_bridges(switch, bridges)
         return self._after_start(switch, bridges)
 
     def _after_start(
@@ -191,22 +187,17 @@ class EmulatedNetwork:
             return open_vswitch.SwitchSockets(None, 0)
         return switch.prime_send_socket(self._ports_of(bridges[:1])[0])
 
-    def _start_bridges(
-        self, switch: SwitchDaemons, bridges: Sequence[Bridge], port: int
-    ) -> None:
-        """Makes bridges in one transaction.
-
-        ``port``: where the controller listens for them.
-        """
+    def _start_bridges(self, switch: SwitchDaemons, bridges: Sequence[Bridge]) -> None:
+        """Makes bridges in one transaction."""
         arguments = open_vswitch.up_arguments(
-            self.plan, bridges, self._journal.tag.run, self._datapath, port
+            self.plan, bridges, self._journal.tag.run, self._datapath
         )
         switch.vsctl(arguments)
 
     def _sides(self) -> list[traffic_control.Side]:
         """Each switch's devices; a part's namespace has no others but loopback."""
         sides = []
-        for switch, bridges, _ in self._switches():
+        for switch, bridges in self._switches():
             # Both are of the namespace in which they are asked for or opened.
             with switch.inside():
                 devices = {name: index for index, name in socket.if_nameindex()}
@@ -380,12 +371,12 @@ class EmulatedNetwork:
     @property
     def switches(self) -> tuple[SwitchDaemons, ...]:
         """Every Open vSwitch that has bridges of the network."""
-        return tuple(switch for switch, *_ in self._switches())
+        return tuple(switch for switch, _ in self._switches())
 
     def bridges_of(self, switch: SwitchDaemons) -> Sequence[Bridge]:
         """The bridges that are in a switch."""
         return next(
-            bridges for other, bridges, _ in self._switches() if other is switch
+            bridges for other, bridges in self._switches() if other is switch
         )
 
     def start_switch(
@@ -428,7 +419,7 @@ class EmulatedNetwork:
         ports = [slot.port for slot in self.plan.slots]
         ports += [link.lower for link in self.plan.links]
         lost = []
-        for switch, bridges, _ in self._switches():
+        for switch, bridges in self._switches():
             names = {bridge.name for bridge in bridges}
             with switch.inside():
                 for port in ports:
@@ -479,7 +470,7 @@ class EmulatedNetwork:
     def switch_of_bridge(self) -> dict[str, SwitchDaemons]:
         """Bridge -> the Open vSwitch that it is in."""
         switches = {}
-        for switch, bridges, _ in self._switches():
+        for switch, bridges in self._switches():
             for bridge in bridges:
                 switches[bridge.name] = switch
         return switches

@@ -60,12 +60,9 @@ from testbed.backends.emu.open_vswitch import (
     has_service,
 )
 from testbed.backends.emu.own_flows import OwnController
-from testbed.backends.emu.part_switches import (
-    RUN_ROOT,
-    listeners,
-    switch_in_parts,
-)
+from testbed.backends.emu.part_switches import RUN_ROOT, switch_in_parts
 from testbed.backends.emu.switch_preload import is_paced
+from testbed.backends.emu.switch_sockets import switch_listeners, switch_uid
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.backends.emu.vm_users import VmUsers
 from testbed.errors import (
@@ -769,11 +766,11 @@ def emulate(
             # The other controller may have that one.
             port = 0
         held = stack.enter_context(held_ports(port, api_port))
-        elsewhere = listeners(parts)
+        switches = stack.enter_context(switch_listeners(parts, journal))
         uid = controller_uid(options)
         start = partial(
             _start_controller,
-            *(stack, journal, log_dir, elsewhere, held, options, uid),
+            *(stack, journal, log_dir, switches, held, options, uid),
         )
         controller = start()
         again = None if options.own else start
@@ -915,7 +912,7 @@ def _start_controller(
     stack: ExitStack,
     journal: CleanupJournal,
     log_dir: Path,
-    elsewhere: Sequence[int],
+    switches: Sequence[int],
     held: dict[str, int],
     options: LiveOptions,
     uid: int | None,
@@ -939,10 +936,12 @@ def _start_controller(
             kind = _own_arguments(options.own)
             if options.own.confined:
                 confined_to = [file.parent for file in options.own.files]
-        user = () if uid is None else ("--uid", str(uid))
+        user = ["--switch-uid", str(switch_uid())]
+        if uid is not None:
+            user += ["--uid", str(uid)]
         controller = start_controller(
             *(log, *library, *kind, *user),
-            listeners=elsewhere,
+            listeners=switches,
             held=held,
             confined_to=confined_to,
         )

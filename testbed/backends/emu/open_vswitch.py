@@ -73,7 +73,6 @@ def up_arguments(
     bridges: Sequence[Bridge],
     run_tag: str,
     datapath: Datapath,
-    controller_port: int,
 ) -> list[str]:
     """One transaction that makes bridges with their ports, numbers and
     controller.
@@ -97,7 +96,7 @@ def up_arguments(
             commands += _port_rows(
                 ids[-1][2:], port.name, request, "qos=@noop", tag
             )
-        commands += _bridge_rows(bridge, ids, datapath, controller_port, tag)
+        commands += _bridge_rows(bridge, ids, datapath, run_tag, tag)
     made = [f"@b{bridge.node}" for bridge in bridges]
     commands.append(["add", "Open_vSwitch", ".", "bridges", *made])
     return _joined(commands)
@@ -119,20 +118,29 @@ def _port_rows(
     ]
 
 
+def controller_socket(run_tag: str) -> str:
+    """The name of the controller's socket in a switch's run folder."""
+    return f"hosenet-{run_tag}.sock"
+
+
+def controller_row(row: str, run_tag: str) -> list[str]:
+    """A bridge's controller, as the row of that name."""
+    # Without a folder: relative to the switch's own, the only one in which it
+    # believes in sockets. In-band control would only add hidden flows.
+    return [
+        f"--id=@{row}", "create", "Controller",
+        f'target="unix:{controller_socket(run_tag)}"', "connection_mode=out-of-band",
+        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}", f"inactivity_probe={CONTROLLER_PROBE_MS}",
+    ]  # fmt: skip
+
+
 def _bridge_rows(
     bridge: Bridge,
     ports: Sequence[str],
     datapath: Datapath,
-    controller_port: int,
+    run_tag: str,
     tag: str,
 ) -> list[list[str]]:
-    # The controller is on loopback: in-band control would only add hidden flows
-    # to every bridge.
-    controller = [
-        f"--id=@c{bridge.node}", "create", "Controller",
-        f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
-        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}", f"inactivity_probe={CONTROLLER_PROBE_MS}",
-    ]  # fmt: skip
     # fail_mode=secure: rules stay, and traffic flows, while the controller is
     # away.
     row = [
@@ -141,7 +149,7 @@ def _bridge_rows(
         "protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}",
         "other_config:disable-in-band=true", f"controller=@c{bridge.node}", tag,
     ]  # fmt: skip
-    return [controller, row]
+    return [controller_row(f"c{bridge.node}", run_tag), row]
 
 
 def deletion_arguments(

@@ -2,8 +2,7 @@
 namespace of its own.
 
 Two userspace datapaths cannot share a namespace: both would make the device
-``ovs-netdev``. The controller stays on the host: in every part it is given a
-socket that listens on the part's own loopback.
+``ovs-netdev``. The controller stays on the host.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,19 +35,15 @@ from testbed.plan.switch_parts import MOST_WEIGHT, pass_interval_s, switch_parts
 
 RUN_ROOT = Path("/run/hosenet")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-BACKLOG = 1024
 STARTED_AT_ONCE = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part: its switch, its bridges, and where the controller is to listen
-    for them.
-    """
+    """A part: its switch and its bridges."""
 
     switch: SwitchDaemons
     bridges: tuple[Bridge, ...]
-    listener: socket.socket
 
     @property
     def netns(self) -> str:
@@ -95,11 +89,10 @@ def switch_in_parts(
     journal: CleanupJournal,
     most_weight: int = MOST_WEIGHT,
 ) -> Iterator[tuple[Part, ...]]:
-    """The parts' namespaces, without their daemons; none where one switch does
-    for all.
+    """The parts' namespaces and run folders, without their daemons; none where
+    one switch does for all.
 
-    Removal is the journal's; the sockets are closed here. Raises MachineCannot
-    if a name is taken.
+    Removal is the journal's. Raises MachineCannot if a name is taken.
     """
     planned = switch_parts(network, most_weight)
     if datapath_type() == "system" or len(planned) == 1:
@@ -120,34 +113,18 @@ def switch_in_parts(
     journal.add(
         [JournalEntry("netns", name, inode) for name, inode in inodes.items()]
     )
-    with ExitStack() as stack:
-        parts = []
-        for part in planned:
-            bridges = tuple(network.bridge_of_node[node] for node in part.nodes)
-            with inside_network_namespace(NETNS_DIR / part.netns):
-                # No neighbour discovery on switch ports: it would be traffic
-                # that no tenant sends.
-                set_sysctls()
-                run(["ip", "link", "set", "lo", "up"])
-                listener = socket.create_server(
-                    ("127.0.0.1", 0), backlog=BACKLOG
-                )
-            stack.callback(listener.close)
-            parts.append(
-                Part(
-                    SwitchDaemons(folder / part.netns, part.netns),
-                    bridges,
-                    listener,
-                )
-            )
-        yield tuple(parts)
-
-
-def listeners(parts: Sequence[Part]) -> list[int]:
-    """Descriptors of the sockets on which the controller is to listen, beside
-    its own.
-    """
-    return [part.listener.fileno() for part in parts]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parts = []
+    for part in planned:
+        bridges = tuple(network.bridge_of_node[node] for node in part.nodes)
+        with inside_network_namespace(NETNS_DIR / part.netns):
+            # No neighbour discovery on switch ports: it would be traffic that
+            # no tenant sends.
+            set_sysctls()
+        run_dir = folder / part.netns
+        run_dir.mkdir(mode=0o700)
+        parts.append(Part(SwitchDaemons(run_dir, part.netns), bridges))
+    yield tuple(parts)
 
 
 def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
@@ -155,7 +132,6 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     if not parts:
         return
     folder = parts[0].switch.run_dir.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     database = folder / "empty.db"
     row = {
         "other_config": [
@@ -175,7 +151,6 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     )
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
     for part in parts:
-        part.switch.run_dir.mkdir(mode=0o700)
         shutil.copyfile(database, part.switch.run_dir / "conf.db")
     with preload() as library, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
         list(pool.map(lambda part: _start(part, library, interval_s), parts))

@@ -30,6 +30,7 @@ from testbed.backends.emu.open_vswitch import (
     MACHINE,
     RUN_KEY,
     SwitchDaemons,
+    controller_row,
     datapath_type,
 )
 from testbed.errors import BadInput, RunFailed
@@ -62,22 +63,27 @@ class BuiltHost(AttachedHost):
 class BuiltSwitch(AttachedSwitch):
     """A bridge that Mininet makes, in the machine's Open vSwitch.
 
-    ``tag`` is its owner's mark.
+    ``run_tag`` is its owner's.
     """
 
     def __init__(
-        self, name: str, bridge: Bridge, tag: str, **_params: Any
+        self, name: str, bridge: Bridge, run_tag: str, **_params: Any
     ) -> None:
         del name  # the bridge has it
         super().__init__(bridge, MACHINE)
-        self.tag = tag
+        self.run_tag = run_tag
+        self.tag = f"external_ids:{RUN_KEY}={run_tag}"
         self.datapath = "kernel"
         if datapath_type() == "netdev":
             self.datapath = "user"
 
     def start(self, controllers: Sequence[Node]) -> None:
         """Makes it, with its ports and controller. Raises RunFailed."""
-        super(AttachedSwitch, self).start(controllers)
+        del controllers  # Mininet knows those by TCP alone
+        super(AttachedSwitch, self).start([])
+        controller = controller_row("c", self.run_tag)
+        setting = ["set", "Bridge", self.name, "controller=@c"]
+        MACHINE.vsctl(["--", *controller, "--", *setting])
 
     def vsctl(self, *arguments: Any, **_options: Any) -> str:
         """Runs ``ovs-vsctl`` without the node's shell."""
@@ -138,10 +144,9 @@ class PlainMininet(AttachedMininet):
             with uninterrupted():
                 host = self.addHost(f"h{number}", BuiltHost, slot=slot)
                 self.alias(slot.netns, host)
-        mark = f"external_ids:{RUN_KEY}={tag.run}"
         for number, bridge in enumerate(plan.bridges, 1):
             switch = self.addSwitch(
-                bridge.name, BuiltSwitch, bridge=bridge, tag=mark
+                bridge.name, BuiltSwitch, bridge=bridge, run_tag=tag.run
             )
             self.alias(f"s{number}", switch)
         _, lines = up_lines(plan, tag.group, {})
@@ -174,10 +179,8 @@ class PlainNetwork(EmulatedNetwork):
         self.mininet.add(self.plan, self._journal.tag)
         self.mininet.build()
 
-    def _start_bridges(
-        self, switch: SwitchDaemons, bridges: Sequence[Bridge], port: int
-    ) -> None:
-        del switch, bridges, port  # all of them, in the machine's switch
+    def _start_bridges(self, switch: SwitchDaemons, bridges: Sequence[Bridge]) -> None:
+        del switch, bridges  # all of them, in the machine's switch
         self.mininet.start()
 
 

@@ -94,16 +94,16 @@ def test_a_switch_is_given_mininets_command_with_the_runs_tag(
     )
     monkeypatch.setattr(module, "datapath_type", lambda: "netdev")
     plan = network_plan(tree([1, 1], 10**9, 40), "tpb")
-    switch = module.BuiltSwitch(
-        "tpb-s0", plan.bridges[0], "external_ids:hosenet-run=4711"
-    )
+    switch = module.BuiltSwitch("tpb-s0", plan.bridges[0], "4711")
     for port in plan.ports_of_bridge["tpb-s0"]:
         AttachedIntf(port.name, switch, port.number, up=None)
     switch.start(module.PlainMininet(6699).controllers)
-    (words,) = asked
+    words, controller = asked
     text = " ".join(words)
     assert len(text) > 4096  # more than a shell takes at a time
-    assert 'target="tcp:127.0.0.1:6699"' in words
+    assert not [word for word in words if word.startswith("target=")]
+    assert 'target="unix:hosenet-4711.sock"' in controller
+    assert controller[-3:] == ["Bridge", "tpb-s0", "controller=@c"]
     assert "add-br tpb-s0" in text
     assert text.count("external_ids:hosenet-run=4711") == 2 + len(
         plan.ports_of_bridge["tpb-s0"]

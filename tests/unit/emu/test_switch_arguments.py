@@ -54,9 +54,7 @@ def rows_of(table: str, arguments: list[str]) -> dict[str, dict[str, str]]:
 
 def test_every_port_has_its_number_and_survives_the_limits() -> None:
     network = plan()
-    arguments = up_arguments(
-        network, network.bridges, "0000beef", "netdev", 6653
-    )
+    arguments = up_arguments(network, network.bridges, "0000beef", "netdev")
     interfaces = rows_of("Interface", arguments)
     ports = rows_of("Port", arguments)
     bridges = rows_of("Bridge", arguments)
@@ -92,9 +90,7 @@ def test_every_port_has_its_number_and_survives_the_limits() -> None:
 
 def test_bridges_are_secure_marked_and_connected() -> None:
     network = plan()
-    arguments = up_arguments(
-        network, network.bridges, "0000beef", "system", 7001
-    )
+    arguments = up_arguments(network, network.bridges, "0000beef", "system")
     bridges = rows_of("Bridge", arguments)
     controllers = rows_of("Controller", arguments)
     assert sorted(b["name"] for b in bridges.values()) == sorted(
@@ -111,7 +107,8 @@ def test_bridges_are_secure_marked_and_connected() -> None:
         assert int(row["other_config:datapath-id"], 16) == dpid_of[row["name"]]
         assert len(row["other_config:datapath-id"]) == 16
         assert (
-            controllers[row["controller"]]["target"] == '"tcp:127.0.0.1:7001"'
+            controllers[row["controller"]]["target"]
+            == '"unix:hosenet-0000beef.sock"'
         )
     last = list(commands(arguments))[-1]
     assert last[:4] == ["add", "Open_vSwitch", ".", "bridges"]
@@ -119,7 +116,7 @@ def test_bridges_are_secure_marked_and_connected() -> None:
 
 
 def test_all_that_outlives_a_bridge_is_marked() -> None:
-    arguments = up_arguments(plan(), plan().bridges, "0000beef", "netdev", 6653)
+    arguments = up_arguments(plan(), plan().bridges, "0000beef", "netdev")
     for command in commands(arguments):
         if command[1:3] in (["create", "QoS"], ["create", "Bridge"]):
             assert MARK in command
@@ -127,9 +124,7 @@ def test_all_that_outlives_a_bridge_is_marked() -> None:
 
 def test_no_argument_is_longer_than_the_kernel_takes() -> None:
     network = network_plan(tree([1, 400], 10**9, 30), "hn")
-    arguments = up_arguments(
-        network, network.bridges, "0000beef", "netdev", 6653
-    )
+    arguments = up_arguments(network, network.bridges, "0000beef", "netdev")
     assert max(len(argument) for argument in arguments) < 128 * 1024
 
 

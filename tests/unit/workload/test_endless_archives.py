@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import lzma
 import re
 from collections.abc import Callable
@@ -61,6 +62,22 @@ def test_it_is_told_with_the_line(
             f"over {bound:,} lines: an archive of"
         )
     assert caught.value.found < 12_000
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_one_that_takes_too_long_is_told_with_the_line(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock is 20 s of processor time after the last one."""
+    read, _ = READERS[kind]
+    path = packed(tmp_path, "\n", 100_000)
+    clock = itertools.count(0, 20)
+    monkeypatch.setattr(traces.time, "process_time", lambda: next(clock))
+    with pytest.raises(TraceErrors) as caught:
+        read(path)  # type: ignore[operator]
+    (problem,) = caught.value.problems
+    assert problem.line == 4_000
+    assert problem.message.startswith("too long a time: an archive of")
 
 
 @pytest.mark.parametrize("kind", READERS)
