@@ -96,7 +96,7 @@ class CutOff(ValueError):
 class Bounds:
     """Most lines and bytes that are read of a file, and the reason.
 
-    ``until_s``: the processor time of this process at which reading ends.
+    ``until_s``: this process's processor time after which no more is read.
     """
 
     lines: int

@@ -1,4 +1,4 @@
-"""Who may be a switch: root's processes and those of the controller's user."""
+"""Users whose processes may be switches: root, and the controller's own."""
 
 from __future__ import annotations
 
