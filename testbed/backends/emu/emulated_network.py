@@ -187,7 +187,9 @@ class EmulatedNetwork:
             return open_vswitch.SwitchSockets(None, 0)
         return switch.prime_send_socket(self._ports_of(bridges[:1])[0])
 
-    def _start_bridges(self, switch: SwitchDaemons, bridges: Sequence[Bridge]) -> None:
+    def _start_bridges(
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge]
+    ) -> None:
         """Makes bridges in one transaction."""
         arguments = open_vswitch.up_arguments(
             self.plan, bridges, self._journal.tag.run, self._datapath

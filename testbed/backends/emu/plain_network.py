@@ -179,7 +179,9 @@ class PlainNetwork(EmulatedNetwork):
         self.mininet.add(self.plan, self._journal.tag)
         self.mininet.build()
 
-    def _start_bridges(self, switch: SwitchDaemons, bridges: Sequence[Bridge]) -> None:
+    def _start_bridges(
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge]
+    ) -> None:
         del switch, bridges  # all of them, in the machine's switch
         self.mininet.start()
 
