@@ -585,6 +585,7 @@ def test_traffic_does_not_notice_a_restart_of_the_controller(
     assert_heard(fabric, other[0], other[1])
 
 
+@pytest.mark.short("ryu")
 def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
     fabric: Fabric, library: str
 ) -> None:
@@ -625,6 +626,7 @@ def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
     assert client.reconcile() == []
 
 
+@pytest.mark.short("ryu")
 def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(
     fabric: Fabric, library: str
 ) -> None:
@@ -656,6 +658,7 @@ def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(
     fabric.assert_flows(state.with_tenant(tenants(fabric)[1]))
 
 
+@pytest.mark.short("ryu")
 def test_a_bridge_that_is_made_anew_gets_its_rules(
     fabric: Fabric, library: str
 ) -> None:

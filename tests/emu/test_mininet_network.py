@@ -262,6 +262,7 @@ def bps(text: str) -> float:
     )
 
 
+@pytest.mark.short("whole")
 def test_iperf_moves_bytes_within_the_reservation(
     net: Any, emulation: Emulation, transcript: io.StringIO
 ) -> None:
@@ -349,6 +350,7 @@ def prompt(
         kind(net, stdin=nothing, script=str(script))
 
 
+@pytest.mark.short("whole")
 def test_a_script_at_mininets_prompt(
     net: Any,
     transcript: io.StringIO,
