@@ -116,6 +116,7 @@ def test_a_part_that_dies_is_a_failed_run_with_its_name(
     assert left(prefix) == []
 
 
+@pytest.mark.long
 def test_a_killed_run_in_parts_is_cleaned_up_after(
     testbed: Testbed,  # noqa: F811
     prefix: str,
