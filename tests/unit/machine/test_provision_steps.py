@@ -106,7 +106,7 @@ def test_interrupted_beside_the_live_tests_nothing_runs_on(
 ) -> None:
     script = f"""
         cd {checkout}
-        check_without_root() {{ sh -c 'echo $$ >sleeping; exec sleep 1000'; }}
+        check_without_root() {{ sh -c 'echo $$ >sleeping; exec sleep 1001'; }}
         check_with_root() {{ until [ -s sleeping ]; do sleep 0.05; done; kill -INT $$; sleep 1; }}
         check_side_by_side "not long"
     """
