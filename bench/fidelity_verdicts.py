@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -81,6 +82,7 @@ UNDISTURBED = 3
 A_BATCH = (True, False) * 5
 """Disturbances of a network by their mildness."""
 RUN_S, NETWORK_S = 9.0, 12.0
+POLITE_S = 1.0
 QUICK = (
     "1 busy loop",
     "2 busy loops",
@@ -217,6 +219,8 @@ def _locked(path: Path | None) -> Iterator[None]:
     with path.open("a") as file:
         flock(file, LOCK_EX)
         yield
+    # Who has waited meanwhile comes first.
+    time.sleep(POLITE_S)
 
 
 def read(path: Path) -> list[Played]:

@@ -196,8 +196,8 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     short = max(jobs, key=lambda job: job.missing)
     missing = (
         f"traffic of job {short.job_id} fell behind its rate by "
-        f"{short.missing:.1%} of the job's time, by {short.tail_s:.2f} s of it "
-        "after the last count"
+        f"{short.missing:.1%} of the job's time: {short.missing_s:.2f} s, "
+        f"{max(0.0, short.tail_s):.2f} s of it after the last count"
     )
     over = max(jobs, key=lambda job: job.excess)
     excess = (

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 from jobs.live.agent_pool import AgentPoolError, Message
 from jobs.live.agent_protocol import AgentExited, AgentProgress, AgentRefused
@@ -241,7 +242,9 @@ class LiveBackend:
         for job in self._jobs.values():
             if job.since_ns is not None and job.tenant is not None:
                 enforced = self._enforcement != "none"
-                groups = self._emulation.vm_groups(job.tenant)
+                groups: tuple[Path, ...] = ()
+                if job.request.demand.own_program:
+                    groups = self._emulation.vm_groups(job.tenant)
                 result.append(
                     job.followed(
                         job.tenant, self._scale.time, groups, enforced=enforced
