@@ -5,7 +5,7 @@ policy at a time. *needs* is the preflight's load: how much of what the machine 
 busiest instant takes; *computes* what share of the processors the jobs' own computing takes.
 
 A row is added to ``--results FILE`` as soon as it is known, and what is there is not played again:
-an interrupted call is continued. ``--table`` prints the file as the docs' table, and plays nothing.
+an interrupted call is continued. ``--table`` plays nothing. Printed is the docs' table of all rows.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="begin no run that would end later",
     )
     parser.add_argument(
-        "--table", action="store_true", help="print the table, play nothing"
+        "--table", action="store_true", help="play nothing, print the table"
     )
 
 
@@ -103,15 +103,19 @@ class Case:
         return _experiment(self.example)
 
     @property
-    def wall_s(self) -> float:
-        """The length of its run as planned, in s."""
+    def history(self) -> list[events.Event]:
+        """Its events as planned."""
         (policy,) = [
             policy
             for policy in self.experiment.policies
             if policy.label == self.policy
         ]
-        history = dry_run(self.experiment, policy)
-        return BRING_UP_S + history[-1].t / self.experiment.scale.time
+        return dry_run(self.experiment, policy)
+
+    @property
+    def wall_s(self) -> float:
+        """The length of its run as planned, in s."""
+        return BRING_UP_S + self.history[-1].t / self.experiment.scale.time
 
     @property
     def command(self) -> list[str]:
@@ -158,15 +162,13 @@ def cases(names: tuple[str, ...]) -> Iterator[Case]:
 def run(quick: bool, given: argparse.Namespace) -> list[Result]:
     """A row a case; ``quick``: each example's first policy alone."""
     known = _known(given.results)
+    if given.table:
+        return [_result(outcome) for outcome in known]
     wanted = list(cases(given.only))
     if quick:
         first = {case.example: case for case in reversed(wanted)}
         wanted = list(first.values())
-    if given.table:
-        for line in table(known):
-            print(line, file=sys.stderr)
-    else:
-        known += _play_missing(wanted, known, given)
+    known += _play_missing(wanted, known, given)
     return [_result(outcome) for outcome in known]
 
 
@@ -295,11 +297,11 @@ HEADINGS = (
 )
 
 
-def table(known: list[Outcome]) -> Iterator[str]:
-    """Lines of Markdown, an example and policy each."""
-    yield _line(HEADINGS)
-    yield _line(["---"] * len(HEADINGS))
-    for outcome in known:
+def table(results: Sequence[Result]) -> str:
+    """Markdown, a line an example and policy."""
+    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS))]
+    for result in results:
+        outcome = Outcome(**result.extra)
         cells = (
             f"{outcome.example}, {outcome.policy}",
             f"{outcome.rate:g}",
@@ -309,7 +311,8 @@ def table(known: list[Outcome]) -> Iterator[str]:
             f"`{outcome.verdict}`, {outcome.exit_code}",
             f"{outcome.load_average:.1f}",
         )
-        yield _line(cells)
+        lines.append(_line(cells))
+    return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:

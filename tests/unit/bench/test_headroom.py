@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench import headroom
-from bench.headroom import EXAMPLES, LIVE, Outcome, table
+from bench.__main__ import main
+from bench.headroom import EXAMPLES, LIVE, Outcome
+from testbed.plan.peak_load import peak, reserved_port_load_bps
 
 ROW = Outcome("quickstart", "vc", 0.04, 0.5, 0.0, "ok", 0, 1.0, 1.004, [], 1.5)
 
@@ -37,8 +39,6 @@ def test_a_row_that_is_known_is_not_played_again(
     monkeypatch.setattr(headroom, "play", play)
     file = tmp_path / "results.jsonl"
     file.write_text(json.dumps(asdict(ROW)) + "\n", encoding="utf-8")
-    from bench.__main__ import main
-
     arguments = ["headroom", "--only", "quickstart,custom-topology", "--json"]
     assert main([*arguments, "--results", str(file)]) == 0
     assert played == [("custom-topology", "vc")]
@@ -51,8 +51,6 @@ def test_a_row_that_is_known_is_not_played_again(
 def test_a_run_without_room_misses_its_target(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
-    from bench.__main__ import main
-
     file = tmp_path / "results.jsonl"
     row = asdict(ROW) | change
     file.write_text(json.dumps(row) + "\n", encoding="utf-8")
@@ -60,8 +58,31 @@ def test_a_run_without_room_misses_its_target(
     assert main([*arguments, str(file)]) == 1
 
 
-def test_the_table_has_a_line_a_row() -> None:
-    *_, line = table([ROW])
+def test_the_table_is_printed_without_the_examples_traces(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(headroom, "load_experiment", lambda _: 1 / 0)
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps(asdict(ROW)) + "\n", encoding="utf-8")
+    assert main(["headroom", "--table", "--results", str(file)]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
     assert line == (
         "| quickstart, vc | 0.04 | 50% | 0% | 1.000 to 1.004 | `ok`, 0 | 1.5 |"
     )
+
+
+@pytest.mark.slow
+def test_no_example_asks_for_more_than_readmes() -> None:
+    most_bps = 1.1 * max(map(asked_bps, headroom.cases(("bandwidth-scaling",))))
+    without_traces = set(LIVE) - {"jsa-fig5", "bgmbf-live"}
+    for case in headroom.cases(tuple(without_traces)):
+        assert asked_bps(case) <= most_bps, case
+
+
+def asked_bps(case: headroom.Case) -> float:
+    """Summed port load on the wire at the plan's busiest instant."""
+    centre, scale = case.experiment.datacentre, case.experiment.scale
+    together = peak(case.history, centre)
+    return scale.rate * sum(map(reserved_port_load_bps, together))
