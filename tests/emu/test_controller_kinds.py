@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.process import start_controller
+from tests.emu.test_run import free_port
 from tests.emu.test_up import Standing
 
+KINDS = Path(__file__).parents[1] / "support" / "kinds"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "learning_switch.py"
 
 FILE = """
@@ -53,6 +58,16 @@ class Watcher(KIND):
 
 
 REMOTE = ("--openflow-port", "0", "--app", str(EXAMPLE))
+
+
+PAGES_PORT = free_port()
+
+
+def asked(address: str, posted: object = None) -> str:
+    data = None if posted is None else json.dumps(posted).encode()
+    request = urllib.request.Request(address, data)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        return str(answer.read().decode())
 
 
 class OwnNetwork(Standing):
@@ -113,6 +128,32 @@ def test_links_are_discovered_and_found_again_beside_reservations(
     network.logged(r"lost \d+ \d+\n(.*\n)*counted 7 10 12\n", before)
     network.good("link", "up", "server 0", "rack 0")
     network.logged(r"lost(.*\n)*counted 7 12 12\n", before)
+
+
+@pytest.mark.needs("ryu")
+def test_a_firewall_by_rest_beside_the_librarys_learning_switch(
+    network: OwnNetwork,
+) -> None:
+    """Three applications at once, two of them the library's modules."""
+    shutil.copy(KINDS / "rest_firewall.py", network.file.parent)
+    apps = "[ryu.app.simple_switch_13, rest_firewall.py, ryu.app.ofctl_rest]"
+    told = network.start(f"{{app: {apps}, options: --wsapi-port={PAGES_PORT}}}")
+    address = f"http://127.0.0.1:{PAGES_PORT}/"
+    assert f"pages of the application: {address}" in told
+    assert network.status()["pages"] == address
+    network.good(
+        "tenant", "add", "a", "--vms", "3", "--bandwidth", "100 Mbit/s"
+    )
+    ping = ("ping", "-c", "1", "-W", "5", "a.2")
+    assert network.inside("a.0", *ping).returncode == 0
+    flows = json.loads(asked(f"{address}stats/flow/1"))["1"]
+    assert any("dl_dst" in flow["match"] for flow in flows)
+    (tenant,) = network.status()["tenants"]
+    blocked = tenant["vms"][0]["ip"]
+    answer = json.loads(asked(f"{address}rules", {"block": blocked}))
+    assert answer["switches"] == list(range(1, 8))
+    assert network.inside("a.0", *ping).returncode != 0
+    assert network.inside("a.1", *ping).returncode == 0
 
 
 def test_a_controller_that_runs_already_has_the_flows(

@@ -1,0 +1,18 @@
+"""The library's spanning tree: ports that would close a loop are blocked."""
+
+from ryu.base import app_manager
+from ryu.controller.handler import MAIN_DISPATCHER, set_ev_cls
+from ryu.lib import stplib
+
+
+class SpanningTree(app_manager.RyuApp):
+    _CONTEXTS = {"stplib": stplib.Stp}
+
+    @set_ev_cls(stplib.EventPortStateChange, MAIN_DISPATCHER)
+    def changed(self, event):
+        blocked = event.port_state == stplib.PORT_STATE_BLOCK
+        print("port", event.dp.id, event.port_no, "blocked:", blocked)
+
+    @set_ev_cls(stplib.EventPacketIn, MAIN_DISPATCHER)
+    def packet_in(self, event):
+        print("no BPDU at", event.msg.datapath.id)
