@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.values import DesiredState, Tenant
+from controller.values import ANY_ADDRESS, DesiredState, Tenant
 
 # The upper half of every cookie of ours ("HOSE"); below is the tenant's id.
 COOKIE_TAG = 0x484F5345_00000000
@@ -194,8 +194,16 @@ def _admitted(
             )
             yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
     for port in trunk_ports:
-        match = Match(port, untagged=True, ipv4=True, nw_src=tenant.prefix)
+        match = Match(port, untagged=True, ipv4=True, nw_src=_prefix(tenant))
         yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
+
+
+def _prefix(tenant: Tenant) -> str | None:
+    """The tenant's prefix in a match; None: any address."""
+    if tenant.prefix == ANY_ADDRESS:
+        # A switch that is told to match 0 bits says that it matches none.
+        return None
+    return tenant.prefix
 
 
 def _forwarded(
@@ -203,11 +211,12 @@ def _forwarded(
     out_ports: dict[str, int],
     up_port: int | None,
 ) -> Iterator[_Rule]:
+    prefix = _prefix(tenant)
     for address, port in out_ports.items():
-        match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=address)
+        match = Match(ipv4=True, nw_src=prefix, nw_dst=address)
         yield FORWARD_TABLE, DOWN_PRIORITY, match, Output(port)
     if up_port is not None:
-        match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=tenant.prefix)
+        match = Match(ipv4=True, nw_src=prefix, nw_dst=prefix)
         yield FORWARD_TABLE, UP_PRIORITY, match, Output(up_port)
 
 

@@ -44,6 +44,8 @@ PROBLEM_LENGTH_MAX = 300
 _ERRORS_MAX = 1000
 
 _TENANT_SPACE = ipaddress.IPv4Network("10.0.0.0/8")
+# The prefix of a tenant that is alone on its network, with any addresses.
+ANY_ADDRESS = "0.0.0.0/0"
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
@@ -494,6 +496,8 @@ def _mac_problems(mac: str) -> list[str]:
 
 
 def _prefix_problems(prefix: str) -> list[str]:
+    if prefix == ANY_ADDRESS:
+        return []
     try:
         network = ipaddress.IPv4Network(prefix)
     except ValueError as error:
@@ -594,6 +598,7 @@ def _collisions(tenant: Tenant, other: Tenant) -> list[str]:
     if (
         tenant.id != other.id
         and tenant.prefix != other.prefix
+        and ANY_ADDRESS not in (tenant.prefix, other.prefix)
         and tenant.vm_ports.isdisjoint(other.vm_ports)
         and tenant.vm_ports.isdisjoint(other.tree_ports)
         and tenant.tree_ports.isdisjoint(other.vm_ports)
@@ -603,8 +608,7 @@ def _collisions(tenant: Tenant, other: Tenant) -> list[str]:
     problems = []
     if tenant.id == other.id:
         problems.append(f"id {tenant.id} is taken by {owner}")
-    if tenant.prefix == other.prefix:
-        # All prefixes are /22 and aligned: two either coincide or are disjoint.
+    if tenant.network.overlaps(other.network):
         problems.append(f"prefix {tenant.prefix} overlaps that of {owner}")
     # Links of trees may be shared, ports of VMs may not.
     shared = sorted(tenant.vm_ports & (other.vm_ports | other.tree_ports))

@@ -10,7 +10,7 @@ downward, each with the link's full capacity (full duplex).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -210,6 +210,19 @@ class Layer:
         return int(np.searchsorted(self.switches, switch))
 
 
+@dataclass(frozen=True)
+class HostNames:
+    """A host of a topology that names its hosts: what people call a VM slot.
+
+    ``address``: with its prefix length, as ``10.0.0.1/8``; empty, as ``mac``,
+    where the topology names none.
+    """
+
+    name: str
+    address: str = ""
+    mac: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class DataCentre:
     """Servers with VM slots, switches, and links with capacities in bit/s.
@@ -222,7 +235,8 @@ class DataCentre:
     ``trees`` are all the trees a tenant can be pinned to, in order of their
     root's number: one for a tree topology, one per core switch for a fat-tree.
     ``memory_mib`` is the memory of every server (``(n_servers,)``); None where
-    memory limits nothing.
+    memory limits nothing. ``hosts``: names of the VM slots, servers in order;
+    empty where the topology names none.
     """
 
     kind: Kind
@@ -235,6 +249,7 @@ class DataCentre:
     trees: tuple[Tree, ...]
     parameters: dict[str, object] = field(default_factory=dict)
     memory_mib: IntArray | None = None
+    hosts: tuple[HostNames, ...] = ()
 
     @property
     def n_nodes(self) -> int:
@@ -299,6 +314,12 @@ class DataCentre:
     @cached_property
     def tree_by_root(self) -> dict[int, Tree]:
         return {tree.root: tree for tree in self.trees}
+
+    def with_capacity(self, link: int, capacity_bps: int) -> DataCentre:
+        """The data centre with another capacity of one link."""
+        capacities_bps = self.link_capacity_bps.copy()
+        capacities_bps[link] = capacity_bps
+        return replace(self, link_capacity_bps=frozen_array(capacities_bps))
 
     def link_name(self, directed_link: int) -> str:
         """A directed link as people read it, e.g. ``rack 3 -> aggregation 1``."""

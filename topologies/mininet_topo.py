@@ -9,6 +9,8 @@ one needs nothing but its object.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from ipaddress import IPv4Interface
 from numbers import Real
 from typing import Any
 
@@ -16,6 +18,7 @@ from topologies.custom import custom, distances
 from topologies.datacentre import (
     MAX_LINK_BPS,
     DataCentre,
+    HostNames,
     Problems,
     TopologyError,
     at_least,
@@ -124,16 +127,129 @@ def from_mininet(
             f"disconnected: nothing leads to {next(iter(joined))}",
         )
     content = {} if problems else _content(problems, slots, joined)
+    hosts = _hosts(problems, record, slots) if not problems else ()
     if problems:
         raise TopologyError(problems)
-    return custom(content)
+    return replace(custom(content), hosts=hosts)
+
+
+def _hosts(
+    problems: Problems, record: MininetRecord, slots: Mapping[str, int]
+) -> tuple[HostNames, ...]:
+    """The VM slots' names and addresses, servers in order.
+
+    A host of one slot is that slot; several are NAME-0, NAME-1, …, of which the
+    first has the host's addresses.
+    """
+    hosts: list[HostNames] = []
+    for server, count in slots.items():
+        names = [server]
+        if record.is_switch(server):
+            # A server's own switch: the hosts there are its VMs.
+            names = _hosts_at(record, server)[:count]
+        elif count > 1:
+            names = [f"{server}-{index}" for index in range(count)]
+        if len(names) < count:
+            names += [f"{server}-{i}" for i in range(len(names), count)]
+        first = record.nodes.get(names[0], record.nodes[server])
+        hosts.append(_host(problems, names[0], first))
+        for name in names[1:]:
+            options = record.nodes.get(name, {})
+            hosts.append(_host(problems, name, options))
+    names = [host.name for host in hosts]
+    repeated = {name for name in names if names.count(name) > 1}
+    _report(
+        problems, "servers", sorted(repeated), "the name of several VM slots"
+    )
+    return _without_repeated_addresses(hosts)
+
+
+def _without_repeated_addresses(
+    hosts: Iterable[HostNames],
+) -> tuple[HostNames, ...]:
+    """The hosts; an address that an earlier host has is none."""
+    taken: set[str] = set()
+    kept = []
+    for host in hosts:
+        address = host.address
+        mac = host.mac
+        if address.partition("/")[0] in taken:
+            address = ""
+        if mac in taken:
+            mac = ""
+        taken |= {address.partition("/")[0], mac} - {""}
+        kept.append(HostNames(host.name, address, mac))
+    return tuple(kept)
+
+
+def _hosts_at(record: MininetRecord, switch: str) -> list[str]:
+    """Names of the hosts that links join to a switch."""
+    names = []
+    for end, other, _ in record.links:
+        for name, at in ((end, other), (other, end)):
+            if at == switch and not record.is_switch(name):
+                names.append(name)
+    return names
+
+
+def _host(problems: Problems, name: str, options: Options) -> HostNames:
+    """A host with the addresses that its options give; wrong ones are noted."""
+    address = ""
+    mac = ""
+    try:
+        address = _address(options.get("ip"))
+        mac = _mac(options.get("mac"))
+    except ValueError as error:
+        problems.report(f"{name}: {error}", "servers")
+    return HostNames(name, address, mac)
+
+
+def _address(given: Any) -> str:
+    """A host's ``ip`` with its prefix length, 8 as Mininet's. Raises ValueError."""
+    if given in (None, "", "0.0.0.0"):  # noqa: S104 - Mininet's for none
+        return ""
+    text = str(given)
+    if "/" not in text:
+        text += "/8"
+    address = IPv4Interface(text)
+    if address.is_multicast or address.is_loopback or address.is_unspecified:
+        raise ValueError(f"ip {given} is no address of a host")
+    return str(address)
+
+
+def _mac(given: Any) -> str:
+    """A host's ``mac``, six pairs of digits. Raises ValueError."""
+    if not given:
+        return ""
+    parts = str(given).replace("-", ":").split(":")
+    values = [int(part, 16) for part in parts]
+    in_range = all(0 <= value < 256 for value in values)
+    if len(values) != 6 or not in_range or values[0] & 1 or not any(values):
+        raise ValueError(f"mac {given} is no address of a host")
+    return bytes(values).hex(":")
 
 
 def notes_of(
-    record: MininetRecord, default_bps: int | None = None
+    record: MininetRecord,
+    hosts: Iterable[HostNames] = (),
+    default_bps: int | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about what a data centre has in place of the record's links."""
+    """Sentences about what a data centre has in place of the record's links and
+    addresses. ``hosts``: the data centre's.
+    """
     notes = list(record.left_out)
+    for host in hosts:
+        options = record.nodes.get(host.name, {})
+        given = (
+            (_address(options.get("ip")), host.address),
+            (_mac(options.get("mac")), host.mac),
+        )
+        for wanted, kept in given:
+            if wanted and not kept:
+                notes.append(
+                    f"{host.name}: {wanted} is another host's already; it has one"
+                    " of the testbed's"
+                )
     by_default = 0
     unkept: list[set[str]] = []
     for _, _, options in record.links:

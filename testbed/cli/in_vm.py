@@ -4,7 +4,6 @@ is up.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from dataclasses import asdict
@@ -136,15 +135,16 @@ def _vm(name: str, command: str) -> VmPlace | None:
     tenant, dot, _ = name.rpartition(".")
     if dot:
         vms = shown_tenant(tenant, command).vms
-    elif re.fullmatch(r"h\d+", name):  # a host of an open network, or a tenant
+    else:
+        # A host of an open network or of a Topo, or a tenant.
         require_root(f"testbed {command}")
         state = ask(ShowNetwork(), NetworkState)
-        if not state.open:
+        vms = tuple(vm for each in state.tenants for vm in each.vms)
+        named = [each.name for each in state.tenants]
+        hosts = [vm.host for vm in vms]
+        if name in named or not (state.open or name in hosts):
             return None
-        vms = state.tenants[0].vms
-    else:
-        return None
-    found = next((vm for vm in vms if vm.name == name), None)
+    found = next((vm for vm in vms if name in (vm.name, vm.host)), None)
     if found is None:
         raise BadInput(
             f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}"

@@ -13,14 +13,34 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.standing.keeper_protocol import SetLink, ShowLinks, ask
+from testbed.errors import BadInput
+from testbed.standing.keeper_protocol import (
+    SetCapacity,
+    SetLink,
+    ShowLinks,
+    ask,
+)
 from testbed.standing.network_state import LinkState
-from testbed.units import human_bandwidth, human_share
+from testbed.units import (
+    UnitError,
+    human_bandwidth,
+    human_share,
+    parse_bandwidth,
+)
+from topologies.datacentre import MAX_LINK_BPS
 
 link = typer.Typer(no_args_is_help=True)
 
 ENDS = "Both ends, as 'rack 1' 'core 0', or the link's name; of a VM's cable the VM is enough."
 Ends = Annotated[list[str], typer.Argument(metavar="A [B]", help=ENDS)]
+
+LINK_SET = "testbed link set 'rack 0' 'core 0' '50 Mbit/s'"
+EndsAndRate = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="A [B] RATE", help=f"{ENDS} RATE in the file's units."
+    ),
+]
 
 
 @link.command()
@@ -67,6 +87,38 @@ def down(ends: Ends, as_json: Json = False) -> None:
 def up(ends: Ends, as_json: Json = False) -> None:
     """Bring a link back, with its limits; say who has its links back."""
     _change(ends, up=True, as_json=as_json)
+
+
+@link.command("set")
+def set_(ends_and_rate: EndsAndRate, as_json: Json = False) -> None:
+    """Change a link's capacity in both directions. Exit code 1, and nothing has
+    changed, below what is reserved on it.
+    """
+    require_root("testbed link set")
+    ends, capacity_bps = _ends_and_rate(ends_and_rate)
+    state = ask(SetCapacity(tuple(ends), capacity_bps), LinkState)
+    if as_json:
+        console.print_json(asdict(state))
+        return
+    console.print_text(
+        f"link {state.name} carries {human_bandwidth(state.capacity_bps)},"
+        f" of which {human_bandwidth(state.reserved_bps)} are reserved"
+    )
+
+
+def _ends_and_rate(words: list[str]) -> tuple[list[str], int]:
+    """The ends, and a rate of one word or two: ``50Mbit/s``, ``50 Mbit/s``."""
+    split = 1
+    if len(words) > 2 and words[-2].replace(".", "", 1).isdecimal():
+        split = 2
+    ends, rate = words[:-split], " ".join(words[-split:])
+    try:
+        capacity_bps = parse_bandwidth(rate)
+    except UnitError as error:
+        raise BadInput(str(error), LINK_SET) from None
+    if not ends or not 0 < capacity_bps <= MAX_LINK_BPS:
+        raise BadInput("a link set has a link and a capacity above 0", LINK_SET)
+    return ends, capacity_bps
 
 
 def _change(ends: list[str], *, up: bool, as_json: bool) -> None:

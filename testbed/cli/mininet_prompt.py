@@ -45,4 +45,4 @@ def mininet() -> None:
             )  # programs that `sh` starts leave the lines alone
             Script(net, lines)
     finally:
-        net.stop()
+        net.close()

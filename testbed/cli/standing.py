@@ -53,8 +53,10 @@ def status(as_json: Json = False) -> None:
         f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}"
     )
     if state.open:
+        vms = state.tenants[0].vms
         reserved = (
-            f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
+            "open: no reservations, VM slots are hosts"
+            f" {vms[0].name} to {vms[-1].name}"
         )
     console.print_text(f"{state.file}\n{reserved}")
     if state.controller:

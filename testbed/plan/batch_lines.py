@@ -181,7 +181,8 @@ class Address(Item):
 
 @dataclass(frozen=True)
 class PrefixRoute(Item):
-    """The route of an address's prefix, with a first window, and CUBIC.
+    """The route of an address's prefix, or ``to`` another network on the link,
+    with a first window, and CUBIC.
 
     A VM's programs may have no right to choose CUBIC. Debian's default is CUBIC
     as well; with BBR, the default of some machines, a VM was measured 3 % below
@@ -189,12 +190,18 @@ class PrefixRoute(Item):
     """
 
     added = (
-        "route {verb} {0.address.network} dev {0.dev} proto kernel scope link"
+        "route {verb} {0.network} dev {0.dev} proto kernel scope link"
         " src {0.address.ip} congctl cubic initcwnd {0.window_segments}"
     )
     address: IPv4Interface
     window_segments: int
     dev: str = VM_DEVICE
+    to: IPv4Network | None = None
+
+    @property
+    def network(self) -> IPv4Network:
+        """Where the route leads."""
+        return self.to or self.address.network
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv4Interface
 
 from controller.flow_rules import BASE_FLOWS, Flow, move_steps, tenant_flows
 from jobs.wire import SEGMENT_BYTES
@@ -99,14 +98,19 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
         tenant.rate_bps, reserved=bool(tenant.link_bps)
     )
     packet = BatchLine("change", _largest_packet(tenant))
+    addresses = [vm.interface(tenant.prefix) for vm in tenant.vms]
+    # A topology may give its hosts addresses of several networks.
+    networks = tuple(dict.fromkeys(address.network for address in addresses))
     sections = []
     for i, vm in enumerate(tenant.vms):
-        address = IPv4Interface((vm.ip, tenant.prefix.prefixlen))
-        own_lines = (packet, BatchLine("add", Address(address)))
-        route = BatchLine("replace", PrefixRoute(address, window))
+        own_lines = (packet, BatchLine("add", Address(addresses[i])))
+        routes = []
+        for network in networks:
+            route = PrefixRoute(addresses[i], window, to=network)
+            routes.append(BatchLine("replace", route))
         neighbours = [*all_neighbours[:i], *all_neighbours[i + 1 :]]
         sections.append(BatchSection(vm.slot.netns, own_lines))
-        sections.append(BatchSection(vm.slot.netns, (route, *neighbours)))
+        sections.append(BatchSection(vm.slot.netns, (*routes, *neighbours)))
     return tuple(sections)
 
 

@@ -4,7 +4,7 @@
   capacity, and below it a small default class. HTB sends a packet without a class unshaped and
   counts it only in ``direct_packets_stat``, therefore the default class.
 - A *tenant* on a directed link: one class of min(X, N-X)·B below the link's, found by the source
-  prefix (hose model; Oktopus; DCloud, Section II).
+  prefix (hose model; Oktopus; DCloud, BatchSection II).
 - A *VM*: a send cap on its ``eth0``, in bytes and packets, and a receive cap on the switch's end.
 
 Queues are limited in bytes: with segmentation offload one packet may be 64 kB.
@@ -12,6 +12,7 @@ Queues are limited in bytes: with segmentation offload one packet may be 64 kB.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from testbed.plan.batch_lines import (
@@ -117,8 +118,13 @@ def port_queue_bytes(rate_bps: int) -> int:
     return max(MIN_PORT_QUEUE_BYTES, bytes_in(rate_bps, PORT_QUEUE_S))
 
 
-def network_limits(network: NetworkPlan) -> tuple[BatchSection, ...]:
-    """The capacity of every link in both directions, on the ports that send."""
+def network_limits(
+    network: NetworkPlan, *, borrows: bool = False
+) -> tuple[BatchSection, ...]:
+    """The capacity of every link in both directions, on the ports that send.
+
+    ``borrows``: traffic without a reservation may borrow.
+    """
     items: list[TcItem] = []
     for dev, capacity_bps in network.capacity_of_port.items():
         items.append(HtbRoot(dev, DEFAULT_CLASS_MINOR))
@@ -132,7 +138,7 @@ def network_limits(network: NetworkPlan) -> tuple[BatchSection, ...]:
                 burst_s=CATCH_UP_S,
             )
         )
-        items += _default_class(dev, capacity_bps, borrows=False)
+        items += _default_class(dev, capacity_bps, borrows=borrows)
     return (_added(None, items),)
 
 
@@ -339,8 +345,38 @@ def rerate_lines(
     ]
     if without_rates[0] != without_rates[1]:
         raise ValueError(f"tenant {new.tenant_id}: not a change of rate alone")
-    old_limits = tenant_limits(network, old)
-    new_limits = tenant_limits(network, new)
+    return _changes(tenant_limits(network, old), tenant_limits(network, new))
+
+
+def capacity_lines(
+    old: NetworkPlan,
+    new: NetworkPlan,
+    tenants: Sequence[tuple[TenantPlan, TenantPlan]],
+    *,
+    borrowing: bool,
+) -> tuple[BatchSection, ...]:
+    """Changes between two networks that differ in capacities of links alone.
+
+    ``tenants``: before and after, as their limits too may follow from a link's
+    capacity. ``borrowing``: traffic without a reservation may borrow.
+    """
+    sections = list(
+        _changes(
+            network_limits(old, borrows=borrowing),
+            network_limits(new, borrows=borrowing),
+        )
+    )
+    for before, after in tenants:
+        sections += _changes(
+            tenant_limits(old, before), tenant_limits(new, after)
+        )
+    return tuple(sections)
+
+
+def _changes(
+    old_limits: Sequence[BatchSection], new_limits: Sequence[BatchSection]
+) -> tuple[BatchSection, ...]:
+    """``change`` lines between two lists of the same classes and queues."""
     sections = []
     for before, after in zip(old_limits, new_limits, strict=True):
         lines = []

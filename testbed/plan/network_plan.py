@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from controller import values
 from jobs.request import Enforcement, JobRequest
 from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
 from testbed.errors import BadInput
-from topologies.datacentre import DataCentre
+from topologies.datacentre import DataCentre, HostNames
 
 TENANT_BITS = 10
 # The least that tc can pace: a job without bandwidth still has a capped
@@ -26,6 +26,7 @@ TENANT_BITS = 10
 MIN_WIRE_BPS = 8_000
 MAX_TENANT = (1 << 14) - 1
 MAX_TENANT_VMS = (1 << TENANT_BITS) - 3
+ANY_ADDRESS = IPv4Network("0.0.0.0/0")
 # IFNAMSIZ of the kernel, without the end of the string.
 LONGEST_NAME = 15
 
@@ -41,12 +42,16 @@ class Port:
 
 @dataclass(frozen=True)
 class Bridge:
-    """A switch, or a server's own switch (the hypervisor's)."""
+    """A switch, or a server's own switch (the hypervisor's).
+
+    ``label``: a switch's name in a topology that names its hosts.
+    """
 
     name: str
     node: int
     dpid: int
     role: values.Role
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,16 @@ class Link:
 class Slot:
     """A VM slot: a host namespace.
 
-    Its ``eth0`` is the other end of a port of its server's bridge.
+    Its ``eth0`` is the other end of a port of its server's bridge. ``host`` and
+    ``address`` (with its prefix length): where the topology names them.
     """
 
     server: int
     index: int
     port: Port
     mac: str
+    host: str = ""
+    address: str = ""
 
     @property
     def netns(self) -> str:
@@ -130,6 +138,12 @@ class NetworkPlan:
         """The capacity of each bridge's link upward, in bit/s."""
         return {link.lower.bridge: link.capacity_bps for link in self.links}
 
+    def with_capacity(self, number: int, capacity_bps: int) -> NetworkPlan:
+        """The plan with another capacity of one link, in bit/s of the wire."""
+        links = list(self.links)
+        links[number] = replace(links[number], capacity_bps=capacity_bps)
+        return replace(self, links=tuple(links))
+
     def sending_port(self, directed_link: int) -> Port:
         """The port whose egress carries a directed link, and so its limit."""
         link = self.links[directed_link // 2]
@@ -146,6 +160,17 @@ class TenantVm:
     index: int
     ip: IPv4Address
     slot: Slot
+
+    def interface(self, prefix: IPv4Network) -> IPv4Interface:
+        """Its address with the length of its network, of its tenant's prefix or
+        as the topology has it.
+        """
+        named = self.slot.address
+        if named and IPv4Interface(named).ip == self.ip:
+            return IPv4Interface(named)
+        if prefix == ANY_ADDRESS:
+            return IPv4Interface((self.ip, 32 - TENANT_BITS))
+        return IPv4Interface((self.ip, prefix.prefixlen))
 
 
 @dataclass(frozen=True)
@@ -246,12 +271,22 @@ def network_plan(
     if not namespaces_per_server:
         namespaces_per_server = datacentre.slots.tolist()
     slots: list[Slot] = []
+    hosts = _named_hosts(datacentre)
     for server, n_slots in enumerate(namespaces_per_server):
         for index in range(n_slots):
             port = numbering.new_port(server, "v")
+            named = hosts.get((server, index), HostNames(""))
             # A locally administered address; its last three bytes number slots.
             serial = (len(slots) + 1).to_bytes(3).hex(":")
-            slots.append(Slot(server, index, port, mac=f"02:48:4e:{serial}"))
+            slot = Slot(
+                server,
+                index,
+                port,
+                mac=named.mac or f"02:48:4e:{serial}",
+                host=named.name,
+                address=named.address,
+            )
+            slots.append(slot)
     links = []
     for number in range(datacentre.n_links):
         lower = numbering.new_port(int(datacentre.link_lower[number]), "-u")
@@ -263,6 +298,18 @@ def network_plan(
     return plan
 
 
+def _named_hosts(
+    datacentre: DataCentre,
+) -> dict[tuple[int, int], HostNames]:
+    """(server, index of its slot) -> the topology's names, if it has any."""
+    named = iter(datacentre.hosts)
+    hosts = {}
+    for server, n_slots in enumerate(datacentre.slots.tolist()):
+        for index, host in zip(range(n_slots), named, strict=False):
+            hosts[server, index] = host
+    return hosts
+
+
 def _bridges(datacentre: DataCentre, prefix: str) -> list[Bridge]:
     """A bridge for each node; of a flat data centre for its servers alone."""
     n_bridges = datacentre.n_nodes
@@ -272,12 +319,16 @@ def _bridges(datacentre: DataCentre, prefix: str) -> list[Bridge]:
     bridges = []
     for node in range(n_bridges):
         letter = _letter(int(datacentre.level[node]), datacentre.n_levels - 1)
+        label = ""
+        if datacentre.hosts and node >= datacentre.n_servers:
+            label = datacentre.names[node]
         bridge = Bridge(
             name=f"{prefix}-{letter}{count_of_letter[letter]}",
             node=node,
             # A datapath id of 0 is no valid one.
             dpid=node + 1,
             role=_ROLES.get(letter, "aggregation"),
+            label=label,
         )
         bridges.append(bridge)
         count_of_letter[letter] += 1
@@ -318,6 +369,23 @@ def tenant_prefix(tenant_id: int) -> IPv4Network:
         raise ValueError(f"tenant id {tenant_id} outside 1 .. {MAX_TENANT}")
     address = (10 << 24) + (tenant_id << TENANT_BITS)
     return IPv4Network((address, 32 - TENANT_BITS))
+
+
+def with_topology_addresses(tenant: TenantPlan) -> TenantPlan:
+    """A tenant alone on its network, with the addresses that the topology names.
+
+    They may be any, and so its prefix holds all; without such addresses it is
+    as before.
+    """
+    vms = []
+    for vm in tenant.vms:
+        named = vm
+        if vm.slot.address:
+            named = replace(vm, ip=IPv4Interface(vm.slot.address).ip)
+        vms.append(named)
+    if tuple(vms) == tenant.vms:
+        return tenant
+    return replace(tenant, prefix=ANY_ADDRESS, vms=tuple(vms))
 
 
 def tenant_plan(
@@ -389,6 +457,22 @@ def rerooted(
     return moved
 
 
+def on_network(network: NetworkPlan, tenant: TenantPlan) -> TenantPlan:
+    """A placed tenant on the same network with other capacities of its links."""
+    links = {link.lower.name: link for link in network.links}
+    edges = tuple(links[edge.lower.name] for edge in tenant.edges)
+    moved = replace(tenant, edges=edges)
+    if tenant.lent_bps:
+        moved = replace(moved, lent_bps=_largest_uplink_bps(network, tenant))
+    return moved
+
+
+def _largest_uplink_bps(network: NetworkPlan, tenant: TenantPlan) -> int:
+    return max(
+        network.uplink_bps.get(vm.slot.port.bridge, 0) for vm in tenant.vms
+    )
+
+
 def enforced(
     network: NetworkPlan, tenant: TenantPlan, enforcement: Enforcement
 ) -> TenantPlan:
@@ -399,9 +483,7 @@ def enforced(
     """
     if enforcement == "strict":
         return tenant
-    lent_bps = max(
-        network.uplink_bps.get(vm.slot.port.bridge, 0) for vm in tenant.vms
-    )
+    lent_bps = _largest_uplink_bps(network, tenant)
     borrowing = replace(tenant, lent_bps=lent_bps)
     if enforcement == "work-conserving":
         return borrowing

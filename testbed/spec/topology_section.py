@@ -367,7 +367,8 @@ def _mininet(
     if built is None:
         return context
     return replace(
-        _with_named(context, built), notes=notes_of(record, default_bps)
+        _with_named(context, built),
+        notes=notes_of(record, built.hosts, default_bps),
     )
 
 

@@ -12,14 +12,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mininet.log import error
+from mininet.log import error, output
 
 from testbed.backends.emu.mininet_network import AttachedMininet, Prompt
 from testbed.backends.emu.open_vswitch import SwitchDaemons
-from testbed.errors import RunFailed, TestbedError
-from testbed.standing.keeper_protocol import ShowNetwork, ask
+from testbed.errors import BadInput, RunFailed, TestbedError
+from testbed.standing.keeper_protocol import (
+    SetCapacity,
+    ShowLinks,
+    ShowNetwork,
+    ask,
+)
 from testbed.standing.network_layout import NetworkLayout, ShowLayout
-from testbed.standing.network_state import NetworkState
+from testbed.standing.network_state import LinkState, NetworkState
+from testbed.units import human_bandwidth
 
 
 class StandingMininet(AttachedMininet):
@@ -54,6 +60,56 @@ class StandingMininet(AttachedMininet):
         self._vms = [vm.name for vm in vms]
         for vm in vms:
             self.alias(vm.name, self[Path(vm.netns).name])
+
+    def vm_name(self, node: Any) -> str:
+        """The VM in a node's slot, if there is one."""
+        for vm in self._vms:
+            if self[vm] is node:
+                return vm
+        return super().vm_name(node)
+
+    def set_capacity(self, link: Any, mbit: float) -> None:
+        """Changes a link's capacity in both directions, as ``testbed link set``
+        does; ``mbit``: in the file's Mbit/s.
+
+        A host of a topology that names its hosts has its server's link. Raises
+        BadInput, DoesNotFit, RunFailed.
+        """
+        ports = self._ports_of_link(link)
+        states = ask(ShowLinks(), tuple[LinkState, ...])
+        ends = [state.ends for state in states if set(state.ports) == ports]
+        if not ends:
+            raise BadInput(
+                f"{link}: a VM's rate is its tenant's; sudo testbed tenant rerate"
+                " NAME RATE changes it",
+                "sudo testbed link set A B RATE changes a link's",
+            )
+        state = ask(SetCapacity(ends[0], round(mbit * 10**6)), LinkState)
+        output(
+            f"*** link {state.name} carries"
+            f" {human_bandwidth(state.capacity_bps)} in both directions\n"
+        )
+
+    def _ports_of_link(self, link: Any) -> set[str]:
+        """Devices of a link's ends; of a named host's cable those of its
+        server's link.
+        """
+        host = link.intf1.node
+        if getattr(host, "slot", None) and host.slot.host:
+            server = link.intf2.node
+            above = [up for up in self.links if up.intf1.node is server]
+            if len(above) == 1:
+                (link,) = above
+        return {link.intf1.name, link.intf2.name}
+
+    def close(self) -> None:
+        """End the shells of this object."""
+        super().stop()
+
+    def stop(self) -> None:
+        """End the shells of this object, and say that the network stays."""
+        self.close()
+        output("*** The network stays up: sudo testbed down takes it down\n")
 
     def interact(self) -> Any:
         """Mininet's prompt, until Ctrl-D or ``exit``."""

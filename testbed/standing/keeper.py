@@ -49,6 +49,7 @@ from testbed.standing.keeper_protocol import (
     RemoveTenant,
     RerateTenant,
     RestartSwitch,
+    SetCapacity,
     SetLink,
     ShowLinks,
     ShowSwitches,
@@ -308,6 +309,8 @@ class Keeper:
                 return self._changed_tenant(request)
             case SetLink(names, up):
                 return self._links.change(names, up=up)
+            case SetCapacity(names, capacity_bps):
+                return self._links.set_capacity(names, capacity_bps)
             case RestartSwitch(name):
                 return self._switches.restart(name)
         return self._shown(request)
@@ -415,7 +418,7 @@ class Keeper:
 
     def _busiest_link(self) -> tuple[str, float]:
         """The directed link with the largest reserved share, and the share."""
-        datacentre = self._experiment.datacentre
+        datacentre = self._tenants.datacentre
         capacities_bps = datacentre.link_capacity_bps.tolist()
         reserved_bps = self._tenants.reserved_bps
         name = ""

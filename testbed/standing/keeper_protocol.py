@@ -86,6 +86,16 @@ class SetLink(KeeperRequest):
 
 
 @dataclass(frozen=True)
+class SetCapacity(KeeperRequest):
+    """Changes a link's capacity, in the experiment's bit/s; ``names`` as of
+    :class:`SetLink`.
+    """
+
+    names: tuple[str, ...]
+    capacity_bps: int
+
+
+@dataclass(frozen=True)
 class ShowSwitches(KeeperRequest):
     """Asks for every Open vSwitch as it is now."""
 

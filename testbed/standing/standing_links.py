@@ -82,11 +82,28 @@ class StandingLinks:
         # Asked anew: the tenants that have moved use other cables now.
         return replace(self._named(names), moved=moved)
 
+    def set_capacity(
+        self, names: Sequence[str], capacity_bps: int
+    ) -> LinkState:
+        """Changes a link's capacity. Raises BadInput, DoesNotFit, RunFailed."""
+        state = self._named(names)
+        if not state.capacity_bps:
+            raise BadInput(
+                f"{state.name} is a VM's cable: its rate is its tenant's",
+                "sudo testbed tenant rerate NAME RATE",
+            )
+        lower = [link.lower.name for link in self._links]
+        self._tenants.set_capacity(lower.index(state.ports[0]), capacity_bps)
+        return self._named(names)
+
     def _named(self, names: Sequence[str]) -> LinkState:
         """The one cable that has all these ends. Raises BadInput."""
         states = self.states()
         ends = _ends_of(names, states)
         matching = [state for state in states if set(ends) <= set(state.ends)]
+        if len(matching) > 1:
+            # A host of a Topo and its VM have one name: the link is meant.
+            matching = [state for state in matching if state.capacity_bps]
         if len(matching) == 1:
             return matching[0]
         neighbours: list[str] = []

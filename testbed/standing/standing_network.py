@@ -177,7 +177,7 @@ class StandingNetwork:
         with uninterrupted(), suppress(requests.NothingUp):
             if self._mininet is not None:
                 # Its shells are in namespaces that are about to go.
-                self._mininet.stop()
+                self._mininet.close()
                 self._mininet = None
             # Another network may be up by now: this one's end is not its end.
             if self.state.pid == self.pid:

@@ -24,9 +24,11 @@ from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
     enforced,
+    on_network,
     rerooted,
     scaled_bps,
     tenant_plan,
+    with_topology_addresses,
 )
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.reservation.rerooting import links_used, reroot
@@ -40,6 +42,8 @@ from testbed.standing.tenant_placement import (
     open_placement,
     placed_by_hand,
 )
+from testbed.units import human_bandwidth
+from topologies.datacentre import DataCentre
 
 # The name of a VM is a host name, a letter first: "1.0" would be read as an
 # address.
@@ -104,7 +108,8 @@ class StandingTenants:
             rate_bps=scaled_bps(most_bps, self._scale_rate),
         )
         self._network.allow_borrowing()
-        self._admit(replace(plan, link_bps=()), most_bps, "none")
+        plan = with_topology_addresses(replace(plan, link_bps=()))
+        self._admit(plan, most_bps, "none")
 
     def add(self, request: AddTenant) -> TenantState:
         """Admits ⟨n, b⟩ where its embedder, or ``at``, places it.
@@ -204,6 +209,45 @@ class StandingTenants:
         )
         self._retry()
         return self.state(name)
+
+    def set_capacity(self, number: int, capacity_bps: int) -> None:
+        """Changes a link's capacity, in the experiment's bit/s.
+
+        Raises DoesNotFit below what is reserved on it, RunFailed; then nothing
+        has changed.
+        """
+        reserved_bps = self.reserved_bps[number]
+        if capacity_bps < reserved_bps:
+            raise DoesNotFit(
+                f"{human_bandwidth(capacity_bps)} is below the"
+                f" {human_bandwidth(reserved_bps)} that tenants reserve on"
+                f" {self.datacentre.link_name(2 * number)}",
+                "sudo testbed link show names them; tenant rerate or remove"
+                " makes room",
+            )
+        datacentre = self.datacentre.with_capacity(number, capacity_bps)
+        ledger = self._booked_again(datacentre)
+        wire_bps = scaled_bps(capacity_bps, self._scale_rate)
+        network = self._emulation.plan.with_capacity(number, wire_bps)
+        plans = {}
+        for name, plan in self._plans.items():
+            plans[name] = on_network(network, plan)
+        pairs = [(self._plans[name], plans[name]) for name in plans]
+        self._emulation.set_capacities(datacentre, network, pairs)
+        self.datacentre = datacentre
+        self.ledger = ledger
+        self._plans = plans
+        self._lost_cables()
+        self._retry()
+
+    def _booked_again(self, datacentre: DataCentre) -> Ledger:
+        """A ledger of other capacities with the same reservations."""
+        ledger = Ledger(datacentre)
+        for name, held in self.ledger.holdings().items():
+            ledger.reserve(
+                name, held.placement, held.rate_bps, ALWAYS_S, held.end_s
+            )
+        return ledger
 
     # -- lost links
 

@@ -64,6 +64,7 @@ class StandingVms:
     ) -> VmPlace:
         return VmPlace(
             name=self._name(plan, vm),
+            host=vm.slot.host,
             server=self._emulation.datacentre.names[vm.slot.server],
             ip=str(vm.ip),
             netns=str(NETNS_DIR / vm.slot.netns),
@@ -74,9 +75,11 @@ class StandingVms:
         )
 
     def _name(self, plan: TenantPlan, vm: TenantVm) -> str:
-        """A VM's host name: NAME.0, NAME.1, …; by Mininet's rule h1, h2, …"""
+        """A VM's host name: NAME.0, NAME.1, …; on an open network its host's,
+        else by Mininet's rule h1, h2, …
+        """
         if self.mininet_names:
-            return f"h{vm.index + 1}"
+            return vm.slot.host or f"h{vm.index + 1}"
         return f"{plan.job_id}.{vm.index}"
 
     def _hosts_file(self, plan: TenantPlan) -> Path:
@@ -105,5 +108,6 @@ class StandingVms:
             machines_own = HOSTS.read_text(encoding="utf-8", errors="replace")
         lines = [machines_own.rstrip("\n")]
         for vm in plan.vms:
-            lines.append(f"{vm.ip}\t{self._name(plan, vm)}")
+            names = dict.fromkeys((self._name(plan, vm), vm.slot.host))
+            lines.append(f"{vm.ip}\t{' '.join(filter(None, names))}")
         return "\n".join(lines) + "\n"

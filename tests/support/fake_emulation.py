@@ -27,7 +27,12 @@ from testbed.backends.emu.vm_users import VmUsers
 from testbed.errors import RunFailed
 from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
-from testbed.plan.network_plan import Slot, TenantPlan, network_plan
+from testbed.plan.network_plan import (
+    NetworkPlan,
+    Slot,
+    TenantPlan,
+    network_plan,
+)
 from testbed.plan.vm_limits import VmLimits
 from topologies.datacentre import DataCentre
 
@@ -177,6 +182,10 @@ class FakeEmulation:
         self.own: object = None
         self.failures: list[Failure] = []
         self.reroot_refused: set[str] = set()
+        self.refuses_capacities = False
+        self.capacities: list[
+            tuple[DataCentre, NetworkPlan, list[tuple[TenantPlan, TenantPlan]]]
+        ] = []
         self.journal = SimpleNamespace(
             add=lambda entries: self.recorded.update(
                 entry.name for entry in entries
@@ -246,6 +255,17 @@ class FakeEmulation:
         if rate_bps in self.refused_bps:
             raise RunFailed(f"tc refused {rate_bps}")
         return replace(tenant, rate_bps=rate_bps)
+
+    def set_capacities(
+        self,
+        datacentre: DataCentre,
+        plan: NetworkPlan,
+        tenants: list[tuple[TenantPlan, TenantPlan]],
+    ) -> None:
+        if self.refuses_capacities:
+            raise RunFailed("tc refused the capacities")
+        self.capacities.append((datacentre, plan, tenants))
+        self.plan = plan
 
     def reroot(
         self, moves: list[tuple[TenantPlan, TenantPlan]]

@@ -87,6 +87,8 @@ FEATURE_TOKENS: dict[str, int] = {
     "demand curves: what agents lost, and traffic beside them": 220,
     "testbed python, audits in columns, names of links, more archives": 700,
     "axes of quantities, reasons and provenance on a sweep's page": 900,
+    "names and addresses of Mininet files; prompts that act or refuse": 2_500,
+    "capacities of links that change": 1_400,
     "Mininet files in a process of their own: scripts, functions, defaults, notes": 3_690,
     "applications as by ryu-manager: options, several, pages": 2_560,
     "a controller that runs already": 940,

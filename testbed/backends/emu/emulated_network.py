@@ -321,6 +321,22 @@ class EmulatedNetwork:
         rates = limits.rerate_lines(self.plan, old, new)
         self._up().apply((*rates, *packet_changes(old, new)))
 
+    def set_capacities(
+        self,
+        plan: NetworkPlan,
+        tenants: Sequence[tuple[TenantPlan, TenantPlan]],
+    ) -> None:
+        """Changes links to the capacities of another plan of this network.
+
+        ``tenants``: all of them, before and after. Raises RunFailed; then the
+        old capacities stand.
+        """
+        lines = limits.capacity_lines(
+            self.plan, plan, tenants, borrowing=self._open
+        )
+        self._up().apply(lines)
+        self.plan = plan
+
     def begin_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
         """Sets the limits of a tenant's new tree beside those of its old one.
 

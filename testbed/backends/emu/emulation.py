@@ -453,6 +453,19 @@ class Emulation:
         self.network.rerate_tenant(tenant, new)
         return new
 
+    def set_capacities(
+        self,
+        datacentre: DataCentre,
+        plan: NetworkPlan,
+        tenants: Sequence[tuple[TenantPlan, TenantPlan]],
+    ) -> None:
+        """Changes links to the capacities of another plan of this network, and
+        tenants' limits with them. Raises RunFailed.
+        """
+        self.network.set_capacities(plan, tenants)
+        self.plan = plan
+        self.datacentre = datacentre
+
     def reroot(
         self, moves: Sequence[tuple[TenantPlan, TenantPlan]]
     ) -> dict[str, RunFailed]:

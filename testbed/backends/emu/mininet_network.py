@@ -16,7 +16,13 @@ import resource
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -45,6 +51,10 @@ logging.setLoggerClass(logging.Logger)
 SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
 """Attributes of a node that are there once its shell has started."""
 PROBE_PORT = 9
+LIMITS_OF_LINKS = frozenset(
+    ("bw", "delay", "jitter", "loss", "max_queue_size", "speedup")
+)
+"""Parameters by which Mininet's TCIntf limits what an interface sends."""
 # Requests of netdevice(7) about an interface.
 SIOCGIFADDR = 0x8915
 SIOCGIFHWADDR = 0x8927
@@ -192,10 +202,13 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
     database and namespace.
     """
 
-    def __init__(self, bridge: Bridge, switch: SwitchDaemons) -> None:
+    def __init__(
+        self, bridge: Bridge, switch: SwitchDaemons, name: str = ""
+    ) -> None:
         self.bridge = bridge
+        self._stopped_ports: list[Intf] = []
         super().__init__(
-            bridge.name,
+            name or bridge.name,
             switch.inside,
             {
                 "OVS_RUNDIR": str(switch.run_dir)
@@ -211,15 +224,43 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
 
     def dpctl(self, *args: Any) -> Any:
         """``ovs-ofctl``, in the version of OpenFlow that the bridges speak."""
+        bridge = self.bridge.name
         return self.cmd(
-            "ovs-ofctl", "-O", self.protocols, args[0], self, *args[1:]
+            "ovs-ofctl", "-O", self.protocols, args[0], bridge, *args[1:]
         )
 
-    def start(self, controllers: Sequence[Node]) -> None:
-        """Nothing: it runs."""
+    def vsctl(self, *args: Any, **options: Any) -> Any:
+        """``ovs-vsctl``; the bridge has a name of its own there."""
+        named = [self.bridge.name if arg is self else arg for arg in args]
+        return super().vsctl(*named, **options)
 
-    def stop(self, deleteIntfs: bool = True) -> None:
-        """Nothing: it continues."""
+    def start(self, _controllers: Sequence[Node] = ()) -> None:
+        """Bring back the links that :meth:`stop` has taken down; else nothing,
+        as it runs.
+        """
+        for port in self._stopped_ports:
+            port.ifconfig("up")
+        self._stopped_ports = []
+
+    def stop(self, **_options: Any) -> None:
+        """Take all its links down: nothing is forwarded here, and whoever keeps
+        the network hears of it from the kernel.
+        """
+        for port in self.ports_to_links():
+            if port.isUp():
+                port.ifconfig("down")
+                self._stopped_ports.append(port)
+
+    def start_again(self) -> None:
+        """As :meth:`start`; where another process has stopped it, all its links
+        come up.
+        """
+        if not self._stopped_ports:
+            self._stopped_ports = self.ports_to_links()
+        self.start()
+
+    def ports_to_links(self) -> list[Intf]:
+        return [port for port in self.intfList() if port.name != "lo"]
 
     @classmethod
     def batchStartup(
@@ -302,6 +343,23 @@ class AttachedIntf(Intf):  # type: ignore[misc]
             return ""
         return super().ifconfig(*args)
 
+    def config(self, **params: Any) -> Any:
+        """As Mininet's, but what limits a link is the network's.
+
+        Raises BadInput.
+        """
+        limits = sorted(LIMITS_OF_LINKS & params.keys())
+        if not limits:
+            return super().config(**params)
+        if limits != ["bw"]:
+            raise BadInput(
+                f"{self.node}'s {self}: {', '.join(limits)} cannot be set: links"
+                " have a capacity alone, which config(bw=…) sets",
+                "bw is in the file's Mbit/s",
+            )
+        self.link.net.set_capacity(self.link, params["bw"])
+        return {}
+
     def delete(self) -> None:
         """Refused. Raises BadInput."""
         hint = "net.configLinkStatus(…, 'down') takes a link down; a new plan has other links"
@@ -314,6 +372,7 @@ class AttachedLink(Link):  # type: ignore[misc]
     """A cable that is there. ``mac``: of the first end."""
 
     set_up: bool | None = None  # as it is
+    net: AttachedMininet
 
     def __init__(
         self,
@@ -346,8 +405,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
 
     A host is also found by its slot's name, as ``hn-s0v0``, a bridge by its
     number in the plan, the servers' first, as ``s1``, and both by their
-    aliases. What somebody adds by Mininet's means (``addHost``, ``addLink``) is
-    theirs, and goes when ``stop`` is called.
+    aliases. Where the plan's topology names its hosts, hosts and switches have
+    its names in place of h1 and s1. Nothing can be added by Mininet's means.
     """
 
     def __init__(self, controller_port: int) -> None:
@@ -371,22 +430,98 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         """Take in everything of a plan. ``switches``: as for
         :func:`mininet_network`.
         """
-        self.hosts = [
-            AttachedHost(f"h{i}", slot) for i, slot in enumerate(plan.slots, 1)
-        ]
-        self.switches = [
-            AttachedSwitch(b, switches.get(b.name, MACHINE))
-            for b in plan.bridges
-        ]
-        self.nameToNode |= {
-            node.name: node for node in (*self.hosts, *self.switches)
-        }
+        names = host_names(plan)
+        for slot in plan.slots:
+            self.hosts.append(AttachedHost(names[slot.netns], slot))
+        for bridge in plan.bridges:
+            switch = switches.get(bridge.name, MACHINE)
+            self.switches.append(AttachedSwitch(bridge, switch, bridge.label))
+        self.name_nodes()
+        for ends in self.cables(plan):
+            link = AttachedLink(**ends)
+            link.net = self
+            self.links.append(link)
+
+    def name_nodes(self) -> None:
+        """Makes the hosts and switches known by all their names."""
+        nodes = [*self.hosts, *self.switches]
+        self._make_room({node.name for node in nodes})
+        self.nameToNode |= {node.name: node for node in nodes}
+        named = any(switch.bridge.label for switch in self.switches)
         for number, switch in enumerate(self.switches, 1):
-            self.alias(f"s{number}", switch)
+            if switch.name != switch.bridge.name:
+                self.alias(switch.bridge.name, switch)
+            elif not named:
+                self.alias(f"s{number}", switch)
         for host in self.hosts:
             self.alias(host.slot.netns, host)
-        for ends in self.cables(plan):
-            self.links.append(AttachedLink(**ends))
+
+    def _make_room(self, names: Collection[str]) -> None:
+        """Gives the controller another name where a topology has taken it."""
+        (controller,) = self.controllers
+        if controller.name in names:
+            del self.nameToNode[controller.name]
+            controller.name = "controller"
+            self.nameToNode.setdefault(controller.name, controller)
+
+    def set_capacity(self, link: AttachedLink, mbit: float) -> None:
+        """Refused here. Raises BadInput."""
+        raise BadInput(
+            f"the capacity of {link} is its plan's, and no {mbit} Mbit/s; on a"
+            " network of testbed up: sudo testbed link set A B RATE",
+            "config without bw changes addresses alone",
+        )
+
+    def addHost(self, name: str, *_args: Any, **_options: Any) -> Any:
+        """Refused. Raises BadInput."""
+        raise _not_added(f"host {name}")
+
+    def addSwitch(self, name: str, *_args: Any, **_options: Any) -> Any:
+        """Refused. Raises BadInput."""
+        raise _not_added(f"switch {name}")
+
+    def addLink(self, node1: Any, node2: Any, *_args: Any, **_more: Any) -> Any:
+        """Refused. Raises BadInput."""
+        raise _not_added(f"link {node1} - {node2}")
+
+    def delNode(self, node: Node, nodes: Any = None) -> None:
+        """Refused. Raises BadInput."""
+        del nodes
+        raise BadInput(
+            f"{node} is part of a network that stays up; switch NAME stop and"
+            " link A B down take parts of it down",
+            "sudo testbed tenant remove NAME ends a tenant's VMs",
+        )
+
+    def linksBetween(self, node1: Node, node2: Node) -> list[Link]:
+        """As Mininet's; of a host and a switch above its server's own, the link
+        between these two.
+        """
+        found: list[Link] = super().linksBetween(node1, node2)
+        if found:
+            return found
+        ends = [self._at_server(node, node1, node2) for node in (node1, node2)]
+        above: list[Link] = super().linksBetween(*ends)
+        return above
+
+    def _at_server(self, node: Node, *both: Node) -> Node:
+        """The switch of a host's server; of two hosts they stay themselves."""
+        hosts = [end for end in both if isinstance(end, AttachedHost)]
+        if hosts == [node]:
+            return self[node.slot.port.bridge]
+        return node
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+        """As Mininet's; of a host and the switch that its server hangs from,
+        their link.
+        """
+        if src in self and dst in self:
+            links = self.linksBetween(self[src], self[dst])
+            if links:
+                src, dst = (
+                    end.node.name for end in (links[0].intf1, links[0].intf2)
+                )
+        super().configLinkStatus(src, dst, status)
 
     def cables(self, plan: NetworkPlan) -> Iterator[dict[str, Any]]:
         """Arguments of an :class:`AttachedLink` for each VM slot's cable, then
@@ -420,6 +555,10 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         """Forget another name of a node; one that is unknown is no failure."""
         if name in self and self[name].name != name:
             del self.nameToNode[name]
+
+    def vm_name(self, node: Node) -> str:
+        """The name by which ``testbed shell`` knows a node."""
+        return str(node.name)
 
     def build(self) -> None:
         """Nothing: it is built."""
@@ -537,6 +676,26 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         return results
 
 
+def host_names(plan: NetworkPlan) -> dict[str, str]:
+    """Slot's namespace -> the host's name: the topology's, else h1, h2, …"""
+    taken = {slot.host for slot in plan.slots}
+    names = {}
+    for number, slot in enumerate(plan.slots, 1):
+        name = slot.host or f"h{number}"
+        if not slot.host and name in taken:
+            name = slot.netns
+        names[slot.netns] = name
+    return names
+
+
+def _not_added(what: str) -> BadInput:
+    return BadInput(
+        f"{what} cannot be added: a network that is up is its file's; add it to"
+        " the file or its Topo, then sudo testbed down and up",
+        "VMs in free slots come by sudo testbed tenant add",
+    )
+
+
 def _has_route(client: Node, server: Node) -> bool:
     """False where the client's kernel knows no way to the server. Sends
     nothing.
@@ -564,6 +723,49 @@ class Prompt(CLI):  # type: ignore[misc]
             {name: node for name, node in known if name.isidentifier()}
         )
         return super().getLocals()
+
+    def do_switch(self, line: str) -> None:
+        """Stop a switch, so that it forwards nothing, or start it again.
+        Usage: switch NAME {start, stop}
+        """
+        name, _, command = line.strip().partition(" ")
+        if command not in ("start", "stop"):
+            error("*** usage: switch NAME {start, stop}\n")
+            return
+        switch = self.mn[name]
+        if switch not in self.mn.switches:
+            error(f"*** {name} is no switch\n")
+            return
+        if command == "stop":
+            switch.stop(deleteIntfs=False)
+            output(
+                f"*** {name} is stopped: all its links are down;"
+                f" switch {name} start brings them back\n"
+            )
+        else:
+            switch.start_again()
+            output(f"*** {name} forwards again: its links are up\n")
+
+    def do_xterm(self, line: str, term: str = "xterm") -> None:
+        """Spawn xterms for nodes; without a display, say what to do.
+        Usage: xterm NODE…
+        """
+        if os.environ.get("DISPLAY"):
+            super().do_xterm(line, term)
+            return
+        for name in line.split():
+            vm = self.mn.vm_name(self.mn[name])
+            error(
+                f"*** no X display for {term}: in another terminal,"
+                f" sudo testbed shell {vm}\n"
+            )
+
+    def do_x(self, line: str) -> None:
+        """Run an X11 client on a node; without a display, say what to do."""
+        if os.environ.get("DISPLAY"):
+            super().do_x(line)
+        else:
+            self.do_xterm(line.strip().partition(" ")[0], "x")
 
     def onecmd(self, line: str) -> Any:
         """Run a line; what is refused is said, and the prompt continues."""

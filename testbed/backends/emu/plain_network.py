@@ -25,6 +25,7 @@ from testbed.backends.emu.mininet_network import (
     AttachedLink,
     AttachedMininet,
     AttachedSwitch,
+    host_names,
 )
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
@@ -77,13 +78,16 @@ class BuiltSwitch(AttachedSwitch):
         if datapath_type() == "netdev":
             self.datapath = "user"
 
-    def start(self, controllers: Sequence[Node]) -> None:
+    def start(self, _controllers: Sequence[Node] = ()) -> None:
         """Makes it, with its ports and controller. Raises RunFailed."""
-        del controllers  # Mininet knows those by TCP alone
+        # Mininet knows controllers by TCP alone.
         super(AttachedSwitch, self).start([])
         controller = controller_row("c", self.run_tag)
         setting = ["set", "Bridge", self.name, "controller=@c"]
         MACHINE.vsctl(["--", *controller, "--", *setting])
+
+    def stop(self, **_options: Any) -> None:
+        """Nothing: whoever has built it removes it."""
 
     def vsctl(self, *arguments: Any, **_options: Any) -> str:
         """Runs ``ovs-vsctl`` without the node's shell."""
@@ -140,19 +144,26 @@ class PlainMininet(AttachedMininet):
         # Ctrl-C waits for the host or the cable that is being made: its shell
         # would not be known, or its ip still run, when what was made is
         # removed.
-        for number, slot in enumerate(plan.slots, 1):
+        # Past the refusals for a network that is up.
+        make: Any = super(AttachedMininet, self)
+        names = host_names(plan)
+        for slot in plan.slots:
             with uninterrupted():
-                host = self.addHost(f"h{number}", BuiltHost, slot=slot)
-                self.alias(slot.netns, host)
-        for number, bridge in enumerate(plan.bridges, 1):
-            switch = self.addSwitch(
-                bridge.name, BuiltSwitch, bridge=bridge, run_tag=tag.run
-            )
-            self.alias(f"s{number}", switch)
+                make.addHost(names[slot.netns], BuiltHost, slot=slot)
+        for bridge in plan.bridges:
+            with uninterrupted():
+                make.addSwitch(
+                    bridge.name, BuiltSwitch, bridge=bridge, run_tag=tag.run
+                )
+        self.name_nodes()
+        for switch in self.switches:
+            if switch.bridge.label:
+                self.alias(switch.bridge.label, switch)
         _, lines = up_lines(plan, tag.group, {})
         for line, ends in zip(lines, self.cables(plan), strict=True):
             with uninterrupted():
-                self.addLink(**ends, cls=BuiltLink, line=line)
+                link = make.addLink(**ends, cls=BuiltLink, line=line)
+                link.net = self
 
     def build(self) -> None:
         """Configures the hosts, as Mininet does."""

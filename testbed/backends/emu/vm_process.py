@@ -51,7 +51,8 @@ class VmPlace:
 
     ``netns`` is a path, ``cgroups`` are the files to join its control group by,
     ``hosts`` is the file that it finds at ``/etc/hosts``, ``user`` its user;
-    its ``/dev/shm`` holds ``shared_bytes``.
+    its ``/dev/shm`` holds ``shared_bytes``. ``host``: the name that the topology
+    gives its slot.
     """
 
     name: str
@@ -62,6 +63,7 @@ class VmPlace:
     hosts: str
     user: User = NOBODY
     shared_bytes: int = 64 << 20
+    host: str = ""
 
 
 Command = tuple[VmPlace, Sequence[str]]

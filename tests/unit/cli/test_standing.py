@@ -41,7 +41,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (ADD, "how many VMs?"),
         (["tenant", "rerate", "a", "fast"], "'fast' is not a bandwidth"),
         (["tenant", "frobnicate"], "No such command"),
-        (["shell", "a"], "a is no VM: a shell is in one of a tenant's, as a.0"),
+        (["shell", "a"], "no network is up"),
         (["exec", "a.0"], "Missing argument"),
         (["tenant", "show", "a"], "no network is up"),
         (["exec", "a", "--", "true"], "no network is up"),
@@ -55,6 +55,11 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["link", "down"], "Missing argument"),
         (["link", "down", "rack 0", "core 0"], "no network is up"),
         (["link", "show"], "no network is up"),
+        (["link", "set", "rack 0", "core 0", "50", "Mbit/s"], "no network is"),
+        (["link", "set", "rack 0 - core 0", "50Mbit/s"], "no network is up"),
+        (["link", "set", "rack 0", "core 0"], "'core 0' is not a bandwidth"),
+        (["link", "set", "50 Mbit/s"], "has a link and a capacity above 0"),
+        (["link", "set", "a", "b", "0 Mbit/s"], "a capacity above 0"),
         (["verify"], "no network is up"),
         (["top"], "no network is up"),
     ],
@@ -148,7 +153,8 @@ def up_folder(tmp_path: Path) -> Path:
     ("target", "sentence"),
     [
         ("h3", "unknown VM 'h3': known are h1 to h2"),
-        ("web", "a shell is in one of a tenant's, as web.0"),
+        ("web", "unknown VM 'web': known are h1 to h2"),
+        ("open", "a shell is in one of a tenant's, as open.0"),
     ],
 )
 def test_hosts_of_an_open_network_are_vms(

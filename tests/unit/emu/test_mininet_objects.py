@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +21,8 @@ from testbed.errors import BadInput, RunFailed
 from testbed.plan.network_plan import network_plan
 from tests.support.interrupts import interrupt_at_start
 from topologies.fat_tree import fat_tree
+from topologies.mininet_record import MininetRecord
+from topologies.mininet_topo import from_mininet
 from topologies.tree import tree
 
 pytestmark = [
@@ -281,6 +283,111 @@ def test_the_networks_own_links_are_not_deleted(module: ModuleType) -> None:
     net["h1"].stop(deleteIntfs=True)
     net["tpn-s0"].stop(deleteIntfs=True)
     assert links[0].intf1.link is links[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda net: net.addHost("h99"), "host h99 cannot be added"),
+        (lambda net: net.addSwitch("s99"), "switch s99 cannot be added"),
+        (lambda net: net.addLink("h1", "h2"), "link h1 - h2 cannot be added"),
+        (lambda net: net.addNAT(), "host nat0 cannot be added"),
+        (lambda net: net.delHost(net["h1"]), "h1 is part of a network that"),
+        (lambda net: net["h1"].defaultIntf().config(bw=5), "no 5 Mbit/s"),
+        (lambda net: net["h1"].defaultIntf().config(delay="5ms"), "delay cannot be"),
+        (lambda net: net["h1"].defaultIntf().config(bw=5, loss=1), "bw, loss cannot"),
+    ],
+)  # fmt: skip
+def test_what_would_have_no_effect_is_refused(
+    module: ModuleType, change: Callable[[Any], object], sentence: str
+) -> None:
+    net = module.mininet_network(PLAN)
+    before = (list(net.hosts), list(net.switches), list(net.links))
+    with pytest.raises(BadInput, match=sentence) as refused:
+        change(net)
+    assert refused.value.hint
+    assert before == (net.hosts, net.switches, net.links)
+
+
+def test_a_terminal_is_the_testbeds_own_where_there_is_no_display(
+    module: ModuleType,
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    prompt = module.Prompt.__new__(module.Prompt)
+    prompt.mn = module.mininet_network(PLAN)
+    for line in ("xterm h1 h2", "gterm h3", "x h1 firefox", "xterm h99"):
+        prompt.onecmd(line)
+    said = transcript.getvalue().splitlines()
+    assert said == [
+        "*** no X display for xterm: in another terminal, sudo testbed shell h1",
+        "*** no X display for xterm: in another terminal, sudo testbed shell h2",
+        "*** no X display for gterm: in another terminal, sudo testbed shell h3",
+        "*** no X display for x: in another terminal, sudo testbed shell h1",
+        "*** unknown node: 'h99'",
+    ]
+
+
+def test_switches_are_stopped_by_their_names_alone(
+    module: ModuleType, transcript: io.StringIO
+) -> None:
+    prompt = module.Prompt.__new__(module.Prompt)
+    prompt.mn = module.mininet_network(PLAN)
+    for line in ("switch s1", "switch h1 stop", "switch s99 stop"):
+        prompt.onecmd(line)
+    assert transcript.getvalue().splitlines() == [
+        "*** usage: switch NAME {start, stop}",
+        "*** h1 is no switch",
+        "*** unknown node: 's99'",
+    ]
+
+
+# ------------------------------------------------------------------------ names of a topology
+
+
+NAMED = MininetRecord(
+    nodes={
+        "c0": {"isSwitch": True},
+        "s2": {"isSwitch": True},
+        "s1": {"isSwitch": True},
+        "h3": {"ip": "192.168.1.4/24"},
+        "h1": {"mac": "00:00:00:00:00:0A"},
+        "web": {"slots": 2, "ip": "10.9.0.1"},
+    },
+    links=[
+        ("s1", "c0", {"bw": 10}),
+        ("c0", "s2", {"bw": 10}),
+        ("s2", "h3", {"bw": 10}),
+        ("h1", "s1", {"bw": 10}),
+        ("web", "s2", {"bw": 10}),
+    ],
+)
+
+
+def test_a_topology_that_names_its_nodes_has_its_names(
+    module: ModuleType,
+) -> None:
+    plan = network_plan(from_mininet(NAMED), "tpn")
+    net = module.mininet_network(plan)
+    assert [host.name for host in net.hosts] == ["h3", "h1", "web-0", "web-1"]
+    assert [net[name].bridge.label for name in ("s1", "s2", "c0")] == [
+        "s1",
+        "s2",
+        "c0",
+    ]
+    assert net["controller"] is net.controllers[0]
+    bridges = {net[name].bridge.name for name in ("s1", "s2")}
+    assert bridges == {"tpn-r0", "tpn-r1"}
+    assert net["tpn-c0"] is net["c0"]
+    # Neither by our numbers nor by our addresses.
+    assert "s3" not in net
+    assert net["h1"].slot.mac == "00:00:00:00:00:0a"
+    ends = net.linksBetween(net["h1"], net["s1"])[0]
+    assert {ends.intf1.node.name, ends.intf2.node.name} == {"tpn-s1", "s1"}
+    assert len(net.linksBetween(net["c0"], net["s2"])) == 1
+    assert net.linksBetween(net["h1"], net["s2"]) == []
+    assert net.linksBetween(net["h1"], net["h3"]) == []
 
 
 # ------------------------------------------------------------------------------------ ping, iperf

@@ -31,6 +31,7 @@ from testbed.plan.limits import (
     PACKET_MPU_BYTES,
     RESERVED_CATCH_UP_S,
     borrowing_lines,
+    capacity_lines,
     largest_packet_bytes,
     network_limits,
     packets_per_s,
@@ -46,6 +47,7 @@ from testbed.plan.network_plan import (
     TenantPlan,
     enforced,
     network_plan,
+    on_network,
     proximate_weights,
     rerooted,
     tenant_plan,
@@ -294,6 +296,49 @@ def test_a_moved_tenant_is_not_rerated() -> None:
     _, there = placed(dumbbell(), ((1, 2),))
     with pytest.raises(ValueError, match="not a change of rate alone"):
         rerate_lines(network, here, there)
+
+
+@pytest.mark.parametrize("borrowing", [False, True])
+@pytest.mark.parametrize("mode", ["strict", "work-conserving", "none"])
+def test_another_capacity_leaves_what_a_new_network_would_have(
+    mode: Enforcement, borrowing: bool
+) -> None:
+    """Every class and queue after the changes, by applying them line by line."""
+    network, reserved = placed(dumbbell(), ((0, 2), (1, 2)), 100 * MBIT)
+    old = enforced(network, reserved, mode)
+    other = network.with_capacity(0, 130 * MBIT).with_capacity(2, 900 * MBIT)
+    new = on_network(other, old)
+    there = [
+        *network_limits(network, borrows=borrowing),
+        *tenant_limits(network, old),
+    ]
+    items = [(s.netns, line.item) for s in there for line in s.lines]
+    for section in capacity_lines(
+        network, other, [(old, new)], borrowing=borrowing
+    ):
+        for line in section.lines:
+            assert line.verb == "change"
+            at = items.index((section.netns, line.before))
+            items[at] = (section.netns, line.item)
+    wanted = [
+        *network_limits(other, borrows=borrowing),
+        *tenant_limits(other, new),
+    ]
+    assert items == [(s.netns, line.item) for s in wanted for line in s.lines]
+    built = network_plan(
+        dumbbell().with_capacity(0, 130 * MBIT).with_capacity(2, 900 * MBIT)
+    )
+    assert built == other
+
+
+def test_links_that_borrow_are_those_that_are_changed_to_borrow() -> None:
+    network, _ = placed(dumbbell(), ((0, 2), (1, 2)))
+    (plain,) = network_limits(network)
+    items = [line.item for line in plain.lines]
+    for line in borrowing_lines(network)[0].lines:
+        items[items.index(line.before)] = line.item
+    (borrowing,) = network_limits(network, borrows=True)
+    assert items == [line.item for line in borrowing.lines]
 
 
 @pytest.mark.parametrize("mode", ["strict", "work-conserving", "none"])

@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from testbed.errors import RunFailed
-from testbed.plan.network_plan import network_plan
-from testbed.standing.keeper_protocol import KeeperRequest, ShowNetwork
+from testbed.plan.network_plan import Port, network_plan
+from testbed.standing.keeper_protocol import (
+    KeeperRequest,
+    SetCapacity,
+    ShowLinks,
+    ShowNetwork,
+)
 from testbed.standing.network_layout import NetworkLayout, ShowLayout
+from testbed.standing.network_state import LinkState
 from tests.unit.cli.test_standing import a_network, a_tenant
 from tests.unit.standing.test_keeper_protocol import served
 from topologies.tree import tree
@@ -36,12 +42,20 @@ def tenant(name: str, *slots: str) -> dict[str, Any]:
     return made
 
 
+def a_link(lower: Port, upper: Port) -> LinkState:
+    ends = (lower.bridge, upper.bridge)
+    ports = (lower.name, upper.name)
+    up = True
+    return LinkState(" - ".join(ends), ends, ports, up, 10**8, 0, (), ())
+
+
 class FakeKeeper:
     """A keeper's replies; ``tenants`` and ``pid`` may change."""
 
     def __init__(self) -> None:
         self.tenants = [tenant("a", "tpn-s0v0", "tpn-s3v1")]
         self.pid = KEEPER
+        self.capacities: list[tuple[tuple[str, ...], int]] = []
 
     def handle(self, request: KeeperRequest) -> object:
         if isinstance(request, ShowLayout):
@@ -54,6 +68,11 @@ class FakeKeeper:
                 7001,
                 KEEPER,
             )
+        if isinstance(request, ShowLinks):
+            return [a_link(link.lower, link.upper) for link in PLAN.links]
+        if isinstance(request, SetCapacity):
+            self.capacities.append((request.names, request.capacity_bps))
+            return a_link(PLAN.links[0].lower, PLAN.links[0].upper)
         assert isinstance(request, ShowNetwork)
         return a_network(*self.tenants, pid=self.pid)
 
@@ -144,3 +163,30 @@ def test_another_network_is_not_taken_for_this_one(
     assert said(net, monkeypatch, "exit", "py 1") == (
         "*** this network is down, and another is up\n"
     )
+
+
+def test_an_interfaces_bandwidth_is_its_links_capacity(
+    net: Any, keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = "py net.linksBetween(net['s1'], net['s5'])[0].intf2.config(bw=2.5)"
+    assert "in both directions" in said(net, monkeypatch, asked)
+    assert keeper.capacities == [(("tpn-s0", "tpn-r0"), 2_500_000)]
+    # A slot of no Topo's host: what limits it is its tenant.
+    refused = said(net, monkeypatch, "py net['h1'].defaultIntf().config(bw=5)")
+    assert "sudo testbed tenant rerate NAME RATE" in refused
+    assert len(keeper.capacities) == 1
+
+
+def test_stop_says_that_the_network_stays(
+    net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = "*** The network stays up: sudo testbed down takes it down\n"
+    assert stays in said(net, monkeypatch, "py net.stop()")
+    assert said(net, monkeypatch, "py 1") == "1\n"
+
+
+def test_a_terminal_is_in_the_tenants_vm(
+    net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    assert "sudo testbed shell a.0\n" in said(net, monkeypatch, "xterm h1")

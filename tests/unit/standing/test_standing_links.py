@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.errors import BadInput, DoesNotFit
+from testbed.errors import BadInput, DoesNotFit, RunFailed
 from testbed.standing.keeper_protocol import AddTenant, read_reply, reply_line
 from testbed.standing.network_layout import NetworkLayout, TenantPlans
 from testbed.standing.network_state import LinkState, TenantState
@@ -125,6 +125,54 @@ def test_of_a_vms_cable_the_switchs_end_goes_down(network: Network) -> None:
     state = network.links.change(["a.1"], up=False)
     assert (state.name, state.ports) == ("a.1 - server 1", ("hn-s1v0",))
     assert state.broken == ("tenant a is cut: a.0 | a.1; 1 of 1 pairs",)
+
+
+def test_a_links_capacity_changes_in_ledger_and_limits(
+    network: Network,
+) -> None:
+    network.add("a", 2, 400 * MBIT, at=[("0", 1), ("2", 1)])
+    state = network.links.set_capacity(("rack 0", "core 0"), 500 * MBIT)
+    assert (state.capacity_bps, state.reserved_bps) == (500 * MBIT, 400 * MBIT)
+    ((_, plan, pairs),) = network.fake.capacities
+    wires = {link.lower.name: link.capacity_bps for link in plan.links}
+    assert wires["hn-r0-u0"] == 500 * MBIT * SCALE_RATE
+    assert wires["hn-r1-u0"] == GBIT * SCALE_RATE
+    assert [old.job_id for old, _ in pairs] == ["a"]
+    # What is reserved is still there, and what is left is what the link has.
+    with pytest.raises(DoesNotFit, match=r"rack 0 -> core 0.*100 Mbit/s"):
+        network.add("b", 2, 200 * MBIT, at=[("1", 1), ("3", 1)])
+    network.links.set_capacity(("rack 0 - core 0",), 2 * GBIT)
+    network.links.set_capacity(("rack 1", "core 0"), 2 * GBIT)
+    network.add("b", 2, 900 * MBIT, at=[("1", 1), ("3", 1)])
+    network.tenants.remove("a")
+    assert network.link("rack 0 - core 0").reserved_bps == 900 * MBIT
+    network.tenants.ledger.check()
+
+
+def test_a_capacity_below_what_is_reserved_is_refused(network: Network) -> None:
+    network.add("a", 4, 200 * MBIT, at=[("0", 2), ("2", 2)])
+    reason = "399 Mbit/s is below the 400 Mbit/s that tenants reserve on rack 0"
+    with pytest.raises(DoesNotFit, match=reason):
+        network.links.set_capacity(("rack 0", "core 0"), 399 * MBIT)
+    assert network.fake.capacities == []
+    assert network.link("rack 0 - core 0").capacity_bps == GBIT
+    state = network.links.set_capacity(("rack 0", "core 0"), 400 * MBIT)
+    assert state.capacity_bps == state.reserved_bps
+
+
+def test_a_capacity_that_the_network_refuses_changes_nothing(
+    network: Network,
+) -> None:
+    network.fake.refuses_capacities = True
+    with pytest.raises(RunFailed, match="refused"):
+        network.links.set_capacity(("rack 0", "core 0"), 2 * GBIT)
+    assert network.link("rack 0 - core 0").capacity_bps == GBIT
+
+
+def test_the_capacity_of_a_vms_cable_is_its_tenants(network: Network) -> None:
+    network.add("a", 2, 100 * MBIT)
+    with pytest.raises(BadInput, match=r"a\.0 - server 0 is a VM's cable"):
+        network.links.set_capacity(("a.0",), GBIT)
 
 
 @pytest.mark.parametrize(
