@@ -84,3 +84,23 @@ def test_a_top_group_that_takes_no_process_hands_it_to_the_first_ones(
         tmp_path / "init/cgroup.procs",
         tmp_path / "v1/cgroup.procs",
     ]
+
+
+@pytest.mark.parametrize(
+    ("main", "groups"),
+    [
+        ("/hosenet-main/1", ("/hosenet-main/1", "/hosenet/1")),
+        (
+            "/pod/x/hosenet-main/1",
+            ("/pod/x/hosenet-main/1", "/pod/x/hosenet/1"),
+        ),
+        ("/hosenet-main/1/below", ()),
+        ("/hosenet/1/node0/vm0", ()),
+        ("/hosenet-main/", ()),
+        ("/", ()),
+    ],
+)
+def test_a_runs_vms_are_beside_its_own_processes(
+    main: str, groups: tuple[str, ...]
+) -> None:
+    assert cgroups.groups_of_run(main) == groups
