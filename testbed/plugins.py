@@ -170,7 +170,7 @@ def raised_anywhere(error: BaseException) -> str:
     return f"{found.reason} ({found.file}:{found.line})"
 
 
-def shown(value: object) -> str:
+def shown_value(value: object) -> str:
     """A value that somebody's code gave, short and without addresses: as a
     message names it.
     """

@@ -22,7 +22,7 @@ from jobs.workload.traces import (
     Complaints,
     Trace,
     check_name,
-    shown,
+    quoted_text,
     whole_number,
 )
 
@@ -131,7 +131,7 @@ def _lease_of_line(
 ) -> LeaseRecord | None:
     words = list(re.finditer(r"\S+", text))
     if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
-        message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
+        message = f"{quoted_text(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
         complaints.add(line, words[0].start() + 1, message)
         return None
     if len(words) != len(LINE_FIELDS):
@@ -176,7 +176,7 @@ def _lease_of_line(
 def _objection(field: str, word: str) -> str | None:
     value = whole_number(word, 12)
     if value is None:
-        return f"{shown(word)} is not a whole number"
+        return f"{quoted_text(word)} is not a whole number"
     if value < 0 and not (field == "start" and value == -1):
         return f"{value} is negative"
     if value == 0 and field in ("duration", "real duration", "nodes", "CPUs"):
@@ -336,7 +336,7 @@ class _Xml:
             self._complaints.add(
                 line,
                 column,
-                f"lease id: {shown(name)} is too long for a number",
+                f"lease id: {quoted_text(name)} is too long for a number",
             )
         return f"lease-{number or 0:05}"
 
@@ -348,7 +348,7 @@ class _Xml:
         match = _TIME.fullmatch(text)
         if match is None:
             wrong = (
-                f"{shown(text)} is no time as 01:30:00.00"
+                f"{quoted_text(text)} is no time as 01:30:00.00"
                 if text
                 else "is missing"
             )
@@ -367,7 +367,7 @@ class _Xml:
         value = whole_number(text, 9) or 0
         if value < 1:
             wrong = (
-                f"{shown(text)} is no number above 0"
+                f"{quoted_text(text)} is no number above 0"
                 if key in given
                 else "is missing"
             )

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.workload.parallel_jobs import SHORTEST_S, ParallelJobs
-from jobs.workload.traces import Complaints, LineProblem, shown
+from jobs.workload.traces import Complaints, LineProblem, quoted_text
 
 FIELDS: tuple[tuple[str, str, type], ...] = (
     ("number", "job number", np.int64),
@@ -214,9 +214,9 @@ class _Log:
             try:
                 row.append(float(word.group().replace("_", "x")))
             except ValueError:
-                what = f"{shown(word.group())} is not a number"
+                what = f"{quoted_text(word.group())} is not a number"
                 if k == 0 and not word.group()[:1].isdigit():
-                    what = f"{shown(text.strip())} is no line of this format: 18 numbers"
+                    what = f"{quoted_text(text.strip())} is no line of this format: 18 numbers"
                 field_ = f"{_field(k)}: " if k else ""
                 self.complaints.add(line, word.start() + 1, field_ + what)
                 return None

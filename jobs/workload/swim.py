@@ -14,7 +14,7 @@ from jobs.workload.traces import (
     Complaints,
     Trace,
     check_name,
-    shown,
+    quoted_text,
     whole_number,
 )
 
@@ -78,7 +78,7 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
         complaints.add(
             line,
             1,
-            f"{shown(text)} is no line of this format: 6 fields apart by tabs",
+            f"{quoted_text(text)} is no line of this format: 6 fields apart by tabs",
         )
         return None
     if len(words) != len(FIELDS):
@@ -92,7 +92,9 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
             wrong = "negative" if digits != word else "beyond what can be meant"
             if not (digits.isascii() and digits.isdigit()):
                 wrong = "not a whole number"
-            message = f"field {k + 1} ({FIELDS[k]}): {shown(word)} is {wrong}"
+            message = (
+                f"field {k + 1} ({FIELDS[k]}): {quoted_text(word)} is {wrong}"
+            )
             complaints.add(line, len("\t".join(words[:k])) + 2, message)
             return None
         values.append(value)
@@ -112,7 +114,7 @@ def _fits(
 ) -> bool:
     """True if a job is named once and not submitted before the one above it."""
     if job.name in known:
-        message = f"field 1 (job): {shown(job.name)} stands in line {known[job.name]} too"
+        message = f"field 1 (job): {quoted_text(job.name)} stands in line {known[job.name]} too"
         complaints.add(job.line, 1, message)
         return False
     latest = (above[-1].submit_s, above[-1].line) if above else (0, 0)

@@ -234,7 +234,7 @@ class Complaints:
         return Trace(path, tuple(jobs), self.found, tuple(self.first))
 
 
-def shown(text: str) -> str:
+def quoted_text(text: str) -> str:
     """A piece of a file as a message may quote it: short, and nothing a
     terminal would obey.
     """
@@ -250,7 +250,9 @@ def check_name(
     rule = (
         "letters, digits, '.', '_' and '-', 64 at most, a letter or digit first"
     )
-    complaints.add(line, column, f"{field}: {shown(name)} is no name: {rule}")
+    complaints.add(
+        line, column, f"{field}: {quoted_text(name)} is no name: {rule}"
+    )
     return False
 
 

@@ -14,7 +14,7 @@ from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import BadInput, MachineCannot
 from testbed.spec.document import find_file, search_path, unknown_name
-from testbed.spec.trace_sections import FoundTrace, checked, look_for
+from testbed.spec.trace_sections import FoundTrace, look_for, verified_trace
 
 
 class Question(StrEnum):
@@ -142,7 +142,7 @@ def _check(
 ) -> None:
     if name is not None:
         _present(known[0], here)
-    results = [checked(one) for one in known]
+    results = [verified_trace(one) for one in known]
     if as_json:
         console.print_json([one.to_json() | one.result for one in results])
     else:

@@ -238,7 +238,7 @@ def check(
     Exit codes: 0 every check passed, 1 one failed, 2 bad usage or no policy, 4
     the policy broke a run: it is impure, slow, or its answer is none.
     """
-    from testbed.policy_trials.policy_check import CHECKS, checked
+    from testbed.policy_trials.policy_check import CHECKS, policy_findings
     from testbed.policy_trials.policy_standing import (
         QUICK_SEEDS,
         SEEDS,
@@ -255,7 +255,7 @@ def check(
     total = per_check * len(CHECKS) + contest.n_runs
     with console.progress(f"checking {subject.spec.label}", total) as bars:
         task = bars.task_ids[0]
-        for finding in checked(subject):
+        for finding in policy_findings(subject):
             result.findings.append(finding)
             bars.update(task, advance=per_check)
             if not as_json:

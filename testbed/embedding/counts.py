@@ -183,7 +183,7 @@ def servers_below(datacentre: DataCentre, switch: int) -> npt.NDArray[np.bool_]:
 # -- why a hose does not fit ---------------------------------------------------
 
 
-def refusal(counts: Counts) -> Refusal:
+def reason_of_no_room(counts: Counts) -> Refusal:
     """The reason for a hose that an embedder placed nowhere, put together when
     it is read.
 

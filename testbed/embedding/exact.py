@@ -37,7 +37,7 @@ from testbed.embedding.counts import (
     link_counts,
     on_one_server,
     placement_below,
-    refusal,
+    reason_of_no_room,
     share_out,
 )
 from testbed.embedding.placement import Placement, Refusal, Residual
@@ -78,7 +78,7 @@ class Exact:
         )
         if placement is not None:
             return placement
-        return refusal(Counts(datacentre, residual, n_vms, rate_bps))
+        return reason_of_no_room(Counts(datacentre, residual, n_vms, rate_bps))
 
 
 def least_bandwidth(

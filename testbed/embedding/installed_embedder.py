@@ -21,7 +21,7 @@ from testbed.plugins import (
     Loaded,
     PluginError,
     raised_anywhere,
-    shown,
+    shown_value,
 )
 from testbed.units import format_bandwidth
 from topologies.datacentre import DataCentre, IntArray
@@ -115,14 +115,12 @@ def _fault(
     if isinstance(answer, Refusal):
         if type(answer.reason) is str:
             return None
-        return f"refuses for {shown(answer.reason)}"
+        return f"refuses for {shown_value(answer.reason)}"
     if not isinstance(answer, Placement):
-        return f"answers {shown(answer)}, which is neither a Placement nor a Refusal"
+        return f"answers {shown_value(answer)}, which is neither a Placement nor a Refusal"
     problems = check_placement(datacentre, free, answer, n_vms, rate_bps)
     if problems:
-        return (
-            f"answers {shown(tuple(answer))}, which does not fit: {problems[0]}"
-        )
+        return f"answers {shown_value(tuple(answer))}, which does not fit: {problems[0]}"
     return None
 
 

@@ -18,7 +18,7 @@ from testbed.embedding.counts import (
     Counts,
     on_one_server,
     placement_below,
-    refusal,
+    reason_of_no_room,
     servers_below,
     share_out,
 )
@@ -58,7 +58,7 @@ class Oktopus:
             repaired = least_bandwidth(datacentre, only_here, n_vms, rate_bps)
             if repaired is not None:
                 return repaired
-        return refusal(counts)
+        return reason_of_no_room(counts)
 
 
 def published(counts: Counts) -> Iterator[tuple[int, Placement, bool]]:

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from testbed.embedding.counts import Counts, refusal, servers_below
+from testbed.embedding.counts import Counts, reason_of_no_room, servers_below
 from testbed.embedding.placement import Placement, Refusal, Residual
 from topologies.datacentre import DataCentre
 
@@ -260,7 +260,7 @@ class Packer:
                     return Placement(
                         candidate.root, tuple(sorted(packing.taken))
                     )
-        return refusal(packing.counts)
+        return reason_of_no_room(packing.counts)
 
 
 EMBEDDERS = (

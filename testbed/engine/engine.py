@@ -30,8 +30,8 @@ from testbed.engine.job_states import (
 from testbed.engine.outages import Outages
 from testbed.engine.refusals import (
     ActionRefused,
-    refusal,
     refused_action,
+    refused_answer,
     refusing,
 )
 from testbed.errors import RunFailed
@@ -278,7 +278,7 @@ class Engine(EngineState):
         try:
             actions = self.policy.decide(self._view, event)
         except EmbedderFailed as error:
-            sentence = refusal(
+            sentence = refused_answer(
                 self.policy.name, self.now_s, event, error.message
             )
             raise EmbedderFailed(sentence, error.hint) from error
@@ -293,7 +293,9 @@ class Engine(EngineState):
                 does[type(action)](action)
             except ActionRefused as error:
                 why = refused_action(number, action, error.message)
-                sentence = refusal(self.policy.name, self.now_s, event, why)
+                sentence = refused_answer(
+                    self.policy.name, self.now_s, event, why
+                )
                 raise RunFailed(sentence, error.hint) from error
 
     # -- events of jobs ---------------------------------------------------------------

@@ -16,7 +16,7 @@ from testbed.units import human_bandwidth
 class ActionRefused(RunFailed):
     """An action that cannot be carried out; the message is the reason alone.
 
-    The engine adds the rest (:func:`refusal`). Whoever raises it has changed
+    The engine adds the rest (:func:`refused_answer`). Whoever raises it has changed
     nothing by the action.
     """
 
@@ -32,7 +32,9 @@ def refusing() -> Iterator[None]:
         raise ActionRefused(str(error)) from error
 
 
-def refusal(policy: str, now_s: float, event: act.PolicyEvent, why: str) -> str:
+def refused_answer(
+    policy: str, now_s: float, event: act.PolicyEvent, why: str
+) -> str:
     """``policy mine, at 12.5 s, on the arrival of job third: WHY``."""
     return f"policy {policy}, at {seconds(now_s)}, {occasion(event)}: {why}"
 

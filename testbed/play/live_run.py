@@ -25,7 +25,7 @@ from testbed.backends.emu.interrupts import (
     uninterrupted,
 )
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import checked, load_test
+from testbed.backends.emu.preflight import load_test, passed_load_test
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.owned_files import FILE_MODE, new_file
 from testbed.plan.direct_evidence import weighed
@@ -142,7 +142,7 @@ def _run_policies(
             show.narrate(line)
         test = partial(load_test, emulation, experiment.seed, rings(plans))
         accepted = options.force or experiment.expect.fidelity == "invalid"
-        found = checked(
+        found = passed_load_test(
             test, peaks, experiment.scale, show.narrate, force=accepted
         )
         if found.rate != experiment.scale.rate and found.refusal is None:

@@ -46,7 +46,7 @@ class Nonsense(ValueError):
         self.hint = hint
 
 
-def checked(answer: object, now_s: float) -> list[act.Action]:
+def checked_actions(answer: object, now_s: float) -> list[act.Action]:
     """The actions of an answer. Raises Nonsense where it is no list of sound
     actions.
     """

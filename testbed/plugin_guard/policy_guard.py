@@ -22,9 +22,13 @@ import numpy as np
 from jobs.request import JobRequest
 from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
 from testbed.embedding.placement import Embedder
-from testbed.engine.refusals import refusal
+from testbed.engine.refusals import refused_answer
 from testbed.errors import RunFailed
-from testbed.plugin_guard.action_checks import Nonsense, checked, kind_of
+from testbed.plugin_guard.action_checks import (
+    Nonsense,
+    checked_actions,
+    kind_of,
+)
 from testbed.plugin_guard.decision_limit import OURS, TimeOver, within
 from testbed.plugin_guard.plug_in_view import PlugInView
 from testbed.schedulers import actions as act
@@ -89,7 +93,7 @@ class _Guarded:
 
     def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
         """Asks the policy. Raises RunFailed where it does what no policy may."""
-        sentence = partial(refusal, self.name, view.now_s, event)
+        sentence = partial(refused_answer, self.name, view.now_s, event)
         job_id = getattr(event, "job_id", "")
         if type(event) is act.Arrived:
             self._shown.setdefault(job_id, _digest(view, job_id))
@@ -97,7 +101,7 @@ class _Guarded:
             sentence, self._policy.decide, self._shown_view(view), event
         )
         try:
-            actions = checked(answer, view.now_s)
+            actions = checked_actions(answer, view.now_s)
             job_ids = {getattr(action, "job_id", "") for action in actions}
             self._check_unchanged(view, {job_id, *job_ids})
             self._check_progress(event, actions)

@@ -455,7 +455,7 @@ others.
 """
 
 
-def checked(subject: Subject) -> Iterator[PolicyFinding]:
+def policy_findings(subject: Subject) -> Iterator[PolicyFinding]:
     """The finding of each check, as soon as it is there."""
     for name, check in CHECKS.items():
         subject.check = name

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.counts import Counts, refusal
+from testbed.embedding.counts import Counts, reason_of_no_room
 from testbed.embedding.exact import VMPLACE
 from testbed.embedding.placement import (
     Embedder,
@@ -362,7 +362,9 @@ class Rounds:
             return [
                 Reject(job.id, f"the idle data centre has no place for {what}")
             ]
-        why = refusal(Counts(room.datacentre, room.free, job.n_vms, rate_bps))
+        why = reason_of_no_room(
+            Counts(room.datacentre, room.free, job.n_vms, rate_bps)
+        )
         return [Wait(job.id, why.reason)]
 
     def _candidate(self, view: View, job_id: str) -> ReadyJob:

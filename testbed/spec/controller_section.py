@@ -17,7 +17,7 @@ from pydantic import (
 
 from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.document import Location, Place, Problem, dotted, file_at
-from testbed.spec.unit_types import refusal
+from testbed.spec.unit_types import refused_value
 from testbed.spec.validation import Section
 
 # A module of the library's or of a package: ``ryu.app.ofctl_rest``.
@@ -49,14 +49,16 @@ def _as_arguments(value: object) -> object:
         elif isinstance(setting, int | float | str):
             arguments.append(f"--{name}={setting}")
         else:
-            raise refusal(f"{name} must be a text, a number, true or false")
+            raise refused_value(
+                f"{name} must be a text, a number, true or false"
+            )
     return arguments
 
 
 def _as_address(value: str) -> str:
     match = REMOTE.fullmatch(value)
     if match is None or int(match[2]) > 65535:
-        raise refusal(f"must be like tcp:127.0.0.1:6653, not {value!r}")
+        raise refused_value(f"must be like tcp:127.0.0.1:6653, not {value!r}")
     return value
 
 

@@ -62,7 +62,7 @@ from testbed.spec.sweep_section import SweepSection, check_sweep
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
-from testbed.spec.unit_types import Duration, Name, Share, refusal
+from testbed.spec.unit_types import Duration, Name, Share, refused_value
 from testbed.spec.validation import (
     INSTALLED,
     Section,
@@ -103,7 +103,7 @@ def _number_or_search(
     """Tells of both in the message about another word."""
     a_word = isinstance(value, str) and value.isalpha()
     if a_word and value not in RATE_SEARCHES:
-        raise refusal(
+        raise refused_value(
             f"must be a number, auto or largest, not {kind_of(value)}"
         )
     return read(value)

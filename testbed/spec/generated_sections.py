@@ -33,7 +33,7 @@ from testbed.spec.unit_types import (
     PositiveDuration,
     Share,
     SignedShare,
-    refusal,
+    refused_value,
 )
 from testbed.spec.validation import SpecModel, kind_of
 from testbed.spec.workload_section import (
@@ -68,7 +68,7 @@ class Distribution(SpecModel):
                 pass
             else:
                 hint = f" (write {{mean: {value}}})"
-        raise refusal(
+        raise refused_value(
             f"must be a mapping with the keys {keys}, not {kind_of(value)}{hint}"
         )
 

@@ -16,7 +16,7 @@ from jobs.demand import KINDS, Command, Lease
 from jobs.job_names import SAFE_NAME
 from jobs.request import JobRequest
 from jobs.workload.distributions import stream
-from testbed.plugins import PluginError, installed, raised_anywhere, shown
+from testbed.plugins import PluginError, installed, raised_anywhere, shown_value
 from testbed.spec.document import Location
 from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
@@ -100,7 +100,7 @@ def _checked(made: Any) -> Iterator[JobRequest]:
     be.
     """
     if not isinstance(made, Iterable):
-        raise UnsoundJob(f"{shown(made)}, not jobs one after another")
+        raise UnsoundJob(f"{shown_value(made)}, not jobs one after another")
     seen: set[str] = set()
     last_s = 0.0
     for job in made:
@@ -109,7 +109,7 @@ def _checked(made: Any) -> Iterator[JobRequest]:
                 f"more than {LIMITS['jobs']:,} jobs, the most that are supported"
             )
         if not isinstance(job, JobRequest):
-            raise UnsoundJob(f"{shown(job)}, which is no JobRequest")
+            raise UnsoundJob(f"{shown_value(job)}, which is no JobRequest")
         for wrong in _objections(job, seen, last_s):
             raise UnsoundJob(f"job {job.id!r}: {wrong}")
         plain = _plain(job)
@@ -143,7 +143,7 @@ def _objections(
     if job.after is not None and job.after not in seen:
         yield f"it waits for {job.after!r}, which is no job before it"
     if type(job.demand) not in DEMANDS:
-        yield f"its demand is {shown(job.demand)}, which agents cannot play"
+        yield f"its demand is {shown_value(job.demand)}, which agents cannot play"
 
 
 def _plain(job: JobRequest) -> JobRequest:

@@ -22,7 +22,7 @@ from jobs.demand import KINDS, Command, Demand, Pattern, demand_of
 from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
 from jobs.request import JobRequest
 from testbed.errors import BadInput
-from testbed.plugins import PluginError, PluginUse, installed, shown
+from testbed.plugins import PluginError, PluginUse, installed, shown_value
 from testbed.spec.document import (
     Document,
     Location,
@@ -43,7 +43,7 @@ from testbed.spec.unit_types import (
     PositiveBandwidth,
     PositiveDuration,
     Share,
-    refusal,
+    refused_value,
 )
 from testbed.spec.validation import Section, SpecModel, kind_of, read_section
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
@@ -60,7 +60,7 @@ def _known_kind(value: Any) -> str:
         return value
     known = [*KINDS, *installed("demands")]
     hint = did_you_mean(value, known) if isinstance(value, str) else ""
-    raise refusal(
+    raise refused_value(
         f"must be one of {', '.join(known)}, not {kind_of(value)}{hint}"
     )
 
@@ -575,7 +575,9 @@ def _demand_by(
             own = ", ".join(
                 kind.__name__ for kind in (*KINDS.values(), Command)
             )
-            raise plugin.error(f"makes {shown(demand)}: agents can play {own}")
+            raise plugin.error(
+                f"makes {shown_value(demand)}: agents can play {own}"
+            )
     except PluginError as error:
         here.report(error.reason, "kind")
         return None

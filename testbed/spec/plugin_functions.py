@@ -25,7 +25,7 @@ from testbed.plugins import (
     PluginUse,
     installed,
     raised_anywhere,
-    shown,
+    shown_value,
 )
 from testbed.spec.document import Location
 from testbed.spec.validation import Section, read_section
@@ -70,7 +70,9 @@ class PluginFunction:
                 raise
             raise self.error(raised_anywhere(error)) from error
         if not isinstance(found, wanted):
-            raise self.error(f"makes {shown(found)}, not a {wanted.__name__}")
+            raise self.error(
+                f"makes {shown_value(found)}, not a {wanted.__name__}"
+            )
         return found
 
     def error(self, reason: str) -> PluginError:
@@ -110,7 +112,7 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
     loaded = plugin.load()
     if not callable(loaded.found):
         raise PluginError(
-            f"{loaded.source} is {shown(loaded.found)}, not a function"
+            f"{loaded.source} is {shown_value(loaded.found)}, not a function"
         )
     use = PluginUse(group, plugin.name, loaded.source)
     try:

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from jobs.python_start import ROOT
-from testbed.plugins import raised, shown
+from testbed.plugins import raised, shown_value
 from testbed.spec.document import unknown_name
 from testbed.spec.unstarted_mininet import (
     NETWORKS,
@@ -213,7 +213,7 @@ def _plain(value: object) -> object:
     """Numbers of other libraries as Python's; anything else as it is shown."""
     if isinstance(value, Real):
         return float(value)
-    return shown(value)
+    return shown_value(value)
 
 
 if __name__ == "__main__":

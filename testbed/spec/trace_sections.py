@@ -243,7 +243,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
 class FoundTrace:
     """A published trace and the file here that bears its name, if there is one.
 
-    The others are what :func:`checked` found; ``problem`` is None for the
+    The others are what :func:`verified_trace` found; ``problem`` is None for the
     published file, whole.
     """
 
@@ -289,7 +289,7 @@ def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
     )
 
 
-def checked(found: FoundTrace) -> FoundTrace:
+def verified_trace(found: FoundTrace) -> FoundTrace:
     """Read the file whole and compare its checksum and its number of jobs."""
     if found.path is None:
         return replace(found, problem="not found")

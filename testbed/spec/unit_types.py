@@ -18,7 +18,7 @@ T = TypeVar("T")
 HOUR_S: Final = 3600.0
 
 
-def refusal(message: str) -> PydanticCustomError:
+def refused_value(message: str) -> PydanticCustomError:
     """The error of a value that is refused with a sentence of its own."""
     return PydanticCustomError("quantity", "{message}", {"message": message})
 
@@ -28,7 +28,7 @@ def _checked(parse: Callable[[Any], T]) -> Callable[[Any], T]:
         try:
             return parse(value)
         except units.UnitError as error:
-            raise refusal(str(error)) from None
+            raise refused_value(str(error)) from None
 
     return check
 

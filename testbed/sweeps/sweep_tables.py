@@ -116,7 +116,7 @@ def table_row(
             ]
         )
     return TableRow(
-        shown(run.plan, combination),
+        printed_cells(run.plan, combination),
         len(rows),
         sum(row.outcome == FAILED for row in rows),
         sum(row.outcome == OUTSIDE for row in rows),
@@ -143,7 +143,7 @@ def _verdicts(found: Sequence[Record]) -> Iterator[str]:
             yield verdict
 
 
-def shown(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
+def printed_cells(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
     """Values as tables have them: numbers as they are, policies by their
     labels, others as YAML.
     """
@@ -204,7 +204,7 @@ def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:
     ]
     digest = None if record is None else record["events_sha256"]
     return (
-        *map(_csv_value, shown(plan, row.cell.values)),
+        *map(_csv_value, printed_cells(plan, row.cell.values)),
         row.outcome,
         csv_text(row.why),
         *found,

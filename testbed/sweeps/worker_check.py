@@ -25,7 +25,7 @@ class Differs:
     sentence: str
 
 
-async def checked(
+async def joined_worker(
     client: Any, address: str
 ) -> worker_side.WorkerFacts | Differs | None:
     """A worker's facts if its code is the driver's; None for one that left

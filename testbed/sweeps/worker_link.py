@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from testbed.sweeps import worker_side
 from testbed.sweeps.content_store import Content, parts
 from testbed.sweeps.tasks import Outcome, Task
-from testbed.sweeps.worker_check import Differs, checked
+from testbed.sweeps.worker_check import Differs, joined_worker
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class WorkerLink:
         if address in self._known:
             return
         self._known.add(address)
-        found = await checked(self._client, address)
+        found = await joined_worker(self._client, address)
         if found is None and address in self._known:
             sentence = (
                 f"worker {address} is not used: its scheduler does not reach it"

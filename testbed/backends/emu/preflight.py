@@ -106,7 +106,7 @@ class Preflight:
         return f"the plan's busiest instant at scale.rate: {rate_text(self.rate)} is {share}"
 
 
-def checked(
+def passed_load_test(
     test: LoadTest,
     peaks: Sequence[Peak],
     scale: Scale,

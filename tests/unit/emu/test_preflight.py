@@ -15,8 +15,8 @@ from testbed.backends.emu import preflight as emu
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.preflight import (
     Preflight,
-    checked,
     load_test,
+    passed_load_test,
     processors_taken,
 )
 from testbed.backends.emu.sampling import Watch
@@ -55,7 +55,7 @@ class Machine:
 
 
 def check(machine: Machine, scale: Scale, *, force: bool = False) -> Preflight:
-    return checked(machine, PEAKS, scale, lambda _: None, force=force)
+    return passed_load_test(machine, PEAKS, scale, lambda _: None, force=force)
 
 
 def test_a_rate_that_fits_is_tested_once() -> None:
@@ -69,7 +69,9 @@ def test_a_plan_that_sends_nothing_has_no_share_of_the_machine() -> None:
     lines: list[str] = []
     nothing = Finding("ok", "preflight", "the plan asks nothing", {})
     peaks = [(reserved("a"),)]
-    checked(lambda *_: nothing, peaks, Scale(1.0), lines.append, force=False)
+    passed_load_test(
+        lambda *_: nothing, peaks, Scale(1.0), lines.append, force=False
+    )
     assert lines == ["preflight: the plan asks nothing"]
 
 
@@ -163,7 +165,7 @@ def test_the_least_rate_that_is_tested_and_named_has_two_figures_and_no_exponent
     None
 ):
     peaks = [(reserved("a", rate_bps=30 * GBIT),)]
-    found = checked(
+    found = passed_load_test(
         Machine(lambda _: 1.2),
         peaks,
         Scale(0.0005),
@@ -195,14 +197,14 @@ def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:
 
 
 def test_where_nothing_could_be_tested_auto_has_no_rate() -> None:
-    found = checked(
+    found = passed_load_test(
         untested, PEAKS, Scale(auto=True), lambda _: None, force=False
     )
     assert found.refusal is not None
     assert found.refusal.message == "no connection"
     assert found.refusal.hint == "give scale.rate a number in place of auto"
     assert (
-        checked(
+        passed_load_test(
             untested, PEAKS, Scale(auto=True), lambda _: None, force=True
         ).refusal
         is None
@@ -217,7 +219,9 @@ def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding()
         return preflight(1e9 * scale.rate, 1.0, load, scale.rate)
 
     peaks = [*PEAKS, (reserved("b"),)]
-    found = checked(test, peaks, Scale(0.1), lambda _: None, force=False)
+    found = passed_load_test(
+        test, peaks, Scale(0.1), lambda _: None, force=False
+    )
     assert ["was tested and fits" in one.reason for one in found.findings] == [
         False,
         True,
@@ -231,7 +235,9 @@ def untested(_: object, __: Scale, ___: bool) -> Finding:
 
 def test_what_could_not_be_tested_is_not_searched_and_runs() -> None:
     said: list[str] = []
-    found = checked(untested, PEAKS, Scale(0.1), said.append, force=False)
+    found = passed_load_test(
+        untested, PEAKS, Scale(0.1), said.append, force=False
+    )
     assert (found.refusal, found.findings[0].level) == (None, "invalid")
     assert said == ["preflight: no connection"]
 
@@ -246,7 +252,7 @@ def test_plans_with_the_same_instant_are_tested_once_and_the_worst_decides() -> 
         return preflight(1e9, 1.0, 0.1 * len(seen), scale.rate)
 
     peaks = [(reserved("a"),), (reserved("b"),), (reserved("a"),)]
-    found = checked(test, peaks, Scale(), lambda _: None, force=False)
+    found = passed_load_test(test, peaks, Scale(), lambda _: None, force=False)
     assert [round(load, 3) for load in found.loads] == [0.1, 0.2, 0.1]
     assert len(seen) == 2
 

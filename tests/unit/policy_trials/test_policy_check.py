@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.policy_trials.policy_check import CHECKS, checked
+from testbed.policy_trials.policy_check import CHECKS, policy_findings
 from testbed.policy_trials.policy_standing import Contest
 from testbed.policy_trials.policy_subject import QUICK, PolicyFinding, Subject
 from testbed.schedulers.registry import own_policies
@@ -203,7 +203,7 @@ def test_a_policy_that_breaks_its_runs_is_checked_to_the_end(
     source: str, evidence: str, tmp_path: Path
 ) -> None:
     subject = subject_of(source, tmp_path)
-    found = {one.check: one for one in checked(subject)}
+    found = {one.check: one for one in policy_findings(subject)}
     assert list(found) == list(CHECKS)
     assert found["sound"].verdict == "failed"
     assert evidence in found["sound"].evidence
@@ -234,7 +234,7 @@ def test_the_same_seed_tries_the_same_experiments(tmp_path: Path) -> None:
 )
 def test_every_policy_of_the_testbed_passes(name: str) -> None:
     subject = Subject.of({"name": name}, 1, QUICK)
-    found = list(checked(subject))
+    found = list(policy_findings(subject))
     assert [
         (one.check, one.evidence) for one in found if one.verdict == "failed"
     ] == []
