@@ -131,7 +131,10 @@ def _lease_of_line(
 ) -> LeaseRecord | None:
     words = list(re.finditer(r"\S+", text))
     if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
-        message = f"{quoted_text(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
+        shown = quoted_text(text.strip())
+        message = (
+            f"{shown} is no line of this format: {len(LINE_FIELDS)} fields"
+        )
         complaints.add(line, words[0].start() + 1, message)
         return None
     if len(words) != len(LINE_FIELDS):

@@ -653,9 +653,10 @@ _SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
     ),
     (r"[-+]?0[0-9_]+", "{0} begins with a 0{1}, or '{0}' in quotes", _octal),
     (
-        r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?",
+        # An underscore may stand before the point, after it, and in both.
+        r"[-+]?(?=[0-9.]*_)([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?",
         "{0} has an underscore: write {1}, or '{0}' in quotes",
-        lambda text: text.replace("_", ""),
+        lambda text: text.replace("_", "").rstrip("."),
     ),
     (
         r"\+[0-9]+(\.[0-9]*)?|[-+]?\.[0-9]+|-?[0-9]+\.|-?0[0-9]+\.[0-9]+",

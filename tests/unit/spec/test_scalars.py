@@ -73,6 +73,11 @@ def test_values(text: str, value: object) -> None:
         ("1" * 31, "too long for a number: 31 characters"),
         ("0x" + "f" * 5000, "too long for a number: 5002 characters"),
         ("1e" + "9" * 20, "write the number without an exponent"),
+        ("0._", "0._ has an underscore: write 0,"),
+        ("1.5_0", "write 1.50,"),
+        ("-1_0.2_5", "write -10.25,"),
+        (".5_", "write .5,"),
+        ("1.0_e+3", "write 1.0e+3,"),
     ],
 )
 def test_surprises(text: str, hint: str) -> None:
