@@ -348,6 +348,10 @@ def _receive(
     followed = job.followed
     if 8 * sent_bytes >= wire_bits(followed.tenant.volume_bytes):
         return
+    # iperf3 sends for its time, whatever comes of it.
+    ends_s = followed.began_s + followed.length_s
+    if followed.kind == "iperf3" and at_s > ends_s:
+        return
     if vm in job.received:
         job.received[vm].take(at_s, sent_bytes, rate_bps)
     elif followed.kind == "iperf3":

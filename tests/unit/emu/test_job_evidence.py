@@ -86,6 +86,7 @@ def taken(
     job: Followed = JOB,
     pause_s: float = 0.0,
     arrivals: dict[int, Arrival] | None = None,
+    ends_s: float = 10.0,
 ) -> JobEvidence:
     """Evidence after nine samples; both VMs receive shares of their rate."""
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 0.0)
@@ -103,7 +104,7 @@ def taken(
     for second in range(1, 10):
         counters: list[tuple[Any, ...]] = []
         for share in shares:
-            sends_s = max(0.0, second - pause_s)
+            sends_s = max(0.0, min(second, ends_s) - pause_s)
             sent = round(RATE_BPS / 8 * share * sends_s)
             counters += [(100.0 + second, sent, 0, 0)] * 2
         taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
@@ -174,6 +175,16 @@ def test_a_cap_that_lets_too_much_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert taken(monkeypatch, (1.5, 1.5)).excess > 0.3
+
+
+def test_the_rest_of_a_job_of_iperf3_that_has_ended_is_no_time_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It sent for five seconds, and is counted for nine: others were started."""
+    job = replace(JOB, kind="iperf3", length_s=5.0)
+    found = taken(monkeypatch, (1.0, 1.0), job, ends_s=5.0)
+    assert found.missing == 0
+    assert found.is_complete
 
 
 @pytest.mark.parametrize("kind", ["demand curve", "command", "compute"])
