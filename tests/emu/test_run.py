@@ -222,6 +222,17 @@ def test_a_rate_beyond_any_machine_is_refused(testbed: Testbed) -> None:
     assert not testbed.marks
 
 
+def assert_evidence_covers(folder: Path, job_id: str, late_s: float) -> None:
+    """The lack seen of a job reaches to its end, however busy the machine is."""
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        if event["event"] == "job_ended" and event["job_id"] == job_id:
+            evidence = event["detail"]["evidence"]
+            if evidence["watched_s"] > 0:
+                late_s = max(0.0, late_s)
+                assert evidence["missing_s"] == pytest.approx(late_s, abs=0.02)
+
+
 @pytest.mark.smoke
 def test_a_rate_that_fits_is_found(testbed: Testbed) -> None:
     testbed.options.remove("--force")
@@ -257,6 +268,8 @@ def test_every_job_gets_its_outcome_and_the_folder_is_complete(
         float(jobs[j]["measured_s"]) > 0
         for j in ("ring", "shuffle", "count", "burn")
     )
+    late_s = float(jobs["ring"]["measured_s"]) - 2.0
+    assert_evidence_covers(testbed.folder, "ring", late_s)
     present = {path.name for path in testbed.folder.iterdir()}
     assert present >= {
         "spec.yaml", "spec.resolved.json", "provenance.json", "plan", "events.jsonl",
