@@ -81,7 +81,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "flow rules of others are removed and told": 400,
     "filter of system calls of programs in VMs": 1_020,
     "direct evidence of each live job, and what it makes of the verdict": 3500,
-    "a job's traffic to its last byte; waits of programs in VMs": 1200,
+    "a job's traffic to its last byte; waits of programs in VMs": 1220,
     "users of VMs": 480,
     "shared memory of programs in VMs; busy loops as an attack": 280,
     "demand curves: what agents lost, and traffic beside them": 220,
