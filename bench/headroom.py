@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 
 from bench.progress import Progress, Step
 from bench.samples import Result
@@ -118,14 +119,19 @@ class Case:
         return BRING_UP_S + self.history[-1].t / self.experiment.scale.time
 
     @property
+    def entry(self) -> Any:
+        """Its policy as the file has it: with units."""
+        labels = [policy.label for policy in self.experiment.policies]
+        document = yaml.safe_load(self.experiment.source_text)
+        return document["policies"][labels.index(self.policy)]
+
+    @property
     def command(self) -> list[str]:
         verb = "run" if self.experiment.sweep is None else "profile"
         words = [verb, str(EXAMPLES / f"{self.example}.yaml")]
         if len(self.experiment.policies) > 1:
-            for policy in self.experiment.policies:
-                if policy.label == self.policy:
-                    entry = json.dumps([policy.resolved])
-                    words += ["--set", f"policies={entry}"]
+            entry = json.dumps([self.entry])
+            words += ["--set", f"policies={entry}"]
         return [sys.executable, "-m", "testbed.cli.main", *words]
 
 

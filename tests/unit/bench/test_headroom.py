@@ -12,6 +12,7 @@ from bench import headroom
 from bench.__main__ import main
 from bench.headroom import EXAMPLES, LIVE, Outcome
 from testbed.plan.peak_load import peak, reserved_port_load_bps
+from testbed.spec.experiment_file import load_experiment
 
 ROW = Outcome("quickstart", "vc", 0.04, 0.5, 0.0, "ok", 0, 1.0, 1.004, [], 1.5)
 
@@ -86,3 +87,14 @@ def asked_bps(case: headroom.Case) -> float:
     centre, scale = case.experiment.datacentre, case.experiment.scale
     together = peak(case.history, centre)
     return scale.rate * sum(map(reserved_port_load_bps, together))
+
+
+def test_a_policy_is_played_alone_as_its_file_has_it() -> None:
+    for case in headroom.cases(("failures", "leases-live", "cmbf-fig1")):
+        file, *settings = case.command[4:]
+        overrides = {}
+        for setting in settings[1::2]:
+            key, _, value = setting.partition("=")
+            overrides[key] = value
+        played = load_experiment(Path(file), overrides)
+        assert [policy.label for policy in played.policies] == [case.policy]
