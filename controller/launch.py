@@ -257,6 +257,7 @@ def _run_own(
         os._exit(reason.exit_code)
 
     try:
+        own.find_packages()
         with watched_start(refuse):
             pages_port = own.start(app, listeners, _switch_users(options))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
@@ -497,6 +498,11 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
         "--app-option=--observe-links; may be repeated",
     )
     parser.add_argument(
+        "--app-python",
+        metavar="FILE",
+        help="a Python interpreter whose packages applications may import",
+    )
+    parser.add_argument(
         "--remote",
         metavar="tcp:HOST:PORT",
         help="carry switches' connections to the controller that listens "
@@ -559,7 +565,9 @@ def _choose_library(options: argparse.Namespace) -> None:
         if options.app is None:
             options.library = choose_library(options.library)
         else:
-            options.app = OwnApps.read(options.app, options.app_option)
+            options.app = OwnApps.read(
+                options.app, options.app_option, options.app_python
+            )
             options.library = options.app.library(options.library)
     except LibraryMissing as error:
         raise CannotStart(

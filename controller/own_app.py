@@ -24,6 +24,7 @@ from traceback import StackSummary, extract_tb, format_exception_only
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from controller.app_packages import package_folders
 from controller.library import PACKAGES, LibraryName, choose_library
 
 if TYPE_CHECKING:
@@ -106,14 +107,20 @@ class OwnApps:
 
     A text is a module of the library's or of a package, such as
     ``ryu.app.ofctl_rest``. ``options`` are arguments as ``ryu-manager`` takes
-    them.
+    them. ``python``: an interpreter whose packages they may import.
     """
 
     parts: tuple[OwnFile | str, ...]
     options: tuple[str, ...] = ()
+    python: str | None = None
 
     @classmethod
-    def read(cls, names: Iterable[str], options: Sequence[str]) -> OwnApps:
+    def read(
+        cls,
+        names: Iterable[str],
+        options: Sequence[str],
+        python: str | None = None,
+    ) -> OwnApps:
         """Applications by path or by module, as they are now.
 
         A path has a slash. Raises as `OwnFile.read`.
@@ -124,7 +131,7 @@ class OwnApps:
                 parts.append(OwnFile.read(Path(name)))
             else:
                 parts.append(name)
-        return cls(tuple(parts), tuple(options))
+        return cls(tuple(parts), tuple(options), python)
 
     @property
     def files(self) -> list[OwnFile]:
@@ -183,6 +190,18 @@ class OwnApps:
         for other in PACKAGES.values():
             if other != package:
                 sys.modules[other] = cast(ModuleType, None)
+
+    def find_packages(self) -> None:
+        """Has packages of their interpreter found before those of this one.
+
+        The library and what it has imported stay this one's. Raises
+        UnusableApps.
+        """
+        if self.python is not None:
+            try:
+                sys.path[:0] = package_folders(self.python)
+            except ValueError as error:
+                raise UnusableApps(str(error)) from None
 
     def start(
         self,

@@ -13,12 +13,14 @@ class ControllerChoice:
     ``apps`` are absolute paths, and names of modules such as
     ``ryu.app.ofctl_rest``, in order. ``options`` are arguments as
     ``ryu-manager`` takes them. ``confined``: in namespaces of their own.
+    ``python`` is an interpreter whose packages they may import, as a path.
     ``remote`` is the address of a running one, ``tcp:127.0.0.1:6653``.
     """
 
     apps: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     confined: bool = False
+    python: str = ""
     remote: str = ""
 
     def __str__(self) -> str:
@@ -38,6 +40,8 @@ class ControllerChoice:
         found: dict[str, object] = {"app": str(self)}
         if self.options:
             found["options"] = list(self.options)
+        if self.python:
+            found["python"] = self.python
         if self.confined:
             found["confined"] = True
         return found

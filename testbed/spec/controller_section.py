@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from pathlib import Path
@@ -106,6 +107,11 @@ class ControllerSection(Section):
         description="options as ryu-manager takes them: --observe-links, "
         "or {observe-links: true}",
     )
+    python: str | None = Field(
+        default=None,
+        description="an interpreter, or the folder of a virtual environment, "
+        "whose packages applications may import",
+    )
     remote: Address | None = Field(
         default=None,
         description="a controller that runs already, tcp:127.0.0.1:6653: "
@@ -127,7 +133,7 @@ def controller_choice(
     if section is None or not section.is_readable("app", "remote"):
         return None
     if section.remote is not None:
-        for key in ("app", "options", "confined"):
+        for key in ("app", "options", "python", "confined"):
             if key in section.model_fields_set:
                 here.report("cannot stand beside remote: leave one out", key)
         return ControllerChoice(remote=section.remote)
@@ -154,7 +160,21 @@ def controller_choice(
                 "options",
             )
     found = tuple(app for app in apps if app is not None)
-    return ControllerChoice(found, options, bool(section["confined"]))
+    python = _interpreter(section["python"], here / "python")
+    return ControllerChoice(found, options, bool(section["confined"]), python)
+
+
+def _interpreter(name: str | None, here: Location) -> str:
+    """An interpreter's path, or that of a virtual environment; empty without."""
+    if name is None:
+        return ""
+    # Not resolved: an environment is told by the link through which it starts.
+    path = here.document.folder.absolute() / Path(name).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    if not os.access(path, os.X_OK):
+        here.report(f"there is no interpreter at {path}")
+    return str(path)
 
 
 def _application(name: str, here: Location) -> str | None:

@@ -896,6 +896,8 @@ def _own_arguments(own: ControllerChoice) -> list[str]:
     arguments = []
     for app in own.apps:
         arguments += ["--app", app]
+    if own.python:
+        arguments += ["--app-python", own.python]
     # With an equals sign: it begins like an option of the launcher's.
     arguments += [f"--app-option={option}" for option in own.options]
     return arguments

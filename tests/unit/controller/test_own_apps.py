@@ -8,6 +8,7 @@ import socket
 import tempfile
 import time
 import urllib.request
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -386,3 +387,57 @@ def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
         f"nobody listens at tcp:127.0.0.1:{port}: Connection refused"
     )
     assert (caught.value.error, caught.value.exit_code) == (REMOTE_ERROR, 3)
+
+
+def environment(folder: Path) -> Path:
+    """A virtual environment with a package, and one with a name of ours."""
+    made = folder / "apps"
+    venv.create(made, symlinks=True, with_pip=False)
+    (packages,) = made.glob("lib/python*/site-packages")
+    (packages / "needed.py").write_text("VALUE = 11\n")
+    (packages / "netaddr.py").write_text("VALUE = 12\n")
+    return made / "bin" / "python"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_packages_of_another_environment_are_found(
+    library: LibraryName, open_folder: Path
+) -> None:
+    python = environment(open_folder)
+    code = """
+import needed
+class Mine(KIND):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        print("needed", needed.VALUE)
+"""
+    app = write(open_folder, library, "mine.py", code)
+    log = open_folder / "log"
+    more = ("--app-python", str(python))
+    with started(log, library, "--app", app, *more) as process:
+        said(log, "needed 11\n")
+        with Listening(process.openflow_port) as switch:
+            assert switch.alive
+    with pytest.raises(ControllerNotStarted, match="No module named 'needed'"):
+        started(log, library, "--app", app)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#!/bin/sh\necho '[[3, 8], []]'\n", "is Python 3.8, applications run"),
+        ("#!/bin/sh\nexit 7\n", "exit status 7"),
+        ("#!/bin/sh\necho hello\n", "Expecting value"),
+    ],
+    ids=["version", "fails", "no-python"],
+)
+def test_an_interpreter_that_is_of_no_use_is_told_so(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(text)
+    python.chmod(0o755)
+    apps = OwnApps.read([], [], str(python))
+    with pytest.raises(UnusableApps, match=message):
+        apps.find_packages()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import venv
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,10 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
             "one.yaml:2:13: controller: must be a mapping with the keys app",
         ),
         ("{app: ./mine.py, port: 1}", "controller.port: is an unknown key"),
+        (
+            "{app: mine.py, python: ./nowhere}",
+            "controller.python: there is no interpreter at ",
+        ),
         ("{app: []}", "one.yaml:2:19: controller.app: names no application"),
         (
             "{app: [mine.py, ryu.app.ofctl_rest, nope.py]}",
@@ -152,6 +157,15 @@ def test_options_are_arguments_whatever_their_form(
     assert choice is not None
     assert choice.options == tuple(arguments.split())
     assert choice.apps == (str(tmp_path / "mine.py"), "ryu.app.ofctl_rest")
+
+
+@pytest.mark.parametrize("named", ["apps", "apps/bin/python"])
+def test_an_environment_is_its_interpreter(tmp_path: Path, named: str) -> None:
+    venv.create(tmp_path / "apps", symlinks=True)
+    section = f"{{app: mine.py, python: {named}}}"
+    choice = load_experiment(written(tmp_path, section)).controller
+    assert choice is not None
+    assert choice.python == str(tmp_path / "apps" / "bin" / "python")
 
 
 def test_a_running_controller_is_an_address(tmp_path: Path) -> None:
