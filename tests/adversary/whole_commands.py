@@ -17,6 +17,14 @@ ENDS_ITSELF = "::test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing"
 LOOKS = (
     "::test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none"
 )
+SUBMISSIONS = "tests/unit/labs/test_hostile_submissions.py"
+# The others are of what marks say.
+DO_HARM = (
+    "test_it_does_no_harm",
+    "test_the_solution_cannot_be_read",
+    "test_a_project_below_what_is_mounted_is_hidden",
+    "test_no_socket_reaches_this_machine",
+)
 ROOT = Path(__file__).parents[2]
 COUNT = re.compile(r"(\d+) (passed|failed|error|skipped)")
 TIMEOUT_S = 1200.0
@@ -35,8 +43,8 @@ TESTED: dict[str, tuple[str, tuple[str, ...], float]] = {
     ),
     "submissions": (
         "a student's code stops the grading, or reaches the machine",
-        ("tests/unit/labs/test_hostile_submissions.py",),
-        60,
+        tuple(f"{SUBMISSIONS}::{test}" for test in DO_HARM),
+        45,
     ),
     "submitted controllers": (
         "a student's controller ends the grading, leaves files or reads others",

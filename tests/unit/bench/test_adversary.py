@@ -6,6 +6,7 @@ import pytest
 
 from bench.adversary import attacked, chosen_attacks, table, together
 from testbed.errors import BadInput
+from tests.adversary import whole_commands
 from tests.adversary.attack import Attack, Tries
 from tests.adversary.catalogue import attacks
 from tests.adversary.frames import KINDS, Scene, Station
@@ -41,6 +42,14 @@ def test_names_differ_and_few_have_no_unguarded_target() -> None:
     assert len(set(names)) == len(names)
     without = [a.name for a in attacks() if a.on_unguarded is None]
     assert len(without) < len(names) / 2
+
+
+def test_attacks_by_tests_name_tests_that_exist() -> None:
+    for _, tests, _ in whole_commands.TESTED.values():
+        for test in tests:
+            file, _, name = test.partition("::")
+            text = (whole_commands.ROOT / file).read_text("utf-8")
+            assert f"\ndef {name}" in text
 
 
 def test_frames_are_of_21_kinds_and_all_carry_the_mark() -> None:
