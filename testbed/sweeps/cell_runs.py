@@ -51,10 +51,12 @@ class Cell:
 
     @property
     def files(self) -> Mapping[str, FileRef]:
-        sent = {
-            name: ref for name, ref in self.named.items() if ref.path != NOWHERE
-        }
-        return {**sent, "": self.spec}
+        sent = {}
+        for name, ref in self.named.items():
+            if ref.path != NOWHERE:
+                sent[name] = ref
+        sent[""] = self.spec
+        return sent
 
     def run(self, context: Context) -> Mapping[str, Any]:
         """Plays the cell. Raises RunFailed, or SpecErrors where its values do
@@ -74,11 +76,11 @@ class Cell:
         all that it reads.
         """
         text = context.path(self.spec).read_text("utf-8-sig")
-        found = self._found(context)
+        files = self._found(context)
         # From the root, so that words of commands are the same wherever the
         # file lies.
         path = Path("/", self.name)
-        experiment = parse_experiment(text, path, dict(self.overrides), found)
+        experiment = parse_experiment(text, path, dict(self.overrides), files)
         if unknown := experiment.files.keys() - self.named.keys():
             raise RunFailed(
                 f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
@@ -96,21 +98,23 @@ class Cell:
         """The files' places here. Python files lie beside each other, under
         their names.
         """
-        found = {
-            name: context.path(ref) for name, ref in self.files.items() if name
-        }
-        moved = any(
-            found[name] != ref.path for name, ref in self.files.items() if name
-        )
-        own = [name for name in found if name.endswith(".py")]
-        if not moved or not own:
-            return found
-        content = "".join(f"{name}\0{self.named[name].sha256}" for name in own)
-        folder = (
-            context.scratch / hashlib.sha256(content.encode()).hexdigest()[:24]
-        )
-        laid = laid_out(folder, {name: found[name] for name in own})
-        return {**found, **laid}
+        places: dict[str, Path] = {}
+        moved = False
+        for name, ref in self.files.items():
+            if name:
+                places[name] = context.path(ref)
+                moved |= places[name] != ref.path
+        python_files = [name for name in places if name.endswith(".py")]
+        if not moved or not python_files:
+            return places
+        # A module imports the one beside it: together they make a folder,
+        # named after its content so that cells with the same files share it.
+        digest = hashlib.sha256()
+        for name in python_files:
+            digest.update(f"{name}\0{self.named[name].sha256}".encode())
+        folder = context.scratch / digest.hexdigest()[:24]
+        laid = laid_out(folder, {name: places[name] for name in python_files})
+        return {**places, **laid}
 
     def _simulated(self, experiment: Experiment) -> dict[str, Any]:
         if self.keep is not None:
@@ -119,7 +123,9 @@ class Cell:
         from testbed.play.playing import play, resolved_record, simulated, tee
 
         (policy,) = experiment.policies
-        tally, history, digest = Tally(), list[Event](), hashlib.sha256()
+        tally = Tally()
+        history: list[Event] = []
+        digest = hashlib.sha256()
 
         def hashed(event: Event) -> None:
             digest.update(event_line(event).encode())
@@ -128,9 +134,11 @@ class Cell:
         play(experiment, policy, simulated(experiment, policy), sink)
         summary = tally.summary()
         resolved = resolved_record(experiment, policy)
-        claims = resolved["claims"]
         verdicts = evaluate(
-            experiment.expect, tally.rows(), summary.fidelity, claims
+            experiment.expect,
+            tally.rows(),
+            summary.fidelity,
+            resolved["claims"],
         )
         checked = audit_played(history, resolved)
         return _result(summary, verdicts, checked, digest.hexdigest())
@@ -139,10 +147,14 @@ class Cell:
 def _result(
     summary: Summary, verdicts: Verdicts, checked: Audit, events_sha256: str
 ) -> dict[str, Any]:
+    failed = []
+    for result in checked.results:
+        if result.status == "failed":
+            failed.append(result.name)
     return cell_result(
         summary.to_json(),
         {"met": verdicts.met, "complaints": list(verdicts.complaints)},
-        [one.name for one in checked.results if one.status == "failed"],
+        failed,
         events_sha256,
     )
 

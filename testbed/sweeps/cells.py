@@ -28,28 +28,26 @@ class Cells:
 
     def __init__(self, plan: SweepPlan) -> None:
         self.plan = plan
-        named = "name" in plan.data or any(
-            one.key == "name" for one in plan.over
-        )
+        keys = [swept.key for swept in plan.over]
         # Without a name of its own an experiment has that of its file.
+        named = "name" in plan.data or "name" in keys
         self._base = [
             FORM,
             "" if named else plan.name,
             "live" if plan.live else "sim",
+            code_digest(live=plan.live),
+            versions(),
         ]
-        self._base += [code_digest(live=plan.live), versions()]
-        self._paths = {one.key: key_path(one.key) for one in plan.over}
+        self._paths = {key: key_path(key) for key in keys}
         self._section = lru_cache(4096)(self._section_digest)
         self._of_files = lru_cache(1024)(self._files_after)
         heads = {str(path[0]) for path in self._paths.values()}
-        fixed = {
-            key: value for key, value in plan.data.items() if key not in heads
-        }
-        self._fixed = {
-            head: _digest(value, head) for head, value in fixed.items()
-        }
+        self._fixed = {}
+        for head, value in plan.data.items():
+            if head not in heads:
+                self._fixed[head] = _digest(value, head)
         # The same order whichever of them is swept.
-        self._heads = sorted(heads | fixed.keys())
+        self._heads = sorted(heads | self._fixed.keys())
 
     def combinations(self) -> Iterator[tuple[Any, ...]]:
         """The values of all keys but the seed, in order."""
@@ -66,34 +64,31 @@ class Cells:
             )
 
     def _cell(self, values: tuple[Any, ...]) -> Cell:
-        given = overrides(self.plan.over, values)
-        files, files_digest = self._of_files(
-            tuple(
-                one for one in self._changed(values) if one in self.plan.changes
-            )
-        )
-        sections = (
-            f"{head}={self._fixed.get(head) or self._swept(head, given)}"
-            for head in self._heads
-        )
-        parts = (*self._base, files_digest, *sections)
-        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         plan = self.plan
-        return Cell(key, plan.live, plan.path.name, values, given, files)
+        texts = overrides(plan.over, values)
+        changed = []
+        for change in self._changed(values):
+            if change in plan.changes:
+                changed.append(change)
+        files, files_digest = self._of_files(tuple(changed))
+        parts = [*self._base, files_digest]
+        for head in self._heads:
+            digest = self._fixed.get(head) or self._swept(head, texts)
+            parts.append(f"{head}={digest}")
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return Cell(key, plan.live, plan.path.name, values, texts, files)
 
-    def _swept(self, head: str, given: Sequence[tuple[str, str]]) -> str:
-        paths = self._paths.values()
-        pairs = (
-            (path, text) for path, (_, text) in zip(paths, given, strict=True)
-        )
-        return self._section(
-            head, tuple(pair for pair in pairs if pair[0][0] == head)
-        )
+    def _swept(self, head: str, texts: Sequence[tuple[str, str]]) -> str:
+        inside = []
+        for path, (_, text) in zip(self._paths.values(), texts, strict=True):
+            if path[0] == head:
+                inside.append((path, text))
+        return self._section(head, tuple(inside))
 
     def _changed(self, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
         if self.plan.changes:
-            for one, value in zip(self.plan.over, values, strict=True):
-                yield one.key, as_yaml(value)
+            for swept, value in zip(self.plan.over, values, strict=True):
+                yield swept.key, as_yaml(value)
 
     def _files_after(
         self, changed: tuple[tuple[str, str], ...]
@@ -107,18 +102,20 @@ class Cells:
             files.pop(name, None)
         for change in changes:
             # One value may take away what another one adds.
-            files |= {name: ref for name, ref in change.items() if ref}
+            for name, ref in change.items():
+                if ref:
+                    files[name] = ref
         digests = {name: files[name].sha256 for name in sorted(files)}
         return files, _digest(digests, "")
 
     def _section_digest(
-        self, head: str, own: tuple[tuple[Any, str], ...]
+        self, head: str, swept: tuple[tuple[Any, str], ...]
     ) -> str:
         """The digest of a top-level section with a cell's values in it."""
         data: Any = (
             {head: self.plan.data[head]} if head in self.plan.data else {}
         )
-        for path, text in own:
+        for path, text in swept:
             data = with_value(data, path, _plain(text))
         return _digest(data[head], head)
 

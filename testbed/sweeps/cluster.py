@@ -91,8 +91,8 @@ def _check(cluster: str) -> None:
         rpc = importlib.import_module("distributed.core").rpc
         async with rpc(
             cluster, connection_args=security.get_connection_args("client")
-        ) as there:
-            await asyncio.wait_for(there.identity(n_workers=0), ANSWER_S)
+        ) as scheduler:
+            await asyncio.wait_for(scheduler.identity(n_workers=0), ANSWER_S)
 
     # In a thread: a notebook has an event loop of its own in this one. Dask's
     # client would wait for the answer of any server for ever.
@@ -135,7 +135,7 @@ def client(cluster: Any) -> Iterator[Any]:
         with warnings.catch_warnings():
             # What must agree is compared, and said, worker by worker.
             warnings.simplefilter("ignore", VersionMismatchWarning)
-            found = distributed.Client(
+            client_ = distributed.Client(
                 cluster,
                 timeout=ANSWER_S,
                 set_as_default=False,
@@ -143,15 +143,15 @@ def client(cluster: Any) -> Iterator[Any]:
             )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         raise _no_answer(cluster, error) from None
-    with found:
-        yield found
+    with client_:
+        yield client_
 
 
 @contextmanager
 def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
     """A client of a cluster that is started for it, and closed with it."""
-    with opened as cluster, client(cluster) as found:
-        yield found
+    with opened as cluster, client(cluster) as client_:
+        yield client_
 
 
 def _distributed() -> Any:

@@ -71,10 +71,11 @@ class ContentStore:
         """
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         partial = self._folder / f".{content.sha256}.{sender}"
+        # The first part empties what an interrupted transfer has left.
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(
-            os.open(partial, flags | (0 if offset else os.O_TRUNC), 0o600), "wb"
-        ) as file:
+        if offset == 0:
+            flags |= os.O_TRUNC
+        with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
             file.seek(offset)
             file.write(part)
         if offset + len(part) < content.size_bytes:

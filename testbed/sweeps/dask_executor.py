@@ -253,9 +253,9 @@ class DaskExecutor:
         """Give up what is on its way; a task that a worker computes now ends
         there, unheard.
         """
-        batches = [
-            batch for sent in self._sent.values() for batch in sent.values()
-        ]
+        batches: list[Batch] = []
+        for sent in self._sent.values():
+            batches.extend(sent.values())
         live = [batch.seat for batch in batches if batch.is_live]
         for batch in batches:
             batch.playing.cancel()
@@ -332,8 +332,8 @@ class DaskExecutor:
             match self._inbox.get():
                 case Joined(seat):
                     self._join(seat)
-                case WorkerRefused() as one:
-                    refused.append(one)
+                case WorkerRefused() as refusal:
+                    refused.append(refusal)
         if refused and not self._seats:
             others = f" (and {len(refused) - 1} more)" if refused[1:] else ""
             first = f"{refused[0].sentence}{others}"
@@ -341,8 +341,8 @@ class DaskExecutor:
                 f"no worker of {self._name} can be used: {first}",
                 refused[0].hint,
             )
-        for one in refused:
-            self._say(one.sentence)
+        for refusal in refused:
+            self._say(refusal.sentence)
         if not self._seats:
             self._say(
                 f"no worker has joined {self._name} yet: waiting for the first"
@@ -366,7 +366,9 @@ class DaskExecutor:
             batch.playing.cancel()
             self._back(batch)
         del self._sent[seat]
-        orders = [order for batch in batches for order in batch.orders]
+        orders: list[Order] = []
+        for batch in batches:
+            orders.extend(batch.orders)
         if not expected:
             live = (
                 "; what a live run left there, the next one there removes first"
@@ -391,13 +393,18 @@ class DaskExecutor:
         """Have tasks done again; those with which too many workers were lost
         have failed.
         """
+        repeated = []
         for order in orders:
             order.losses += blame
             order.reason = reason
-            if order.losses >= LOSSES:
-                times = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
-                yield order.task, Outcome(None, TaskFailure(times))
-        supply.again([order for order in orders if order.losses < LOSSES])
+            if order.losses < LOSSES:
+                repeated.append(order)
+                continue
+            times = (
+                f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
+            )
+            yield order.task, Outcome(None, TaskFailure(times))
+        supply.again(repeated)
 
     def _played(self, batch: Batch, supply: Supply) -> Iterator[Result]:
         seat = batch.seat
@@ -412,9 +419,8 @@ class DaskExecutor:
             supply.again(batch.orders)
         except TestbedError as error:
             failure = TaskFailure(error.message, error.hint, error.exit_code)
-            yield from (
-                (order.task, Outcome(None, failure)) for order in batch.orders
-            )
+            for order in batch.orders:
+                yield order.task, Outcome(None, failure)
         except futures.CancelledError:
             raise self._scheduler_gone() from None
         except Exception as error:  # noqa: BLE001 - whatever a worker raises is about these tasks

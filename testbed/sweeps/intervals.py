@@ -45,10 +45,10 @@ def estimate(values: Sequence[float]) -> Estimate:
     """
     if not values:
         return Estimate(math.nan, None, 0)
-    endless = [value for value in values if not math.isfinite(value)]
-    if endless:
-        # A ratio to nothing, for one: no interval around it.
-        return Estimate(endless[0], None, len(values))
+    for value in values:
+        if not math.isfinite(value):
+            # A ratio to nothing, for one: no interval around it.
+            return Estimate(value, None, len(values))
     if len(values) == 1:
         return Estimate(values[0], None, 1)
     half_width = _quantile(len(values)) * stdev(values) / math.sqrt(len(values))
@@ -85,14 +85,13 @@ class Stop:
         where a run has none.
         """
         seeds = min(map(len, columns), default=0)
-        counts = range(self.least, seeds + 1)
-        return next(
-            (n for n in counts if all(self._holds(one[:n]) for one in columns)),
-            None,
-        )
+        for count in range(self.least, seeds + 1):
+            if all(self._holds(column[:count]) for column in columns):
+                return count
+        return None
 
     def _holds(self, values: Sequence[float | None]) -> bool:
-        found = estimate([value for value in values if value is not None])
-        if found.half_width is None or not math.isfinite(found.mean):
+        around = estimate([value for value in values if value is not None])
+        if around.half_width is None or not math.isfinite(around.mean):
             return False
-        return found.half_width <= self.interval * abs(found.mean)
+        return around.half_width <= self.interval * abs(around.mean)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from jobs.python_child import python_command
@@ -53,28 +54,37 @@ def played_live(
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
         out = keep or folder / "runs"
-        here = {
-            name: context.path(ref)
-            for name, ref in files.items()
-            if name[:1] != "/"
-        }
-        _check_absolute({n: ref for n, ref in files.items() if n not in here})
-        here[name] = here.pop("")
-        spec = laid_out(folder, here)[name]
+        # Those with an absolute name have to be at that place already.
+        relative: dict[str, Path] = {}
+        absolute: dict[str, FileRef] = {}
+        for file_name, ref in files.items():
+            if file_name.startswith("/"):
+                absolute[file_name] = ref
+            else:
+                relative[file_name] = context.path(ref)
+        _check_absolute(absolute)
+        relative[name] = relative.pop("")
+        spec = laid_out(folder, relative)[name]
         command = [*_command(spec, out), *_settings(overrides)]
-        until_s = time.monotonic() + IN_USE_S
-        while _is_in_use(
-            record := _printed((done := run_child(command)).stdout)
-        ):
-            # A program, so that the wait is interrupted as a run is.
-            if (
-                time.monotonic() > until_s
-                or run_child(("sleep", "2")).returncode != 0
-            ):
-                break
+        done, record = _until_free(command)
         if done.returncode not in (0, 1) or record is None:
             raise _failure(record, done.returncode, done.stderr).error
         return _read(record)
+
+
+def _until_free(command: Sequence[str]) -> tuple[CompletedProcess[str], Any]:
+    """The command's end, and the record that it printed; it is run again while
+    another run holds the network, for at most ``IN_USE_S``.
+    """
+    until_s = time.monotonic() + IN_USE_S
+    while True:
+        done = run_child(command)
+        record = _printed(done.stdout)
+        if not _is_in_use(record) or time.monotonic() > until_s:
+            return done, record
+        # A program, so that the wait is interrupted as a run is.
+        if run_child(("sleep", "2")).returncode != 0:
+            return done, record
 
 
 def _check_absolute(files: Mapping[str, FileRef]) -> None:
@@ -139,8 +149,9 @@ def _read(record: Mapping[str, Any]) -> dict[str, Any]:
     machine.
     """
     folder = Path(record["folder"])
-    apart = ("expectations", "folder", "audit_passed")
-    summary = {key: value for key, value in record.items() if key not in apart}
+    summary = dict(record)
+    for apart in ("expectations", "folder", "audit_passed"):
+        del summary[apart]
     failed = [] if record["audit_passed"] else ["see testbed audit"]
     digest = hashlib.sha256((folder / EVENTS).read_bytes()).hexdigest()
     result = cell_result(summary, record["expectations"], failed, digest)

@@ -257,6 +257,6 @@ def _outcome(task: Task, scratch: Path, digest: str) -> Outcome:
         )
         return Outcome(None, failure)
     # Two processes would write copies of the same files.
-    own = scratch / str(os.getpid())
-    own.mkdir(exist_ok=True)
-    return attempt(task, Here(own))
+    folder = scratch / str(os.getpid())
+    folder.mkdir(exist_ok=True)
+    return attempt(task, Here(folder))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,15 @@ def number(record: Record, metric: str) -> float | None:
     return None
 
 
+def numbers(
+    record: Record | None, metrics: Sequence[str]
+) -> list[float | None]:
+    """Metrics of a cell's result; all None of a cell that has none."""
+    if record is None:
+        return [None] * len(metrics)
+    return [number(record, metric) for metric in metrics]
+
+
 def cell_result(
     summary: dict[str, Any],
     expected: Mapping[str, Any],
@@ -106,7 +115,8 @@ def cell_result(
     """A cell's result. ``exit_code`` is that of the run: 1 outside what was
     expected.
     """
-    summary = {key: value for key, value in summary.items() if key != "wall_s"}
+    summary = dict(summary)
+    summary.pop("wall_s", None)
     good = expected["met"] and not failed
     return {
         "summary": summary,

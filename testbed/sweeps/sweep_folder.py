@@ -134,13 +134,14 @@ class Sweep:
     def to_json(self) -> dict[str, Any]:
         """Output of ``--json``."""
         names = table_columns(self.plan)
+        rows = []
+        for row in self.rows:
+            values = table_values(self.plan, row)
+            rows.append(dict(zip(names, values, strict=True)))
         return {
             "folder": str(self.folder),
             "cells": counted(self.plan, self.cell_counts),
-            "rows": [
-                dict(zip(names, table_values(self.plan, row), strict=True))
-                for row in self.rows
-            ],
+            "rows": rows,
         }
 
 
@@ -219,18 +220,18 @@ def asked_for(
     """The content of ``sweep.json``: what was asked for, and what it depends
     on.
     """
-    stop = plan.stop
+    stop = None
+    if plan.stop is not None:
+        stop = {
+            "interval": plan.stop.interval,
+            "metric": plan.stop.metric or None,
+            "least": plan.stop.least,
+        }
     return {
         "name": plan.name,
         "file": str(plan.path),
-        "over": {one.key: _written_values(one) for one in plan.over},
-        "stop": None
-        if stop is None
-        else {
-            "interval": stop.interval,
-            "metric": stop.metric or None,
-            "least": stop.least,
-        },
+        "over": {swept.key: _written_values(swept) for swept in plan.over},
+        "stop": stop,
         "metrics": list(plan.metrics),
         "backend": "live" if plan.live else "sim",
         "cells": counted(plan, counts),
@@ -252,14 +253,13 @@ def counted(plan: SweepPlan, counts: CellCounts) -> dict[str, int]:
 
 def _written_values(key: SweptKey) -> list[Any]:
     """A key's values; ranges as they are written."""
-    found: list[Any] = []
+    written: list[Any] = []
     for values, _ in key.parts[:MOST_PARTS]:
+        first = values[0]
         if len(values) > 1:
-            found.append(f"{values[0]}..{values[-1]}")
+            written.append(f"{first}..{values[-1]}")
+        elif isinstance(first, str | int | float):
+            written.append(first)
         else:
-            found.append(
-                values[0]
-                if isinstance(values[0], str | int | float)
-                else as_yaml(values[0])
-            )
-    return found
+            written.append(as_yaml(first))
+    return written

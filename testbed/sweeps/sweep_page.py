@@ -42,6 +42,9 @@ def sweep_page(
 
     rows = table[:MOST_ROWS]
     left = len(table) - len(rows)
+    over = []
+    for column, swept in zip(plan.columns, plan.over, strict=True):
+        over.append((column, _values(swept)))
     return rendered(
         "sweep",
         title=plan.name,
@@ -57,10 +60,7 @@ def sweep_page(
         ],
         fidelity=_fidelity(table),
         where=_provenance(where),
-        over=[
-            (key, _values(one))
-            for key, one in zip(plan.columns, plan.over, strict=True)
-        ],
+        over=over,
     )
 
 
@@ -71,7 +71,9 @@ def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
 
 def _fidelity(table: Sequence[TableRow]) -> str:
     """Verdicts on live cells, counted; nothing where all are simulated."""
-    verdicts = Counter(each for row in table for each in row.fidelity)
+    verdicts: Counter[str] = Counter()
+    for row in table:
+        verdicts.update(row.fidelity)
     counts = [f"{verdict} {count:,}" for verdict, count in verdicts.items()]
     return ", ".join(counts)
 
@@ -79,7 +81,7 @@ def _fidelity(table: Sequence[TableRow]) -> str:
 def _provenance(where: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Where the table was written, by label."""
     cpus = known(where, "machine.cpus", int)
-    found = {
+    facts = {
         "Written": known(where, "written", str),
         "Code": known(where, "code.commit", str),
         "Processors": f"{cpus} × {known(where, 'machine.cpu_model', str)}",
@@ -87,14 +89,18 @@ def _provenance(where: Mapping[str, Any]) -> list[tuple[str, str]]:
         "Python": known(where, "python.version", str),
         "Command": shlex.join(known(where, "command", list[str]) or []),
     }
-    return [(label, text or "unknown") for label, text in found.items()]
+    return [(label, text or "unknown") for label, text in facts.items()]
 
 
 def _values(key: SweptKey) -> str:
     """A key's values; ranges as they are written."""
-    found = [
-        f"{values[0]}..{values[-1]}" if len(values) > 1 else as_yaml(values[0])
-        for values, _ in key.parts[:MOST_VALUES]
-    ]
-    left = len(key.parts) - len(found)
-    return ", ".join([*found, *([f"and {left:,} more"] if left else [])])
+    written = []
+    for values, _ in key.parts[:MOST_VALUES]:
+        if len(values) > 1:
+            written.append(f"{values[0]}..{values[-1]}")
+        else:
+            written.append(as_yaml(values[0]))
+    left = len(key.parts) - len(written)
+    if left:
+        written.append(f"and {left:,} more")
+    return ", ".join(written)

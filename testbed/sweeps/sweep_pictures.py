@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.plot_files import COLOURS, file_figure, files
@@ -40,7 +41,7 @@ class Line:
     label: str
     looks: tuple[int, int]
     xs: tuple[float, ...]
-    found: tuple[tuple[Estimate, ...], ...]
+    estimates: tuple[tuple[Estimate, ...], ...]
 
 
 def sweep_pictures(
@@ -50,7 +51,8 @@ def sweep_pictures(
     """The picture as ``svg`` and ``png``, the same bytes for the same table;
     none where no cell has a result.
     """
-    if not any(one.n for row in table for one in row.estimates):
+    estimates = chain.from_iterable(row.estimates for row in table)
+    if not any(estimate.n for estimate in estimates):
         return {}
     with _empty(plan) as made:
         draw(made, plan, table)
@@ -118,8 +120,8 @@ def across(plan: SweepPlan, table: Sequence[TableRow]) -> Across:
     """The first key of numbers or quantities; else the names of all keys but
     the policy, or of policies where nothing else varies.
     """
-    for place, one in enumerate(plan.combined):
-        axis = one.axis
+    for place, swept in enumerate(plan.combined):
+        axis = swept.axis
         if axis is not None:
             return Across(axis.title, (place,), partial(_x, axis, place))
     columns = plan.columns[: len(plan.combined)]
@@ -151,23 +153,25 @@ def _lines(plan: SweepPlan, table: Sequence[TableRow], x: Across) -> list[Line]:
     columns = plan.columns[: len(plan.combined)]
     rest = [at for at in range(len(columns)) if at not in x.keys]
     by_colour = [at for at in rest if columns[at] == "policy"] or rest[:1]
+    by_dashes = [at for at in rest if at not in by_colour]
+    names = [columns[at] for at in rest]
     grouped: dict[tuple[Any, ...], list[TableRow]] = {}
     for row in table:
         grouped.setdefault(_of(row, rest), []).append(row)
-    colours, dashes = dict[Any, int](), dict[Any, int]()
+    colours: dict[Any, int] = {}
+    dashes: dict[Any, int] = {}
     lines = []
-    for rows in grouped.values():
-        first = _of(rows[0], by_colour)
-        second = _of(rows[0], [at for at in rest if at not in by_colour])
-        looks = (
-            colours.setdefault(first, len(colours)),
-            dashes.setdefault(second, len(dashes)),
+    for values, rows in grouped.items():
+        # Numbers in the order in which their values first occur.
+        colour = colours.setdefault(_of(rows[0], by_colour), len(colours))
+        dash = dashes.setdefault(_of(rows[0], by_dashes), len(dashes))
+        line = Line(
+            label=_label(names, values),
+            looks=(colour, dash),
+            xs=tuple(map(x.x_of, rows)),
+            estimates=tuple(row.estimates for row in rows),
         )
-        names = [columns[at] for at in rest]
-        label = _label(names, _of(rows[0], rest))
-        xs = tuple(map(x.x_of, rows))
-        found = tuple(row.estimates for row in rows)
-        lines.append(Line(label, looks, xs, found))
+        lines.append(line)
     return lines
 
 
@@ -185,31 +189,43 @@ def _name(values: Sequence[Any]) -> str:
     return f"{text[: LONGEST - 1]}…"
 
 
+def _draw_line(
+    axes: Axes, line: Line, x: Across, metric: int, aside: float
+) -> None:
+    """Draws the means and their intervals of one combination."""
+    places = []
+    means = []
+    halves = []
+    for place, estimates in zip(line.xs, line.estimates, strict=True):
+        around = estimates[metric]
+        if around.n:
+            places.append(place + aside)
+            means.append(around.mean)
+            halves.append(around.half_width or 0.0)
+    # A line between names would tell of values between them.
+    shown = slice(MOST_NAMES if x.names else None)
+    colour, dashes = line.looks
+    axes.errorbar(
+        places[shown],
+        means[shown],
+        yerr=halves[shown],
+        label=line.label,
+        color=COLOURS[colour % len(COLOURS)],
+        marker=MARKERS[colour % len(MARKERS)],
+        linestyle="none" if x.names else DASHES[dashes % len(DASHES)],
+        markersize=5,
+        linewidth=1.4,
+        capsize=3,
+    )
+
+
 def _panel(axes: Axes, lines: Sequence[Line], x: Across, metric: int) -> None:
-    every = [place for line in lines for place in line.xs]
+    every = list(chain.from_iterable(line.xs for line in lines))
     apart = APART * (max(every) - min(every)) if every else 0.0
     for number, line in enumerate(lines):
+        # Lines side by side around the place, so that bars do not hide bars.
         aside = (number - (len(lines) - 1) / 2) * apart
-        points = []
-        for place, found in zip(line.xs, line.found, strict=True):
-            one = found[metric]
-            if one.n:
-                points.append((place + aside, one.mean, one.half_width or 0.0))
-        if x.names:
-            points = points[:MOST_NAMES]
-        colour, dashes = line.looks
-        axes.errorbar(
-            [place for place, _, _ in points],
-            [mean for _, mean, _ in points],
-            yerr=[half for _, _, half in points],
-            label=line.label,
-            color=COLOURS[colour % len(COLOURS)],
-            marker=MARKERS[colour % len(MARKERS)],
-            linestyle="none" if x.names else DASHES[dashes % len(DASHES)],
-            markersize=5,
-            linewidth=1.4,
-            capsize=3,
-        )
+        _draw_line(axes, line, x, metric, aside)
     axes.set_xlabel(x.title)
     if x.names:
         names = x.names[:MOST_NAMES]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,16 +57,18 @@ _NO_METRICS = (
     "fidelity",
     "wall_s",
 )
-METRICS = tuple(
-    name
-    for one in fields(Summary)
-    if one.name not in _NO_METRICS
-    for name in (
-        [f"{one.name}.{part.name}" for part in fields(Spread)]
-        if one.name in SPREADS
-        else [one.name]
-    )
-)
+
+
+def _metrics_of_summary() -> Iterator[str]:
+    for metric in fields(Summary):
+        if metric.name in SPREADS:
+            for part in fields(Spread):
+                yield f"{metric.name}.{part.name}"
+        elif metric.name not in _NO_METRICS:
+            yield metric.name
+
+
+METRICS = tuple(_metrics_of_summary())
 """Numbers of a run's summary, by name."""
 
 
@@ -140,9 +142,10 @@ class SweepPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The keys' names in tables: a cell has one policy."""
-        return tuple(
-            "policy" if one.key == POLICIES else one.key for one in self.over
-        )
+        columns = [swept.key for swept in self.over]
+        if POLICIES in columns:
+            columns[columns.index(POLICIES)] = "policy"
+        return tuple(columns)
 
 
 def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
@@ -157,7 +160,8 @@ def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
     section = _section(document, asked)
     over = _over(document, asked)
     check_size(over, Location(document))
-    stop, metrics = _stop(section, asked), _metrics(section, asked)
+    stop = _stop(section, asked)
+    metrics = _metrics(section, asked)
     _check_metrics(document, section, asked)
     if stop is not None and not (over and over[-1].key == SEED):
         _at_stop(document, asked).report(
@@ -166,17 +170,25 @@ def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
     problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
     if problems:
         raise SpecErrors(problems)
-    found = _Values(path, text, over)
-    data = {
-        key: value for key, value in document.data.items() if key != "sweep"
-    }
-    accepts = data.get("expect", {}).get("fidelity", "ok")
-    live = asked.live or (section is not None and section.backend == "live")
-    base = found.base
+    loaded = _Values(path, text, over)
+    data = dict(document.data)
+    data.pop("sweep", None)
+    base = loaded.base
     return SweepPlan(
-        path, text, base.name, data, over, stop, metrics, live, accepts,
-        base.policies[0].label, found.files, found.changes, found.labels,
-    )  # fmt: skip
+        path=path,
+        text=text,
+        name=base.name,
+        data=data,
+        over=over,
+        stop=stop,
+        metrics=metrics,
+        live=asked.live or (section is not None and section.backend == "live"),
+        accepts=data.get("expect", {}).get("fidelity", "ok"),
+        policy=base.policies[0].label,
+        files=loaded.files,
+        changes=loaded.changes,
+        labels=loaded.labels,
+    )
 
 
 def _section(document: Document, asked: Asked) -> SweepSection | None:
@@ -210,23 +222,26 @@ def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
     seeds last.
     """
     here = Location(document)
-    own = read_over(here / "sweep" / "over") if "sweep" in document.data else ()
-    keys = {one.key: one for one in (*own, *asked.over)}
+    written: Iterable[SweptKey] = ()
+    if "sweep" in document.data:
+        written = read_over(here / "sweep" / "over")
+    keys = {swept.key: swept for swept in (*written, *asked.over)}
     entries = document.data.get(POLICIES)
     if POLICIES not in keys and isinstance(entries, list) and len(entries) > 1:
-        parts = tuple(
-            ((entry,), (here / POLICIES / index).place)
-            for index, entry in enumerate(entries)
-        )
-        keys[POLICIES] = SweptKey(POLICIES, (here / POLICIES).place, parts)
-    return tuple(sorted(keys.values(), key=lambda one: one.key == SEED))
+        parts = []
+        for index, entry in enumerate(entries):
+            parts.append(((entry,), (here / POLICIES / index).place))
+        place = (here / POLICIES).place
+        keys[POLICIES] = SweptKey(POLICIES, place, tuple(parts))
+    return tuple(sorted(keys.values(), key=lambda swept: swept.key == SEED))
 
 
 def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
     """A key inside another one, which would replace its values."""
-    paths = [key_path(one.key) for one in over]
+    paths = [key_path(swept.key) for swept in over]
     for index, path in enumerate(paths):
-        place, name = over[index].place, over[index].key
+        place = over[index].place
+        name = over[index].key
         if path[:1] == ("sweep",):
             yield Problem(place, name, "is the sweep itself")
         for before, other in zip(over, paths[:index], strict=False):
@@ -239,11 +254,11 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
 
 
 def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
-    """Values that a key has twice: one seed would count as two."""
-    for one in over:
+    """Values that a key has twice: swept seed would count as two."""
+    for swept in over:
         seen: set[str] = set()
         twice: dict[str, Place] = {}
-        for values, place in one.parts if len(one.parts) > 1 else ():
+        for values, place in swept.parts if len(swept.parts) > 1 else ():
             for text in map(as_yaml, values):
                 if text in seen:
                     twice.setdefault(text, place)
@@ -252,30 +267,33 @@ def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
             more = ""
             if len(twice) > NAMED:
                 more = f" and {len(twice) - NAMED:,} more"
-            names = f"{', '.join([*twice][:NAMED])}{more} {'is' if len(twice) == 1 else 'are'}"
+            names = ", ".join([*twice][:NAMED])
+            verb = "is" if len(twice) == 1 else "are"
             yield Problem(
-                next(iter(twice.values())), one.key, f"{names} there twice"
+                next(iter(twice.values())),
+                swept.key,
+                f"{names}{more} {verb} there twice",
             )
 
 
 def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
-    own = section.stop if section is not None else None
-    if asked.stop is not None:
-        least = asked.stop.least if own is None else own.least
-        metric = asked.stop.metric or ("" if own is None else own.metric or "")
-        return Stop(asked.stop.interval, metric, least)
-    if own is None:
-        return None
-    return Stop(own.interval, own.metric or "", own.least)
+    """The command line's rule, completed by the file's; None without any."""
+    written = None if section is None else section.stop
+    rule = None
+    if written is not None:
+        rule = Stop(written.interval, written.metric or "", written.least)
+    if asked.stop is None or rule is None:
+        return asked.stop or rule
+    return replace(
+        rule,
+        interval=asked.stop.interval,
+        metric=asked.stop.metric or rule.metric,
+    )
 
 
 def _metrics(section: SweepSection | None, asked: Asked) -> tuple[str, ...]:
-    own = (
-        section.metrics
-        if section is not None and section.metrics is not None
-        else ()
-    )
-    return tuple(dict.fromkeys(asked.metrics or own or SHOWN))
+    written = section.metrics if section is not None else None
+    return tuple(dict.fromkeys(asked.metrics or written or SHOWN))
 
 
 def _at_stop(document: Document, asked: Asked) -> Location:
@@ -298,10 +316,8 @@ def _check_metrics(
     here = Location(document) / "sweep"
     named = [(_given(document, "metric"), name) for name in asked.metrics]
     if section is not None:
-        named += [
-            (here / "metrics" / n, name)
-            for n, name in enumerate(section.metrics or ())
-        ]
+        for index, name in enumerate(section.metrics or ()):
+            named.append((here / "metrics" / index, name))
         if section.stop is not None and section.stop.metric:
             named.append((here / "stop" / "metric", section.stop.metric))
     if asked.stop is not None and asked.stop.metric:
@@ -318,10 +334,12 @@ def overrides(
     keys: Sequence[SweptKey], values: Sequence[Any]
 ) -> tuple[tuple[str, str], ...]:
     """A cell's values in place of the file's, as ``--set`` takes them."""
-    return tuple(
-        (one.key, as_yaml([value] if one.key == POLICIES else value))
-        for one, value in zip(keys, values, strict=True)
-    )
+    texts = []
+    for swept, value in zip(keys, values, strict=True):
+        # The file's key is a list of policies, of which a cell has one.
+        written = [value] if swept.key == POLICIES else value
+        texts.append((swept.key, as_yaml(written)))
+    return tuple(texts)
 
 
 class _Values:
@@ -330,7 +348,9 @@ class _Values:
     """
 
     def __init__(self, path: Path, text: str, over: Sequence[SweptKey]) -> None:
-        self._path, self._text, self._over = path, text, over
+        self._path = path
+        self._text = text
+        self._over = over
         self._first = [next(one.samples()) for one in over]
         self._problems: list[Problem] = []
         self.changes: dict[tuple[str, str], FileChange] = {}
@@ -377,12 +397,12 @@ class _Values:
     def _loaded(
         self, sample: Sequence[tuple[Any, Place]], key: str
     ) -> Experiment | None:
-        given = overrides(self._over, [value for value, _ in sample])
+        texts = overrides(self._over, [value for value, _ in sample])
         try:
-            return parse_experiment(self._text, self._path, dict(given))
+            return parse_experiment(self._text, self._path, dict(texts))
         except SpecErrors as errors:
             placed = [
-                self._placed(p, given, sample, key) for p in errors.problems
+                self._placed(p, texts, sample, key) for p in errors.problems
             ]
             self._problems += placed
             return None
@@ -390,15 +410,14 @@ class _Values:
     def _placed(
         self,
         problem: Problem,
-        given: Sequence[tuple[str, str]],
+        texts: Sequence[tuple[str, str]],
         sample: Sequence[tuple[Any, Place]],
         varied: str = "",
     ) -> Problem:
         """A problem at the place where its value is written."""
-        written = {
-            key: (text, place)
-            for (key, text), (_, place) in zip(given, sample, strict=True)
-        }
+        written = {}
+        for (key, text), (_, place) in zip(texts, sample, strict=True):
+            written[key] = (text, place)
         for key in [varied] if varied else written:
             text, place = written[key]
             if problem.place.source == f"--set {key}={text}":
@@ -415,22 +434,19 @@ def used_files(experiment: Experiment) -> dict[str, FileRef]:
     they are now, those of plug-ins as they were executed. Installed plug-ins
     are known by version and sources.
     """
-    named = {
-        name: FileRef(name, sha256_of(path), path.absolute())
-        for name, path in experiment.files.items()
-    }
-    found = {**named, **_plugin_refs(experiment)}
-    return {name: found[name] for name in sorted(found)}
+    files = _plugin_refs(experiment)
+    for name, path in experiment.files.items():
+        files.setdefault(name, FileRef(name, sha256_of(path), path.absolute()))
+    return {name: files[name] for name in sorted(files)}
 
 
 def _plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
-    used = [
-        use
-        for policy in experiment.policies
-        for use in experiment.plugins_of(policy)
-    ]
+    sources = {}
+    for policy in experiment.policies:
+        for use in experiment.plugins_of(policy):
+            sources[use.source.written] = use.source
     found = {}
-    for source in {use.source.written: use.source for use in used}.values():
+    for source in sources.values():
         if source.module is not None:
             digest = hashlib.sha256(
                 json.dumps(_identity(source)).encode()

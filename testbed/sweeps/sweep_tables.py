@@ -7,16 +7,17 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 from testbed.foreign_text import csv_text
 from testbed.record.folder import RunFolder
 from testbed.spec.sweep_section import as_yaml
 from testbed.sweeps.intervals import Estimate, estimate
-from testbed.sweeps.result_store import Record, number
+from testbed.sweeps.result_store import Record, number, numbers
 from testbed.sweeps.sweep_plan import METRICS, POLICIES, SweepPlan
 
 if TYPE_CHECKING:
@@ -60,37 +61,34 @@ def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
     """A combination's cells in the order of their seeds, as far as the stop
     rule takes them.
     """
-    stop, names = run.plan.stop, run.plan.rule_metrics
-    columns: list[list[float | None]] = [[] for _ in names]
+    stop = run.plan.stop
+    names = run.plan.rule_metrics
+    rows: list[list[float | None]] = []
     for cell in run.cells.of(combination):
         row = _row(run, cell)
         if row is None:
             return
         yield row
-        for name, column in zip(names, columns, strict=True):
-            column.append(
-                None if row.record is None else number(row.record, name),
-            )
-        if stop is not None and stop.needed(columns) is not None:
+        if stop is None:
+            continue
+        rows.append(numbers(row.record, names))
+        if stop.needed(list(zip(*rows, strict=True))) is not None:
             return
 
 
 def _row(run: SweepRun, cell: Cell) -> CellRow | None:
     """None for a cell that was not run: its combination had enough."""
-    record, failure = run.found(cell), run.failures.get(cell.key)
+    failure = run.failures.get(cell.key)
     if failure is not None:
         return CellRow(cell, FAILED, failure.message, None)
+    record = run.found(cell)
     if record is None:
         return None
     if record["exit_code"] == 0:
         return CellRow(cell, GOOD, "", record)
     audit = [f"audit: {name}" for name in record["audit"]["failed"]]
-    return CellRow(
-        cell,
-        OUTSIDE,
-        "; ".join((*record["complaints"], *audit)),
-        record,
-    )
+    why = "; ".join((*record["complaints"], *audit))
+    return CellRow(cell, OUTSIDE, why, record)
 
 
 def table_row(
@@ -99,45 +97,39 @@ def table_row(
     rows: Sequence[CellRow],
 ) -> TableRow:
     """A combination's means over its cells."""
-    found = [row.record for row in rows if row.record is not None]
-    columns = {
-        name: [number(record, name) for record in found]
-        for name in (*run.plan.metrics, *run.plan.rule_metrics)
-    }
+    plan = run.plan
+    records = [row.record for row in rows if row.record is not None]
     needed = None
-    if run.plan.stop is not None:
-        needed = run.plan.stop.needed(
-            [
-                [
-                    None if row.record is None else number(row.record, name)
-                    for row in rows
-                ]
-                for name in run.plan.rule_metrics
-            ]
+    if plan.stop is not None:
+        of_rule = [numbers(row.record, plan.rule_metrics) for row in rows]
+        needed = plan.stop.needed(list(zip(*of_rule, strict=True)))
+    estimates = []
+    for name in plan.metrics:
+        values = [number(record, name) for record in records]
+        estimates.append(
+            estimate([value for value in values if value is not None])
         )
+    outcomes = Counter(row.outcome for row in rows)
     return TableRow(
-        printed_cells(run.plan, combination),
-        len(rows),
-        sum(row.outcome == FAILED for row in rows),
-        sum(row.outcome == OUTSIDE for row in rows),
-        needed,
-        tuple(
-            estimate([value for value in columns[name] if value is not None])
-            for name in run.plan.metrics
-        ),
-        tuple(row.why for row in rows if row.outcome == OUTSIDE),
-        tuple(_verdicts(found)),
+        values=printed_cells(plan, combination),
+        cells=len(rows),
+        failed=outcomes[FAILED],
+        outside=outcomes[OUTSIDE],
+        needed=needed,
+        estimates=tuple(estimates),
+        reasons=tuple(row.why for row in rows if row.outcome == OUTSIDE),
+        fidelity=tuple(_verdicts(records)),
     )
 
 
 def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
     """Why cells are outside what was expected, a sentence each."""
-    return tuple(why for row in table for why in row.reasons)
+    return tuple(chain.from_iterable(row.reasons for row in table))
 
 
-def _verdicts(found: Sequence[Record]) -> Iterator[str]:
+def _verdicts(records: Sequence[Record]) -> Iterator[str]:
     """Verdicts on the fidelity of live cells."""
-    for record in found:
+    for record in records:
         verdict = record["summary"]["fidelity"]["verdict"]
         if verdict is not None:
             yield verdict
@@ -199,15 +191,12 @@ def cell_columns(plan: SweepPlan) -> tuple[str, ...]:
 def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:
     """A cell's values by those columns."""
     record = row.record
-    found = [
-        None if record is None else number(record, name) for name in METRICS
-    ]
     digest = None if record is None else record["events_sha256"]
     return (
         *map(_csv_value, printed_cells(plan, row.cell.values)),
         row.outcome,
         csv_text(row.why),
-        *found,
+        *numbers(record, METRICS),
         digest,
         row.cell.key,
     )
@@ -230,63 +219,62 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    numeric = {one.key for one in run.plan.over if one.is_numeric}
-    kinds = {name: pa.float64() for name in (*METRICS, *numeric)}
-    columns = cell_columns(run.plan)
-    schema = pa.schema(
-        [(name, kinds.get(name, pa.string())) for name in columns]
-    )
-    out, rows = io.BytesIO(), _passed(run, table)
+    numeric = [swept.key for swept in run.plan.over if swept.is_numeric]
+    names = cell_columns(run.plan)
+    kinds = dict.fromkeys(names, pa.string())
+    kinds |= dict.fromkeys((*METRICS, *numeric), pa.float64())
+    schema = pa.schema([(name, kinds[name]) for name in names])
+    out = io.BytesIO()
+    rows = _passed(run, table)
     with parquet.ParquetWriter(out, schema) as writer:
-        while batch := [
-            cell_values(run.plan, row) for row in islice(rows, BATCH)
-        ]:
-            arrays = [
-                pa.array(
-                    [
-                        v if v is None or name in kinds else str(v)
-                        for v in column
-                    ],
-                    schema.field(name).type,
-                )
-                for name, column in zip(
-                    columns,
-                    zip(*batch, strict=True),
-                    strict=True,
-                )
-            ]
+        # By batches: a sweep's cells need not fit into memory.
+        while batch := list(islice(rows, BATCH)):
+            values = [cell_values(run.plan, row) for row in batch]
+            arrays = []
+            for field, column in zip(
+                schema, zip(*values, strict=True), strict=True
+            ):
+                arrays.append(_parquet_column(column, field.type))
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return out.getvalue()
+
+
+def _parquet_column(values: Sequence[Any], kind: Any) -> Any:
+    """A column; in one of texts numbers and switches are written out."""
+    import pyarrow as pa
+
+    if kind == pa.string():
+        values = [None if value is None else str(value) for value in values]
+    return pa.array(values, kind)
 
 
 def table_columns(plan: SweepPlan) -> tuple[str, ...]:
     """The columns of ``table.csv``: a metric's mean, and half its interval's
     width.
     """
-    stop = () if plan.stop is None else ("needed",)
-    metrics = [name for one in plan.metrics for name in (one, f"{one}_ci95")]
-    return (
+    columns = [
         *plan.columns[: len(plan.combined)],
         "cells",
         "failed",
         "outside",
-        *stop,
-        *metrics,
-    )
+    ]
+    if plan.stop is not None:
+        columns.append("needed")
+    for metric in plan.metrics:
+        columns += [metric, f"{metric}_ci95"]
+    return tuple(columns)
 
 
 def table_values(plan: SweepPlan, row: TableRow) -> tuple[Any, ...]:
     """A combination's values by those columns; None where there is nothing to
     average.
     """
-    stop = () if plan.stop is None else (row.needed,)
-    numbers = [
-        value
-        for one in row.estimates
-        for value in (one.mean if one.n else None, one.half_width)
-    ]
-    values = map(_csv_value, row.values)
-    return (*values, row.cells, row.failed, row.outside, *stop, *numbers)
+    values = [*map(_csv_value, row.values), row.cells, row.failed, row.outside]
+    if plan.stop is not None:
+        values.append(row.needed)
+    for around in row.estimates:
+        values += [around.mean if around.n else None, around.half_width]
+    return tuple(values)
 
 
 def write_table(
@@ -305,14 +293,12 @@ def printed_columns(plan: SweepPlan) -> tuple[str, ...]:
 
 def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     """A combination as people read it: ``0.84 ± 0.02``."""
-    return (
-        *(
-            f"{value:g}" if isinstance(value, float) else str(value)
-            for value in row.values
-        ),
-        _count(plan, row),
-        *map(with_interval, row.estimates),
-    )
+    texts = []
+    for value in row.values:
+        texts.append(f"{value:g}" if isinstance(value, float) else str(value))
+    texts.append(_count(plan, row))
+    texts += map(with_interval, row.estimates)
+    return tuple(texts)
 
 
 def _count(plan: SweepPlan, row: TableRow) -> str:
@@ -327,16 +313,16 @@ def _count(plan: SweepPlan, row: TableRow) -> str:
     return str(row.cells) + (f" ({', '.join(notes)})" if notes else "")
 
 
-def with_interval(one: Estimate) -> str:
+def with_interval(around: Estimate) -> str:
     """Both to the second digit of the interval: ``1,602 ± 560``."""
-    if not one.n:
+    if not around.n:
         return "–"
-    if not one.half_width:
-        return four_digits(one.mean) + (
-            "" if one.half_width is None else " ± 0"
+    if not around.half_width:
+        return four_digits(around.mean) + (
+            "" if around.half_width is None else " ± 0"
         )
-    digits = max(0, 1 - math.floor(math.log10(one.half_width)))
-    return f"{one.mean:,.{digits}f} ± {one.half_width:,.{digits}f}"
+    digits = max(0, 1 - math.floor(math.log10(around.half_width)))
+    return f"{around.mean:,.{digits}f} ± {around.half_width:,.{digits}f}"
 
 
 def four_digits(value: float, sign: str = "") -> str:
@@ -349,9 +335,12 @@ def four_digits(value: float, sign: str = "") -> str:
 
 def markdown(plan: SweepPlan, table: Sequence[TableRow]) -> str:
     """The table as Markdown."""
-    lines = [printed_columns(plan), tuple("---" for _ in printed_columns(plan))]
+    columns = printed_columns(plan)
+    lines = [columns, ["---"] * len(columns)]
     lines += [printed_values(plan, row) for row in table]
-    return "".join(
-        f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |\n"
-        for line in lines
-    )
+    text = ""
+    for line in lines:
+        # A bar inside a cell would end it.
+        cells = [cell.replace("|", "∣") for cell in line]
+        text += f"| {' | '.join(cells)} |\n"
+    return text

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from testbed.sweeps.result_store import (
     ResultStore,
     SweepProgress,
     is_cell_result,
-    number,
+    numbers,
 )
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.tasks import (
@@ -77,25 +77,19 @@ class SweepRun:
         are stored.
         """
         self._tell()
-        if self.plan.stop is None:
-            every = (
-                cell
-                for one in self.cells.combinations()
-                for cell in self.cells.of(one)
-            )
-            self._run(every)
-            return
         combinations = self.cells.combinations()
+        if self.plan.stop is None:
+            self._run(chain.from_iterable(map(self.cells.of, combinations)))
+            return
         while block := list(islice(combinations, BLOCK)):
-            self._until_enough(
-                self.plan.stop, [_Growing(self, one) for one in block]
-            )
+            growing = [_Growing(self, combination) for combination in block]
+            self._until_enough(self.plan.stop, growing)
 
     def found(self, cell: Cell) -> Record | None:
         """A cell's result, as it is there."""
-        own = self.unfiled.get(cell.key)
-        if own is not None:
-            return own
+        unfiled = self.unfiled.get(cell.key)
+        if unfiled is not None:
+            return unfiled
         return self._stored(cell)
 
     def _stored(self, cell: Cell) -> Record | None:
@@ -109,12 +103,21 @@ class SweepRun:
         """Runs seeds in waves as wide as the executor until each combination
         has enough.
         """
-        while growing := [one for one in growing if not one.is_enough(stop)]:
+        while True:
+            growing = [
+                combination
+                for combination in growing
+                if not combination.is_enough(stop)
+            ]
+            if not growing:
+                return
             ahead = max(1, self.executor.width // len(growing))
-            waves = [one.next_cells(stop, ahead) for one in growing]
+            waves = [
+                combination.next_cells(stop, ahead) for combination in growing
+            ]
             if not any(waves):
                 return
-            self._run(cell for wave in waves for cell in wave)
+            self._run(chain.from_iterable(waves))
 
     def _run(self, cells: Iterator[Cell]) -> None:
         for task, outcome in self.executor.results(self._missing(cells)):
@@ -167,7 +170,8 @@ class SweepRun:
 
     def _tell(self) -> None:
         done = self.counts.computed + self.counts.failed
-        kept, size = self.counts.kept, self.plan.size
+        kept = self.counts.kept
+        size = self.plan.size
         self.report(SweepProgress(done + kept, size, done, size - kept, kept))
 
 
@@ -192,17 +196,11 @@ class _Growing:
     def is_enough(self, stop: Stop) -> bool:
         names = self._run.plan.rule_metrics
         for cell in self._taken[len(self._rows) :]:
-            record = self._run.found(cell)
-            self._rows.append(
-                [
-                    None if record is None else number(record, one)
-                    for one in names
-                ]
-            )
-        columns = list(zip(*self._rows, strict=True)) if self._rows else []
-        return bool(columns) and (
-            self._exhausted or stop.needed(columns) is not None
-        )
+            self._rows.append(numbers(self._run.found(cell), names))
+        if not self._rows:
+            return False
+        columns = list(zip(*self._rows, strict=True))
+        return self._exhausted or stop.needed(columns) is not None
 
 
 def folder_of(key: str) -> str:

@@ -174,11 +174,12 @@ class Executor(AbstractContextManager["Executor"], Protocol):
 
 def attempt(task: Task, context: Context) -> Outcome:
     """A task's outcome on this machine, whatever it raises but an interrupt."""
-    began_s, cpu_s = time.monotonic(), time.process_time()
-    found: Mapping[str, Any] = {}
+    began_s = time.monotonic()
+    cpu_s = time.process_time()
+    answer: Mapping[str, Any] = {}
     failure = None
     try:
-        found = task.run(context)
+        answer = task.run(context)
     except TestbedError as error:
         failure = TaskFailure(error.message, error.hint, error.exit_code)
     except Exception as error:  # noqa: BLE001 - a cell that fails leaves the others alone
@@ -189,9 +190,9 @@ def attempt(task: Task, context: Context) -> Outcome:
         "python": platform.python_version(),
         "wall_s": time.monotonic() - began_s,
         "cpu_s": time.process_time() - cpu_s,
-        **found.get("provenance", {}),
+        **answer.get("provenance", {}),
     }
-    return Outcome(found.get("result"), failure, provenance)
+    return Outcome(answer.get("result"), failure, provenance)
 
 
 @dataclass(frozen=True)

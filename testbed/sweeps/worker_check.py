@@ -42,29 +42,35 @@ async def joined_worker(
     if not isinstance(versions, Mapping):
         return None
     theirs = _versions(versions)
-    apart = [
-        f"{k} {theirs[k]} (here {v})"
-        for k, v in own_versions().items()
-        if theirs[k] != v
-    ]
+    apart = []
+    for name, version in own_versions().items():
+        if theirs[name] != version:
+            apart.append(f"{name} {theirs[name]} (here {version})")
     if apart:
         return await _differs(client, address, f"has {', '.join(apart)}")
     facts = await _asked(client, address, worker_side.facts)
+    if facts is None:
+        return None
+    if fault := _fault(facts):
+        return await _differs(client, address, fault)
+    checked_facts: worker_side.WorkerFacts = facts
+    return checked_facts
+
+
+def _fault(facts: Any) -> str:
+    """Reason why a worker with these facts, or this exception in place of
+    them, cannot be used; empty where it can.
+    """
     if lacks := re.search(r"No module named '([\w.]+)'", str(facts)):
-        return await _differs(
-            client, address, f"has no Python package {lacks[1]!r}"
-        )
+        return f"has no Python package {lacks[1]!r}"
     if not isinstance(facts, worker_side.WorkerFacts):
-        return (
-            None
-            if facts is None
-            else await _differs(client, address, _reason(facts))
-        )
+        return _reason(facts)
     digest = worker_side.worker_digest(live=facts.live)
-    if facts.digest != digest:
-        other = f"has other code of Hosenet: {facts.digest[:12]} (here {digest[:12]})"
-        return await _differs(client, address, other)
-    return facts
+    if facts.digest == digest:
+        return ""
+    return (
+        f"has other code of Hosenet: {facts.digest[:12]} (here {digest[:12]})"
+    )
 
 
 def own_versions() -> dict[str, str | None]:
@@ -101,9 +107,9 @@ async def _asked(
         function, workers=[address], on_error="return", **arguments
     )
     try:
-        found = (await asking).get(address)
+        answer = (await asking).get(address)
     except OSError:
         return None
-    if isinstance(found, OSError):
+    if isinstance(answer, OSError):
         return None
-    return found
+    return answer

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from testbed.sweeps import worker_side
 from testbed.sweeps.content_store import Content, parts
-from testbed.sweeps.tasks import Outcome, Task
+from testbed.sweeps.tasks import FileRef, Outcome, Task
 from testbed.sweeps.worker_check import Differs, joined_worker
 
 T = TypeVar("T")
@@ -125,16 +125,16 @@ class WorkerLink:
         if address in self._known:
             return
         self._known.add(address)
-        found = await joined_worker(self._client, address)
-        if found is None and address in self._known:
+        facts = await joined_worker(self._client, address)
+        if facts is None and address in self._known:
             sentence = (
                 f"worker {address} is not used: its scheduler does not reach it"
             )
             self._report(WorkerRefused(sentence, REACH))
-        elif isinstance(found, Differs):
-            self._report(WorkerRefused(found.sentence))
-        elif found is not None and address in self._known:
-            self._report(Joined(Seat(address, found, found.live)))
+        elif isinstance(facts, Differs):
+            self._report(WorkerRefused(facts.sentence))
+        elif facts is not None and address in self._known:
+            self._report(Joined(Seat(address, facts, facts.live)))
 
     # -- tasks
 
@@ -152,7 +152,8 @@ class WorkerLink:
             )
             if not seat.examined["doctor"]["can_run"]:
                 raise UnfitMachine(seat.examined["doctor"]["verdict"])
-        batch, scratch = pickle.dumps(tuple(tasks)), str(seat.facts.scratch)
+        batch = pickle.dumps(tuple(tasks))
+        scratch = str(seat.facts.scratch)
         answer = await self._done(
             seat, worker_side.run_batch, batch, scratch, limit_s, live=live
         )
@@ -198,19 +199,19 @@ class WorkerLink:
     # -- files
 
     async def _bring(self, seat: Seat, tasks: Sequence[Task]) -> None:
-        wanted = {
-            ref.sha256: ref for task in tasks for ref in task.files.values()
-        }
+        wanted: dict[str, FileRef] = {}
+        for task in tasks:
+            for ref in task.files.values():
+                wanted[ref.sha256] = ref
         for sha256 in wanted.keys() - seat.files:
             path = wanted[sha256].path
             content = Content(sha256, path.stat().st_size, path)
             # Workers of a machine share its cache: the second one finds what
             # the first was sent.
             async with self._sending[seat.facts.boot_id]:
-                for each in await self._run(
-                    seat, worker_side.missing, [content]
-                ):
-                    await self._send(seat, each)
+                lacking = await self._run(seat, worker_side.missing, [content])
+                for missing in lacking:
+                    await self._send(seat, missing)
             seat.files.add(sha256)
 
     async def _send(self, seat: Seat, content: Content) -> None:
@@ -223,7 +224,7 @@ class WorkerLink:
     async def _run(
         self, seat: Seat, function: Callable[..., Any], *arguments: object
     ) -> Any:
-        found = await self._client.run(
+        answers = await self._client.run(
             function, *arguments, workers=[seat.address]
         )
-        return found[seat.address]
+        return answers[seat.address]

@@ -96,11 +96,12 @@ def _store() -> ContentStore:
 
 async def missing(contents: Sequence[Content]) -> list[Content]:
     """Those of the contents that this machine does not have."""
-    return [
-        one
-        for one in contents
-        if await asyncio.to_thread(_store().find, one) is None
-    ]
+    absent = []
+    for content in contents:
+        # In a thread: it reads the disk, and the worker has to answer meanwhile.
+        if await asyncio.to_thread(_store().find, content) is None:
+            absent.append(content)
+    return absent
 
 
 async def receive(
@@ -155,7 +156,7 @@ def examined() -> Mapping[str, Any]:
     doctor = {
         "can_run": able,
         "verdict": sentence,
-        "checks": [asdict(one) for one in checks],
+        "checks": [asdict(check) for check in checks],
     }
     return {
         "doctor": doctor,
