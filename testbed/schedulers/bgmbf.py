@@ -101,13 +101,15 @@ class BgMBF(HoseQueue):
         for first in range(len(later) - 1, -1, -1):
             fewer = plan.free.without(later[first:]).fit(head)
             if not isinstance(fewer, Refusal):
-                victims, answer = later[first:], fewer
+                victims = later[first:]
+                answer = fewer
                 break
         for job_id in list(victims):
-            others = [each for each in victims if each != job_id]
+            others = [victim for victim in victims if victim != job_id]
             fewer = plan.free.without(others).fit(head)
             if others and not isinstance(fewer, Refusal):
-                victims, answer = others, fewer
+                victims = others
+                answer = fewer
         return victims, answer
 
     def _backfill(
@@ -141,11 +143,11 @@ def _kind(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
     return PolicyKind(
         name,
         summary,
-        lambda embedder, given: BgMBF(
+        lambda embedder, parameters: BgMBF(
             embedder,
             shortest_first=shortest_first,
-            evict=given.evict,
-            cost_s=given.migration_cost_s,
+            evict=parameters.evict,
+            cost_s=parameters.migration_cost_s,
         ),
         BgMBFParameters,
         embeds=True,

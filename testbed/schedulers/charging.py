@@ -64,7 +64,8 @@ def job_price(job: JobRequest, ran_s: float, *, discounts: bool) -> float:
     """Price of a job that met its deadline; ``ran_s`` counts for services
     alone.
     """
-    n_vms, bandwidth_bps = job.n_vms, job.bandwidth_bps
+    n_vms = job.n_vms
+    bandwidth_bps = job.bandwidth_bps
     if is_service(job):
         return service_price(n_vms, bandwidth_bps, ran_s)
     return request_price(

@@ -109,10 +109,8 @@ class Cmbf:
         # Without background VMs none of them may ever run.
         limit = THRESHOLD if self._has_background else -math.inf
         self._background = TierCapacity(nodes.total, self._use, limit)
-        self._foreground.other, self._background.other = (
-            self._background,
-            self._foreground,
-        )
+        self._foreground.other = self._background
+        self._background.other = self._foreground
         return nodes
 
     # -- events -------------------------------------------------------------------------------
@@ -125,11 +123,7 @@ class Cmbf:
         if never is not None:
             return [Reject(job.id, never)]
         entry = (view.order(job.id), 0, job.n_vms, job.id)
-        self._use[job.id] = (0.0,) * job.n_vms if self._blind else job.cpu_uses
-        if self._has_background:
-            self._rate_bps[job.id] = 0
-        else:
-            self._rate_bps[job.id] = job.bandwidth_bps
+        self._note_demand(job)
         out: list[Action] = []
         insort(self._queue, entry)
         if job.n_vms <= self._foreground.idle:
@@ -144,6 +138,19 @@ class Cmbf:
         ):
             out.append(self._waits(entry))
         return out
+
+    def _note_demand(self, job: JobRequest) -> None:
+        """Keeps the job's use of processors and its rate, as far as the policy
+        looks at them.
+        """
+        if self._blind:
+            self._use[job.id] = (0.0,) * job.n_vms
+        else:
+            self._use[job.id] = job.cpu_uses
+        # Tiers give up exclusive nodes, and with them reserved bandwidth.
+        self._rate_bps[job.id] = (
+            0 if self._has_background else job.bandwidth_bps
+        )
 
     def _leave(self, job_id: str) -> None:
         if self._use.pop(job_id, None) is None:
@@ -182,14 +189,18 @@ class Cmbf:
         background and the queue meanwhile; they all arrived later than the one
         that sends them.
         """
-        order, ahead, later, moved = 0.0, 0, 0, True
+        order = 0.0
+        ahead = 0
+        later = 0
+        moved = True
         foreground = self._foreground
         holders = foreground.holders
         while (entry := self._next(order)) is not None:
             order, _, n, _ = entry
             if moved:
-                ahead, moved = bisect_right(holders, entry), False
+                ahead = bisect_right(holders, entry)
                 later = sum(held for _, _, held, _ in holders[ahead:])
+                moved = False
             while ahead < len(holders) and holders[ahead][0] < order:
                 later -= holders[ahead][2]
                 ahead += 1
@@ -210,15 +221,12 @@ class Cmbf:
         number ``order``.
         """
         key: Holder = (order + 1, 0, 0, "")
-        outside = (self._queue, self._background.holders)
-        return min(
-            (
-                jobs[at]
-                for jobs in outside
-                if (at := bisect_left(jobs, key)) < len(jobs)
-            ),
-            default=None,
-        )
+        first: Holder | None = None
+        for jobs in (self._queue, self._background.holders):
+            at = bisect_left(jobs, key)
+            if at < len(jobs) and (first is None or jobs[at] < first):
+                first = jobs[at]
+        return first
 
     def _from_foreground(
         self, entry: Holder, winner: Holder, out: list[Action]
@@ -258,10 +266,10 @@ class Cmbf:
         if at is not None and self._foreground.fits_at(at):
             out.append(SwitchTier(job_id, "foreground"))
         else:
-            found = self._foreground.match(entry, self._foreground.open())
-            if isinstance(found, Refusal):
-                raise AssertionError(f"{job_id}: {found.reason}")
-            at = found
+            place = self._foreground.match(entry, self._foreground.open())
+            if isinstance(place, Refusal):
+                raise AssertionError(f"{job_id}: {place.reason}")
+            at = place
             self._clear_background(entry, at, out)
             moves = "moves to the foreground"
             why = "nodes are free for it again"
@@ -333,11 +341,9 @@ class Cmbf:
 
     def _waits(self, entry: Holder) -> Wait:
         order, _, n, job_id = entry
-        holders, idle, head = (
-            self._foreground.holders,
-            self._foreground.idle,
-            self._queue[0],
-        )
+        holders = self._foreground.holders
+        idle = self._foreground.idle
+        head = self._queue[0]
         later = sum(held for at, _, held, _ in holders if at > order)
         reason = f"{idle} idle, {later} held by jobs that came later"
         if self._has_background:
@@ -346,10 +352,10 @@ class Cmbf:
         else:
             reason = f"{n} nodes asked, {reason}"
         if entry == head:
-            earlier = tuple(
-                holder for at, _, _, holder in holders if at < order
-            )
-            return Wait(job_id, f"first in the queue: {reason}", earlier)
+            # Holders stand in order of arrival.
+            earlier = holders[: bisect_left(holders, (order, 0, 0, ""))]
+            waits_for = tuple(holder for _, _, _, holder in earlier)
+            return Wait(job_id, f"first in the queue: {reason}", waits_for)
         if self._head_only and not self._has_background and n <= idle + later:
             reason += "; the head of the queue alone may preempt"
         return Wait(job_id, reason, (head[3],))
@@ -394,39 +400,50 @@ class CmcbfParameters(CmbfParameters):
 def _kind(
     name: str, summary: str, *, background: bool, head_only: bool
 ) -> PolicyKind:
-    def build(_: object, given: CmbfParameters) -> Cmbf:
-        cpu = given.cpu if isinstance(given, CmcbfParameters) else CPU[0]
-        cost_s = given.migration_cost_s
+    def build(_: object, parameters: CmbfParameters) -> Cmbf:
+        cpu = CPU[0]
+        if isinstance(parameters, CmcbfParameters):
+            cpu = parameters.cpu
         return Cmbf(
             name,
             background=background,
             head_only=head_only,
             cpu=cpu,
-            cost_s=cost_s,
+            cost_s=parameters.migration_cost_s,
         )
 
-    parameters = CmcbfParameters if background else CmbfParameters
     return PolicyKind(
-        name, summary, build, parameters, claims=("no-starvation",)
+        name,
+        summary,
+        build,
+        CmcbfParameters if background else CmbfParameters,
+        claims=("no-starvation",),
     )
 
 
-POLICIES = tuple(
-    _kind(name, summary, background=background, head_only=head_only)
-    for name, summary, background, head_only in (
-        (
-            "cmbf",
-            "CMBF: backfills all, earlier jobs preempt later",
-            False,
-            False,
-        ),
-        (
-            "ambf",
-            "AMBF: CMBF where the head of the queue preempts",
-            False,
-            True,
-        ),
-        ("cmcbf", "CMCBF: CMBF with background VMs on every node", True, False),
-        ("amcbf", "AMCBF: AMBF with background VMs on every node", True, True),
-    )
+POLICIES = (
+    _kind(
+        "cmbf",
+        "CMBF: backfills all, earlier jobs preempt later",
+        background=False,
+        head_only=False,
+    ),
+    _kind(
+        "ambf",
+        "AMBF: CMBF where the head of the queue preempts",
+        background=False,
+        head_only=True,
+    ),
+    _kind(
+        "cmcbf",
+        "CMCBF: CMBF with background VMs on every node",
+        background=True,
+        head_only=False,
+    ),
+    _kind(
+        "amcbf",
+        "AMCBF: AMBF with background VMs on every node",
+        background=True,
+        head_only=True,
+    ),
 )

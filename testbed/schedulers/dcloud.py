@@ -76,7 +76,8 @@ def shapes(
 
     Raises ValueError when p̃ > d.
     """
-    p, d = Fraction(relaxed), Fraction(deadline_s)
+    p = Fraction(relaxed)
+    d = Fraction(deadline_s)
     if not 0 < p <= d:
         raise ValueError(
             f"a relaxed duration of {relaxed:g} s does not fit {deadline_s:g} s"
@@ -84,22 +85,22 @@ def shapes(
     # Over the common denominator everything is an integer, and integers are
     # fast.
     scale = math.lcm(p.denominator, d.denominator)
-    p_ticks, d_ticks = int(p * scale), int(d * scale)
-    room, n = d_ticks - p_ticks, STEPS
-    delays = range(n + 1) if room > 0 and reshaping.slides else range(1)
-    return [
-        [
-            Shape(
-                delay_s=float(Fraction(i * room, n * scale)) if i else 0.0,
-                rate_bps=rate,
-                duration_s=scaled_duration_s(relaxed, bandwidth_bps, rate),
-            )
-            for rate in _rates(
-                bandwidth_bps, p_ticks * n, d_ticks * n - i * room, reshaping
-            )
-        ]
-        for i in delays
-    ]
+    p_ticks = int(p * scale)
+    d_ticks = int(d * scale)
+    room = d_ticks - p_ticks
+    slides = room > 0 and reshaping.slides
+    rows = []
+    for step in range(STEPS + 1 if slides else 1):
+        # In tenths of a tick, so that a tenth of the room is whole.
+        time = d_ticks * STEPS - step * room
+        rates = _rates(bandwidth_bps, p_ticks * STEPS, time, reshaping)
+        delay_s = float(Fraction(step * room, STEPS * scale)) if step else 0.0
+        row = []
+        for rate in rates:
+            duration_s = scaled_duration_s(relaxed, bandwidth_bps, rate)
+            row.append(Shape(delay_s, rate, duration_s))
+        rows.append(row)
+    return rows
 
 
 def _rates(
@@ -108,14 +109,15 @@ def _rates(
     """Falling bandwidths for a job that needs ``need`` ticks at b and has
     ``time`` ticks.
     """
-    spare, n = time - need, STEPS
+    spare = time - need
     if spare <= 0 or not reshaping.scales or bandwidth_bps == 0:
         return [bandwidth_bps]
     # b' = b - k·b(d - t' - p̃) / (10(d - t')), rounded up.
-    return [
-        -(-bandwidth_bps * (n * time - k * spare) // (n * time))
-        for k in range(n + 1)
-    ]
+    divisor = STEPS * time
+    rates = []
+    for step in range(STEPS + 1):
+        rates.append(-(-bandwidth_bps * (divisor - step * spare) // divisor))
+    return rates
 
 
 class DCloud:
@@ -241,7 +243,9 @@ def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
     return PolicyKind(
         name,
         summary,
-        lambda embedder, given: DCloud(embedder, given.gamma, reshaping, name),
+        lambda embedder, parameters: DCloud(
+            embedder, parameters.gamma, reshaping, name
+        ),
         DCloudParameters,
         embeds=True,
         on_failure=("wait", "kill"),

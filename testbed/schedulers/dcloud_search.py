@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -102,15 +103,13 @@ class Search:
                 if isinstance(answer, Placement):
                     placed.append((shape, answer))
         ledger.timeline.seek(now_s)
-        candidates = [
-            AdmissionOffer(
-                placement,
-                shape.rate_bps,
-                now_s + shape.delay_s,
-                now_s + shape.delay_s + shape.duration_s,
+        candidates = []
+        for shape, placement in placed:
+            begin_s = now_s + shape.delay_s
+            end_s = begin_s + shape.duration_s
+            candidates.append(
+                AdmissionOffer(placement, shape.rate_bps, begin_s, end_s)
             )
-            for shape, placement in placed
-        ]
         raised = increases(self._utilisation, ledger.timeline, candidates)
         at = _least(raised)
         if at is None:
@@ -144,54 +143,60 @@ class TreeSearch(Search):
     def best(
         self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
     ) -> Choice | None:
-        if (
-            ledger.has_lost
-        ):  # which the timeline's record, that the loops read, does not know
+        # The timeline's record, which the loops read, does not know of losses.
+        if ledger.has_lost:
             return super().best(ledger, now_s, n_vms, grid)
-        shapes = [shape for row in grid for shape in row]
+        shapes = list(chain.from_iterable(grid))
         points = _grid(now_s, grid, shapes)
         timeline = ledger.timeline
         timeline.seek(now_s)
         changes = timeline.upcoming(float(points.end.max()))
-        record, tree = timeline.record(), self._tree
+        tree = self._tree
         room = min(n_vms, tree.n_servers)
-        steps = STEPS_PER_SERVER * tree.n_servers * len(grid)
         status, width, servers, counts = PLACE(
-            steps, tree, record, timeline.free, changes, (n_vms, room), points
+            STEPS_PER_SERVER * tree.n_servers * len(grid),
+            tree,
+            timeline.record(),
+            timeline.free,
+            changes,
+            (n_vms, room),
+            points,
         )
         offset = np.arange(len(shapes), dtype=np.int64) * room
         repaired: dict[int, Placement] = {}
+        # Where the greedy filling breaks the hose's rule the embedder answers.
         for k in np.flatnonzero(status == UNSOUND).tolist():
             answer = place(ledger, self._embedder, now_s, n_vms, shapes[k])
             if isinstance(answer, Placement):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
-                lo = int(offset[k])
-                servers[lo : lo + width[k]] = [
-                    server for server, _ in answer.vms_on
-                ]
-                counts[lo : lo + width[k]] = [
-                    count for _, count in answer.vms_on
-                ]
-        found = np.flatnonzero(width)
-        if not len(found):
+                span = slice(int(offset[k]), int(offset[k] + width[k]))
+                servers[span], counts[span] = zip(*answer.vms_on, strict=True)
+        fitting = np.flatnonzero(width)
+        if not len(fitting):
             return None
         timeline.seek(now_s)
         start = np.repeat(points.begin, np.diff(points.row))
         placed = Points(
-            np.zeros(len(found), dtype=np.int64), np.full(len(found), n_vms),
-            offset[found], width[found], servers, counts,
-            points.rate[found], start[found], points.end[found],
-        )  # fmt: skip
+            np.zeros(len(fitting), dtype=np.int64),
+            np.full(len(fitting), n_vms),
+            offset[fitting],
+            width[fitting],
+            servers,
+            counts,
+            points.rate[fitting],
+            start[fitting],
+            points.end[fitting],
+        )
         raised = increases_of(self._utilisation, timeline, placed)
         least = _least(raised)
         if least is None:
             return None
-        at = int(found[least])
+        at = int(fitting[least])
         placement = repaired.get(at)
         if placement is None:
-            lo, hi = int(offset[at]), int(offset[at] + width[at])
-            placement = self._placement(servers[lo:hi], counts[lo:hi])
+            span = slice(int(offset[at]), int(offset[at] + width[at]))
+            placement = self._placement(servers[span], counts[span])
         return Choice(shapes[at], placement, tuple(raised[least].tolist()))
 
     def _placement(self, servers: IntArray, counts: IntArray) -> Placement:
@@ -255,7 +260,8 @@ class TreeArrays(NamedTuple):
 def tree_arrays(dc: DataCentre) -> TreeArrays:
     """The arrays of a data centre with a single tree."""
     (tree,) = dc.trees
-    child_start, child = np.array(tree.child_start), np.array(tree.child_list)
+    child_start = np.array(tree.child_start)
+    child = np.array(tree.child_list)
     is_server = np.concatenate(([0], np.cumsum(child < dc.n_servers)))
     return TreeArrays(
         n_servers=dc.n_servers,
@@ -316,7 +322,8 @@ def place_loop(
     servers = np.empty(n_points * room, dtype=np.int64)
     amounts = np.empty(n_points * room, dtype=np.int64)
     queue = np.empty((2, len(tree.parent)), dtype=np.int64)
-    n_nodes, n_servers = len(tree.parent), tree.n_servers
+    n_nodes = len(tree.parent)
+    n_servers = tree.n_servers
     counts = CountsOverTime(
         np.empty(n_nodes, dtype=np.int64), np.empty(n_nodes, dtype=np.int64),
         np.empty(n_servers + 1, dtype=np.int64), np.zeros(n_servers + 1, dtype=np.int64),
@@ -328,10 +335,12 @@ def place_loop(
         while k < changes[1] and record.time[k] <= grid.begin[i]:
             _apply(tree, record, k, (base, base), counts, -1)
             k += 1
-        state, low = base.copy(), base.copy()
+        state = base.copy()
+        low = base.copy()
         j = k
         for point in range(grid.row[i], grid.row[i + 1]):
-            rate, first = grid.rate[point], point == grid.row[i]
+            rate = grid.rate[point]
+            first = point == grid.row[i]
             mark = -1 if first else point
             counts.shrunk[0] = 0
             while j < changes[1] and record.time[j] < grid.end[point]:
@@ -359,8 +368,12 @@ def _apply(
     Unless ``mark`` is -1, servers with a new minimum are listed as shrunk.
     """
     state, low = now_and_least
-    objects, amounts, lower = record.objects, record.amounts, tree.lower
-    shrunk, seen, n_servers = counts.shrunk, counts.seen, tree.n_servers
+    objects = record.objects
+    amounts = record.amounts
+    lower = tree.lower
+    shrunk = counts.shrunk
+    seen = counts.seen
+    n_servers = tree.n_servers
     lo = record.start[record.what[k]]
     hi = lo + record.length[record.what[k]]
     if record.sign[k] < 0:
@@ -391,12 +404,11 @@ def _count_all(
     counts: CountsOverTime,
 ) -> None:
     """Every server's count, from scratch."""
-    most, servers_sum, held_down = (
-        counts.most,
-        counts.servers_sum,
-        counts.held_down,
-    )
-    parent, uplink = tree.parent, tree.uplink
+    most = counts.most
+    servers_sum = counts.servers_sum
+    held_down = counts.held_down
+    parent = tree.parent
+    uplink = tree.uplink
     servers_sum[:] = 0
     held = 0
     for server in range(tree.n_servers):
@@ -426,15 +438,20 @@ def _count_again(
     """The counts that may have changed: at servers held down before, and at
     shrunk ones.
     """
-    most, servers_sum = counts.most, counts.servers_sum
-    held_down, shrunk = counts.held_down, counts.shrunk
-    parent, uplink = tree.parent, tree.uplink
-    before, held = held_down[0], 0
+    most = counts.most
+    servers_sum = counts.servers_sum
+    held_down = counts.held_down
+    shrunk = counts.shrunk
+    parent = tree.parent
+    uplink = tree.uplink
+    before = held_down[0]
+    held = 0
     for k in range(1, before + shrunk[0] + 1):
         server = held_down[k] if k <= before else shrunk[k - before]
         slots = min(low[server], n_vms)
+        # Held down before: counted anew already, and listed if it still is.
         if k > before and most[server] < slots:
-            continue  # held down before: counted anew already, and listed if it still is
+            continue
         count = _fitting(
             slots,
             low[uplink[server]] if uplink[server] >= 0 else ANY,
@@ -470,10 +487,14 @@ def _place(
     if n_vms <= tree.most_slots:
         for server in range(tree.n_servers):
             if low[server] >= n_vms:
-                servers[0], amounts[0] = server, n_vms
+                servers[0] = server
+                amounts[0] = n_vms
                 return PLACED, 1
-    switches, child, uplink = tree.switches, tree.child, tree.uplink
-    switch_start, child_start = tree.switch_start, tree.child_start
+    switches = tree.switches
+    child = tree.child
+    uplink = tree.uplink
+    switch_start = tree.switch_start
+    child_start = tree.child_start
     for switch in switches:
         total = servers_sum[switch]
         for e in range(switch_start[switch], child_start[switch + 1]):
@@ -492,11 +513,17 @@ def _deal(
     servers: IntArray, amounts: IntArray, subtree: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Each child in turn takes as many as its count says, down to servers."""
-    child, uplink, child_start = tree.child, tree.uplink, tree.child_start
-    queue[0, 0], queue[1, 0] = subtree, n_vms
-    head, tail, used = 0, 1, 0
+    child = tree.child
+    uplink = tree.uplink
+    child_start = tree.child_start
+    queue[0, 0] = subtree
+    queue[1, 0] = n_vms
+    head = 0
+    tail = 1
+    used = 0
     while head < tail:
-        node, left = queue[0, head], queue[1, head]
+        node = queue[0, head]
+        left = queue[1, head]
         head += 1
         for e in range(child_start[node], child_start[node + 1]):
             here = child[e]
@@ -508,10 +535,12 @@ def _deal(
             if link >= 0 and min(dealt, n_vms - dealt) * rate > low[link]:
                 return UNSOUND, 0
             if here < tree.n_servers:
-                servers[used], amounts[used] = here, dealt
+                servers[used] = here
+                amounts[used] = dealt
                 used += 1
             else:
-                queue[0, tail], queue[1, tail] = here, dealt
+                queue[0, tail] = here
+                queue[1, tail] = dealt
                 tail += 1
             if left == 0:
                 break

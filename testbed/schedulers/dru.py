@@ -105,20 +105,22 @@ class Utilisation:
         below = np.zeros(dc.n_nodes, dtype=np.bool_)
         for tree in dc.trees:
             below |= tree.parent >= 0
-        groups = [
-            np.flatnonzero(below & (dc.level == h)) for h in range(dc.n_levels)
-        ]
-        return tuple(group for group in reversed(groups) if len(group))
+        levels = []
+        for height in reversed(range(dc.n_levels)):
+            group = np.flatnonzero(below & (dc.level == height))
+            if len(group):
+                levels.append(group)
+        return tuple(levels)
 
     @cached_property
     def component(self) -> IntArray:
         """For every node which of :attr:`levels` it is counted in, -1 for
         roots.
         """
-        found = np.full(self.datacentre.n_nodes, -1, dtype=np.int64)
+        component = np.full(self.datacentre.n_nodes, -1, dtype=np.int64)
         for k, group in enumerate(self.levels):
-            found[group] = k
-        return found
+            component[group] = k
+        return component
 
     @cached_property
     def nodes(self) -> Nodes:
@@ -188,15 +190,20 @@ def increases(
     if not candidates:
         return np.zeros((0, len(utilisation.levels)))
     roots = [tree.root for tree in dc.trees]
-    vms_on = [pair for c in candidates for pair in c.placement.vms_on]
+    trees = []
+    vms_on: list[tuple[int, int]] = []
+    for candidate in candidates:
+        trees.append(roots.index(candidate.placement.root))
+        vms_on.extend(candidate.placement.vms_on)
     width = np.array([len(c.placement.vms_on) for c in candidates])
+    servers, counts = zip(*vms_on, strict=True)
     points = Points(
-        np.array([roots.index(c.placement.root) for c in candidates]),
+        np.array(trees),
         np.array([c.placement.n_vms for c in candidates]),
         np.cumsum(width) - width,
         width,
-        np.array([server for server, _ in vms_on]),
-        np.array([count for _, count in vms_on]),
+        np.array(servers),
+        np.array(counts),
         np.array([c.rate_bps for c in candidates], dtype=np.int64),
         np.array([c.start_s for c in candidates], dtype=np.float64),
         np.array([c.end_s for c in candidates], dtype=np.float64),
@@ -337,8 +344,10 @@ def _pieces(
     that changes.
     """
     n_nodes = len(nodes.level)
-    above_start, parents = nodes.above_start, nodes.above
-    per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
+    above_start = nodes.above_start
+    parents = nodes.above
+    per_inner = nodes.per_inner
+    per_uplink = nodes.per_uplink
     inner, carried, dru = _state(nodes, free)
     matters = _mattering(nodes, needed)
     log = _log(nodes, record, changes, needed)
@@ -350,7 +359,9 @@ def _pieces(
         np.zeros(nodes.n_levels, dtype=np.int64),
         np.full(n_nodes, -1, dtype=np.int64),
     )
-    listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
+    listed = dirty.listed
+    length = dirty.length
+    stamp = dirty.stamp
     k = changes[0]
     while k < changes[1]:
         time = record.time[k]
@@ -384,8 +395,10 @@ def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
     """1 for touched nodes and all below them: only these can matter to what is
     touched.
     """
-    matters, switches = needed.copy(), nodes.switches
-    above_start, above = nodes.above_start, nodes.above
+    matters = needed.copy()
+    switches = nodes.switches
+    above_start = nodes.above_start
+    above = nodes.above
     for k in range(len(switches) - 1, -1, -1):
         node = switches[k]
         for e in range(above_start[node], above_start[node + 1]):
@@ -400,7 +413,9 @@ def _log(
     nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArray
 ) -> _Log:
     """Room for as many notes as there can be."""
-    most, widest, step = int(needed.sum()), 1, 1
+    most = int(needed.sum())
+    widest = 1
+    step = 1
     for _ in range(nodes.n_levels - 1):
         step *= nodes.most_above
         widest += step
@@ -416,12 +431,10 @@ def _note(
     log: _Log, time: float, node: int, inner: float, carried: float
 ) -> None:
     n = log.n[0]
-    log.time[n], log.node[n], log.inner[n], log.carried[n] = (
-        time,
-        node,
-        inner,
-        carried,
-    )
+    log.time[n] = time
+    log.node[n] = node
+    log.inner[n] = inner
+    log.carried[n] = carried
     log.n[0] = n + 1
 
 
@@ -430,20 +443,17 @@ def _state(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """State and DRU of every node at the cursor."""
     n_nodes = len(nodes.level)
-    inner, carried, dru = (
-        np.zeros(n_nodes),
-        np.zeros(n_nodes),
-        np.zeros(n_nodes),
-    )
+    inner = np.zeros(n_nodes)
+    carried = np.zeros(n_nodes)
+    dru = np.zeros(n_nodes)
     for link in range(len(nodes.lower)):
         here = nodes.n_servers + link
         carried[nodes.lower[link]] += nodes.capacity[here] - free[here]
-    above_start, above, capacity = (
-        nodes.above_start,
-        nodes.above,
-        nodes.capacity,
-    )
-    per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
+    above_start = nodes.above_start
+    above = nodes.above
+    capacity = nodes.capacity
+    per_inner = nodes.per_inner
+    per_uplink = nodes.per_uplink
     for server in range(nodes.n_servers):
         inner[server] = capacity[server] - free[server]
         dru[server] = max(
@@ -470,14 +480,15 @@ def _change(
     become dirty.
     """
     inner, carried = state
-    objects, amounts, lower, level = (
-        record.objects,
-        record.amounts,
-        nodes.lower,
-        nodes.level,
-    )
-    listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
-    sign, n_servers = record.sign[k], nodes.n_servers
+    objects = record.objects
+    amounts = record.amounts
+    lower = nodes.lower
+    level = nodes.level
+    listed = dirty.listed
+    length = dirty.length
+    stamp = dirty.stamp
+    sign = record.sign[k]
+    n_servers = nodes.n_servers
     lo = record.start[record.what[k]]
     for j in range(lo, lo + record.length[record.what[k]]):
         here = objects[j]
@@ -497,23 +508,26 @@ def _change(
 
 def _by_node(n_nodes: int, log: _Log) -> Pieces:
     """Pieces in order of their node; a counting sort keeps the order of time."""
-    n, at_node = log.n[0], log.node
-    at_time, at_inner, at_carried = log.time, log.inner, log.carried
+    n = log.n[0]
+    at_node = log.node
+    at_time = log.time
+    at_inner = log.inner
+    at_carried = log.carried
     first = np.zeros(n_nodes + 1, dtype=np.int64)
     for j in range(n):
         first[at_node[j] + 1] += 1
     for node in range(n_nodes):
         first[node + 1] += first[node]
     where = first[:-1].copy()
-    time, inner, carried = np.empty(n), np.empty(n), np.empty(n)
+    time = np.empty(n)
+    inner = np.empty(n)
+    carried = np.empty(n)
     for j in range(n):
         to = where[at_node[j]]
         where[at_node[j]] += 1
-        time[to], inner[to], carried[to] = (
-            at_time[j],
-            at_inner[j],
-            at_carried[j],
-        )
+        time[to] = at_time[j]
+        inner[to] = at_inner[j]
+        carried[to] = at_carried[j]
     return Pieces(first, time, inner, carried)
 
 
@@ -543,12 +557,11 @@ def _increase(
     out: FloatArray,
 ) -> None:
     """One point's differences, from its servers up."""
-    lo, hi = points.offset[point], points.offset[point] + points.width[point]
-    above, below, parent = (
-        reach.above,
-        reach.below,
-        nodes.parent[points.tree[point]],
-    )
+    lo = points.offset[point]
+    hi = lo + points.width[point]
+    above = reach.above
+    below = reach.below
+    parent = nodes.parent[points.tree[point]]
     n_above = 0
     for k in range(lo, hi):
         n_above = _reached(nodes, points.servers[k], point, reach, n_above)
@@ -561,7 +574,8 @@ def _increase(
         n_above = _reached(nodes, above[j], point, reach, n_above)
         j += 1
     for k in range(lo, hi):
-        server, count = points.servers[k], points.counts[k]
+        server = points.servers[k]
+        count = points.counts[k]
         _rise(nodes, pieces, points, point, server, count, count, reach, out)
     # Children stand before their parents: by level, for servers may differ in
     # depth.
@@ -587,12 +601,10 @@ def _reached(
     nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int
 ) -> int:
     """Lists a node's parents where they are not yet; how many are listed then."""
-    above, component, last, listed = (
-        nodes.above,
-        nodes.component,
-        reach.point,
-        reach.above,
-    )
+    above = nodes.above
+    component = nodes.component
+    last = reach.point
+    listed = reach.above
     for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
         switch = above[e]
         if component[switch] >= 0 and last[switch] != point:
@@ -609,17 +621,21 @@ def _rise(
     """A node's own differences: summed into ``out``, and passed on to its
     parents' pieces.
     """
-    times, inner, carried, risen = (
-        pieces.time,
-        pieces.inner,
-        pieces.carried,
-        reach.risen,
-    )
-    per_inner, per_uplink = nodes.per_inner[node], nodes.per_uplink[node]
-    begin, end, at = points.begin[point], points.end[point], reach.at
+    times = pieces.time
+    inner = pieces.inner
+    carried = pieces.carried
+    first = pieces.first
+    risen = reach.risen
+    at = reach.at
+    above = nodes.above
+    per_inner = nodes.per_inner[node]
+    per_uplink = nodes.per_uplink[node]
+    begin = points.begin[point]
+    end = points.end[point]
+    # A hose's rate over a link: the smaller side's VMs times each one's rate.
     more = min(vms, points.n_vms[point] - vms) * points.rate[point]
-    above, first = nodes.above, pieces.first
-    first_up, last_up = nodes.above_start[node], nodes.above_start[node + 1]
+    first_up = nodes.above_start[node]
+    last_up = nodes.above_start[node + 1]
     last = first[node + 1]
     for e in range(first_up, last_up):
         at[e - first_up] = _piece_at(pieces, above[e], begin)
@@ -637,7 +653,8 @@ def _rise(
         total += (new - old) * (until - max(times[k], begin))
         for e in range(first_up, last_up):
             # Roots count for nothing and have no pieces.
-            up, up_last = at[e - first_up], first[above[e] + 1]
+            up = at[e - first_up]
+            up_last = first[above[e] + 1]
             while up < up_last and times[up] < until:
                 risen[up] += new - old
                 up += 1
@@ -647,7 +664,8 @@ def _rise(
 
 def _piece_at(pieces: Pieces, node: int, at_s: float) -> int:
     """The piece of ``node`` that holds ``at_s``, or its first."""
-    lo, hi = int(pieces.first[node]), int(pieces.first[node + 1])
+    lo = int(pieces.first[node])
+    hi = int(pieces.first[node + 1])
     while hi - lo > 1:
         middle = (lo + hi) // 2
         if pieces.time[middle] <= at_s:

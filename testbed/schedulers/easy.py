@@ -46,14 +46,18 @@ class Easy(NodeQueue):
         self._stated = estimates == "user"
 
     def arrive(self, view: View, job: JobRequest) -> list[Action]:
-        n, now_s, nodes = job.n_vms, view.now_s, self.nodes
+        n = job.n_vms
+        nodes = self.nodes
+        now_s = view.now_s
         planned_s = job.stated_s if self._stated else job.duration_s
         entry = (n, planned_s, job.bandwidth_bps, job.id)
-        first, fits = not self.queue, n <= len(nodes.free)
+        first = not self.queue
         # The shadow moves with the time while somebody runs longer than
         # planned.
         moves = first or nodes.holders[0][0] < now_s
-        if fits and (first if moves else nodes.admits(n, now_s + planned_s)):
+        if n <= len(nodes.free) and (
+            first if moves else nodes.admits(n, now_s + planned_s)
+        ):
             return [self._start(now_s, entry)]
         self.queue.append(entry)
         if moves:
@@ -64,7 +68,9 @@ class Easy(NodeQueue):
 
     def schedule(self, view: View) -> list[Action]:
         out: list[Action] = []
-        now_s, nodes, queue = view.now_s, self.nodes, self.queue
+        now_s = view.now_s
+        nodes = self.nodes
+        queue = self.queue
         while queue and queue[0][0] <= len(nodes.free):
             out.append(self._start(now_s, queue.pop(0)))
         if queue:
@@ -98,18 +104,21 @@ class Easy(NodeQueue):
         )
 
     def _waits(self, entry: Entry) -> Wait:
-        (n, planned_s, _, job_id), first, free = (
-            entry,
-            self.queue[0],
-            len(self.nodes.free),
-        )
-        reason, shadow = f"{n} nodes asked, {free} free", self.nodes.shadow
+        n, planned_s, _, job_id = entry
+        first = self.queue[0]
+        free = len(self.nodes.free)
+        shadow = self.nodes.shadow
+        reason = f"{n} nodes asked, {free} free"
         if entry is first:
-            behind = tuple(
-                run[3] for run in self.nodes.holders if run[0] <= shadow.limit_s
-            )
+            waits_for = []
+            for run in self.nodes.holders:
+                if run[0] <= shadow.limit_s:
+                    waits_for.append(run[3])
             return Wait(
-                job_id, f"first in the queue: {reason}", behind, shadow.at_s
+                job_id,
+                f"first in the queue: {reason}",
+                tuple(waits_for),
+                shadow.at_s,
             )
         if n <= free:
             reason = f"{n} of {free} free nodes asked for {planned_s:g} s: it would delay"

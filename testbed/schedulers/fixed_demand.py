@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Embedder
@@ -67,13 +68,13 @@ class FixedDemand(Rounds):
         name: str,
         embedder: Embedder,
         rank: SortKey,
-        given: FixedDemandParameters,
+        parameters: FixedDemandParameters,
         *,
         reserves: bool = True,
     ) -> None:
         super().__init__(name, embedder, complete=embedder.name in COMPLETE)
         self._rank = rank
-        self._given = given
+        self._parameters = parameters
         self._reserves = reserves
 
     def options(self, job: JobRequest) -> Options:
@@ -84,12 +85,14 @@ class FixedDemand(Rounds):
     ) -> list[Action]:
         out: list[Action] = []
         blocked = False
-        for candidate in sorted(
-            ready, key=lambda one: (self._rank(one.job), one.order)
-        ):
+
+        def rank(candidate: ReadyJob) -> tuple[Any, int]:
+            return self._rank(candidate.job), candidate.order
+
+        for candidate in sorted(ready, key=rank):
             job = candidate.job
             if (
-                self._given.late == "drop"
+                self._parameters.late == "drop"
                 and least_option(candidate, now_s) is None
             ):
                 out.append(Reject(job.id, why_late(candidate, now_s)))
@@ -103,14 +106,14 @@ class FixedDemand(Rounds):
                 continue
             reasons = self.explain(room, candidate, rate_bps)
             out += reasons
-            rejected = any(isinstance(one, Reject) for one in reasons)
-            blocked = self._given.queue == "block" and not rejected
+            rejected = any(isinstance(reason, Reject) for reason in reasons)
+            blocked = self._parameters.queue == "block" and not rejected
         return out
 
 
-def _claims(given: FixedDemandParameters) -> tuple[Claim, ...]:
+def _claims(parameters: FixedDemandParameters) -> tuple[Claim, ...]:
     """Claims of policies in order of arrival."""
-    blocks = given.queue == "block" and given.late == "run"
+    blocks = parameters.queue == "block" and parameters.late == "run"
     return ("no-preemption", *(("no-starvation",) if blocks else ()))
 
 
@@ -118,7 +121,9 @@ def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
     return PolicyKind(
         name,
         summary,
-        lambda embedder, given: FixedDemand(name, embedder, rank, given),
+        lambda embedder, parameters: FixedDemand(
+            name, embedder, rank, parameters
+        ),
         FixedDemandParameters,
         embeds=True,
         on_failure=("requeue", "kill", "wait"),

@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -93,22 +92,32 @@ class Room:
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""
+        if n_vms > self.free_slots:
+            return None
         # Hopeless where a hose that asks for no more failed in this round
         # already.
-        hopeless = any(n <= n_vms and b <= rate_bps for n, b in self._failed)
-        if n_vms > self.free_slots or hopeless:
-            return None
+        for failed_n_vms, failed_bps in self._failed:
+            if failed_n_vms <= n_vms and failed_bps <= rate_bps:
+                return None
         answer = self._embedder.embed(
             self.datacentre, self.free, n_vms, rate_bps
         )
         if isinstance(answer, Placement):
             return self.book(answer, rate_bps)
         if self.complete:
-            kept = [
-                (n, b) for n, b in self._failed if n < n_vms or b < rate_bps
-            ]
-            self._failed = [*kept, (n_vms, rate_bps)]
+            self._note_failure(n_vms, rate_bps)
         return None
+
+    def _note_failure(self, n_vms: int, rate_bps: int) -> None:
+        """Keeps the failures that ask for least: they imply those that ask for
+        more of both.
+        """
+        least = []
+        for failed_n_vms, failed_bps in self._failed:
+            if failed_n_vms < n_vms or failed_bps < rate_bps:
+                least.append((failed_n_vms, failed_bps))
+        least.append((n_vms, rate_bps))
+        self._failed = least
 
     def book(self, placement: Placement, rate_bps: int) -> Held:
         """Take a placement's slots, and its bandwidth at ``rate_bps``."""
@@ -135,10 +144,8 @@ class Room:
         """
         if not len(held.links):
             return None
-        up, down = (
-            self.free.free_bps[2 * held.links],
-            self.free.free_bps[2 * held.links + 1],
-        )
+        up = self.free.free_bps[2 * held.links]
+        down = self.free.free_bps[2 * held.links + 1]
         return int((np.minimum(up, down) // held.crossing).min())
 
     def fits_when_empty(self, n_vms: int, rate_bps: int) -> bool:
@@ -392,24 +399,20 @@ class JSA(Rounds):
         self, room: Room, ready: list[ReadyJob], now_s: float
     ) -> list[Action]:
         run, late, waiting = admit(room, ready, now_s)
-        reasons = [
-            self.explain(room, candidate, rate_bps)
-            for candidate, rate_bps in waiting
-        ]
+        # Before the bandwidths are raised: reasons tell what was free to them.
+        reasons: list[Action] = []
+        for candidate, rate_bps in waiting:
+            reasons += self.explain(room, candidate, rate_bps)
         if self._speeds_up:
             shorten_longest(room, run)
             raise_all(room, run)
-        return [
-            *(
-                Reject(candidate.job.id, why_late(candidate, now_s))
-                for candidate in late
-            ),
-            *(
-                Start(job.candidate.job.id, job.held.placement, job.rate_bps)
-                for job in run
-            ),
-            *chain.from_iterable(reasons),
-        ]
+        out: list[Action] = []
+        for candidate in late:
+            out.append(Reject(candidate.job.id, why_late(candidate, now_s)))
+        for job in run:
+            job_id = job.candidate.job.id
+            out.append(Start(job_id, job.held.placement, job.rate_bps))
+        return out + reasons
 
 
 def _kind(name: str, summary: str, *, speeds_up: bool) -> PolicyKind:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ class AvailabilityList:
     def __init__(
         self, calendar: Calendar, *, most_used_first: bool = True
     ) -> None:
-        hosts, most = len(calendar.cores), int(calendar.cores.max())
+        hosts = len(calendar.cores)
+        most = int(calendar.cores.max())
         self._calendar = calendar
         self._most_used_first = most_used_first
         self.free_cores = np.zeros(hosts, dtype=np.int64)
@@ -68,12 +69,10 @@ class AvailabilityList:
         self.update(now_s)
         until_s = self.until_s[wanted.cores - 1]
         rooms = np.where(until_s >= end_s, self.free_cores, math.inf)
-        fits = (
-            h
-            for h in _ranked(rooms, until_s)
-            if self._has_memory(h, now_s, end_s, wanted)
-        )
-        return next(fits, None)
+        for host in _ranked(rooms, until_s):
+            if self._has_memory(host, now_s, end_s, wanted):
+                return host
+        return None
 
     def earliest(
         self, now_s: float, duration_s: float, wanted: Use
@@ -106,39 +105,34 @@ class AvailabilityList:
 
     def _refresh(self, host: int, now_s: float) -> None:
         """A host's row, from its bookings. O(n log n + cores) for n bookings."""
-        bookings = [b for b in self._calendar.bookings(host) if b.end_s > now_s]
-        running = [b for b in bookings if b.start_s <= now_s]
-        coming = [b for b in bookings if b.start_s > now_s]
         cores = int(self._calendar.cores[host])
-        free = cores - sum(b.cores for b in running)
-        until_s = [math.inf] * free + [-math.inf] * (cores - free)
-        available_s = [-math.inf] * free + [math.inf] * (cores - free)
-        # At equal times what ends stands before what begins.
-        changes = [(b.end_s, -b.cores) for b in bookings] + [
-            (b.start_s, b.cores) for b in coming
-        ]
-        low = level = free
-        for at_s, taken in sorted(changes):
-            for k in range(level, level - taken):
-                available_s[k] = at_s
-            level -= taken
-            for k in range(level, low):
-                until_s[k] = at_s
-            low = min(low, level)
-        if any(b.advance for b in bookings):
+        free = cores
+        free_memory_mib = self._calendar.memory_mib[host]
+        changes: list[tuple[float, int]] = []
+        next_start_s = math.inf
+        has_advance = False
+        for booking in self._calendar.bookings(host):
+            if booking.end_s <= now_s:
+                continue
+            # At equal times what ends stands before what begins.
+            changes.append((booking.end_s, -booking.cores))
+            has_advance |= booking.advance
+            if booking.start_s > now_s:
+                changes.append((booking.start_s, booking.cores))
+                next_start_s = min(next_start_s, booking.start_s)
+            else:
+                free -= booking.cores
+                free_memory_mib -= booking.memory_mib
+        until_s, available_s = _times(cores, free, sorted(changes))
+        if has_advance:
+            # Best-effort leases do not join its queue (Algorithm 1, line 4).
             available_s = [math.inf] * cores
         self.free_cores[host] = free
-        self.free_memory_mib[host] = self._calendar.memory_mib[host] - sum(
-            b.memory_mib for b in running
-        )
-        self.until_s[:cores, host], self.available_s[:cores, host] = (
-            until_s,
-            available_s,
-        )
-        if coming:
-            heapq.heappush(
-                self._changes, (min(b.start_s for b in coming), host)
-            )
+        self.free_memory_mib[host] = free_memory_mib
+        self.until_s[:cores, host] = until_s
+        self.available_s[:cores, host] = available_s
+        if next_start_s < math.inf:
+            heapq.heappush(self._changes, (next_start_s, host))
 
 
 def _ranked(first: FloatArray, then: FloatArray | IntArray) -> Iterator[int]:
@@ -154,3 +148,26 @@ def _ranked(first: FloatArray, then: FloatArray | IntArray) -> Iterator[int]:
     yield int(equal[then[equal].argmin()])
     order = np.lexsort((then, first))
     yield from order[1 : np.count_nonzero(first < math.inf)].tolist()
+
+
+def _times(
+    cores: int, free: int, changes: Iterable[tuple[float, int]]
+) -> tuple[list[float], list[float]]:
+    """Until when k cores stay free, and from when on for good (Eqs. 1 and 3),
+    for k from 1 on.
+
+    ``changes``: times in order, and the cores that are taken then, or given
+    back (below 0).
+    """
+    until_s = [math.inf] * free + [-math.inf] * (cores - free)
+    available_s = [-math.inf] * free + [math.inf] * (cores - free)
+    level = free
+    low = free
+    for at_s, taken in changes:
+        for k in range(level, level - taken):
+            available_s[k] = at_s
+        level -= taken
+        for k in range(level, low):
+            until_s[k] = at_s
+        low = min(low, level)
+    return until_s, available_s

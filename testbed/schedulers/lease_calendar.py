@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -73,10 +73,12 @@ def greatest_use(
     """
     changes: list[tuple[float, int, int]] = []
     for booking in bookings:
-        begin_s, until_s = booking.start_s, booking.end_s
+        begin_s = booking.start_s
+        until_s = booking.end_s
         if begin_s >= end_s or until_s <= start_s:
             continue
-        cores, memory = booking.cores, booking.memory_mib
+        cores = booking.cores
+        memory = booking.memory_mib
         changes.append(
             (begin_s if begin_s > start_s else start_s, cores, memory)
         )
@@ -88,10 +90,8 @@ def greatest_use(
     for _, more_cores, more_memory in changes:
         cores += more_cores
         memory += more_memory
-        most_cores, most_memory = (
-            max(most_cores, cores),
-            max(most_memory, memory),
-        )
+        most_cores = max(most_cores, cores)
+        most_memory = max(most_memory, memory)
     return Use(most_cores, most_memory)
 
 
@@ -110,7 +110,9 @@ class Calendar:
             raise ValueError(
                 f"a bucket lasts a finite time above 0 s, not {slot_s}"
             )
-        self.cores, self.memory_mib, self.slot_s = cores, memory_mib, slot_s
+        self.cores = cores
+        self.memory_mib = memory_mib
+        self.slot_s = slot_s
         self._hosts = len(cores)
         self._first = 0
         # Hosts; all leases and the firm ones; cores and memory; buckets from
@@ -191,10 +193,12 @@ class Calendar:
         """
         cores = int(self.cores[host]) - wanted.cores
         memory = int(self.memory_mib[host]) - wanted.memory_mib
-        return min(cores, memory) >= 0 and all(
-            use.cores <= cores and use.memory_mib <= memory
-            for use in self._parts(host, start_s, end_s, firm=firm)
-        )
+        if cores < 0 or memory < 0:
+            return False
+        for use in self._parts(host, start_s, end_s, firm=firm):
+            if use.cores > cores or use.memory_mib > memory:
+                return False
+        return True
 
     def preemptible(
         self, host: int, start_s: float, end_s: float
@@ -204,13 +208,12 @@ class Calendar:
 
         O(k log k) for k bookings of the host.
         """
-        return sorted(
-            booking
-            for booking in self.bookings(host)
-            if booking.flag == PREEMPTIBLE
-            and booking.start_s < end_s
-            and booking.end_s > start_s
-        )
+        touching = []
+        for booking in self.bookings(host):
+            overlaps = booking.start_s < end_s and booking.end_s > start_s
+            if overlaps and booking.flag == PREEMPTIBLE:
+                touching.append(booking)
+        return sorted(touching)
 
     # -- all hosts at once ----------------------------------------------------------------------
 
@@ -223,7 +226,8 @@ class Calendar:
         first; equals by their number. They have room in the interval itself,
         and there may be more such hosts.
         """
-        kind, rows = int(firm), self._rows(*self._span(start_s, end_s))
+        kind = int(firm)
+        rows = self._rows(*self._span(start_s, end_s))
         # What is left beyond the wanted; where it is below 0, a large number.
         spare = self._left(kind, rows)
         spare -= wanted.cores
@@ -236,12 +240,11 @@ class Calendar:
         yield from self._with_memory(
             np.array([first]), kind, rows, wanted.memory_mib
         )
-        order = np.argsort(ranked, kind="stable")[
-            1 : np.count_nonzero(spare >= 0)
-        ]
-        for batch in np.split(
-            order, [2**k for k in range(4, len(order).bit_length())]
-        ):
+        n_fitting = int(np.count_nonzero(spare >= 0))
+        order = np.argsort(ranked, kind="stable")[1:n_fitting]
+        # In growing batches: few are looked at where an early one will do.
+        bounds = [2**k for k in range(4, len(order).bit_length())]
+        for batch in np.split(order, bounds):
             yield from self._with_memory(batch, kind, rows, wanted.memory_mib)
 
     def perhaps_room(
@@ -297,32 +300,28 @@ class Calendar:
         for host in range(self._hosts):
             booked = list(self.bookings(host))
             for row in range(self._sums.shape[3]):
-                bucket = row + self._first
-                start_s, end_s = (
-                    bucket * self.slot_s,
-                    (bucket + 1) * self.slot_s,
-                )
-                inside = sorted(
-                    b for b in booked if b.start_s < end_s and b.end_s > start_s
-                )
-                if inside != self._list(bucket, host):
-                    raise AssertionError(
-                        f"bucket {bucket} of host {host} does not list its leases"
-                    )
-                for firm in (False, True):
-                    sums = self._sums[host, int(firm), :, row].tolist()
-                    counted = firm_ones(inside) if firm else inside
-                    if sums != list(greatest_use(counted, start_s, end_s)):
-                        raise AssertionError(
-                            f"bucket {bucket} of host {host}: sums are wrong"
-                        )
-                    if (
-                        self._free[int(firm), row, host]
-                        != self.cores[host] - sums[0]
-                    ):
-                        raise AssertionError(
-                            f"bucket {bucket} of host {host}: free cores differ"
-                        )
+                self._check_bucket(host, row, booked)
+
+    def _check_bucket(
+        self, host: int, row: int, booked: Sequence[Booking]
+    ) -> None:
+        bucket = row + self._first
+        name = f"bucket {bucket} of host {host}"
+        start_s = bucket * self.slot_s
+        end_s = (bucket + 1) * self.slot_s
+        inside = sorted(
+            b for b in booked if b.start_s < end_s and b.end_s > start_s
+        )
+        if inside != self._list(bucket, host):
+            raise AssertionError(f"{name} does not list its leases")
+        for firm in (False, True):
+            sums = self._sums[host, int(firm), :, row].tolist()
+            counted = firm_ones(inside) if firm else inside
+            if sums != list(greatest_use(counted, start_s, end_s)):
+                raise AssertionError(f"{name}: sums are wrong")
+            free = self._free[int(firm), row, host]
+            if free != self.cores[host] - sums[0]:
+                raise AssertionError(f"{name}: free cores differ")
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -333,7 +332,8 @@ class Calendar:
         """First and last bucket of ``[start_s, end_s)`` that is kept; none if
         last < first.
         """
-        first, last = self._bucket(start_s), self._bucket(end_s)
+        first = self._bucket(start_s)
+        last = self._bucket(end_s)
         if last > first and last * self.slot_s >= end_s:
             last -= 1
         return max(first, self._first), last
@@ -407,9 +407,11 @@ class Calendar:
         if last < first:
             return
         self._reach(last)
-        sums, rows = self._sums[host], self._rows(first, last)
+        sums = self._sums[host]
+        rows = self._rows(first, last)
         for bucket in {first, last}:
-            start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
+            start_s = bucket * self.slot_s
+            end_s = (bucket + 1) * self.slot_s
             here = self._list(bucket, host)
             for kind, counted in enumerate((here, firm_ones(here))):
                 sums[kind, :, bucket - self._first] = greatest_use(

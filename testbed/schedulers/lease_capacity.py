@@ -98,11 +98,11 @@ class HeldLease:
         )
 
 
-def fitting(cores: IntArray, memory_mib: IntArray, each: Use) -> IntArray:
+def fitting(cores: IntArray, memory_mib: IntArray, vm: Use) -> IntArray:
     """Number of VMs of a size that fit on every host with so much free."""
-    fit = cores // each.cores
-    if each.memory_mib:
-        return np.minimum(fit, memory_mib // each.memory_mib)
+    fit = cores // vm.cores
+    if vm.memory_mib:
+        return np.minimum(fit, memory_mib // vm.memory_mib)
     return fit
 
 
@@ -149,14 +149,14 @@ class LeaseCapacity:
         self.now_s = 0.0
         self._fit_when_empty: dict[Use, IntArray] = {}
 
-    def fit_when_empty(self, each: Use) -> IntArray:
+    def fit_when_empty(self, vm: Use) -> IntArray:
         """Number of VMs of a size that every host holds when it is empty."""
-        if each not in self._fit_when_empty:
+        if vm not in self._fit_when_empty:
             calendar = self.calendar
-            self._fit_when_empty[each] = fitting(
-                calendar.cores, calendar.memory_mib, each
+            self._fit_when_empty[vm] = fitting(
+                calendar.cores, calendar.memory_mib, vm
             )
-        return self._fit_when_empty[each]
+        return self._fit_when_empty[vm]
 
     def name(self, host: int) -> str:
         return self._datacentre.names[host]
@@ -173,13 +173,13 @@ class LeaseCapacity:
         """Best fit among all hosts that have room from now on for as long as it
         needs.
         """
-        now_s, end_s, each = (
-            self.now_s,
-            self.now_s + lease.remaining_s,
-            lease.each,
-        )
+        now_s = self.now_s
+        end_s = now_s + lease.remaining_s
+        wanted = lease.each
         return self._place_all(
-            lease, now_s, lambda: self.available.most_used(now_s, end_s, each)
+            lease,
+            now_s,
+            lambda: self.available.most_used(now_s, end_s, wanted),
         )
 
     def place_at(self, lease: HeldLease, start_s: float) -> bool:
@@ -190,16 +190,13 @@ class LeaseCapacity:
 
     def place_earliest(self, lease: HeldLease) -> bool:
         """Plan a lease where the earliest available time is least."""
-        found = (
-            self._several(lease)
-            if lease.request.n_vms > 1
-            else self._one(lease)
-        )
-        if found is None and not self._best_fits:
-            found = self._after_all(lease)
-        if found is None:
+        place = self._several if lease.request.n_vms > 1 else self._one
+        plan = place(lease)
+        if plan is None and not self._best_fits:
+            plan = self._after_all(lease)
+        if plan is None:
             return False
-        lease.start_s, lease.on = found
+        lease.start_s, lease.on = plan
         lease.state = "planned"
         for host in lease.on:
             self._book(lease, host)
@@ -208,37 +205,34 @@ class LeaseCapacity:
         return True
 
     def _one(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
-        found = self.available.earliest(
+        earliest = self.available.earliest(
             self.now_s, lease.remaining_s, lease.each
         )
-        if found is None:
+        if earliest is None:
             return None
-        return found[0], {found[1]: 1}
+        start_s, host = earliest
+        return start_s, {host: 1}
 
     def _several(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
         """The earliest time from which on there is room for all its VMs for
         good. O(hosts).
         """
         self.available.update(self.now_s)
-        each = lease.each
-        available_s = self.available.available_s[each.cores - 1 :: each.cores]
+        vm = lease.each
+        available_s = self.available.available_s[vm.cores - 1 :: vm.cores]
         vms, hosts = np.nonzero(available_s < math.inf)
         times = np.maximum(self.now_s, available_s[vms, hosts])
         first = np.lexsort((hosts, times))[: lease.request.n_vms]
         if len(first) < lease.request.n_vms:
             return None
         start_s = float(times[first[-1]])
-        end_s, on = start_s + lease.remaining_s, Counter(hosts[first].tolist())
-        sizes = {
-            host: Use(n * each.cores, n * each.memory_mib)
-            for host, n in on.items()
-        }
-        if all(
-            self.calendar.fits(host, start_s, end_s, size)
-            for host, size in sizes.items()
-        ):
-            return start_s, on
-        return None
+        end_s = start_s + lease.remaining_s
+        on = Counter(hosts[first].tolist())
+        for host, n_vms in on.items():
+            size = Use(n_vms * vm.cores, n_vms * vm.memory_mib)
+            if not self.calendar.fits(host, start_s, end_s, size):
+                return None
+        return start_s, on
 
     def _after_all(
         self, lease: HeldLease
@@ -247,16 +241,13 @@ class LeaseCapacity:
         room. O(hosts).
         """
         on = first_hosts(self.fit_when_empty(lease.each), lease.request.n_vms)
-        every = (
-            self.calendar.bookings(host)
-            for host in range(len(self.calendar.cores))
-        )
-        end_s = max(
-            (b.end_s for bookings in every for b in bookings), default=0.0
-        )
         if on is None:
             return None
-        return (max(self.now_s, end_s), on)
+        start_s = self.now_s
+        for host in range(len(self.calendar.cores)):
+            for booking in self.calendar.bookings(host):
+                start_s = max(start_s, booking.end_s)
+        return start_s, on
 
     def place_over(
         self, lease: HeldLease, start_s: float
@@ -283,7 +274,8 @@ class LeaseCapacity:
         """Every VM to the host that ``find`` names, one after the other; undone
         if one has none.
         """
-        lease.start_s, lease.on = start_s, {}
+        lease.start_s = start_s
+        lease.on = {}
         for _ in range(lease.request.n_vms):
             host = find()
             if host is None:
@@ -305,23 +297,19 @@ class LeaseCapacity:
         touches; if there is none, among those that have room in the interval
         itself.
         """
-        calendar, each, end_s = (
-            self.calendar,
-            lease.each,
-            start_s + lease.remaining_s,
-        )
+        calendar = self.calendar
+        wanted = lease.each
+        end_s = start_s + lease.remaining_s
         host = next(
-            calendar.most_used_first(start_s, end_s, each, firm=firm), None
+            calendar.most_used_first(start_s, end_s, wanted, firm=firm), None
         )
         if host is not None:
             return host
-        perhaps = calendar.perhaps_room(start_s, end_s, each, firm=firm)
-        fits = (
-            h
-            for h in perhaps
-            if calendar.fits(h, start_s, end_s, each, firm=firm)
-        )
-        return next(fits, None)
+        perhaps = calendar.perhaps_room(start_s, end_s, wanted, firm=firm)
+        for host in perhaps:
+            if calendar.fits(host, start_s, end_s, wanted, firm=firm):
+                return host
+        return None
 
     def _victims(
         self, lease: HeldLease, host: int, given_up: Collection[str]
@@ -331,9 +319,12 @@ class LeaseCapacity:
 
         For one more VM on a host, beside those that are preempted already.
         """
-        start_s, end_s = lease.start_s, lease.start_s + lease.remaining_s
-        preemptible = self.calendar.preemptible(host, start_s, end_s)
-        listed = [b.lease_id for b in preemptible if b.lease_id not in given_up]
+        start_s = lease.start_s
+        end_s = start_s + lease.remaining_s
+        listed = []
+        for booking in self.calendar.preemptible(host, start_s, end_s):
+            if booking.lease_id not in given_up:
+                listed.append(booking.lease_id)
 
         def enough(gone: Collection[str]) -> bool:
             without = {*given_up, *gone}
@@ -343,12 +334,13 @@ class LeaseCapacity:
 
         if enough(()):
             return []
-        alone = next((one for one in listed if enough((one,))), None)
-        if alone is not None:
-            return [alone]
-        return listed[
-            : next(n for n in range(len(listed) + 1) if enough(listed[:n]))
-        ]
+        for lease_id in listed:
+            if enough((lease_id,)):
+                return [lease_id]
+        for count in range(1, len(listed) + 1):
+            if enough(listed[:count]):
+                return listed[:count]
+        raise AssertionError(f"{lease.id}: host {host} cannot be cleared")
 
     def _has_room(
         self,
@@ -361,14 +353,16 @@ class LeaseCapacity:
         """True where a host has ``wanted`` free beside its bookings but these
         leases'.
         """
-        others = (
-            b for b in self.calendar.bookings(host) if b.lease_id not in without
-        )
+        others = []
+        for booking in self.calendar.bookings(host):
+            if booking.lease_id not in without:
+                others.append(booking)
         use = greatest_use(others, start_s, start_s + duration_s)
+        cores = use.cores + wanted.cores
+        memory_mib = use.memory_mib + wanted.memory_mib
         return bool(
-            use.cores + wanted.cores <= self.calendar.cores[host]
-            and use.memory_mib + wanted.memory_mib
-            <= self.calendar.memory_mib[host]
+            cores <= self.calendar.cores[host]
+            and memory_mib <= self.calendar.memory_mib[host]
         )
 
     # -- what becomes of leases ---------------------------------------------------------------
@@ -404,7 +398,8 @@ class LeaseCapacity:
 
     def start_on(self, lease: HeldLease, on: dict[int, int]) -> list[Action]:
         """It starts, or resumes, now on these hosts, which have room."""
-        lease.start_s, lease.on = self.now_s, on
+        lease.start_s = self.now_s
+        lease.on = on
         for host in on:
             self._book(lease, host)
         return self.start(lease)
@@ -413,7 +408,8 @@ class LeaseCapacity:
         """An advance reservation is accepted; it starts by itself."""
         if lease.start_s <= self.now_s:
             return self.start(lease)
-        lease.state, lease.began = "reserved", True
+        lease.state = "reserved"
+        lease.began = True
         self.leases[lease.id] = lease
         end_s = lease.start_s + lease.remaining_s
         rate_bps = lease.request.bandwidth_bps
@@ -459,13 +455,13 @@ class LeaseCapacity:
 
     def planned_on_freed(self) -> list[HeldLease]:
         """Planned leases on hosts where something ended, by their start."""
-        found = [
-            lease
-            for host in sorted(self.freed)
-            for lease in self._planned.get(host, {}).values()
-            if len(lease.on) == 1
-        ]
-        return sorted(found, key=lambda lease: (lease.start_s, lease.order))
+        leases = []
+        for host in self.freed:
+            for lease in self._planned.get(host, {}).values():
+                # One on several hosts is planned again as a whole.
+                if len(lease.on) == 1:
+                    leases.append(lease)
+        return sorted(leases, key=lambda lease: (lease.start_s, lease.order))
 
     def move_up(self, lease: HeldLease) -> bool:
         """Place a planned lease on its host now instead, if there is room."""
@@ -487,13 +483,14 @@ class LeaseCapacity:
         return Placement(self._root, tuple(sorted(lease.on.items())))
 
     def _book(self, lease: HeldLease, host: int) -> None:
-        count, each = lease.on[host], lease.each
+        count = lease.on[host]
+        memory_mib = count * lease.each.memory_mib if self._limited else 0
         booking = Booking(
             lease.start_s,
             lease.id,
             lease.start_s + lease.remaining_s,
-            count * each.cores,
-            count * each.memory_mib if self._limited else 0,
+            count * lease.each.cores,
+            memory_mib,
             lease.flag,
             self._best_fits and lease.type == "advance",
         )

@@ -39,7 +39,8 @@ class LeasePolicy:
     capacity: LeaseCapacity
 
     def __init__(self, slot_s: float, *, best_fit: bool = True) -> None:
-        self._slot_s, self._best_fit = slot_s, best_fit
+        self._slot_s = slot_s
+        self._best_fit = best_fit
         self._plans: list[tuple[float, int, str]] = []
         self._coming: list[tuple[float, int, HeldLease]] = []
         self.actions: list[Action] = []

@@ -200,17 +200,14 @@ class Mbfcbs(LeasePolicy):
         failed: dict[tuple[Use, int], float] = {}
         for lease in list(islice(self._queue.values(), self.settings.depth)):
             size = (lease.each, lease.request.n_vms)
-            if lease.remaining_s < failed.get(
-                size, math.inf
-            ) and self.capacity.place_now(lease):
+            failed_s = failed.get(size, math.inf)
+            if lease.remaining_s < failed_s and self.capacity.place_now(lease):
                 del self._queue[lease.id]
                 self.actions += self.capacity.start(lease)
             elif self._plan(lease):
                 del self._queue[lease.id]
             else:
-                failed[size] = min(
-                    failed.get(size, math.inf), lease.remaining_s
-                )
+                failed[size] = min(failed_s, lease.remaining_s)
 
 
 POLICIES = (

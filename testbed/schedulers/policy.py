@@ -274,46 +274,46 @@ class PolicyKind:
     @cached_property
     def takes(self) -> Mapping[str, Parameter]:
         """All keys that the policy takes in a file, by name."""
-        found = [Parameter.of(each) for each in fields(self.parameters)]
+        taken = [Parameter.of(declared) for declared in fields(self.parameters)]
         if self.sharing is not None:
-            default, what = (
-                self.sharing.flow_dependency,
-                "flow-dependency model of the simulator",
-            )
-            found.append(
-                Parameter("coupling", default, what, choices=FLOW_DEPENDENCIES)
+            taken.append(
+                Parameter(
+                    "coupling",
+                    self.sharing.flow_dependency,
+                    "flow-dependency model of the simulator",
+                    choices=FLOW_DEPENDENCIES,
+                )
             )
         if self.on_failure:
-            what = "fate of a job that a failure stops"
-            found.append(
+            taken.append(
                 Parameter(
                     "on_failure",
                     self.on_failure[0],
-                    what,
+                    "fate of a job that a failure stops",
                     choices=self.on_failure,
                 )
             )
         if self.embeds:
-            names = embedder_names()
-            found.append(
+            taken.append(
                 Parameter(
-                    "embedder", "adaba", "in place of the file's", choices=names
+                    "embedder",
+                    "adaba",
+                    "in place of the file's",
+                    choices=embedder_names(),
                 )
             )
-        return {each.key: each for each in found}
+        return {parameter.key: parameter for parameter in taken}
 
     def given(self, values: Mapping[str, Any]) -> Any:
         """The parameter dataclass with a file's values; what is the simulator's
         is left out.
         """
-        by_key = {
-            Parameter.of(each).key: each.name
-            for each in fields(self.parameters)
-        }
-        own = {
-            by_key[key]: value for key, value in values.items() if key in by_key
-        }
-        return self.parameters(**own)
+        arguments = {}
+        for declared in fields(self.parameters):
+            key = Parameter.of(declared).key
+            if key in values:
+                arguments[declared.name] = values[key]
+        return self.parameters(**arguments)
 
     def make(
         self, default_embedder: Embedder, values: Mapping[str, Any]
@@ -326,11 +326,9 @@ class PolicyKind:
             raise BadInput(
                 f"policy {self.name} has no parameter {', '.join(unknown)}"
             )
-        own = values.get("embedder")
-        return self.build(
-            default_embedder if own is None else embedder(own),
-            self.given(values),
-        )
+        name = values.get("embedder")
+        chosen = default_embedder if name is None else embedder(name)
+        return self.build(chosen, self.given(values))
 
     def claims_of(self, values: Mapping[str, Any]) -> tuple[Claim, ...]:
         """The claims that the audit may hold a run with these values to."""

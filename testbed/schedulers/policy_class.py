@@ -65,25 +65,27 @@ def policy_kind_of(loaded: Loaded, name: str | None = None) -> PolicyKind:
 
 
 def _declared(loaded: Loaded, name: str | None) -> PolicyKind:
-    found = loaded.found
-    if isinstance(found, type):
-        found = _of_class(found, name)
-    if not isinstance(found, PolicyKind):
+    declared = loaded.found
+    if isinstance(declared, type):
+        declared = _of_class(declared, name)
+    if not isinstance(declared, PolicyKind):
         raise NotAPolicy(
-            f"is {_article(found)}, not a class with decide(self, view, event) or a PolicyKind"
+            f"is {_article(declared)}, not a class with decide(self, view, event) or a PolicyKind"
         )
-    if type(found.name) is not str or not _SAFE_NAME.fullmatch(found.name):
+    if type(declared.name) is not str or not _SAFE_NAME.fullmatch(
+        declared.name
+    ):
         rule = "letters, digits, '.', '_' and '-', 64 at most"
         raise NotAPolicy(
-            f"is called {found.name!r}: a policy's name consists of {rule}"
+            f"is called {declared.name!r}: a policy's name consists of {rule}"
         )
-    _check_parameters(found.parameters)
-    _check_optional({key: getattr(found, key) for key in _OPTIONAL})
-    return replace(found, source=loaded.source)
+    _check_parameters(declared.parameters)
+    _check_optional({key: getattr(declared, key) for key in _OPTIONAL})
+    return replace(declared, source=loaded.source)
 
 
-def _article(found: object) -> str:
-    kind = type(found).__name__
+def _article(thing: object) -> str:
+    kind = type(thing).__name__
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
@@ -91,20 +93,23 @@ def _of_class(policy: type[Any], name: str | None) -> PolicyKind:
     _check_decide(policy)
     # A name that is inherited is that of another policy.
     name = vars(policy).get("name") or name or _kebab(policy.__name__)
-    own = getattr(policy, "parameters", None)
-    if own is not None:
-        embeds, parameters = (True, own)
-    else:
+    declared = getattr(policy, "parameters", None)
+    if declared is None:
         embeds, parameters = _of_constructor(policy)
-    if own is not None:
-        _check_parameters(own)
+    else:
+        embeds = True
+        parameters = declared
+        _check_parameters(declared)
         _check_constructor(policy)
     summary = next(iter((policy.__doc__ or "").strip().splitlines()), name)
-    build = _builder(policy, name, embeds=embeds, declared=own is not None)
-    given = {
-        key: getattr(policy, key) for key in _OPTIONAL if hasattr(policy, key)
-    }
-    return PolicyKind(name, summary, build, parameters, embeds=embeds, **given)
+    build = _builder(policy, name, embeds=embeds, declared=declared is not None)
+    optional = {}
+    for key in _OPTIONAL:
+        if hasattr(policy, key):
+            optional[key] = getattr(policy, key)
+    return PolicyKind(
+        name, summary, build, parameters, embeds=embeds, **optional
+    )
 
 
 def _kebab(name: str) -> str:
@@ -117,20 +122,20 @@ def _kebab(name: str) -> str:
 def _builder(
     policy: type[Any], name: str, *, embeds: bool, declared: bool
 ) -> Callable[[Embedder, Any], Policy]:
-    def build(embedder: Embedder, given: Any) -> Policy:
+    def build(embedder: Embedder, parameters: Any) -> Policy:
         if declared:
-            built = policy(embedder, given)
+            built: Policy = policy(embedder, parameters)
         else:
-            values = {
-                each.name: getattr(given, each.name) for each in fields(given)
-            }
-            built = policy(
-                **({"embedder": embedder} if embeds else {}), **values
-            )
+            # As the constructor names them; it may take an embedder too.
+            arguments: dict[str, Any] = {}
+            if embeds:
+                arguments["embedder"] = embedder
+            for field in fields(parameters):
+                arguments[field.name] = getattr(parameters, field.name)
+            built = policy(**arguments)
         if getattr(built, "name", None) == getattr(policy, "name", None):
             built.name = name
-        made: Policy = built
-        return made
+        return built
 
     return build
 
@@ -162,15 +167,15 @@ def _check_decide(policy: type[Any]) -> None:
         ) from None
 
 
-def _check_parameters(own: object) -> None:
-    if not isinstance(own, type) or not is_dataclass(own):
+def _check_parameters(parameters: object) -> None:
+    if not isinstance(parameters, type) or not is_dataclass(parameters):
         raise NotAPolicy(
             "has parameters that are no dataclass with fields made by parameter(...)"
         )
-    for each in fields(own):
-        if "help" not in each.metadata:
+    for field in fields(parameters):
+        if "help" not in field.metadata:
             raise NotAPolicy(
-                f"has the parameter {each.name}, which parameter(...) has not made"
+                f"has the parameter {field.name}, which parameter(...) has not made"
             )
 
 
@@ -184,8 +189,9 @@ def _check_constructor(policy: type[Any]) -> None:
         ) from None
 
 
-def _check_optional(given: Mapping[str, Any]) -> None:
-    claims, ways = given.get("claims", ()), given.get("on_failure", ())
+def _check_optional(optional: Mapping[str, Any]) -> None:
+    claims = optional.get("claims", ())
+    ways = optional.get("on_failure", ())
     if not callable(claims):
         if not isinstance(claims, tuple):
             raise NotAPolicy(
@@ -202,7 +208,7 @@ def _check_optional(given: Mapping[str, Any]) -> None:
         raise NotAPolicy(
             f"has the on_failure {ways!r}: it is a tuple of {what}"
         )
-    if not isinstance(given.get("sharing"), SharingModel | None):
+    if not isinstance(optional.get("sharing"), SharingModel | None):
         raise NotAPolicy("has a sharing that is no SharingModel")
 
 
@@ -215,10 +221,10 @@ def _of_constructor(policy: type[Any]) -> tuple[bool, type[Any]]:
     """
     arguments = _signature(policy).parameters
     hints = _hints(policy)
-    others = [each for name, each in arguments.items() if name != "embedder"]
-    made = [
-        (each.name, Any, _field(each, hints.get(each.name))) for each in others
-    ]
+    made = []
+    for name, argument in arguments.items():
+        if name != "embedder":
+            made.append((name, Any, _field(argument, hints.get(name))))
     return "embedder" in arguments, make_dataclass(
         f"{policy.__name__}Parameters", made, frozen=True
     )
@@ -235,7 +241,7 @@ def _field(argument: Argument, hint: Any) -> Any:
     """The field of one argument: as ``Annotated[int, parameter(…)]`` says, or
     by its default.
     """
-    name, default = argument.name, argument.default
+    name = argument.name
     if argument.kind in (Argument.VAR_POSITIONAL, Argument.VAR_KEYWORD):
         raise NotAPolicy(
             f"takes *{name}, which no file can give: name each parameter, as {_EXAMPLE}"
@@ -244,13 +250,23 @@ def _field(argument: Argument, hint: Any) -> Any:
         raise NotAPolicy(
             f"takes {name}, which has a meaning of its own: call it otherwise"
         )
-    declared = [
-        each
-        for each in getattr(hint, "__metadata__", ())
-        if isinstance(each, Field)
-    ]
-    if default is Argument.empty and declared:
-        default = declared[0].default
+    declared = next(filter(_is_field, getattr(hint, "__metadata__", ())), None)
+    default = argument.default
+    if default is Argument.empty and declared is not None:
+        default = declared.default
+    _check_default(name, default)
+    described = {} if declared is None else declared.metadata
+    is_whole = isinstance(default, int) and not isinstance(default, bool)
+    if hint is float and is_whole:
+        default = float(default)
+    return parameter(default, **{"help": "", **described})
+
+
+def _is_field(note: object) -> bool:
+    return isinstance(note, Field)
+
+
+def _check_default(name: str, default: Any) -> None:
     if default is Argument.empty:
         raise NotAPolicy(
             f"takes {name} without a default: give it one, as {_EXAMPLE}"
@@ -259,11 +275,3 @@ def _field(argument: Argument, hint: Any) -> Any:
     if endless or not isinstance(default, _SCALARS):
         what = "a default is true or false, a number or a text"
         raise NotAPolicy(f"takes {name} with the default {default!r}: {what}")
-    described = {} if not declared else dict(declared[0].metadata)
-    if (
-        hint is float
-        and isinstance(default, int)
-        and not isinstance(default, bool)
-    ):
-        default = float(default)
-    return parameter(default, **{"help": "", **described})

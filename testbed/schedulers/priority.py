@@ -32,8 +32,8 @@ def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
     The matrix is consistent (pg_if · pg_fj = pg_ij), so that the iteration to
     its vector of weights ends in the first step: it is p / Σp.
     """
-    given = np.asarray(priorities, dtype=np.float64)
-    vector: npt.NDArray[np.float64] = given / given.sum()
+    weights = np.asarray(priorities, dtype=np.float64)
+    vector: npt.NDArray[np.float64] = weights / weights.sum()
     return vector
 
 
@@ -83,31 +83,22 @@ class Priority(LeasePolicy):
         """Serves waiting leases by priority vector: the largest element first,
         then by arrival.
         """
-        waiting = self._waiting.values() if self.capacity.freed or new else ()
-        everyone = (
-            new
-            + sorted(waiting, key=lambda lease: lease.order)[
-                : self.priorities.depth
-            ]
-        )
+        considered = list(new)
+        if self.capacity.freed or new:
+            waiting = sorted(self._waiting.values(), key=lambda w: w.order)
+            considered += waiting[: self.priorities.depth]
         self.capacity.freed.clear()
-        if not everyone:
+        if not considered:
             return
-        vector = priority_vector(
-            [self.priorities.of(lease) for lease in everyone]
-        ).tolist()
-        ranked = sorted(
-            zip(vector, everyone, strict=True),
-            key=lambda one: (-one[0], one[1].order),
-        )
         failed: set[tuple[int, int, int]] = set()
-        for _, lease in ranked:
+        for lease in self._by_priority(considered):
             size = (*lease.each, lease.request.n_vms)
             if size in failed and lease.id in self._waiting:
                 continue
-            on = first_hosts(
-                self._room(lease), lease.request.n_vms
-            ) or self._clear_hosts(lease)
+            n_vms = lease.request.n_vms
+            on = first_hosts(self._room(lease), n_vms)
+            if on is None:
+                on = self._clear_hosts(lease)
             if on is not None:
                 self._waiting.pop(lease.id, None)
                 self.actions += self.capacity.start_on(lease, on)
@@ -116,11 +107,22 @@ class Priority(LeasePolicy):
                 self.actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
-                if lease.id not in self._waiting:
-                    self.actions.append(
-                        Wait(lease.id, f"{lease.asks} asked, no host has them")
-                    )
-                self._waiting[lease.id] = lease
+                self._wait(lease)
+
+    def _by_priority(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
+        vector = priority_vector(list(map(self.priorities.of, leases)))
+        elements = {}
+        for lease, element in zip(leases, vector.tolist(), strict=True):
+            elements[lease.id] = element
+        return sorted(
+            leases, key=lambda lease: (-elements[lease.id], lease.order)
+        )
+
+    def _wait(self, lease: HeldLease) -> None:
+        if lease.id not in self._waiting:
+            reason = f"{lease.asks} asked, no host has them"
+            self.actions.append(Wait(lease.id, reason))
+        self._waiting[lease.id] = lease
 
     def _room(
         self, lease: HeldLease, without: Sequence[HeldLease] = ()
@@ -130,10 +132,8 @@ class Priority(LeasePolicy):
         """
         available = self.capacity.available
         available.update(self.capacity.now_s)
-        cores, memory_mib = (
-            available.free_cores.copy(),
-            available.free_memory_mib.copy(),
-        )
+        cores = available.free_cores.copy()
+        memory_mib = available.free_memory_mib.copy()
         for other in without:
             for host, count in other.on.items():
                 cores[host] += count * other.each.cores
@@ -145,16 +145,17 @@ class Priority(LeasePolicy):
         must do.
         """
         mine = self.priorities.of(lease)
-        lower = [
-            v
-            for v in self.capacity.leases.values()
-            if self.priorities.of(v) < mine
-        ]
+        lower = []
+        for other in self.capacity.leases.values():
+            if self.priorities.of(other) < mine:
+                lower.append(other)
         on = first_hosts(self._room(lease, lower), lease.request.n_vms)
         # The lowest priority first, and among equals the latest start.
         lower.sort(key=lambda v: (self.priorities.of(v), -v.start_s, -v.order))
         for host, count in (on or {}).items():
-            for victim in [v for v in lower if host in v.on]:
+            for victim in lower:
+                if host not in victim.on:
+                    continue
                 if self._room(lease)[host] >= count:
                     break
                 self._put_off(victim, lease)

@@ -115,11 +115,11 @@ class Pass:
     def backfilled(self, head: JobRequest) -> list[str]:
         """Running jobs that arrived later than ``head``, the earliest first."""
         order = self.view.order
-        later = [
-            job_id
-            for job_id in self.view.running()
-            if order(job_id) > order(head.id) and job_id not in self._evicted
-        ]
+        later = []
+        for job_id in self.view.running():
+            came_later = order(job_id) > order(head.id)
+            if came_later and job_id not in self._evicted:
+                later.append(job_id)
         return sorted(later, key=order)
 
     def evict(self, job_id: str, reason: str) -> None:
@@ -238,8 +238,8 @@ def _sorted(name: str, summary: str, key: SortKey) -> PolicyKind:
     return PolicyKind(
         name,
         summary,
-        lambda embedder, given: OrderedQueue(
-            name, embedder, key, skip=given.skip
+        lambda embedder, parameters: OrderedQueue(
+            name, embedder, key, skip=parameters.skip
         ),
         SortedQueueParameters,
         embeds=True,
@@ -289,18 +289,12 @@ class NodeQueue:
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if not self._begun:
-            self._begun, self.nodes = True, NodeCapacity(view.datacentre)
+            self._begun = True
+            self.nodes = NodeCapacity(view.datacentre)
         nodes = self.nodes
         if isinstance(event, Arrived):
             job = view.job(event.job_id)
-            n, demand = job.n_vms, job.demand
-            if (
-                n > nodes.total
-                or job.bandwidth_bps
-                or demand.cores != 1
-                or demand.memory_mib
-            ):
-                # Something to look at more closely.
+            if _is_special(job) or job.n_vms > nodes.total:
                 never = nodes.never(job)
                 if never is not None:
                     return [Reject(job.id, never)]
@@ -332,3 +326,9 @@ class NodeQueue:
             return False
         self._recorded = known
         return True
+
+
+def _is_special(job: JobRequest) -> bool:
+    """True where a job asks for more than exclusive nodes of one core."""
+    demand = job.demand
+    return bool(job.bandwidth_bps or demand.cores != 1 or demand.memory_mib)

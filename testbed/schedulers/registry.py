@@ -39,12 +39,12 @@ from testbed.schedulers.policy_class import NotAPolicy, policy_kind_of
 
 def by_name(kinds: Iterable[PolicyKind]) -> dict[str, PolicyKind]:
     """Declarations in order of their names; ValueError where two have the same."""
-    found: dict[str, PolicyKind] = {}
+    kinds_by_name: dict[str, PolicyKind] = {}
     for kind in sorted(kinds, key=lambda kind: kind.name):
-        if kind.name in found:
+        if kind.name in kinds_by_name:
             raise ValueError(f"two policies are called {kind.name!r}")
-        found[kind.name] = kind
-    return found
+        kinds_by_name[kind.name] = kind
+    return kinds_by_name
 
 
 @cache
@@ -81,11 +81,12 @@ def policy_kind(name: str) -> PolicyKind:
 
 @cache
 def _of_packages(plugins: tuple[Installed, ...]) -> Mapping[str, PolicyKind]:
-    found: dict[str, PolicyKind] = {}
-    for each in plugins:
+    kinds: dict[str, PolicyKind] = {}
+    for plugin in plugins:
         with suppress(PluginError):  # told to whoever asks for it
-            found |= {kind.name: kind for kind in _kinds_of(each)}
-    return found
+            for kind in _kinds_of(plugin):
+                kinds[kind.name] = kind
+    return kinds
 
 
 def _kinds_of(plugin: Installed) -> tuple[PolicyKind, ...]:
@@ -93,14 +94,16 @@ def _kinds_of(plugin: Installed) -> tuple[PolicyKind, ...]:
     them.
     """
     loaded = plugin.load()
-    several = (
-        loaded.found if isinstance(loaded.found, tuple) else (loaded.found,)
-    )
-    name = None if isinstance(loaded.found, tuple) else plugin.name
+    if isinstance(loaded.found, tuple):
+        declared = loaded.found
+        name = None
+    else:
+        declared = (loaded.found,)
+        name = plugin.name
     try:
         kinds = tuple(
-            policy_kind_of(Loaded(each, loaded.source), name)
-            for each in several
+            policy_kind_of(Loaded(declaration, loaded.source), name)
+            for declaration in declared
         )
     except NotAPolicy as objection:
         raise PluginError(f"{loaded.source} {objection}") from None

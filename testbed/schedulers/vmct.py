@@ -41,7 +41,8 @@ class Vmct(LeasePolicy):
         """To the host that completes it first: the same duration everywhere, so
         starts it first.
         """
-        capacity, wanted_s = self.capacity, lease.request.demand.wanted_s
+        capacity = self.capacity
+        wanted_s = lease.request.demand.wanted_s
         if not capacity.place_earliest(lease):
             self.actions.append(
                 Reject(lease.id, f"{lease.asks} asked; no host will have them")
