@@ -44,7 +44,8 @@ def offer(made: Embedder, source: Source) -> str:
     That is how the experiment file writes it, with a number where another
     file's has that name already.
     """
-    name, number = source.written, 1
+    name = source.written
+    number = 1
     while name in _of_files and not _same_text(_of_files[name][1], source):
         number += 1
         name = f"{source.written} ({number})"

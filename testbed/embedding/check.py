@@ -25,9 +25,7 @@ def check_placement(
     VMs, all servers must hang below the placement's root, and each directed
     link with X of the VMs on one side must have min(X, n-X)·b free.
     """
-    tree = next(
-        (tree for tree in datacentre.trees if tree.root == placement.root), None
-    )
+    tree = datacentre.tree_by_root.get(placement.root)
     if tree is None:
         return [f"no tree has root {placement.root}"]
     problems = _check_servers(datacentre, residual, placement, n_vms, size)
@@ -39,11 +37,9 @@ def check_placement(
     if problems:
         return problems
     for node in sorted(below):
-        link, one_side, other_side = (
-            int(tree.uplink[node]),
-            below[node],
-            n_vms - below[node],
-        )
+        link = int(tree.uplink[node])
+        one_side = below[node]
+        other_side = n_vms - one_side
         asked = min(one_side, other_side) * rate_bps
         for direction in (2 * link, 2 * link + 1):
             free = int(residual.free_bps[direction])
@@ -74,23 +70,21 @@ def _check_servers(
             problems.append(f"{name} is out of order or named twice")
         if count < 1:
             problems.append(f"{name}: {count} VMs")
-        free, asked = int(residual.free_slots[server]), count * size.slots
+        asked = count * size.slots
+        free = int(residual.free_slots[server])
         if asked > free:
             problems.append(f"{name}: {asked} slots asked, {free} free")
         if residual.free_memory_mib is not None:
-            free, asked = (
-                int(residual.free_memory_mib[server]),
-                count * size.memory_mib,
-            )
+            asked = count * size.memory_mib
+            free = int(residual.free_memory_mib[server])
             if asked > free:
                 problems.append(f"{name}: {asked} MiB asked, {free} MiB free")
         before = server
         placed += count
     if placed != n_vms:
         problems.append(f"{placed} VMs placed, {n_vms} asked")
-    if placement.processes and sorted(placement.processes) != list(
-        range(n_vms)
-    ):
+    processes = placement.processes
+    if processes and sorted(processes) != list(range(n_vms)):
         problems.append(f"its processes are not 0 to {n_vms - 1}, each once")
     return problems
 
@@ -107,7 +101,8 @@ def _add_path(
     """
     node = server
     while node != tree.root:
-        link, above = int(tree.uplink[node]), int(tree.parent[node])
+        link = int(tree.uplink[node])
+        above = int(tree.parent[node])
         if above < 0:
             return [
                 f"{datacentre.names[server]} is not below {datacentre.names[tree.root]}"

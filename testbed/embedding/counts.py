@@ -11,6 +11,7 @@ of the tree that comes nearest.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ def edge_counts(layer: Layer, per_link: IntArray, n_vms: int) -> IntArray:
     return per_link[layer.link_index]
 
 
+@dataclass(eq=False)
 class Counts:
     """Counts of VMs that fit below every node, by Oktopus' recurrence, one
     layer at a time.
@@ -50,22 +52,17 @@ class Counts:
     tell whether a subtree can hold the hose.
     """
 
-    def __init__(
-        self,
-        datacentre: DataCentre,
-        residual: Residual,
-        n_vms: int,
-        rate_bps: int,
-    ) -> None:
-        self.datacentre = datacentre
-        self.residual = residual
-        self.n_vms = n_vms
-        self.rate_bps = rate_bps
-        self.below = np.zeros(datacentre.n_nodes, dtype=np.int64)
-        self.below[: datacentre.n_servers] = residual.free_slots
+    datacentre: DataCentre
+    residual: Residual
+    n_vms: int
+    rate_bps: int
+
+    def __post_init__(self) -> None:
+        self.below = np.zeros(self.datacentre.n_nodes, dtype=np.int64)
+        self.below[: self.datacentre.n_servers] = self.residual.free_slots
         self.most: list[IntArray] = []
         self.allowed: list[IntArray] = []
-        self.per_link = link_counts(residual, n_vms, rate_bps)
+        self.per_link = link_counts(self.residual, self.n_vms, self.rate_bps)
 
     def bottom_up(self) -> Iterator[tuple[Layer, IntArray]]:
         """Bottom-up pass over the layers not yet counted; yields each with its
@@ -195,11 +192,9 @@ def reason_of_no_room(counts: Counts) -> Refusal:
 
 
 def _reason(counts: Counts) -> str:
-    datacentre, slots, n_vms = (
-        counts.datacentre,
-        counts.residual.free_slots,
-        counts.n_vms,
-    )
+    datacentre = counts.datacentre
+    slots = counts.residual.free_slots
+    n_vms = counts.n_vms
     if (free := int(slots.sum())) < n_vms:
         return f"not enough slots: {n_vms} asked, {free} free"
     for _ in counts.bottom_up():
@@ -221,7 +216,8 @@ def _reason(counts: Counts) -> str:
 
 
 def _tightest_link(counts: Counts, fits: list[int]) -> str:
-    datacentre, n_vms = counts.datacentre, counts.n_vms
+    datacentre = counts.datacentre
+    n_vms = counts.n_vms
     best = int(np.argmax(fits))
     tree_name = datacentre.names[datacentre.trees[best].root]
     missing = n_vms - fits[best]
@@ -249,7 +245,7 @@ def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
     child.
     """
     trees = counts.datacentre.trees
-    found = (0, 0, -1)
+    worst_of_all = (0, 0, -1)
     for layer, most in zip(
         reversed(counts.datacentre.layers), reversed(counts.most), strict=True
     ):
@@ -260,10 +256,10 @@ def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
             above = trees[tree].parent[layer.child_index]
             shut_out[above != layer.switches[layer.owner]] = 0
         worst = int(np.argmax(shut_out))
-        if shut_out[worst] > found[0]:
-            found = (
+        if shut_out[worst] > worst_of_all[0]:
+            worst_of_all = (
                 int(shut_out[worst]),
                 int(most[worst]),
                 int(layer.link[worst]),
             )
-    return found
+    return worst_of_all

@@ -101,10 +101,10 @@ def least_bandwidth(
         [],
         [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)],
     )
-    found = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
-    if found is None:
+    best = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
+    if best is None:
         return None
-    return _place(datacentre, n_vms, found, trail)
+    return _place(datacentre, n_vms, best, trail)
 
 
 class _Chains(NamedTuple):
@@ -194,16 +194,15 @@ def _search(
         )
         whole = np.flatnonzero(grown.held == n_vms)
         if len(whole):
-            cost = (
-                layer.level * unit - grown.saved[whole]
-                if unit
-                else np.zeros_like(whole)
-            )
-            first = int(
-                np.argmin(cost * datacentre.n_nodes + grown.node[whole])
-            )
+            cost = np.zeros_like(whole)
+            if unit:
+                cost = layer.level * unit - grown.saved[whole]
+            # Of equal costs the node with the lowest number.
+            ranked = cost * datacentre.n_nodes + grown.node[whole]
+            first = int(np.argmin(ranked))
             if best is None or int(cost[first]) < least:
-                least, at = int(cost[first]), int(whole[first])
+                least = int(cost[first])
+                at = int(whole[first])
                 best = _Found(
                     layer.level,
                     int(grown.node[at]),
@@ -246,8 +245,10 @@ def _grow(
         return fresh
     chain, edge = edges_up(layer, chains.node)
     through = np.flatnonzero(chains.held[chain] >= n_vms - a[edge])
-    chain, edge = chain[through], edge[through]
-    held, owner = chains.held[chain], layer.owner[edge]
+    chain = chain[through]
+    edge = edge[through]
+    held = chains.held[chain]
+    owner = layer.owner[edge]
     grown = _Chains(
         node=np.concatenate((layer.switches[owner], fresh.node)),
         held=np.concatenate(
@@ -274,7 +275,8 @@ def _undominated(chains: _Chains) -> _Chains:
     if not len(chains.node):
         return chains
     order = np.lexsort((-chains.saved, -chains.held, chains.node))
-    node, saved = chains.node[order], chains.saved[order]
+    node = chains.node[order]
+    saved = chains.saved[order]
     # Within a node, held falls: a chain is worth keeping if it saves more than
     # all before it.
     group = np.cumsum(np.concatenate(([0], node[1:] != node[:-1])))
@@ -286,18 +288,22 @@ def _undominated(chains: _Chains) -> _Chains:
 
 
 def _place(
-    datacentre: DataCentre, n_vms: int, found: _Found, trail: _Trail
+    datacentre: DataCentre, n_vms: int, best: _Found, trail: _Trail
 ) -> Placement:
     """Downward: the chain gets what it holds, light children by id share the
     rest.
     """
-    nodes, amounts = np.array([found.node]), np.array([n_vms])
-    before, edge = found.before, found.edge
-    for level in range(found.level, 0, -1):
-        layer, room = datacentre.layers[level - 1], trail.light[level - 1]
+    nodes = np.array([best.node])
+    amounts = np.array([n_vms])
+    before = best.before
+    edge = best.edge
+    for level in range(best.level, 0, -1):
+        layer = datacentre.layers[level - 1]
+        room = trail.light[level - 1]
         if before < 0:
             edges, dealt = share_out(layer, nodes, amounts, room)
-            nodes, amounts = layer.child[edges], dealt
+            nodes = layer.child[edges]
+            amounts = dealt
             continue
         # The chain's node stands last; its heavy child takes its part before
         # the light ones.
@@ -309,8 +315,9 @@ def _place(
         edges, dealt = share_out(layer, nodes, amounts, room)
         nodes = np.append(layer.child[edges], heavy)
         amounts = np.append(dealt, held)
-        before, edge = int(chains.before[before]), int(chains.edge[before])
-    return placement_below(datacentre, found.node, nodes, amounts)
+        edge = int(chains.edge[before])
+        before = int(chains.before[before])
+    return placement_below(datacentre, best.node, nodes, amounts)
 
 
 # -- servers of different depth: a dynamic programme over (node, count) --------
@@ -348,22 +355,24 @@ def least_bandwidth_uneven(
     weight = 1 if rate_bps and datacentre.n_links else 0
     per_link = link_counts(residual, n, rate_bps)
     slots = np.minimum(residual.free_slots, n)
-    tables = {
-        s: _Table(np.zeros(k + 1, np.int64), ())
-        for s, k in enumerate(slots.tolist())
-    }
-    best, best_cost = -1, int(_NEVER)
+    tables = {}
+    for server, count in enumerate(slots.tolist()):
+        tables[server] = _Table(np.zeros(count + 1, np.int64), ())
+    best = -1
+    best_cost = int(_NEVER)
     for layer in datacentre.layers:
         for at, switch in enumerate(layer.switches.tolist()):
             table = _Table(np.zeros(1, np.int64), ())
             for edge in range(int(layer.start[at]), int(layer.start[at + 1])):
-                child, link = int(layer.child[edge]), int(layer.link[edge])
+                child = int(layer.child[edge])
+                link = int(layer.link[edge])
                 a = int(per_link[link]) if link >= 0 else n
                 upward = _upward(tables[child].cost, a, n, weight)
                 table = _with_child(table, child, upward, n)
             tables[switch] = table
             if len(table.cost) > n and int(table.cost[n]) < best_cost:
-                best, best_cost = switch, int(table.cost[n])
+                best = switch
+                best_cost = int(table.cost[n])
         if lowest and best >= 0:
             break
     if best < 0:

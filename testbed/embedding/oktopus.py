@@ -79,32 +79,37 @@ def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
     """Alloc of Algorithm 1: each child in turn takes as many as its count says,
     down to servers.
     """
-    datacentre, n_vms = counts.datacentre, counts.n_vms
-    nodes, amounts = np.array([subtree]), np.array([n_vms])
+    datacentre = counts.datacentre
+    n_vms = counts.n_vms
+    nodes = np.array([subtree])
+    amounts = np.array([n_vms])
     servers: list[IntArray] = []
     placed: list[IntArray] = []
     sound = True
     for height in range(len(counts.most) - 1, -1, -1):
-        layer, most, a = (
-            datacentre.layers[height],
-            counts.most[height],
-            counts.allowed[height],
-        )
+        layer = datacentre.layers[height]
+        most = counts.most[height]
         here = datacentre.level[nodes] == layer.level
         if not here.any():
             continue
         edges, dealt = share_out(layer, nodes[here], amounts[here], most)
-        sound = sound and bool(
-            np.all(np.minimum(dealt, n_vms - dealt) <= a[edges])
-        )
+        passing = np.minimum(dealt, n_vms - dealt)
+        sound = sound and bool(np.all(passing <= counts.allowed[height][edges]))
         child = layer.child[edges]
         ends = child < datacentre.n_servers
         servers.append(child[ends])
         placed.append(dealt[ends])
         nodes = np.concatenate((nodes[~here], child[~ends]))
         amounts = np.concatenate((amounts[~here], dealt[~ends]))
-    below = np.concatenate(servers), np.concatenate(placed)
-    return placement_below(datacentre, subtree, *below), sound
+    return (
+        placement_below(
+            datacentre,
+            subtree,
+            np.concatenate(servers),
+            np.concatenate(placed),
+        ),
+        sound,
+    )
 
 
 EMBEDDERS = (Oktopus(),)

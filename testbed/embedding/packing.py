@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -53,18 +52,20 @@ def subtree(datacentre: DataCentre, switch: int) -> Subtree:
         root = int(datacentre.first_root[switch])
         tree = datacentre.tree_by_root[root]
         paths = {}
-        for server in np.flatnonzero(
-            servers_below(datacentre, switch)
-        ).tolist():
-            nodes = takewhile(
-                lambda node: node != switch, tree.path_to_root(server)
-            )
-            links = (int(tree.uplink[node]) for node in nodes)
-            paths[server] = tuple(link for link in links if link >= 0)
+        inside = np.flatnonzero(servers_below(datacentre, switch))
+        for server in inside.tolist():
+            links = []
+            for node in tree.path_to_root(server):
+                if node == switch:
+                    break
+                if tree.uplink[node] >= 0:
+                    links.append(int(tree.uplink[node]))
+            paths[server] = tuple(links)
         kept[switch] = Subtree(root, paths)
     return kept[switch]
 
 
+@dataclass(eq=False)
 class Packing:
     """One hose and one residual, while its VMs are tried below one switch after
     another.
@@ -73,21 +74,18 @@ class Packing:
     N VMs below it min(X, N-X) may be at most that.
     """
 
-    def __init__(
-        self,
-        datacentre: DataCentre,
-        residual: Residual,
-        n_vms: int,
-        rate_bps: int,
-    ) -> None:
-        self.datacentre = datacentre
-        self.n_vms = n_vms
-        self.rate_bps = rate_bps
-        self.residual = residual
-        self.counts = Counts(datacentre, residual, n_vms, rate_bps)
-        self.free_slots: list[int] = residual.free_slots.tolist()
+    datacentre: DataCentre
+    residual: Residual
+    n_vms: int
+    rate_bps: int
+
+    def __post_init__(self) -> None:
+        self.counts = Counts(
+            self.datacentre, self.residual, self.n_vms, self.rate_bps
+        )
+        self.free_slots: list[int] = self.residual.free_slots.tolist()
         self.allowed: list[int] = self.counts.per_link.tolist()
-        self.left = n_vms
+        self.left = self.n_vms
         self.taken: list[tuple[int, int]] = []
         self.paths: dict[int, tuple[int, ...]] = {}
         self._below: dict[int, int] = {}
@@ -101,24 +99,20 @@ class Packing:
         """
         for switch in self.counts.candidates():
             here = subtree(self.datacentre, switch)
-            self.left, self.taken, self.paths, self._below = (
-                self.n_vms,
-                [],
-                here.paths,
-                {},
-            )
+            self.left = self.n_vms
+            self.taken = []
+            self.paths = here.paths
+            self._below = {}
             yield here
 
     def most(self, server: int) -> int:
         """The most VMs that a server can take as things stand; 0 where it can
         take none.
         """
-        n, allowed, below, path = (
-            self.n_vms,
-            self.allowed,
-            self._below,
-            self.paths[server],
-        )
+        n = self.n_vms
+        allowed = self.allowed
+        below = self._below
+        path = self.paths[server]
         for count in range(min(self.free_slots[server], self.left), 0, -1):
             for link in path:
                 x = below.get(link, 0) + count
@@ -188,7 +182,8 @@ def heaviest(packing: Packing, largest_bps: int) -> Iterable[int]:
     many, so that the bandwidth of the large ones stays inside servers. L is the
     largest server's slots where they differ.
     """
-    free, rate_bps = packing.free_slots, packing.rate_bps
+    free = packing.free_slots
+    rate_bps = packing.rate_bps
     slots = int(packing.datacentre.slots.max(initial=0))
     return sorted(
         packing.paths,
@@ -207,26 +202,29 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
     ones by id. O(servers² · slots · levels) for each switch.
     """
     full: list[int] = packing.datacentre.link_capacity_bps.tolist()
+    # The fuller direction of each link.
     free: list[int] = (
         packing.residual.free_bps.reshape(-1, 2).min(axis=1).tolist()
     )
 
     def occupation(server: int, count: int) -> float:
-        # Shares that are equal as fractions are equal as floats: division
-        # rounds correctly.
-        return max(
-            (
-                (full[link] - free[link] + packing.carried_bps(link, count))
-                / full[link]
-                for link in packing.paths[server]
-            ),
-            default=0.0,
-        )
+        most = 0.0
+        for link in packing.paths[server]:
+            carried = full[link] - free[link] + packing.carried_bps(link, count)
+            # Shares that are equal as fractions are equal as floats: division
+            # rounds correctly.
+            most = max(most, carried / full[link])
+        return most
 
     offers = [server for server in packing.paths if packing.free_slots[server]]
-    while ranked := [
-        (occupation(s, n), s) for s in offers if (n := packing.most(s))
-    ]:
+    while True:
+        ranked = []
+        for server in offers:
+            count = packing.most(server)
+            if count:
+                ranked.append((occupation(server, count), server))
+        if not ranked:
+            return
         server = min(ranked)[1]
         offers.remove(server)
         yield server

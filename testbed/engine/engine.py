@@ -131,17 +131,13 @@ class Engine(EngineState):
             act.Reject: self._reject,
             act.Kill: self._kill,
             act.Rescale: self._rescale,
-            act.Preempt: lambda action: self._preempt(
-                action.job_id, action.reason
-            ),
+            act.Preempt: self._preempt_for,
             act.Shorten: self._shorten,
             act.Resume: self._resume,
             act.Migrate: self._migrate,
             act.SwitchTier: self._switch_tier,
             act.Wait: self._wait,
-            act.Wake: lambda action: self._at(
-                max(action.at_s, self.now_s), EventPriority.WAKE, ""
-            ),
+            act.Wake: self._wake,
         }
 
     def run(self) -> None:
@@ -149,12 +145,10 @@ class Engine(EngineState):
         ones ``unfinished``.
         """
         try:
-            step, after_step, jobs, left = (
-                self._step,
-                self._after_step,
-                self.jobs,
-                self._left,
-            )
+            step = self._step
+            after_step = self._after_step
+            jobs = self.jobs
+            left = self._left
             while step():
                 if after_step is not None:
                     after_step(self)
@@ -176,10 +170,15 @@ class Engine(EngineState):
 
     def _step(self) -> bool:
         """Advances to the next event; False where there is none."""
-        arrival, timeline, until = self._coming.next, self._timeline, None
+        arrival = self._coming.next
+        timeline = self._timeline
+        until = None
         timed = False
+        # The earlier of what is planned and what arrives, but no later than
+        # the next completion, which the backend alone knows.
         if timeline and not self._coming.before(*timeline[0][:3]):
-            timed, until = True, timeline[0][0]
+            timed = True
+            until = timeline[0][0]
         elif arrival is not None:
             until = arrival.submit_s
         elif not self.running:
@@ -208,11 +207,8 @@ class Engine(EngineState):
             self._outages.tell()
         while self._unstarted:
             job_id = self._unstarted.pop(0)
-            self.ask(
-                act.Ended(
-                    job_id, "killed", more_at_this_time=bool(self._unstarted)
-                )
-            )
+            more = bool(self._unstarted)
+            self.ask(act.Ended(job_id, "killed", more_at_this_time=more))
         # Entries of jobs that have left must not keep the run from ending with
         # its last job.
         while timeline and self._stale(*timeline[0]):
@@ -272,6 +268,9 @@ class Engine(EngineState):
         self, at_s: float, priority: EventPriority, key: str, epoch: int = 0
     ) -> None:
         heapq.heappush(self._timeline, (at_s, priority.value, key, epoch))
+
+    def _wake(self, action: act.Wake) -> None:
+        self._at(max(action.at_s, self.now_s), EventPriority.WAKE, "")
 
     def ask(self, event: act.PolicyEvent) -> None:
         does = self._does
@@ -338,10 +337,8 @@ class Engine(EngineState):
                 self._advance(done.at_s)
                 detail = done.detail
                 if self._charging is not None:
-                    detail = {
-                        **(detail or {}),
-                        **self._price(self._charging, done),
-                    }
+                    price = self._price(self._charging, done)
+                    detail = {**(detail or {}), **price}
                 self._end(
                     job, done.outcome, done.reason, done.measured_s, detail
                 )
@@ -389,7 +386,9 @@ class Engine(EngineState):
             self.running.pop(job_id, None)
         else:
             self.waiting.pop(job_id, None)
-        job.phase, job.placement, job.pending = "ended", None, None
+        job.phase = "ended"
+        job.placement = None
+        job.pending = None
         job.epoch += 1
         self._left.append(job_id)
         if self._sink is not None:
@@ -438,7 +437,8 @@ class Engine(EngineState):
         self.reservations.reserve(
             job.request, placement, rate_bps, job.tier, self.now_s, end_s
         )
-        job.placement, job.rate_bps = placement, rate_bps
+        job.placement = placement
+        job.rate_bps = rate_bps
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
         if end_s is not None and kill_at_end:
@@ -452,7 +452,8 @@ class Engine(EngineState):
             job, action.placement, action.rate_bps, action.start_s, action.end_s
         )
         self.emit(self._reserved(job, action.start_s, action.end_s))
-        job.phase, job.pending = "reserved", action
+        job.phase = "reserved"
+        job.pending = action
         self.waiting.pop(action.job_id, None)
         self._at(action.start_s, EventPriority.START, action.job_id, job.epoch)
         if action.kill_at_end:
@@ -462,7 +463,9 @@ class Engine(EngineState):
         self, job: JobState, start_s: float, end_s: float | None
     ) -> events.JobReserved:
         """The event of a job's reservation."""
-        request, rate_bps, placement = job.request, job.rate_bps, job.placed()
+        request = job.request
+        rate_bps = job.rate_bps
+        placement = job.placed()
         best_effort = request.is_best_effort(rate_bps)
         return events.JobReserved(
             self.now_s,
@@ -491,7 +494,8 @@ class Engine(EngineState):
         self.reservations.reserve(
             job.request, placement, rate_bps, job.tier, start_s, end_s
         )
-        job.placement, job.rate_bps = placement, rate_bps
+        job.placement = placement
+        job.rate_bps = rate_bps
 
     def _launch(self, job: JobState, placement: Placement) -> None:
         request = job.request
@@ -514,7 +518,8 @@ class Engine(EngineState):
             self._outages.started(job)
 
     def _rescale(self, action: act.Rescale) -> None:
-        job_id, rate_bps = action.job_id, action.rate_bps
+        job_id = action.job_id
+        rate_bps = action.rate_bps
         job = self._require(job_id, "running")
         placement = job.placed()
         if job.tier == "background":
@@ -532,7 +537,9 @@ class Engine(EngineState):
         """Gives a running job's reservation an earlier end, where the job is
         preempted.
         """
-        job_id, until_s, reason = action.job_id, action.until_s, action.reason
+        job_id = action.job_id
+        until_s = action.until_s
+        reason = action.reason
         job = self._require(job_id, "running")
         with refusing():
             self.reservations.ledger(job.tier).shorten(job_id, until_s)
@@ -540,6 +547,9 @@ class Engine(EngineState):
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
         self.emit(events.JobShortened(self.now_s, job_id, until_s, reason))
+
+    def _preempt_for(self, action: act.Preempt) -> None:
+        self._preempt(action.job_id, action.reason)
 
     def _preempt(self, job_id: str, reason: str) -> None:
         """Takes a job off its nodes with its progress. It waits at its place by
@@ -562,7 +572,9 @@ class Engine(EngineState):
         job_id = job.request.id
         self.backend.kill(job_id)
         self._give_back(job)
-        job.phase, job.left, job.last_wait = "waiting", None, None
+        job.phase = "waiting"
+        job.left = None
+        job.last_wait = None
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
         self.out_of_order = True
@@ -572,7 +584,9 @@ class Engine(EngineState):
     def _resume(self, action: act.Resume) -> None:
         """Resumes a preempted job where it was."""
         job = self._require(action.job_id, "preempted")
-        job_id, tier, cost_s = action.job_id, action.tier, action.cost_s
+        job_id = action.job_id
+        tier = action.tier
+        cost_s = action.cost_s
         self._run_again(job, job.placed(), action)
         self.backend.resume(job_id, cost_s, tier)
         until_s = action.reserve_until_s
@@ -580,7 +594,8 @@ class Engine(EngineState):
 
     def _migrate(self, action: act.Migrate) -> None:
         """Resumes a preempted or running job on (other) nodes."""
-        job_id, placement = action.job_id, action.placement
+        job_id = action.job_id
+        placement = action.placement
         job = self._require(job_id, "preempted", "running")
         if job.phase == "running":
             self._outages.left(job_id)
@@ -603,7 +618,8 @@ class Engine(EngineState):
 
     def _switch_tier(self, action: act.SwitchTier) -> None:
         """Changes a job's priority on its nodes, which costs nothing."""
-        job_id, tier = action.job_id, action.tier
+        job_id = action.job_id
+        tier = action.tier
         job = self._require(job_id, "running")
         if tier == job.tier:
             raise ActionRefused(f"job {job_id} is in the {tier} already")
@@ -632,7 +648,9 @@ class Engine(EngineState):
     def _give_back(self, job: JobState) -> None:
         """Frees a running job's nodes and remembers them."""
         self.reservations.release(job.request.id, job.tier, self.now_s)
-        job.left, job.placement, job.yields_to = job.placement, None, None
+        job.left = job.placement
+        job.placement = None
+        job.yields_to = None
         job.epoch += 1
 
     def _run_again(
@@ -642,10 +660,13 @@ class Engine(EngineState):
         action: act.Resume | act.Migrate,
     ) -> None:
         """Reserves a placement for a job that has run before, from now on."""
-        job_id, end_s = action.job_id, action.reserve_until_s
+        job_id = action.job_id
+        end_s = action.reserve_until_s
         job.tier = action.tier
         self._hold(job, placement, job.rate_bps, self.now_s, end_s)
-        job.phase, job.left, job.last_wait = "running", None, None
+        job.phase = "running"
+        job.left = None
+        job.last_wait = None
         self.waiting.pop(job_id, None)
         self.running[job_id] = None
         if end_s is not None and action.kill_at_end:

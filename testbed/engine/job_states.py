@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from operator import attrgetter
 from typing import Literal
 
 from jobs.request import JobRequest, JobStream
@@ -154,17 +155,18 @@ def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
     """Jobs, those of one instant sorted by id. Raises ValueError if one is out
     of order.
     """
-    together: list[JobRequest] = []
+    by_id = attrgetter("id")
+    instant: list[JobRequest] = []
     for job in jobs:
-        if together and job.submit_s != together[0].submit_s:
-            if job.submit_s < together[0].submit_s:
+        if instant and job.submit_s != instant[0].submit_s:
+            if job.submit_s < instant[0].submit_s:
                 raise ValueError(f"job {job.id} of a stream is out of order")
-            if len(together) > 1:
-                together.sort(key=lambda each: each.id)
-            yield from together
-            together.clear()
+            if len(instant) > 1:
+                instant.sort(key=by_id)
+            yield from instant
+            instant.clear()
         if job.after is not None:
             raise ValueError(f"job {job.id} of a stream waits for another")
-        together.append(job)
-    together.sort(key=lambda each: each.id)
-    yield from together
+        instant.append(job)
+    instant.sort(key=by_id)
+    yield from instant

@@ -10,6 +10,7 @@ comes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 
 from testbed import events
@@ -46,17 +47,17 @@ class Outages:
         """Bring the failure of that number about, and see to the jobs that it
         concerns.
         """
-        failure, engine = self.failures[number], self._engine
+        failure = self.failures[number]
+        engine = self._engine
         engine.backend.fail(failure)
         engine.catch_up()
-        lost = (
-            self._servers if failure.kind.startswith("server") else self._links
-        )
+        of_server = failure.kind.startswith("server")
+        lost = self._servers if of_server else self._links
         restored = failure.kind in ("link_restored", "server_restored")
-        if failure.kind in ("link_failed", "server_failed"):
-            lost.add(failure.part)
-        elif restored:
+        if restored:
             lost.discard(failure.part)
+        elif failure.kind in ("link_failed", "server_failed"):
+            lost.add(failure.part)
         self.lasting = bool(self._links or self._servers)
         engine.emit(_event(engine.now_s, failure))
         engine.reservations.set_lost(self._servers, self._links)
@@ -155,10 +156,10 @@ class Outages:
 
     def _placed(self, *phases: Phase) -> list[JobState]:
         """Jobs in these phases, by arrival."""
-        found = [
+        placed = [
             job for job in self._engine.jobs.values() if job.phase in phases
         ]
-        return sorted(found, key=lambda job: job.order)
+        return sorted(placed, key=lambda job: job.order)
 
     def _link_failed(self) -> None:
         for job in filter(
@@ -191,18 +192,18 @@ class Outages:
         """The job's placement below another root; the reason where there is
         none.
         """
-        engine, job_id = self._engine, job.request.id
+        engine = self._engine
+        job_id = job.request.id
         ledger = engine.reservations.ledger(job.tier)
         if job_id not in ledger.holdings():
             return "its reservation is over"
         moved = reroot(ledger, job_id, engine.now_s, self._links)
         if isinstance(moved, str):
             return moved
-        text, job.placement = self._link_text(job), moved
+        text = self._link_text(job)
+        job.placement = moved
         if job.pending is not None:
-            job.pending = act.Reserve(
-                **{**vars(job.pending), "placement": moved}
-            )
+            job.pending = replace(job.pending, placement=moved)
         else:
             engine.backend.reroot(job_id, moved)
             engine.catch_up()
@@ -238,11 +239,10 @@ class Outages:
 
     def _server_text(self, job: JobState) -> str:
         names = self._engine.datacentre.names
-        lost = [
-            names[server]
-            for server, _ in job.placed().vms_on
-            if server in self._servers
-        ]
+        lost = []
+        for server, _ in job.placed().vms_on:
+            if server in self._servers:
+                lost.append(names[server])
         return f"{', '.join(lost)} {'are' if len(lost) > 1 else 'is'} lost"
 
 

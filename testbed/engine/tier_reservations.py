@@ -62,7 +62,9 @@ class SlotCounters:
         """Takes slots as far as nothing is wrong with a placement; True if
         nothing is.
         """
-        free, before, placed = self.free, -1, 0
+        free = self.free
+        before = -1
+        placed = 0
         for server, count in vms_on:
             left = free[server] - count
             if left < 0 or count < 1 or server <= before:
@@ -99,7 +101,8 @@ class SingleSlotCounters(SlotCounters):
     """
 
     def _take(self, vms_on: tuple[tuple[int, int], ...], n_vms: int) -> bool:
-        free, before = self.free, -1
+        free = self.free
+        before = -1
         for server, count in vms_on:
             if count != 1 or server <= before or not free[server]:
                 return False
@@ -139,7 +142,8 @@ class Reservations:
         if tier not in self.ledgers:
             self.ledgers[tier] = ledger = Ledger(self._datacentre)
             ledger.forget_before(self.now_s)
-            counters, self.counters[tier] = self.counters[tier], None
+            counters = self.counters[tier]
+            self.counters[tier] = None
             for job_id, (placement, rate_bps) in (
                 counters.held.items() if counters else ()
             ):
@@ -170,7 +174,9 @@ class Reservations:
         """Checks a placement independently, then reserves it. Raises
         ActionRefused.
         """
-        job_id, n_vms, size = job.id, job.n_vms, ONE_SLOT
+        job_id = job.id
+        n_vms = job.n_vms
+        size = ONE_SLOT
         if rate_bps and tier == "background":
             raise ActionRefused(
                 f"{rate_bps} bit/s asked in the background, which has no links"
@@ -225,6 +231,10 @@ class Reservations:
         for ledger in self.ledgers.values():
             ledger.check()
             holders += ledger.holdings()
-        both = sorted(job_id for job_id, n in Counter(holders).items() if n > 1)
+        both = []
+        for job_id, tiers in Counter(holders).items():
+            if tiers > 1:
+                both.append(job_id)
+        both.sort()
         if both:
             raise RunFailed(f"jobs hold nodes in both tiers: {', '.join(both)}")

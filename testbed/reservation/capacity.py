@@ -176,7 +176,8 @@ class HoseCapacity:
         return other
 
     def _change(self, change: Footprint, sign: int) -> None:
-        slots, bps = self._free.free_slots.copy(), self._free.free_bps.copy()
+        slots = self._free.free_slots.copy()
+        bps = self._free.free_bps.copy()
         self._free_slots += _add(
             self._view.datacentre, slots, bps, change, sign
         )
@@ -232,9 +233,9 @@ class NodeCapacity:
     """
 
     def __init__(self, datacentre: DataCentre) -> None:
-        self.server = [
-            s for s, n in enumerate(datacentre.slots.tolist()) for _ in range(n)
-        ]
+        self.server = []
+        for server, slots in enumerate(datacentre.slots.tolist()):
+            self.server += [server] * slots
         self.total = len(self.server)
         self.free = list(range(self.total))
         self.holders: list[Holder] = []
@@ -297,7 +298,8 @@ class NodeCapacity:
         """Reserves ``n`` nodes at the earliest time, which is computed on first
         use.
         """
-        self._reserved, self._known = (n, now_s), False
+        self._reserved = (n, now_s)
+        self._known = False
 
     def admits(self, n: int, end_s: float) -> bool:
         """True where ``n`` nodes until ``end_s`` do not delay the reservation.
@@ -340,7 +342,8 @@ class NodeCapacity:
             if end_s > limit_s:
                 break
             free += nodes
-        shadow.extra, self._known = free - n, True
+        shadow.extra = free - n
+        self._known = True
         return shadow
 
     def placement(self, nodes: Sequence[int]) -> Placement:
@@ -379,12 +382,12 @@ class TierCapacity:
         """Idle VMs that may run, those with the least load in the other tier
         first.
         """
-        load, limit = self.other.use, self._limit
-        idle = [
-            k
-            for k, job_id in enumerate(self.who)
-            if job_id is None and load[k] < limit
-        ]
+        load = self.other.use
+        limit = self._limit
+        idle = []
+        for vm, job_id in enumerate(self.who):
+            if job_id is None and load[vm] < limit:
+                idle.append(vm)
         idle.sort(key=load.__getitem__)
         return idle
 
@@ -397,7 +400,8 @@ class TierCapacity:
         _, _, n, job_id = holder
         if n > len(room):
             return Refusal(f"{n} nodes asked, {len(room)} open")
-        use, at = self._uses[job_id], [0] * n
+        use = self._uses[job_id]
+        at = [0] * n
         busiest = sorted(range(n), key=lambda process: -use[process])
         for process, node in zip(busiest, room, strict=False):
             at[process] = node
@@ -411,9 +415,11 @@ class TierCapacity:
         """Takes idle VMs for the processes of a job, in their order."""
         job_id = holder[3]
         for node, share in zip(at, self._uses[job_id], strict=True):
-            self.who[node], self.use[node] = job_id, share
+            self.who[node] = job_id
+            self.use[node] = share
         self.idle -= len(at)
-        self.at[job_id], self.holder_of[job_id] = at, holder
+        self.at[job_id] = at
+        self.holder_of[job_id] = holder
         insort(self.holders, holder)
 
     def give_back(self, job_id: str) -> list[int] | None:
@@ -422,7 +428,8 @@ class TierCapacity:
         if at is None:
             return None
         for node in at:
-            self.who[node], self.use[node] = None, 0.0
+            self.who[node] = None
+            self.use[node] = 0.0
         self.idle += len(at)
         del self.holders[bisect_left(self.holders, self.holder_of.pop(job_id))]
         return at

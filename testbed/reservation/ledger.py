@@ -150,7 +150,8 @@ class Ledger:
         self._rebook(at_s, replace(self._holdings[job_id], placement=placement))
 
     def _rebook(self, at_s: float, new: Holding) -> None:
-        job_id, old = new.job_id, self._holdings[new.job_id]
+        job_id = new.job_id
+        old = self._holdings[new.job_id]
         self._not_forgotten(at_s)
         if at_s >= old.until_s:
             raise ValueError(
@@ -162,8 +163,8 @@ class Ledger:
         begin_s = max(at_s, old.start_s)
         # What the job itself gives back in that interval is there for it to
         # take.
-        own = self.held(job_id)
-        self._require_room(job_id, print_, begin_s, old.until_s, own)
+        held = self.held(job_id)
+        self._require_room(job_id, print_, begin_s, old.until_s, held)
         self._cut(old, at_s)
         number = self.timeline.add(print_, begin_s, old.until_s)
         self._holdings[job_id] = replace(new, start_s=begin_s, number=number)
@@ -276,37 +277,27 @@ class Ledger:
         where it differs.
         """
         booked = [*self._holdings.values(), *self._former.values()]
-        prints = [self.timeline.pool.footprint(h.number) for h in booked]
-        for holding, found in zip(booked, prints, strict=True):
-            afresh = footprint(
-                self.datacentre,
-                holding.placement,
-                holding.rate_bps,
-                holding.size,
-            )
-            if not (
-                np.array_equal(found.objects, afresh.objects)
-                and np.array_equal(found.amounts, afresh.amounts)
-            ):
-                raise LedgerBroken(
-                    f"job {holding.job_id}: its footprint is not its placement's"
-                )
-        times = {h.start_s for h in booked} | {
-            h.until_s for h in booked if h.end_s is not None
-        }
+        prints = []
+        times = set()
+        for holding in booked:
+            prints.append(self._checked_footprint(holding))
+            times.add(holding.start_s)
+            if holding.end_s is not None:
+                times.add(holding.until_s)
         asked = self.timeline.cursor_s
-        for at_s in sorted(
-            t for t in times | {asked} if t >= self._forgotten_s
-        ):
+        times.add(asked)
+        for at_s in sorted(times):
+            if at_s < self._forgotten_s:
+                continue
             free = self._capacity.copy()
-            for holding, found in zip(booked, prints, strict=True):
+            for holding, print_ in zip(booked, prints, strict=True):
                 if holding.start_s <= at_s < holding.until_s:
-                    free[found.objects] -= found.amounts
+                    free[print_.objects] -= print_.amounts
             self._check_instant(at_s, free)
         self.timeline.seek(asked)
         free = self.timeline.least_free(asked, math.inf)
-        for found in prints:
-            few = found.objects[:FEW]
+        for print_ in prints:
+            few = print_.objects[:FEW]
             if not np.array_equal(
                 self.timeline.least_free_of(few, asked, math.inf), free[few]
             ):
@@ -314,6 +305,23 @@ class Ledger:
                 raise LedgerBroken(
                     f"{place}, or near it, knows other reservations than there are"
                 )
+
+    def _checked_footprint(self, holding: Holding) -> Footprint:
+        """A holding's footprint as the timeline has it. Raises LedgerBroken
+        where it is not that of its placement.
+        """
+        kept = self.timeline.pool.footprint(holding.number)
+        afresh = footprint(
+            self.datacentre, holding.placement, holding.rate_bps, holding.size
+        )
+        if not (
+            np.array_equal(kept.objects, afresh.objects)
+            and np.array_equal(kept.amounts, afresh.amounts)
+        ):
+            raise LedgerBroken(
+                f"job {holding.job_id}: its footprint is not its placement's"
+            )
+        return kept
 
     def _check_instant(self, at_s: float, free: IntArray) -> None:
         """Raises LedgerBroken unless this is free at an instant."""
@@ -349,31 +357,36 @@ class Ledger:
         wanted: Footprint,
         start_s: float,
         until_s: float,
-        own: Footprint | None = None,
+        held: Footprint | None = None,
     ) -> None:
+        """Raises OverCommit where ``wanted`` is not free beside what the job
+        has ``held`` so far.
+        """
         free = self.timeline.least_free_of(wanted.objects, start_s, until_s)
         if len(self._lost):
             free = np.where(np.isin(wanted.objects, self._lost), 0, free)
-        if own is not None:
-            free = free + _amounts_of(own, wanted.objects)
+        if held is not None:
+            free = free + _amounts_of(held, wanted.objects)
         short = np.flatnonzero(wanted.amounts > free)
         if not len(short):
             return
         worst = int(short[0])
-        place, needs, has = (
-            int(wanted.objects[worst]),
-            int(wanted.amounts[worst]),
-            int(free[worst]),
+        place = int(wanted.objects[worst])
+        asked = self._shortage(
+            place, int(wanted.amounts[worst]), int(free[worst])
         )
-        when = f"from {start_s:g} s" + (
-            f" to {until_s:g} s" if until_s < math.inf else " on"
+        when = f"to {until_s:g} s" if until_s < math.inf else "on"
+        raise OverCommit(
+            f"job {job_id}: {self._place(place)}: {asked} from {start_s:g} s {when}"
         )
-        asked = f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+
+    def _shortage(self, place: int, needs: int, has: int) -> str:
+        """A shortage in words, in the unit of its place."""
         if place < self.datacentre.n_servers:
-            asked = f"{needs} slots asked, {has} free"
-        elif place >= self.datacentre.n_servers + self.datacentre.n_links:
-            asked = f"{needs} MiB asked, {has} MiB free"
-        raise OverCommit(f"job {job_id}: {self._place(place)}: {asked} {when}")
+            return f"{needs} slots asked, {has} free"
+        if place >= self.datacentre.n_servers + self.datacentre.n_links:
+            return f"{needs} MiB asked, {has} MiB free"
+        return f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
 
     def _place(self, place: int) -> str:
         """An object as people read it."""
@@ -392,10 +405,8 @@ class Ledger:
         """
         if len(self._lost):
             free[self._lost] = 0
-        n, last = (
-            self.datacentre.n_servers,
-            self.datacentre.n_servers + self.datacentre.n_links,
-        )
+        n = self.datacentre.n_servers
+        last = self.datacentre.n_servers + self.datacentre.n_links
         memory = None if self.datacentre.memory_mib is None else free[last:]
         return Residual(free[:n], np.repeat(free[n:last], 2), memory)
 
@@ -440,10 +451,13 @@ def footprint(
     Raises KeyError when no tree has the placement's root, ValueError when a
     server is not in it.
     """
-    servers, links = datacentre.n_servers, datacentre.n_links
+    servers = datacentre.n_servers
+    links = datacentre.n_links
+    # Numbers of objects: servers' slots, links, servers' memory.
     taken = {server: count * size.slots for server, count in placement.vms_on}
     need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
-    taken |= {servers + link // 2: bps for link, bps in need.items()}
+    for link, bps in need.items():
+        taken[servers + link // 2] = bps
     if datacentre.memory_mib is not None and size.memory_mib:
         for server, count in placement.vms_on:
             taken[servers + links + server] = count * size.memory_mib

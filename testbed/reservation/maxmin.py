@@ -72,8 +72,10 @@ def fill_loop(
             n_active += 1
         else:
             rate[unit] = cap[unit]
-    left, share = capacity.copy(), np.empty(len(capacity))
-    level, at_cap = np.empty(len(cap)), np.empty(len(cap), dtype=np.bool_)
+    left = capacity.copy()
+    share = np.empty(len(capacity))
+    level = np.empty(len(cap))
+    at_cap = np.empty(len(cap), dtype=np.bool_)
     slack = np.empty(len(capacity), dtype=np.bool_)
     while n_active > 0:
         units = active[:n_active]

@@ -45,7 +45,8 @@ def reroot(
 
     Returns its placement there; else, the reservation as it was, the reason.
     """
-    old, refused = ledger.holdings()[job_id].placement, ""
+    old = ledger.holdings()[job_id].placement
+    refused = ""
     for moved in other_roots(ledger.datacentre, old, lost):
         try:
             ledger.reroot(job_id, at_s, moved)

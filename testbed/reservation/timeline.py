@@ -129,7 +129,8 @@ class Timeline:
         """Everything as arrays: views, to be read before the next change and
         not to be written.
         """
-        n, pool = self._n, self.pool
+        n = self._n
+        pool = self.pool
         return Record(
             self._time[:n],
             self._what[:n],
@@ -161,7 +162,8 @@ class Timeline:
             self.sweep(self.free, self.free, self._past, target)
         for k in range(self._past - 1, target - 1, -1):
             self._apply(k, -1)
-        self._past, self.cursor_s = target, at_s
+        self._past = target
+        self.cursor_s = at_s
 
     def least_free(self, start_s: float, end_s: float) -> IntArray:
         """The least that is free of every object at any instant of ``[start_s,
@@ -268,14 +270,13 @@ class Timeline:
     def _insert(self, time_s: float, number: int, sign: int) -> None:
         if self._n == len(self._time):
             self._move_up()
-        lo, hi = self._before(time_s), self._after(time_s)
+        lo = self._before(time_s)
+        hi = self._after(time_s)
         # Ends before starts among equals: an end goes behind the ends that are
         # there already.
-        at = (
-            hi
-            if sign > 0
-            else lo + int(np.count_nonzero(self._sign[lo:hi] < 0))
-        )
+        at = hi
+        if sign < 0:
+            at = lo + int(np.count_nonzero(self._sign[lo:hi] < 0))
         if self._first and at - self._first < self._n - at:
             # Fewer stand before it than after it: those make room.
             self._shift(self._first, at, -1)
@@ -285,17 +286,20 @@ class Timeline:
         else:
             self._shift(at, self._n, +1)
             self._n += 1
-        self._time[at], self._what[at], self._sign[at] = time_s, number, sign
+        self._time[at] = time_s
+        self._what[at] = number
+        self._sign[at] = sign
         if time_s <= self.cursor_s:
             self._past += 1
             self._apply(at, 1)
 
     def _remove(self, time_s: float, number: int, sign: int) -> None:
-        lo, hi = self._before(time_s), self._after(time_s)
-        found = np.flatnonzero(
+        lo = self._before(time_s)
+        hi = self._after(time_s)
+        same = np.flatnonzero(
             (self._what[lo:hi] == number) & (self._sign[lo:hi] == sign)
         )
-        at = lo + int(found[0])
+        at = lo + int(same[0])
         past = time_s <= self.cursor_s
         if past:
             self._apply(at, -1)
@@ -325,7 +329,8 @@ class Timeline:
             max(_ROOM, 2 * n),
         )
         self._past -= self._first
-        self._first, self._n = 0, n
+        self._first = 0
+        self._n = n
 
 
 def _replace(
@@ -385,17 +390,21 @@ class Pool:
         """Keep a footprint in ``[begin_s, until_s)``; the interval's number."""
         if not self._unused:
             self._more_numbers()
-        number, size = self._unused.pop(), len(footprint.objects)
+        number = self._unused.pop()
+        size = len(footprint.objects)
         if self._end + size > len(self.objects):
             self._make_room(size)
-        lo, hi = self._end, self._end + size
+        lo = self._end
+        hi = self._end + size
         self.objects[lo:hi] = footprint.objects
         self.amounts[lo:hi] = footprint.amounts
         self.owner[lo:hi] = number
         self.following[lo:hi] = self.head[footprint.objects]
         self.head[footprint.objects] = np.arange(lo, hi)
-        self.start[number], self.length[number] = lo, size
-        self.begin_s[number], self.until_s[number] = begin_s, until_s
+        self.start[number] = lo
+        self.length[number] = size
+        self.begin_s[number] = begin_s
+        self.until_s[number] = until_s
         self._end = hi
         return number
 
@@ -460,13 +469,17 @@ def least_loop(
     Use is greatest at the window's start or where an interval begins inside it.
     Entries of intervals that are gone are taken out on the way.
     """
-    begins, untils = np.empty(LONGEST), np.empty(LONGEST)
+    begins = np.empty(LONGEST)
+    untils = np.empty(LONGEST)
     taken = np.empty(LONGEST, dtype=np.int64)
     for k in range(len(objects)):
         here = objects[k]
-        n, before, entry = 0, -1, record.head[here]
+        n = 0
+        before = -1
+        entry = record.head[here]
         while entry >= 0:
-            number, next_entry = record.owner[entry], record.following[entry]
+            number = record.owner[entry]
+            next_entry = record.following[entry]
             place = entry - record.start[number]
             if place < 0 or place >= record.length[number]:
                 if before < 0:
@@ -487,7 +500,8 @@ def least_loop(
                 )
                 taken[n] = record.amounts[entry]
                 n += 1
-            before, entry = entry, next_entry
+            before = entry
+            entry = next_entry
         most = 0
         for i in range(n):
             at_s = max(begins[i], start_s)

@@ -63,10 +63,8 @@ def traffic(
 
     A single VM and a compute job send nothing.
     """
-    servers = np.repeat(
-        np.array([s for s, _ in placement.vms_on], dtype=np.int64),
-        np.array([count for _, count in placement.vms_on], dtype=np.int64),
-    )
+    on, counts = np.array(placement.vms_on, dtype=np.int64).T
+    servers = np.repeat(on, counts)
     n = len(servers)
     if n < 2 or not job.demand.network:
         none = np.empty(0, dtype=np.int64)
@@ -114,19 +112,18 @@ def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:
 
     The last bundle is the flows inside servers.
     """
-    servers = np.array([s for s, _ in placement.vms_on], dtype=np.int64)
-    counts = np.array([count for _, count in placement.vms_on], dtype=np.int64)
+    servers, counts = np.array(placement.vms_on, dtype=np.int64).T
     source, target = np.nonzero(~np.eye(len(servers), dtype=np.bool_))
     start, links = paths(
         datacentre, placement.root, servers[source], servers[target]
     )
+    count = counts[source] * counts[target]
     inside = int(np.sum(counts * (counts - 1)))
-    count = np.append(
-        counts[source] * counts[target], [inside] if inside else []
-    )
     if inside:
+        # One more bundle, which uses no link.
+        count = np.append(count, inside)
         start = np.append(start, start[-1])
-    return Traffic(placement.n_vms - 1, count.astype(np.int64), start, links)
+    return Traffic(placement.n_vms - 1, count, start, links)
 
 
 def paths(
@@ -141,22 +138,24 @@ def paths(
     pair = np.arange(len(source))
     pairs: list[IntArray] = []
     links: list[IntArray] = []
-    here, there = source.copy(), target.copy()
-    unconnected = here != there
+    near = source.copy()
+    far = target.copy()
+    unconnected = near != far
     while np.any(unconnected):
-        low, high = tree.level[here], tree.level[there]
+        low = tree.level[near]
+        high = tree.level[far]
         # Bottom-up pass: the lower end moves to its parent, both where they are
         # equally high.
         for nodes, rising, downward in (
-            (here, unconnected & (low <= high), 0),
-            (there, unconnected & (high <= low), 1),
+            (near, unconnected & (low <= high), 0),
+            (far, unconnected & (high <= low), 1),
         ):
             link = tree.uplink[nodes[rising]]
             known = link >= 0
             pairs.append(pair[rising][known])
             links.append(2 * link[known] + downward)
             nodes[rising] = tree.parent[nodes[rising]]
-        unconnected = here != there
+        unconnected = near != far
     owner = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
     used = np.concatenate(links) if links else np.empty(0, dtype=np.int64)
     order = np.argsort(owner, kind="stable")
@@ -279,23 +278,20 @@ class SharedNetwork:
         of another root.
         """
         flows = traffic(self._datacentre, job, placement, self._seed)
-        bits = (
-            math.inf
-            if job.demand.timed
-            else job.demand.volume_bits(job) / flows.per_vm
-        )
+        bits = math.inf
+        if not job.demand.timed:
+            bits = job.demand.volume_bits(job) / flows.per_vm
+        priority = np.ones(len(flows.links))
         if self.model.weights == "proximate":
             priority = proximate_priority(
                 self._datacentre, job, placement, flows
             )
-        else:
-            priority = np.ones(len(flows.links))
-        known = self._jobs.get(job.id)
         # Bundles are pairs of servers, whatever the root: each keeps what it
         # has left.
-        left = (
-            np.full(flows.n_bundles, bits) if known is None else known.left_bits
-        )
+        known = self._jobs.get(job.id)
+        left = np.full(flows.n_bundles, bits)
+        if known is not None:
+            left = known.left_bits
         bps = np.zeros(flows.n_bundles)
         self._jobs[job.id] = _BestEffortJob(
             job, flows, bits, left, bps, priority
@@ -349,18 +345,25 @@ class SharedNetwork:
             np.concatenate, zip(*units, strict=True)
         )
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-        given = priority if self.model.weights == "proximate" else None
-        rates = max_min_rates(self._left, start, link, weight, cap, given)
-        sizes = [len(each[0]) for each in units]
-        for job, own in zip(
-            jobs, np.split(rates, np.cumsum(sizes)[:-1]), strict=True
-        ):
+        rates = max_min_rates(
+            self._left,
+            start,
+            link,
+            weight,
+            cap,
+            priority if self.model.weights == "proximate" else None,
+        )
+        first = 0
+        for job, unit in zip(jobs, units, strict=True):
+            last = first + len(unit[0])
+            bps = rates[first:last]
+            first = last
             if coupled:
-                job.vm_bps = float(own[0])
-            else:
-                job.flow_bps = own
-                slowest = float(own.min(initial=math.inf)) * job.flows.per_vm
-                job.vm_bps = min(slowest, float(job.request.bandwidth_bps))
+                job.vm_bps = float(bps[0])
+                continue
+            job.flow_bps = bps
+            slowest = float(bps.min(initial=math.inf)) * job.flows.per_vm
+            job.vm_bps = min(slowest, float(job.request.bandwidth_bps))
 
     # -- independent flows -----------------------------------------------------
 

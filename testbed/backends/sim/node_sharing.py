@@ -91,13 +91,17 @@ class TwoTiers:
         return self._change(self._residents.pop(job_id), comes=False)
 
     def _change(self, resident: _Resident, *, comes: bool) -> set[str]:
-        job_id, background = resident.job.id, resident.tier == "background"
+        job_id = resident.job.id
+        background = resident.tier == "background"
         touched: set[str] = set()
         for server, share in zip(resident.at, resident.use, strict=True):
             node = self._nodes[server]
-            mine, others = node.foreground, node.background
             if background:
-                mine, others = others, mine
+                mine = node.background
+                others = node.foreground
+            else:
+                mine = node.foreground
+                others = node.background
             if comes:
                 mine[job_id] = mine.get(job_id, 0.0) + share
             else:
@@ -114,41 +118,44 @@ class TwoTiers:
         keeps busy.
         """
         resident = self._residents[job_id]
-        nodes = self._nodes
         if resident.tier == "foreground":
-            crowded = [
-                p
-                for p, server in enumerate(resident.at)
-                if nodes[server].background
-            ]
-            if not crowded:
-                return 1.0, resident.cpus
-            if resident.losses is None:
-                resident.losses = self._interference.losses(
-                    resident.job, self._seed
-                )
-            losses = resident.losses
-            return 1.0 - max([losses[p] for p in crowded]), resident.cpus
+            return self._foreground_speed(resident), resident.cpus
         if resident.effs is None:
             resident.effs = self._interference.effs(resident.job, self._seed)
-        slowest, cpus = 1.0, 0.0
+        slowest = 1.0
+        cpus = 0.0
         for server, use, eff in zip(
             resident.at, resident.use, resident.effs, strict=True
         ):
-            node = nodes[server]
+            node = self._nodes[server]
             speed = eff * node.share if node.foreground else node.share
             slowest = min(slowest, speed)
             cpus += use * node.share
         return slowest, cpus
+
+    def _foreground_speed(self, resident: _Resident) -> float:
+        """Share of its own speed that the background leaves to a job."""
+        crowded = []
+        for process, server in enumerate(resident.at):
+            if self._nodes[server].background:
+                crowded.append(process)
+        if not crowded:
+            return 1.0
+        if resident.losses is None:
+            resident.losses = self._interference.losses(
+                resident.job, self._seed
+            )
+        losses = resident.losses
+        return 1.0 - max([losses[process] for process in crowded])
 
 
 def servers_of_processes(placement: Placement) -> list[int]:
     """The server of each process: in the order of the servers, or of the
     placement.
     """
-    servers = [
-        server for server, count in placement.vms_on for _ in range(count)
-    ]
+    servers: list[int] = []
+    for server, count in placement.vms_on:
+        servers += [server] * count
     if not placement.processes:
         return servers
     at = [0] * len(servers)

@@ -95,15 +95,13 @@ class SimulatedBackend:
         self._now_s = 0.0
         self._jobs: dict[str, _SimJob] = {}
         self._ends: list[tuple[float, str, int, _SimJob]] = []
-        if datacentre is None:
-            self._shared = None
-        else:
+        self._shared: SharedNetwork | None = None
+        self._sharers: Collection[str] = ()
+        if datacentre is not None:
             self._shared = SharedNetwork(
                 datacentre, sharing or SharingModel(), seed
             )
-        self._sharers: Collection[str] = (
-            () if self._shared is None else self._shared.jobs
-        )
+            self._sharers = self._shared.jobs
         self._recomputed_s = 0.0
 
     @property
@@ -114,10 +112,11 @@ class SimulatedBackend:
         In the foreground a process uses what it uses when alone; in the
         background, its share.
         """
-        running = (job for job in self._jobs.values() if not job.paused)
-        return self._cpu_s + sum(
-            (self._now_s - job.since_s) * job.cpus for job in running
-        )
+        running_s = []
+        for job in self._jobs.values():
+            if not job.paused:
+                running_s.append((self._now_s - job.since_s) * job.cpus)
+        return self._cpu_s + sum(running_s)
 
     def now_s(self) -> float:
         return self._now_s
@@ -182,7 +181,8 @@ class SimulatedBackend:
                 raise StartFailed(f"best-effort jobs need {missing} to share")
             if job.n_vms == 1:
                 # It has nobody to send to: nothing can hold it up.
-                best_effort, rate_bps = False, job.bandwidth_bps
+                best_effort = False
+                rate_bps = job.bandwidth_bps
         use = job.demand.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
         entry = _SimJob(
@@ -220,7 +220,9 @@ class SimulatedBackend:
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
         job = self._jobs[job_id]
-        job.paused, job.since_s, job.tier = False, self._now_s, tier
+        job.paused = False
+        job.since_s = self._now_s
+        job.tier = tier
         job.idle_until_s = self._now_s + cost_s
         self._connect(job)
         self._occupy(job)
@@ -352,7 +354,8 @@ class SimulatedBackend:
             return
         worked_s = self._now_s - max(job.since_s, job.idle_until_s)
         if worked_s > 0 and not job.cut:
-            request, worked_s = job.request, worked_s * job.speed
+            request = job.request
+            worked_s = worked_s * job.speed
             job.done = request.demand.advanced(
                 request, job.done, job.rate_bps, worked_s
             )
@@ -445,12 +448,10 @@ class SimulatedBackend:
             and self._shared is not None
             and self._shared.independent
         ):
-            here = [self._jobs[job_id] for job_id in self._sharers]
-            over += [
-                job
-                for job in here
-                if job.end_s <= end_s and self._flow_by_flow(job)
-            ]
+            for job_id in self._sharers:
+                job = self._jobs[job_id]
+                if job.end_s <= end_s and self._flow_by_flow(job):
+                    over.append(job)
         if len(over) == 1:
             return [self._finish(over[0])]
         over.sort(key=lambda job: job.request.id)
