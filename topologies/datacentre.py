@@ -53,11 +53,11 @@ class TopologyError(ValueError):
 
     def __init__(self, problems: Iterable[tuple[Path, str]]) -> None:
         self.problems = tuple(problems)
-        sentences = [f"{_dotted(path)}: {text}" for path, text in self.problems]
+        sentences = [f"{dotted(path)}: {text}" for path, text in self.problems]
         super().__init__("; ".join(sentences))
 
 
-def _dotted(path: Path) -> str:
+def dotted(path: Path) -> str:
     """A path as text: ``links[2].lower``."""
     text = ""
     for part in path:

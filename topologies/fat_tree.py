@@ -179,7 +179,8 @@ def _tree_of_core(
     """Of the edges' and aggregation switches' uplinks those that lead to the
     core.
     """
-    root, group = int(first[3]) + core, core // half
+    root = int(first[3]) + core
+    group = core // half
     leads = (upper < first[2]) | (upper == root)
     leads |= (upper < first[3]) & ((upper - first[2]) % half == group)
     return make_tree(

@@ -22,11 +22,11 @@ from testbed.embedding.placement import Refusal, empty_residual
 from testbed.spec.document import Location
 from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.job_entries import (
-    DemandStep,
+    CommandWords,
+    DemandCurve,
     JobEntry,
     PluginDemands,
     Profiles,
-    Word,
     check_entry,
     requests,
     suffixes,
@@ -74,18 +74,14 @@ class SweepApplication(Section):
     pattern: Pattern | None = Field(
         None, description="communication pattern (default ring)"
     )
-    demand: (
-        Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None
-    ) = Field(
+    demand: DemandCurve | None = Field(
         None,
         description="the demand curve c(x): steps up to 100 % of the progress",
     )
     cpu: Share | None = Field(
         None, description="the share of a core that each VM burns"
     )
-    command: (
-        Annotated[list[Word], Field(min_length=1, max_length=100)] | None
-    ) = Field(
+    command: CommandWords | None = Field(
         None,
         description="a real application: each VM runs this, as its rank; words that begin with ./"
         " are files beside this one",
@@ -127,12 +123,10 @@ class SweepWorkload(WorkloadSection):
             here.report(_NO_LINKS, "kind")
         if application is None or not here.is_sound():
             return LoadedWorkload()
-        entry = JobEntry.model_construct(
-            **{
-                name: application[name]
-                for name in SweepApplication.model_fields
-            }
-        )
+        values = {
+            name: application[name] for name in SweepApplication.model_fields
+        }
+        entry = JobEntry.model_construct(**values)
         (request,) = requests(
             entry, {}, document.folder, Profiles(), PluginDemands()
         )
@@ -142,18 +136,19 @@ class SweepWorkload(WorkloadSection):
             return LoadedWorkload()
         jobs = _runs(request, points_bps, self.repetitions)
         place = (here / "application").place
+        sweep = BandwidthSweep(
+            request.id,
+            points_bps,
+            self.repetitions,
+            self.tolerance,
+            not request.demand.own_program,
+        )
         return LoadedWorkload(
             jobs,
             {job.id: place for job in jobs},
             (request.id,),
             notes=notes,
-            sweep=BandwidthSweep(
-                request.id,
-                points_bps,
-                self.repetitions,
-                self.tolerance,
-                not request.demand.own_program,
-            ),
+            sweep=sweep,
         )
 
 
@@ -192,40 +187,39 @@ def _runs(
 
 def _points(
     here: Location,
-    given: list[int] | None,
+    bandwidths: list[int] | None,
     request: JobRequest,
     context: LoadContext,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The bandwidths, rising, and notes about them; the data centre can give
     each of them.
     """
-    if given is not None:
-        for index, point_bps in enumerate(given):
+    if bandwidths is not None:
+        for index, point_bps in enumerate(bandwidths):
             where = here / "bandwidths" / index
-            if point_bps in given[:index]:
+            if point_bps in bandwidths[:index]:
                 where.report(
                     f"{format_bandwidth(point_bps)} stands there twice"
                 )
             reason = _refusal(request, point_bps, context)
             if reason is not None:
                 where.report(_cannot(request, point_bps, reason))
-        return tuple(sorted(given)), ()
-    wished = tuple(
-        dict.fromkeys(
-            max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS
-        )
-    )
-    for index, point_bps in enumerate(wished):
+        return tuple(sorted(bandwidths)), ()
+    wished: list[int] = []
+    for ratio in RATIOS:
+        point_bps = max(1, round(ratio * request.bandwidth_bps))
+        if point_bps in wished:
+            continue
         reason = _refusal(request, point_bps, context)
         if reason is None:
+            wished.append(point_bps)
             continue
-        if not index:
+        if not wished:
             here.report(_cannot(request, point_bps, reason), "application")
-        left = (
-            f"the sweep ends at {human_bandwidth(wished[index - 1])}: {reason}"
-        )
-        return wished[:index], (left,)
-    return wished, ()
+            return (), (f"the sweep has no point: {reason}",)
+        last = human_bandwidth(wished[-1])
+        return tuple(wished), (f"the sweep ends at {last}: {reason}",)
+    return tuple(wished), ()
 
 
 def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:

@@ -17,9 +17,10 @@ from pydantic import (
 )
 
 from testbed.spec.controller_choice import ControllerChoice
-from testbed.spec.document import Location, Place, Problem, dotted, file_at
+from testbed.spec.document import Location, Place, Problem, file_at
 from testbed.spec.unit_types import refused_value
 from testbed.spec.validation import Section
+from topologies.datacentre import dotted
 
 # A module of the library's or of a package: ``ryu.app.ofctl_rest``.
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")

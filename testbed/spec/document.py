@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 import yaml
 
 from testbed.errors import BadInput
+from topologies.datacentre import dotted
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
@@ -94,19 +95,6 @@ class SpecErrors(BadInput):
         )  # made from problems, not from the text
 
 
-def dotted(path: Path) -> str:
-    """``('jobs', 0, 'at')`` as ``jobs[0].at``."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif text:
-            text += f".{part}"
-        else:
-            text = part
-    return text
-
-
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)``, or nothing where no known name is near."""
     close = near(name, known)
@@ -119,17 +107,16 @@ def near(name: str, known: Sequence[str]) -> str | None:
     """The known name closest to ``name``."""
     if len(known) > _MOST_COMPARED:  # a file may ask as often
         return None
-    folded = {k.lower().replace("_", "-"): k for k in known}
+    folded = {name.lower().replace("_", "-"): name for name in known}
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in folded:
         return folded[key]
     close = get_close_matches(key, list(folded), n=1, cutoff=0.6)
     if not close:
-        close = [
-            k
-            for k in folded
-            if min(len(k), len(key)) > 2 and (k in key or key in k)
-        ]
+        for other in folded:
+            is_part = key in other or other in key
+            if is_part and min(len(other), len(key)) > 2:
+                close.append(other)
     if len(close) == 1:
         return folded[close[0]]
     return None
@@ -203,20 +190,19 @@ class Location:
     @property
     def is_readable(self) -> bool:
         """True unless this value, or one that it is part of, could not be read."""
-        unreadable = self.document.unreadable
-        return not any(
-            self.path[:length] in unreadable
-            for length in range(len(self.path) + 1)
-        )
+        for length in range(len(self.path) + 1):
+            if self.path[:length] in self.document.unreadable:
+                return False
+        return True
 
     def is_sound(self) -> bool:
         """True while no problem is reported here or below."""
         name = dotted(self.path)
         below = (f"{name}.", f"{name}[")
-        return not any(
-            p.path == name or p.path.startswith(below)
-            for p in self.document.problems
-        )
+        for problem in self.document.problems:
+            if problem.path == name or problem.path.startswith(below):
+                return False
+        return True
 
     def report(
         self, message: str, *keys: str | int, at_key: bool = False
@@ -224,13 +210,14 @@ class Location:
         """Adds a problem with the value here, or with the one at ``keys`` below
         it, or its key.
         """
-        there = Location(self.document, (*self.path, *keys))
-        place = (
-            self.document.key_places.get(there.path) if at_key else None
-        ) or there.place
-        self.document.problems.append(
-            Problem(place, dotted(there.path), message)
+        location = Location(self.document, (*self.path, *keys))
+        place = None
+        if at_key:
+            place = self.document.key_places.get(location.path)
+        problem = Problem(
+            place or location.place, dotted(location.path), message
         )
+        self.document.problems.append(problem)
 
 
 def _refused(place: Place, message: str) -> SpecErrors:
@@ -245,7 +232,7 @@ def _meant(path: FilePath) -> str:
     file = path.with_name(f"{path.name.removesuffix('.yaml')}.yaml")
     if file.is_file():
         return f" (did you mean {file}?)"
-    known = sorted(each.name for each in EXAMPLES.glob("*.yaml"))
+    known = sorted(file.name for file in EXAMPLES.glob("*.yaml"))
     if file.name in known:
         return (
             f"; {file.stem} is an example: after `testbed examples`,"
@@ -293,13 +280,12 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the
     cache.
     """
-    data = os.environ.get("TESTBED_DATA", "").split(os.pathsep)
-    cache = (
-        FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache")
-        / "testbed"
-    )
-    along = [FilePath(_from_home(part)) for part in data if part]
-    return beside, *along, cache
+    cache = os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache"
+    folders = [beside]
+    for part in os.environ.get("TESTBED_DATA", "").split(os.pathsep):
+        if part:
+            folders.append(FilePath(_from_home(part)))
+    return *folders, FilePath(cache) / "testbed"
 
 
 def file_at(
@@ -312,26 +298,26 @@ def file_at(
 
     ``elsewhere`` are further paths that it may have.
     """
-    found = here.document.supplied.get(name) or find_file(
+    path = here.document.supplied.get(name) or find_file(
         name, here.document.folder, elsewhere
     )
-    if found is not None:
-        here.document.files[name] = found
+    if path is not None:
+        here.document.files[name] = path
     else:
         shown = repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
         missing = f"there is no file {shown} beside this one, along TESTBED_DATA or in the cache"
         here.report(f"{missing}{origin}")
-    return found
+    return path
 
 
 def is_beside(here: Location, name: str) -> bool:
     """True where a file or folder of that name is beside the experiment file,
     or is supplied.
     """
-    found = here.document.supplied.get(name) or here.document.folder / name
-    if is_there(found):
-        here.document.files[name] = found
-    return is_there(found, folders=True)
+    path = here.document.supplied.get(name) or here.document.folder / name
+    if is_there(path):
+        here.document.files[name] = path
+    return is_there(path, folders=True)
 
 
 def find_file(
@@ -341,11 +327,11 @@ def find_file(
     stands for itself.
     """
     name = _from_home(name)
-    candidates = (
-        *(folder / name for folder in search_path(beside)),
-        *elsewhere,
-    )
-    return next((path for path in candidates if is_there(path)), None)
+    candidates = [folder / name for folder in search_path(beside)]
+    for path in (*candidates, *elsewhere):
+        if is_there(path):
+            return path
+    return None
 
 
 def is_there(path: FilePath, *, folders: bool = False) -> bool:
@@ -386,11 +372,9 @@ def _compose(text: str, source: str) -> yaml.Node:
         root = yaml.SafeLoader(text).get_single_node()
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
-        code = (
-            error.character
-            if isinstance(error.character, int)
-            else ord(error.character)
-        )
+        code = error.character
+        if not isinstance(code, int):
+            code = ord(code)
         message = f"the character U+{code:04X} cannot stand in YAML"
         raise _refused(place, message) from None
     except yaml.MarkedYAMLError as error:
@@ -455,10 +439,10 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             if node.tag != "tag:yaml.org,2002:seq":
                 return self._refuse(path, _tag_message(node.tag))
-            return [
-                self.value(child, (*path, i))
-                for i, child in enumerate(node.value)
-            ]
+            values = []
+            for index, child in enumerate(node.value):
+                values.append(self.value(child, (*path, index)))
+            return values
         return self._scalar(cast(yaml.ScalarNode, node), path)
 
     def _refuse(self, path: Path, message: str) -> None:

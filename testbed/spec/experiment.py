@@ -68,8 +68,10 @@ class PolicySpec:
     @property
     def resolved(self) -> dict[str, Any]:
         """The entry of the ``policies`` section that comes to this."""
-        own = {} if self.plugin is None else {"class": str(self.plugin.source)}
-        return {**own, "name": self.name, **dict(self.parameters)}
+        entry: dict[str, Any] = {}
+        if self.plugin is not None:
+            entry["class"] = str(self.plugin.source)
+        return {**entry, "name": self.name, **dict(self.parameters)}
 
     @property
     def label(self) -> str:
@@ -152,18 +154,16 @@ class Experiment:
         """
         from testbed.embedding.base import embedder_source
 
-        kind, chosen = (
-            policy.kind,
-            dict(policy.parameters).get("embedder", self.embedder),
-        )
-        found = (
-            []
-            if kind.source is None
-            else [PluginUse("policies", kind.name, kind.source)]
-        )
-        if kind.embeds and (source := embedder_source(str(chosen))) is not None:
-            found.append(PluginUse("embedders", str(chosen), source))
-        return *found, *self.plugins
+        kind = policy.kind
+        uses = []
+        if kind.source is not None:
+            uses.append(PluginUse("policies", kind.name, kind.source))
+        if kind.embeds:
+            name = str(dict(policy.parameters).get("embedder", self.embedder))
+            source = embedder_source(name)
+            if source is not None:
+                uses.append(PluginUse("embedders", name, source))
+        return *uses, *self.plugins
 
     @property
     def resolved(self) -> dict[str, Any]:

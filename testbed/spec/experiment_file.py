@@ -35,7 +35,6 @@ from testbed.spec.document import (
     Problem,
     SpecErrors,
     did_you_mean,
-    dotted,
     read_document,
     read_text,
 )
@@ -76,6 +75,7 @@ from testbed.spec.workload_models import (
     JannWorkload,
 )
 from testbed.spec.workload_section import LoadedWorkload
+from topologies.datacentre import dotted
 
 MAX_SEED = 2**63 - 1
 DEFAULT_SEED = 1
@@ -298,10 +298,10 @@ def parse_experiment(
     """
     document = read_document(text, str(path))
     document.supplied = files or {}
-    given = {key: str(value) for key, value in (overrides or {}).items()}
-    for key, value in given.items():
+    texts = {key: str(value) for key, value in (overrides or {}).items()}
+    for key, value in texts.items():
         _override(document, key, value)
-    return _checked(document, text, path, given)
+    return _checked(document, text, path, texts)
 
 
 def _checked(
@@ -322,17 +322,17 @@ def _checked(
     if file is None:  # no mapping: is reported
         raise SpecErrors(document.problems)
     known = file.with_defaults()
-    seed, embedder = known.seed, DEFAULT_EMBEDDER
+    seed = known.seed
+    embedder = DEFAULT_EMBEDDER
     if "embedder" in file.model_fields_set:
         embedder = read_embedder(here / "embedder") or DEFAULT_EMBEDDER
     unknown = LoadContext(seed, embedder)
     context = with_topology(unknown, file["topology"], here / "topology")
-    workload, kind = LoadedWorkload(), ""
+    workload = LoadedWorkload()
+    kind = ""
     if file["workload"] is not None:
-        workload, kind = (
-            file.workload.loaded(here / "workload", context),
-            file.workload.kind,
-        )
+        workload = file.workload.loaded(here / "workload", context)
+        kind = file.workload.kind
     interference = _interference(file.interference, here / "interference")
     controller = controller_choice(file.controller, here / "controller")
     policies = read_policies(here / "policies", kind)
@@ -417,19 +417,19 @@ def _interference(
     section: InterferenceSection | None, here: Location
 ) -> Interference:
     """The published values, unless the file overrides them."""
-    found = Interference()
+    interference = Interference()
     if section is None:
-        return found
+        return interference
     if section.loss is not None:
-        found = replace(found, loss_max=section.loss)
+        interference = replace(interference, loss_max=section.loss)
     efficiency = section.efficiency
     if efficiency is None:
-        return found
+        return interference
     if not efficiency:
         here.report("must be above 0: nothing would ever end", "efficiency")
     always = (efficiency, efficiency)
     return replace(
-        found,
+        interference,
         eff_single=always,
         eff_mean=efficiency,
         eff_sigma=0.0,
@@ -442,9 +442,9 @@ def _check_expect(
 ) -> None:
     _check_band(section.estimate_ratio, here / "estimate_ratio")
     known = workload.applications
-    for name, own in (section.applications or {}).items():
+    for name, band in (section.applications or {}).items():
         where = here / "applications" / name
-        _check_band(own.estimate_ratio, where / "estimate_ratio")
+        _check_band(band.estimate_ratio, where / "estimate_ratio")
         if known is not None and name not in known:
             hint = did_you_mean(name, known)
             where.report(
@@ -478,28 +478,31 @@ def _override(document: Document, key: str, text: str) -> None:
         return
     _forget(document, path)
     try:
-        given = read_document(text, source.source)
+        value = read_document(text, source.source)
     except SpecErrors as errors:
-        given = Document(
+        value = Document(
             problems=list(errors.problems), places={(): source}, unreadable={()}
         )
-    holder[path[-1]] = given.data
+    holder[path[-1]] = value.data
     document.key_places[path] = source
-    document.places.update({path + sub: source for sub in given.places})
-    document.key_places.update({path + sub: source for sub in given.key_places})
-    document.unreadable.update(path + sub for sub in given.unreadable)
-    document.problems.extend(
-        Problem(source, dotted(path), p.message) for p in given.problems
-    )
+    # Places inside the text are no places of the file: all get the option's.
+    for below in value.places:
+        document.places[path + below] = source
+    for below in value.key_places:
+        document.key_places[path + below] = source
+    for below in value.unreadable:
+        document.unreadable.add(path + below)
+    for problem in value.problems:
+        document.problems.append(Problem(source, dotted(path), problem.message))
 
 
 def key_path(key: str) -> Path:
     """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
-    parts = re.findall(r"[^.\[\]]+", key)
-    return tuple(
-        int(part) if re.fullmatch("[0-9]{1,9}", part) else part
-        for part in parts
-    )
+    path: list[str | int] = []
+    for part in re.findall(r"[^.\[\]]+", key):
+        is_index = re.fullmatch("[0-9]{1,9}", part)
+        path.append(int(part) if is_index else part)
+    return tuple(path)
 
 
 def _holder(document: Document, path: Path, source: Place) -> Any:
@@ -529,8 +532,9 @@ def _holder(document: Document, path: Path, source: Place) -> Any:
 def _forget(document: Document, path: Path) -> None:
     """Removes the places below a path that is about to be replaced."""
     for table in (document.places, document.key_places):
-        for old in [known for known in table if known[: len(path)] == path]:
-            del table[old]
-    document.unreadable = {
-        known for known in document.unreadable if known[: len(path)] != path
-    }
+        for known in list(table):
+            if known[: len(path)] == path:
+                del table[known]
+    for known in list(document.unreadable):
+        if known[: len(path)] == path:
+            document.unreadable.discard(known)

@@ -58,42 +58,41 @@ def read_failures(
     ``centre`` None: the topology cannot be read, and neither can the parts that
     entries name.
     """
-    found: list[tuple[Failure, Location]] = []
+    failures: list[tuple[Failure, Location]] = []
     for index, entry in enumerate(entries):
-        found += [
-            (one, here / index) for one in _read(entry, here / index, centre)
-        ]
+        for failure in _read(entry, here / index, centre):
+            failures.append((failure, here / index))
     # At equal times ends first, then as in the file.
-    found.sort(
-        key=lambda one: (one[0].at_s, not one[0].kind.endswith("restored"))
-    )
+    failures.sort(key=_order)
     lost: dict[tuple[str, int], bool] = {}
-    for one, entry_here in found:
-        kind, _, change = one.kind.partition("_")
-        if (
-            centre is not None
-            and change == "failed"
-            and lost.get((kind, one.part))
-        ):
-            name = _name(centre, kind, one.part)
+    for failure, entry_here in failures:
+        kind, _, change = failure.kind.partition("_")
+        fails = change == "failed"
+        if centre is not None and fails and lost.get((kind, failure.part)):
+            name = _name(centre, kind, failure.part)
             entry_here.report(
-                f"{name} fails at {one.at_s:g} s, and is lost already"
+                f"{name} fails at {failure.at_s:g} s, and is lost already"
             )
-        lost[kind, one.part] = change == "failed"
-    return tuple(one for one, _ in found)
+        lost[kind, failure.part] = fails
+    return tuple(failure for failure, _ in failures)
+
+
+def _order(placed: tuple[Failure, Location]) -> tuple[float, bool]:
+    failure, _ = placed
+    return failure.at_s, not failure.kind.endswith("restored")
 
 
 def _read(
     entry: FailureEntry, here: Location, centre: DataCentre | None
 ) -> list[Failure]:
-    given = [part for part in _PARTS if entry[part] is not None]
+    parts = [part for part in _PARTS if entry[part] is not None]
     if not entry.is_readable("at", "lasts", *_PARTS):
         return []
-    if len(given) != 1:
-        found = f", not {' and '.join(given)}" if given else ""
-        here.report(f"needs one of {', '.join(_PARTS)}{found}")
+    if len(parts) != 1:
+        named = f", not {' and '.join(parts)}" if parts else ""
+        here.report(f"needs one of {', '.join(_PARTS)}{named}")
         return []
-    kind = given[0]
+    kind = parts[0]
     if entry.lasts is not None and kind not in _LASTING:
         here.report(
             f"a {kind} comes back by itself: leave 'lasts' out",
@@ -112,13 +111,10 @@ def _read(
     fails, returns = _LASTING.get(
         kind, ("switch_restarted", "switch_restarted")
     )
-    begins = [Failure(entry.at, fails, part)]
-    ends = (
-        []
-        if entry.lasts is None
-        else [Failure(entry.at + entry.lasts, returns, part)]
-    )
-    return begins + ends
+    failures = [Failure(entry.at, fails, part)]
+    if entry.lasts is not None:
+        failures.append(Failure(entry.at + entry.lasts, returns, part))
+    return failures
 
 
 def _part(
@@ -131,9 +127,11 @@ def _part(
     if kind == "link":
         return _link(centre, text, here)
     if kind == "server":
-        first, last = (0, centre.n_servers)
+        first = 0
+        last = centre.n_servers
     else:
-        first, last = (centre.n_servers, centre.n_nodes)
+        first = centre.n_servers
+        last = centre.n_nodes
     known = names[first:last]
     if text not in known:
         span = " to ".join(dict.fromkeys((*known[:1], *known[-1:])))
@@ -148,19 +146,18 @@ _CUT = re.compile(r"\s+<?-+>?\s+")
 
 
 def _link(centre: DataCentre, text: str, here: Location) -> int | None:
-    pairs = zip(
+    named: list[set[str]] = []
+    for lower, upper in zip(
         centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
-    )
-    named = [
-        {centre.names[lower], centre.names[upper]} for lower, upper in pairs
-    ]
+    ):
+        named.append({centre.names[lower], centre.names[upper]})
     # A name may hold " - " itself: each place where the text can be cut counts.
     for cut in _CUT.finditer(text.strip()):
         both = {text.strip()[: cut.start()], text.strip()[cut.end() :]}
         if both in named:
             return named.index(both)
     ends = _CUT.split(text.strip())
-    known = sorted({name for pair in named for name in pair})
+    known = sorted(set[str]().union(*named))
     for end in ends if named and len(ends) == 2 else ():
         if end not in known:
             here.report(f"no link ends at {end!r}{did_you_mean(end, known)}")
@@ -181,12 +178,13 @@ def _name(centre: DataCentre, kind: str, part: int) -> str:
 
 def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
     """Reports policies that know of no failures."""
-    able = ", ".join(
-        name for name, kind in known_policies().items() if kind.on_failure
-    )
+    able = []
+    for name, kind in known_policies().items():
+        if kind.on_failure:
+            able.append(name)
     for index, policy in enumerate(policies):
         if not policy.kind.on_failure:
             entry = (here / "policies" / index).nearest
             where = entry if entry.path else here / "failures"
             why = "keeps its own record of free nodes, and plays no failures"
-            where.report(f"{policy.name} {why}: {able} do")
+            where.report(f"{policy.name} {why}: {', '.join(able)} do")

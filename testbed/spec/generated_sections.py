@@ -60,7 +60,8 @@ class Distribution(SpecModel):
         """
         if isinstance(value, dict):
             return value
-        keys, hint = ", ".join(cls.model_fields), ""
+        keys = ", ".join(cls.model_fields)
+        hint = ""
         if not isinstance(value, list):
             try:
                 cls.model_validate({"mean": value})
@@ -173,7 +174,7 @@ class TenantWorkload(WorkloadSection):
         reported, whatever is wrong with the others.
         """
         before = len(here.document.problems)
-        given: dict[str, Any] = {
+        distributions: dict[str, Any] = {
             name: self._distribution(here / name) for name in QUANTITIES
         }
         error = self.profiling_error
@@ -187,7 +188,7 @@ class TenantWorkload(WorkloadSection):
             return None
         return replace(
             interpretation(),
-            **given,
+            **distributions,
             profiling_error=(low, high),
             pattern=self.pattern,
             service_share=self.services,
@@ -319,9 +320,11 @@ class SyntheticLeases(LeaseWorkload):
         is best effort.
         """
         if self.mix == "equal":
-            advance, immediate = (1.0 / 3.0, 1.0 / 3.0)
+            advance = 1.0 / 3.0
+            immediate = 1.0 / 3.0
         else:
-            advance, immediate = (0.2, 0.4)
+            advance = 0.2
+            immediate = 0.4
         return (
             advance if self.advance is None else self.advance,
             immediate if self.immediate is None else self.immediate,
@@ -335,7 +338,8 @@ class SyntheticLeases(LeaseWorkload):
             here.report("advance and immediate together are more than 100 %")
             return NO_JOBS
         leases = self.draw(context.seed, context.datacentre.total_slots)
-        last_s, where = leases[-1].arrival_s, (here / "load").nearest
+        last_s = leases[-1].arrival_s
+        where = (here / "load").nearest
         if not within(
             last_s, "seconds of arrivals", where.report, "take a higher load"
         ):
@@ -357,7 +361,8 @@ class SyntheticLeases(LeaseWorkload):
         Durations and lead times are exponential, arrivals Poisson, scaled to
         the load. The paper names the sizes and the shares of the types alone.
         """
-        count, sizes = self.jobs, [SIZES[name] for name in self.sizes or SIZES]
+        count = self.jobs
+        sizes = [SIZES[name] for name in self.sizes or SIZES]
 
         def exponential(name: str) -> Floats:
             return stream(seed, self.kind, name).standard_exponential(count)
@@ -377,28 +382,27 @@ class SyntheticLeases(LeaseWorkload):
         )
         clock = np.cumsum(gaps)
         if count > 1:
-            clock *= (
-                float(cores @ duration_s)
-                / (slots * self.load)
-                / float(clock[-1])
-            )
+            work = float(cores @ duration_s)
+            clock *= work / (slots * self.load) / float(clock[-1])
         digits = max(5, len(str(count)))
-        columns = (
-            column.tolist()
-            for column in (clock, duration_s, lead_s, size, type_)
-        )
-        return tuple(
-            LeaseRecord(
-                f"lease-{k:0{digits}}",
+        columns = (clock, duration_s, lead_s, size, type_)
+        leases = []
+        for number, (at_s, long_s, ahead_s, which, of) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True), 1
+        ):
+            n_cores, memory_mb = sizes[which]
+            # Advance ones start after their lead time, immediate ones at once,
+            # best-effort ones when there is room.
+            start_s = (at_s + ahead_s, at_s, None)[of]
+            lease = LeaseRecord(
+                f"lease-{number:0{digits}}",
                 LEASE_KINDS[of],
                 at_s,
-                (at_s + ahead_s, at_s, None)[of],
+                start_s,
                 long_s,
                 1,
-                cores=sizes[which][0],
-                memory_mb=sizes[which][1],
+                cores=n_cores,
+                memory_mb=memory_mb,
             )
-            for k, (at_s, long_s, ahead_s, which, of) in enumerate(
-                zip(*columns, strict=True), 1
-            )
-        )
+            leases.append(lease)
+        return tuple(leases)

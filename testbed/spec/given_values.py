@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from testbed.spec.document import MAX_DEPTH, Path, Place, Problem, dotted
+from testbed.spec.document import MAX_DEPTH, Path, Place, Problem
 from testbed.spec.validation import kind_of
+from topologies.datacentre import dotted
 
 _WORDS = frozenset(
     ("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf")
@@ -82,16 +83,15 @@ def _plain_inside(
     value: Any, path: Path, source: Place, problems: list[Problem]
 ) -> Any:
     if not isinstance(value, Mapping):
-        return [
-            plain_value(one, (*path, i), source, problems)
-            for i, one in enumerate(value)
-        ]
+        entries = []
+        for index, entry in enumerate(value):
+            entries.append(plain_value(entry, (*path, index), source, problems))
+        return entries
     out = {}
-    for key, one in value.items():
+    for key, entry in value.items():
         if isinstance(key, str):
-            out[str(key)] = plain_value(
-                one, (*path, str(key)), source, problems
-            )
+            here = (*path, str(key))
+            out[str(key)] = plain_value(entry, here, source, problems)
         else:
             message = f"has the key {key!r}, which is no text"
             problems.append(Problem(source, dotted(path), message))

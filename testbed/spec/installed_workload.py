@@ -47,25 +47,27 @@ class InstalledWorkload(WorkloadSection):
         them is unsound.
         """
         plugin = plugin_function(here / "kind", "workloads", self.kind)
-        given = None if plugin is None else plugin.read(here)
-        if plugin is None or given is None or context.datacentre is None:
+        parameters = None if plugin is None else plugin.read(here)
+        if plugin is None or parameters is None or context.datacentre is None:
             return NO_JOBS
         try:
-            jobs = _made(plugin, context.datacentre, context.seed, given)
+            jobs = _made(plugin, context.datacentre, context.seed, parameters)
         except PluginError as error:
             here.report(error.reason)
             return NO_JOBS
+        applications: dict[str, None] = {}
+        for job in jobs:
+            if job.application is not None:
+                applications[job.application] = None
         return LoadedWorkload(
             jobs,
             {job.id: here.place for job in jobs},
-            tuple(
-                dict.fromkeys(
-                    job.application
-                    for job in jobs
-                    if job.application is not None
-                )
-            ),
-            {**plugin.use.to_json(), "parameters": given, "jobs": len(jobs)},
+            tuple(applications),
+            {
+                **plugin.use.to_json(),
+                "parameters": parameters,
+                "jobs": len(jobs),
+            },
             (f"{len(jobs):,} jobs by {plugin.use.source}",),
             plugins=(plugin.use,),
         )
@@ -75,14 +77,14 @@ def _made(
     plugin: PluginFunction,
     datacentre: DataCentre,
     seed: int,
-    given: Mapping[str, Any],
+    parameters: Mapping[str, Any],
 ) -> tuple[JobRequest, ...]:
     """The jobs that a function makes, from a random stream of its own. Raises
     PluginError.
     """
     try:
         jobs = plugin.function(
-            datacentre, stream(seed, "plug-in", plugin.use.name), **given
+            datacentre, stream(seed, "plug-in", plugin.use.name), **parameters
         )
         return tuple(_checked(jobs))
     except UnsoundJob as objection:

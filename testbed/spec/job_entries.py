@@ -50,6 +50,7 @@ from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, format_duration, format_share
 
 Word = Annotated[str, Field(min_length=1, max_length=4096)]
+CommandWords = Annotated[list[Word], Field(min_length=1, max_length=100)]
 
 
 def _known_kind(value: Any) -> str:
@@ -79,6 +80,9 @@ class DemandStep(SpecModel):
     at: Bandwidth = Field(
         description="what one VM would send, were bandwidth unlimited"
     )
+
+
+DemandCurve = Annotated[list[DemandStep], Field(min_length=1, max_length=1000)]
 
 
 class GrantedSweep(SpecModel):
@@ -136,9 +140,7 @@ class JobEntry(Section):
         None,
         description="a label: the jobs of one application are one line of a figure",
     )
-    demand: (
-        Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None
-    ) = Field(
+    demand: DemandCurve | None = Field(
         None,
         description="the demand curve c(x): steps up to 100 % of the progress",
     )
@@ -147,9 +149,7 @@ class JobEntry(Section):
         description="the share of a core that each VM burns (default 0; compute: 100 %, and"
         " what it leaves is for a VM behind it)",
     )
-    command: (
-        Annotated[list[Word], Field(min_length=1, max_length=100)] | None
-    ) = Field(
+    command: CommandWords | None = Field(
         None,
         description="on the live network each VM runs this, as its rank; words that begin with ./"
         " are files beside this one",
@@ -181,7 +181,8 @@ class JobListWorkload(WorkloadSection):
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
         document = here.document
-        profiles, demands = Profiles(), PluginDemands()
+        profiles = Profiles()
+        demands = PluginDemands()
         entries: list[JobEntry] = self["jobs"] or []
         for index, entry in enumerate(entries):
             where = here / "jobs" / index
@@ -194,15 +195,17 @@ class JobListWorkload(WorkloadSection):
         if not here.is_sound():
             return LoadedWorkload(applications=applications)
         last = {entry.id: _ids(entry)[-1] for entry in entries}
-        jobs = [
-            (job, (here / "jobs" / index).place)
-            for index, entry in enumerate(entries)
-            for job in requests(entry, last, document.folder, profiles, demands)
-        ]
-        places = {job.id: place for job, place in jobs}
-        listed = tuple(job for job, _ in jobs)
+        jobs = []
+        places = {}
+        for index, entry in enumerate(entries):
+            place = (here / "jobs" / index).place
+            for job in requests(
+                entry, last, document.folder, profiles, demands
+            ):
+                jobs.append(job)
+                places[job.id] = place
         return LoadedWorkload(
-            listed, places, applications, plugins=demands.uses
+            tuple(jobs), places, applications, plugins=demands.uses
         )
 
 
@@ -232,15 +235,16 @@ def _application(entry: JobEntry) -> str | None:
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
     """All labels; None where one of them is unknown."""
-    if not entries or not all(
-        e.is_readable("id", "application", "sweep") for e in entries
-    ):
+    if not entries:
         return None
-    return tuple(
-        dict.fromkeys(
-            name for entry in entries if (name := _application(entry))
-        )
-    )
+    names: dict[str, None] = {}
+    for entry in entries:
+        if not entry.is_readable("id", "application", "sweep"):
+            return None
+        name = _application(entry)
+        if name:
+            names[name] = None
+    return tuple(names)
 
 
 def suffixes(rates_bps: Sequence[int]) -> list[str]:
@@ -257,10 +261,13 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
     """An entry's command; files are named from the experiment file's folder."""
     if entry.command is None:
         return None
-    return tuple(
-        str((beside / word).resolve()) if word.startswith("./") else word
-        for word in entry.command
-    )
+    words = []
+    for word in entry.command:
+        if word.startswith("./"):
+            words.append(str((beside / word).resolve()))
+        else:
+            words.append(word)
+    return tuple(words)
 
 
 def requests(
@@ -273,14 +280,10 @@ def requests(
     """The jobs of a sound entry. Those of a sweep form a chain, each after the
     one before.
     """
-    ids = _ids(entry)
-    granted = (
-        [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
-    )
-    follows = [
-        None if entry.after is None else last.get(entry.after, entry.after),
-        *ids,
-    ]
+    granted = [entry.granted]
+    if entry.sweep is not None:
+        granted = list(entry.sweep.granted)
+    after = None if entry.after is None else last.get(entry.after, entry.after)
     demand = demands.of(entry) or demand_of(
         _kind(entry),
         entry.pattern,
@@ -289,8 +292,9 @@ def requests(
         profiles.of(entry),
         _command(entry, beside),
     )
-    return [
-        JobRequest(
+    jobs = []
+    for job_id, rate_bps in zip(_ids(entry), granted, strict=False):
+        job = JobRequest(
             id=job_id,
             submit_s=entry.at or 0.0,
             n_vms=entry.vms,
@@ -298,13 +302,14 @@ def requests(
             duration_s=entry.duration,
             deadline_s=entry.deadline,
             demand=demand,
-            granted_bps=rate,
+            granted_bps=rate_bps,
             application=_application(entry),
             after=after,
             value=entry.reward or 0.0,
         )
-        for job_id, rate, after in zip(ids, granted, follows, strict=False)
-    ]
+        jobs.append(job)
+        after = job_id
+    return jobs
 
 
 # ------------------------------------------------------------------ checks
@@ -360,30 +365,37 @@ def _check_kind(here: Location, entry: Section) -> None:
     """Keys that a kind of job needs or cannot have."""
     if not entry.is_readable("kind"):
         return
-    given, kind = entry.model_fields_set, _kind(entry)
+    named = entry.model_fields_set
+    kind = _kind(entry)
     if kind not in KINDS:
         return
-    if "parameters" in given:
+    if "parameters" in named:
         message = (
             f"belongs to kinds of installed packages, this one's is {kind}"
         )
         here.report(message, "parameters", at_key=True)
     a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
-        if key in given:
+        if key in named:
             here.report(f"means nothing to {a_job}", key, at_key=True)
     if entry["cpu"] == 0 and not KINDS[kind].network:
         here.report(f"must be above 0 for {a_job}", "cpu")
     for key in KINDS[kind].required:
-        unknown = (
-            name for name in here.value if name not in type(entry).model_fields
-        )
         # A misspelt key has been reported already.
-        if key not in given and not any(near(name, (key,)) for name in unknown):
+        if key not in named and not _is_misspelt(key, here, entry):
             here.report(f"is required for {a_job}", key)
-    if "demand" in given and "demand" not in KINDS[kind].required:
+    if "demand" in named and "demand" not in KINDS[kind].required:
         message = f"belongs to jobs of kind demand, this one's is {kind}"
         here.report(message, "demand", at_key=True)
+
+
+def _is_misspelt(key: str, here: Location, entry: Section) -> bool:
+    """True where a key that the entry does not know is close to this one."""
+    known = type(entry).model_fields
+    for name in here.value:
+        if name not in known and near(name, (key,)):
+            return True
+    return False
 
 
 def _check_demand(here: Location, entry: Section) -> None:
@@ -407,21 +419,16 @@ def _check_demand(here: Location, entry: Section) -> None:
 def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
     """Bandwidths against each other and against the servers' links."""
     asked: int | None = entry["bandwidth"]
-    given: list[tuple[Location, int]] = []
+    rates: list[tuple[Location, int]] = []
     if isinstance(entry, JobEntry):
-        given = (
-            [(here / "granted", entry.granted)]
-            if entry.granted is not None
-            else []
-        )
-        rates = entry.sweep.granted if entry.sweep is not None else []
-        given += [
-            (here / "sweep" / "granted" / i, rate)
-            for i, rate in enumerate(rates)
-        ]
-        if rates and "granted" in entry.model_fields_set:
+        if entry.granted is not None:
+            rates.append((here / "granted", entry.granted))
+        swept = entry.sweep.granted if entry.sweep is not None else []
+        for index, rate in enumerate(swept):
+            rates.append((here / "sweep" / "granted" / index, rate))
+        if swept and "granted" in entry.model_fields_set:
             here.report("the sweep gives it: remove one of them", "granted")
-    for where, rate in given:
+    for where, rate in rates:
         if asked is not None and rate > asked:
             more = f"{format_bandwidth(rate)} is more than the job asks for"
             where.report(f"{more}, {format_bandwidth(asked)}")
@@ -429,7 +436,7 @@ def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
     if datacentre is None or not context.links_known or datacentre.n_links == 0:
         return
     nic_bps = int(datacentre.nic_bps.max())
-    for where, rate in [(here / "bandwidth", asked or 0), *given]:
+    for where, rate in [(here / "bandwidth", asked or 0), *rates]:
         if rate > nic_bps:
             above = f"{format_bandwidth(rate)} is above every server's link"
             where.report(f"{above} ({format_bandwidth(nic_bps)} at most)")
@@ -458,10 +465,11 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
     """Checks that ``after`` names another job, and that no chain of jobs is a
     cycle.
     """
-    named = [entry for entry in entries if entry["id"] is not None]
-    owner = {
-        name: entry.id for entry in named for name in [entry.id, *_ids(entry)]
-    }
+    owner = {}
+    for entry in entries:
+        if entry["id"] is not None:
+            for name in (entry.id, *_ids(entry)):
+                owner[name] = entry.id
     follows: dict[str, str] = {}
     for index, entry in enumerate(entries):
         after = entry.after
@@ -473,11 +481,8 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
     index_of = {entry["id"]: index for index, entry in enumerate(entries)}
     for circle in _circles(follows):
         first = min(circle)
-        way = [
-            *circle[circle.index(first) :],
-            *circle[: circle.index(first)],
-            first,
-        ]
+        at = circle.index(first)
+        way = [*circle[at:], *circle[:at], first]
         message = f"these jobs wait for each other: {' after '.join(way)}"
         here.report(message, index_of[first], "after")
 
@@ -543,7 +548,8 @@ class PluginDemands:
         for key in () if demand.network else ("granted", "sweep"):
             if key in entry.model_fields_set:
                 here.report(f"means nothing to a {kind} job", key, at_key=True)
-        self._made[entry.id], self._uses[kind] = demand, plugin.use
+        self._made[entry.id] = demand
+        self._uses[kind] = plugin.use
 
 
 def _demand_by(
@@ -552,31 +558,29 @@ def _demand_by(
     """The demand that a function makes of an entry's parameters, one that
     agents can play.
     """
-    required = [
-        name
-        for name, f in plugin.section.model_fields.items()
-        if f.is_required()
-    ]
-    given: dict[str, Any] | None = {}
     if "parameters" in entry.model_fields_set:
-        given = plugin.read(here / "parameters")
-    elif required:
-        here.report(
-            f"is required for a {plugin.use.name} job: {', '.join(required)}",
-            "parameters",
-        )
-        return None
-    try:
-        demand = None if given is None else plugin.made(Demand, given)
-        if demand is not None and type(demand) not in (
-            *KINDS.values(),
-            Command,
-        ):
-            own = ", ".join(
-                kind.__name__ for kind in (*KINDS.values(), Command)
+        parameters = plugin.read(here / "parameters")
+        if parameters is None:
+            return None
+    else:
+        parameters = {}
+        required = []
+        for name, field in plugin.section.model_fields.items():
+            if field.is_required():
+                required.append(name)
+        if required:
+            here.report(
+                f"is required for a {plugin.use.name} job: {', '.join(required)}",
+                "parameters",
             )
+            return None
+    playable = (*KINDS.values(), Command)
+    try:
+        demand = plugin.made(Demand, parameters)
+        if type(demand) not in playable:
+            names = ", ".join(kind.__name__ for kind in playable)
             raise plugin.error(
-                f"makes {shown_value(demand)}: agents can play {own}"
+                f"makes {shown_value(demand)}: agents can play {names}"
             )
     except PluginError as error:
         here.report(error.reason, "kind")
@@ -620,7 +624,9 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
     section = read_section(ProfileFile, here)
     if section is None:
         return None, document
-    options = tuple((one.bandwidth, one.time) for one in section.options)
+    options = tuple(
+        (option.bandwidth, option.time) for option in section.options
+    )
     for at, message in objections(options):
         here.report(message, "options", at)
     return (None if document.problems else Profile(options)), document
@@ -630,10 +636,10 @@ def profile_text(profile: Profile, application: str | None = None) -> str:
     """A profile as the text of a file that :func:`read_profile` reads."""
     lines = [] if application is None else [f"application: {application}"]
     lines.append("options:")
-    lines += [
-        f"  - {{bandwidth: {format_bandwidth(bps)}, time: {format_duration(took_s)}}}"
-        for bps, took_s in profile.options
-    ]
+    for bps, took_s in profile.options:
+        bandwidth = format_bandwidth(bps)
+        time = format_duration(took_s)
+        lines.append(f"  - {{bandwidth: {bandwidth}, time: {time}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -647,7 +653,8 @@ class Profiles:
 
     def check(self, here: Location, entry: JobEntry) -> None:
         """Reports what is wrong with an entry's ``profile`` and ``speedup``."""
-        name, speedup = entry.profile, entry.speedup
+        name = entry.profile
+        speedup = entry.speedup
         if name is not None and speedup is not None:
             here.report("the profile says it: remove one of them", "speedup")
         other = (
@@ -678,11 +685,11 @@ class Profiles:
         )
 
     def _load(self, here: Location, name: str) -> Profile | None:
-        found = file_at(here, name)
-        if found is None:
+        path = file_at(here, name)
+        if path is None:
             return None
         try:
-            profile, inside = read_profile(found)
+            profile, inside = read_profile(path)
         except BadInput as error:
             here.report(error.message)
             return None

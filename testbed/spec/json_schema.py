@@ -62,15 +62,9 @@ def _with_installed(
     stands for them all.
     """
     del definitions[_GENERIC[group]]
-    own = [
-        one
-        for one in union["oneOf"]
-        if one != {"$ref": f"#/$defs/{_GENERIC[group]}"}
-    ]
-    union["oneOf"] = [
-        *own,
-        *(_section_schema(one.section) for one in known_functions(group)),
-    ]
+    union["oneOf"].remove({"$ref": f"#/$defs/{_GENERIC[group]}"})
+    for function in known_functions(group):
+        union["oneOf"].append(_section_schema(function.section))
 
 
 def _with_demands(entry: dict[str, Any]) -> None:
@@ -78,19 +72,19 @@ def _with_demands(entry: dict[str, Any]) -> None:
     kinds = known_functions("demands")
     if not kinds:
         return
-    entry["properties"]["kind"]["enum"] += [one.use.name for one in kinds]
-    entry["allOf"] = [
-        {
-            "if": {
-                "properties": {"kind": {"const": one.use.name}},
-                "required": ["kind"],
-            },
-            "then": {
-                "properties": {"parameters": _section_schema(one.section)}
-            },
+    rules = []
+    for kind in kinds:
+        name = kind.use.name
+        entry["properties"]["kind"]["enum"].append(name)
+        is_kind = {
+            "properties": {"kind": {"const": name}},
+            "required": ["kind"],
         }
-        for one in kinds
-    ]
+        has_its_keys = {
+            "properties": {"parameters": _section_schema(kind.section)}
+        }
+        rules.append({"if": is_kind, "then": has_its_keys})
+    entry["allOf"] = rules
 
 
 def _section_schema(section: type[Section]) -> dict[str, Any]:
@@ -146,16 +140,13 @@ def _policies_schema() -> dict[str, Any]:
 
 
 def _policy_schema(kind: PolicyKind) -> dict[str, Any]:
+    properties: dict[str, Any] = {"name": {"const": kind.name}}
+    for key, parameter in kind.takes.items():
+        properties[key] = _parameter_schema(parameter)
     return {
         "type": "object",
         "description": kind.summary,
-        "properties": {
-            "name": {"const": kind.name},
-            **{
-                key: _parameter_schema(takes)
-                for key, takes in kind.takes.items()
-            },
-        },
+        "properties": properties,
         "required": ["name"],
         "additionalProperties": False,
     }
@@ -181,19 +172,18 @@ def _without_null(schema: Any) -> Any:
         return [_without_null(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    plain = {
-        key: _without_null(value)
-        for key, value in schema.items()
-        if not (key == "default" and value is None)
+    plain = {}
+    for key, value in schema.items():
+        if key == "default" and value is None:
+            continue
         # Property names below "properties" may be called title; pydantic's own
         # titles go.
-        and not (key == "title" and isinstance(value, str))
-    }
-    choices = [
-        choice
-        for choice in plain.get("anyOf", ())
-        if choice != {"type": "null"}
-    ]
+        if key == "title" and isinstance(value, str):
+            continue
+        plain[key] = _without_null(value)
+    choices = list(plain.get("anyOf", ()))
+    if {"type": "null"} in choices:
+        choices.remove({"type": "null"})
     if len(choices) == 1:
         del plain["anyOf"]
         return {**choices[0], **plain}

@@ -17,7 +17,8 @@ from typing import Any
 from jobs.python_child import python_command, without_python_variables
 from testbed.errors import MachineCannot, install_hint
 from testbed.owned_files import caller
-from testbed.spec.document import Location, Place, Problem, dotted, file_at
+from testbed.spec.document import Location, Place, Problem, file_at
+from topologies.datacentre import dotted
 from topologies.mininet_record import MininetRecord
 
 

@@ -52,28 +52,24 @@ class PluginFunction:
         where it cannot.
         """
         section = read_section(self.section, here)
-        names = [name for name in self.section.model_fields if name != "kind"]
-        if section is None or not section.is_readable(
-            *self.section.model_fields
-        ):
+        names = list(self.section.model_fields)
+        if section is None or not section.is_readable(*names):
             return None
-        return {name: section[name] for name in names}
+        return {name: section[name] for name in names if name != "kind"}
 
     def made(self, wanted: type[T], parameters: Mapping[str, Any]) -> T:
         """Calls it with the parameters. Raises PluginError where it raises, or
         makes another thing; a topology's own TopologyError passes.
         """
         try:
-            found = self.function(**parameters)
+            made = self.function(**parameters)
         except Exception as error:
             if wanted is DataCentre and isinstance(error, TopologyError):
                 raise
             raise self.error(raised_anywhere(error)) from error
-        if not isinstance(found, wanted):
-            raise self.error(
-                f"makes {shown_value(found)}, not a {wanted.__name__}"
-            )
-        return found
+        if not isinstance(made, wanted):
+            raise self.error(f"makes {shown_value(made)}, not a {wanted.__name__}")
+        return made
 
     def error(self, reason: str) -> PluginError:
         """The error of something that is wrong with what it makes."""
@@ -95,13 +91,13 @@ def plugin_function(
 
 def known_functions(group: Group) -> list[PluginFunction]:
     """All functions of a group that can be used, by name."""
-    found = []
+    functions = []
     for plugin in installed(group).values():
         try:
-            found.append(loaded_function(group, plugin))
+            functions.append(loaded_function(group, plugin))
         except PluginError:
             continue  # told to whoever asks for it
-    return found
+    return functions
 
 
 @cache
@@ -133,40 +129,43 @@ def _section(
     the kind.
     """
     hints = get_type_hints(function, include_extras=True)
-    taken = list(signature(function).parameters.values())
-    given = GIVEN.get(group, ())
-    if tuple(each.name for each in taken[: len(given)]) != given:
-        raise ValueError(f"the first two must be {' and '.join(given)}")
-    fields: dict[str, Any] = (
-        {} if group == "demands" else {"kind": (Literal[name], ...)}
-    )
-    for each in taken[len(given) :]:
-        fields[each.name] = (_annotation(each, hints), _default(each))
+    parameters = list(signature(function).parameters.values())
+    passed = GIVEN.get(group, ())
+    names = tuple(parameter.name for parameter in parameters)
+    if names[: len(passed)] != passed:
+        raise ValueError(f"the first two must be {' and '.join(passed)}")
+    fields: dict[str, Any] = {}
+    if group != "demands":
+        fields["kind"] = (Literal[name], ...)
+    for parameter in parameters[len(passed) :]:
+        annotation = _annotation(parameter, hints)
+        fields[parameter.name] = (annotation, _default(parameter))
     summary = next(iter((function.__doc__ or "").strip().splitlines()), name)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # a name that pydantic has other plans with is refused
+        # A name that pydantic has other plans with is refused.
+        warnings.simplefilter("ignore")
         return create_model(name, __base__=Section, __doc__=summary, **fields)
 
 
-def _annotation(each: Parameter, hints: Mapping[str, Any]) -> Any:
-    if each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-        raise ValueError(f"*{each.name} is no key that a file can give")
+def _annotation(parameter: Parameter, hints: Mapping[str, Any]) -> Any:
+    if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+        raise ValueError(f"*{parameter.name} is no key that a file can give")
     if (
-        each.name == "kind"
-        or hasattr(Section, each.name)
-        or each.name.startswith("_")
+        parameter.name == "kind"
+        or hasattr(Section, parameter.name)
+        or parameter.name.startswith("_")
     ):
         raise ValueError(
-            f"{each.name} has a meaning of its own: call it otherwise"
+            f"{parameter.name} has a meaning of its own: call it otherwise"
         )
-    if each.name not in hints:
-        raise ValueError(f"{each.name} has no annotation, as {each.name}: int")
-    return hints[each.name]
+    if parameter.name not in hints:
+        raise ValueError(
+            f"{parameter.name} has no annotation, as {parameter.name}: int"
+        )
+    return hints[parameter.name]
 
 
-def _default(each: Parameter) -> Any:
-    if each.default is Parameter.empty:
+def _default(parameter: Parameter) -> Any:
+    if parameter.default is Parameter.empty:
         return ...
-    return each.default
+    return parameter.default

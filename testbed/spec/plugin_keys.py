@@ -14,8 +14,9 @@ from testbed.plugins import (
     from_module,
     kept_name,
 )
-from testbed.spec.document import Location, Place, Problem, dotted, file_at
+from testbed.spec.document import Location, Place, Problem, file_at
 from testbed.spec.validation import kind_of
+from topologies.datacentre import dotted
 
 
 def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
@@ -35,11 +36,11 @@ def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
     try:
         if not where.endswith(".py") and "/" not in where:
             return from_module(where, name, written)
-        found = _found(here, where)
+        path = _found(here, where)
         beside = _found_beside(here, where)
-        if found is None:
+        if path is None:
             return None
-        return from_file(found, name, written, beside)
+        return from_file(path, name, written, beside)
     except PluginError as error:
         report_plugin(here, error)
     except OSError as error:

@@ -61,35 +61,33 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     if not here.value:
         here.report("needs at least one policy")
     within(len(here.value), "policies", here.report, "split the file")
-    found: list[PolicySpec] = []
+    policies: dict[str, PolicySpec] = {}
     for index in range(min(len(here.value), LIMITS["policies"])):
         policy = _read_policy(here / index)
         if policy is None:
             continue
         _check_workload(here / index, policy, workload)
         _check_made(here / index, policy)
-        twice = next(
-            (other for other in found if other.label == policy.label), None
-        )
-        if twice is None:
-            found.append(policy)
+        if policy.label not in policies:
+            policies[policy.label] = policy
         elif (here / index).is_sound():
-            (here / index).report(_twice(policy, twice))
-    return tuple(found)
+            twice = _twice(policy, policies[policy.label])
+            (here / index).report(twice)
+    return tuple(policies.values())
 
 
 def _check_made(here: Location, policy: PolicySpec) -> None:
     """Reports a policy that is not ours and cannot be made, or whose claims
     raise.
     """
-    kind, given = policy.kind, dict(policy.parameters)
+    kind = policy.kind
+    parameters = dict(policy.parameters)
     if kind.source is None or not here.is_sound():
         return
     try:
-        kind.make(embedder("oktopus"), given)
-        unknown = [
-            claim for claim in kind.claims_of(given) if claim not in CLAIMS
-        ]
+        kind.make(embedder("oktopus"), parameters)
+        claims = kind.claims_of(parameters)
+        unknown = [claim for claim in claims if claim not in CLAIMS]
     except Exception as error:  # noqa: BLE001 - somebody's code raises what it likes
         here.report(f"{policy.name} {raised_anywhere(error)}")
         return
@@ -109,11 +107,13 @@ def _twice(policy: PolicySpec, other: PolicySpec) -> str:
 
 def _check_workload(here: Location, policy: PolicySpec, workload: str) -> None:
     if workload in LEASE_WORKLOADS and not policy.kind.leases:
-        able = ", ".join(
-            name for name, kind in known_policies().items() if kind.leases
-        )
+        able = []
+        for name, kind in known_policies().items():
+            if kind.leases:
+                able.append(name)
         here.report(
-            f"{policy.name} schedules no leases, with cores and start times: {able} do"
+            f"{policy.name} schedules no leases, with cores and start times:"
+            f" {', '.join(able)} do"
         )
     if workload == SWEEP_WORKLOAD and policy not in SWEEP_POLICIES:
         here.report(
@@ -199,8 +199,9 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     if spec is not None and not here.document.problems:
         return spec
     problem = here.document.problems[0]
-    own = problem.place == here.place
-    raise BadInput(f"{text}: {problem.message}" if own else str(problem))
+    if problem.place != here.place:
+        raise BadInput(str(problem))
+    raise BadInput(f"{text}: {problem.message}")
 
 
 def _parameters(
@@ -209,13 +210,14 @@ def _parameters(
     """The entry's keys but one as parameters; what is wrong with them is
     reported.
     """
-    given = [
-        key for key in here.value if key != but and (here / key).is_readable
-    ]
-    read = [
-        (key, _parameter(here / key, kind.name, kind.takes)) for key in given
-    ]
-    return tuple((key, value) for key, value in read if value is not None)
+    parameters = []
+    for key in here.value:
+        if key == but or not (here / key).is_readable:
+            continue
+        value = _parameter(here / key, kind.name, kind.takes)
+        if value is not None:
+            parameters.append((key, value))
+    return tuple(parameters)
 
 
 def _is_known(here: Location, name: str) -> bool:
@@ -236,7 +238,7 @@ def _parameter(
     """A parameter's value, if the policy takes it: a time, a share, or of the
     default's type.
     """
-    key, value = str(here.path[-1]), here.value
+    key = str(here.path[-1])
     if key not in takes:
         known = ", ".join(takes) or "none"
         hint = did_you_mean(key, list(takes)) or f"; it takes: {known}"
@@ -245,31 +247,36 @@ def _parameter(
     if key == "embedder":
         return read_embedder(here)
     parameter = takes[key]
-    parsed: Scalar = value
-    if parameter.unit == "s" or (
-        parameter.unit == "share" and not isinstance(value, bool)
-    ):
-        try:
-            parsed = (
-                parse_duration(value)
-                if parameter.unit == "s"
-                else parse_share(value)
-            )
-        except UnitError as error:
-            here.report(str(error))
-            return None
-    elif isinstance(parameter.default, float) and type(value) in (int, float):
-        parsed = float(value)
-    elif type(value) is not type(parameter.default) or not isinstance(
-        value, bool | int | str
-    ):
-        here.report(f"must be like {parameter.default!r}, not {kind_of(value)}")
+    parsed = _parsed(here, parameter)
+    if parsed is None:
         return None
     objection = parameter.objection(parsed)
     if objection is not None:
         here.report(objection)
-    if objection is None:
-        return parsed
+        return None
+    return parsed
+
+
+def _parsed(here: Location, parameter: Parameter) -> Scalar | None:
+    """The value in the parameter's unit, or of its default's type; None, and
+    reported, where it is neither.
+    """
+    value = here.value
+    try:
+        if parameter.unit == "s":
+            return parse_duration(value)
+        if parameter.unit == "share" and not isinstance(value, bool):
+            return parse_share(value)
+    except UnitError as error:
+        here.report(str(error))
+        return None
+    if isinstance(parameter.default, float) and type(value) in (int, float):
+        return float(value)
+    if type(value) is type(parameter.default) and isinstance(
+        value, bool | int | str
+    ):
+        return value
+    here.report(f"must be like {parameter.default!r}, not {kind_of(value)}")
     return None
 
 
@@ -329,11 +336,12 @@ def check_policies(
     each of those.
     """
     for index, policy in enumerate(policies):
-        kind, given = policy.kind, dict(policy.parameters)
+        kind = policy.kind
+        parameters = dict(policy.parameters)
         entry = (here / "policies" / index).nearest
         where = entry if entry.path else here / "workload"
         if kind.leases:
-            slot_s = float(str(given.get("slot", _SLOT_S)))
+            slot_s = float(str(parameters.get("slot", _SLOT_S)))
             _check_leases(
                 (where / "slot").nearest,
                 slot_s,
@@ -342,7 +350,7 @@ def check_policies(
                 jobs,
             )
         if kind.sharing is not None:
-            model = kind.sharing_of(given)
+            model = kind.sharing_of(parameters)
             independent = model.flow_dependency == "independent"
             _check_sharing(
                 where, model.recompute_s if independent else 0.0, centre, jobs
@@ -359,7 +367,8 @@ def _check_leases(
     """The calendar holds every host's slots up to the end of the last lease
     that is booked.
     """
-    hosts, most_cores = centre.n_servers, int(centre.slots.max())
+    hosts = centre.n_servers
+    most_cores = int(centre.slots.max())
     hint = "take fewer hosts, or fewer cores a host"
     if not within(
         hosts * most_cores,
@@ -396,7 +405,8 @@ def _check_sharing(
     """Each flow of a best-effort job is an entry; independent ones have their
     rates computed anew every so often for as long as a job runs.
     """
-    flows, last_s = 0, 0.0
+    flows = 0
+    last_s = 0.0
     for job in jobs:
         if job.demand.network and job.n_vms <= centre.total_slots:
             pairs = min(job.n_vms, centre.n_servers) ** 2

@@ -120,18 +120,21 @@ class SweptKey:
         """
         if self.is_numeric:
             return Axis(self.key, {value: float(value) for value in self})
-        found: dict[Any, tuple[str, str, float]] = {}
+        quantities: dict[Any, tuple[str, str, float]] = {}
         for value in self:
-            one = quantity(value) if isinstance(value, str) else None
-            if one is None:
+            parsed = quantity(value) if isinstance(value, str) else None
+            if parsed is None:
                 return None
-            found[value] = one
-        kinds = {kind for kind, _, _ in found.values()}
-        first, (_, unit, amount) = next(iter(found.items()))
+            quantities[value] = parsed
+        kinds = {kind for kind, _, _ in quantities.values()}
+        first, (_, unit, amount) = next(iter(quantities.items()))
         if len(kinds) != 1 or not amount:
             return None
+        # As many of the first value's unit as the others are of the base unit.
         factor = float(first.removesuffix(unit)) / amount
-        places = {value: one[2] * factor for value, one in found.items()}
+        places = {}
+        for value, (_, _, value_amount) in quantities.items():
+            places[value] = value_amount * factor
         return Axis(f"{self.key} [{unit}]", places)
 
     def samples(self) -> Iterator[tuple[Any, Place]]:
@@ -145,13 +148,13 @@ def read_over(here: Location) -> tuple[SweptKey, ...]:
     """The keys of ``over`` and their values; what is wrong with their form is
     reported.
     """
-    found = []
+    keys = []
     for key in here.value if isinstance(here.value, dict) else ():
         where = here / key
         if where.is_readable:
             place = here.document.key_places[where.path]
-            found.append(SweptKey(key, place, tuple(_parts(where))))
-    return tuple(found)
+            keys.append(SweptKey(key, place, tuple(_parts(where))))
+    return tuple(keys)
 
 
 def read_option(text: str) -> SweptKey:
@@ -220,7 +223,8 @@ def _values(here: Location) -> Sequence[Any]:
         match = _RANGE.fullmatch(here.value)
     if match is None:
         return (here.value,)
-    first, last = int(match[1]), int(match[2])
+    first = int(match[1])
+    last = int(match[2])
     if last < first:
         here.report(
             f"the range {here.value} ends before it begins: write {last}..{first}"
@@ -246,10 +250,10 @@ def as_yaml(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Mapping):
-        inside = ", ".join(
-            f"{_text(str(key))}: {as_yaml(each)}" for key, each in value.items()
-        )
-        return f"{{{inside}}}"
+        entries = []
+        for key, entry in value.items():
+            entries.append(f"{_text(str(key))}: {as_yaml(entry)}")
+        return f"{{{', '.join(entries)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_yaml, value))}]"
     return _text(str(value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -95,12 +96,11 @@ class SwimWorkload(TraceWorkload):
         read = self.read(here, read_swim)
         if read is None or not here.is_sound():
             return NO_JOBS
-        trace, found = read
+        trace, path = read
         centre = context.datacentre
-        known = centre is not None and context.links_known and centre.n_links
-        link_bps = (
-            int(centre.nic_bps.max()) if centre is not None and known else 10**9
-        )
+        link_bps = 10**9
+        if centre is not None and context.links_known and centre.n_links:
+            link_bps = int(centre.nic_bps.max())
         if link_bps < _LEAST_LINK_BPS:
             half = "a job asks for half of a server's link at most, and for 1 bit/s at least"
             least = f"give one of them {_LEAST_LINK_BPS} bit/s"
@@ -113,8 +113,9 @@ class SwimWorkload(TraceWorkload):
         except ValueError as objection:
             here.report(str(objection), "jobs")
             return NO_JOBS
+        mean_bps = sum(job.bandwidth_bps for job in jobs) / len(jobs)
         facts = {
-            **self.provenance(found),
+            **self.provenance(path),
             "lines_left_out": trace.skipped,
             "trace_jobs": len(trace.jobs),
             "jobs": len(jobs),
@@ -122,8 +123,7 @@ class SwimWorkload(TraceWorkload):
             "large_jobs": sample.large,
             "taken_again": sample.again,
             "mean_run_s": sum(job.duration_s for job in jobs) / len(jobs),
-            "mean_bandwidth_bps": sum(job.bandwidth_bps for job in jobs)
-            / len(jobs),
+            "mean_bandwidth_bps": mean_bps,
             "parameters": self._parameters(link_bps),
         }
         return LoadedWorkload(
@@ -180,26 +180,18 @@ class SwimWorkload(TraceWorkload):
         sample = self._sample(trace, seed)
         draws = self._draws(len(trace.jobs), seed, link_bps)
         names = _names([trace.jobs[row].name for row in sample.chosen])
-        order = (
-            stream(seed, "swim", "order")
-            .permutation(len(sample.chosen))
-            .tolist()
-        )
-        bounds = (
-            np.linspace(0, len(order), self.batches + 1)
-            .round()
-            .astype(int)
-            .tolist()
-        )
+        order = stream(seed, "swim", "order").permutation(len(sample.chosen))
+        # Batches as equal as whole numbers can be.
+        bounds = np.linspace(0, len(order), self.batches + 1).round()
         jobs = []
-        for batch in range(self.batches):
-            for k in order[bounds[batch] : bounds[batch + 1]]:
-                row = sample.chosen[k]
-                values = {
-                    name: float(column[row]) for name, column in draws.items()
-                }
+        for batch, (first, last) in enumerate(pairwise(bounds.astype(int))):
+            for at in order[first:last].tolist():
+                row = sample.chosen[at]
+                values = {}
+                for name, column in draws.items():
+                    values[name] = float(column[row])
                 jobs.append(
-                    self._request(names[k], trace.jobs[row], values, batch)
+                    self._request(names[at], trace.jobs[row], values, batch)
                 )
         return tuple(jobs), sample
 
@@ -235,10 +227,10 @@ class SwimWorkload(TraceWorkload):
             "speedup": self.speedup,
             "bandwidth": (0.0, 2.0 * self.bandwidth),
         }
-        draws = {
-            name: low + (high - low) * stream(seed, "swim", name).random(jobs)
-            for name, (low, high) in ends.items()
-        }
+        draws = {}
+        for name, (low, high) in ends.items():
+            quantile = stream(seed, "swim", name).random(jobs)
+            draws[name] = low + (high - low) * quantile
         most_bps = link_bps / 2
         least_bps = min(self.least_bandwidth, most_bps)
         draws["bandwidth"] = np.clip(
@@ -279,19 +271,16 @@ def _places(
     jobs: tuple[JobRequest, ...], trace: Trace[SwimJob]
 ) -> Mapping[str, Place]:
     line = {job.name: job.line for job in trace.jobs}
-    # A job taken again bears a number after its name.
-    return {
-        job.id: Place(
-            str(trace.path),
-            line.get(job.id) or line[job.id.rpartition("-")[0]],
-            1,
-        )
-        for job in jobs
-    }
+    places = {}
+    for job in jobs:
+        # A job taken again bears a number after its name.
+        at = line.get(job.id) or line[job.id.rpartition("-")[0]]
+        places[job.id] = Place(str(trace.path), at, 1)
+    return places
 
 
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
-    given = facts["parameters"]
+    parameters = facts["parameters"]
     out = [
         f"{facts['path']}: {facts['trace_jobs']:,} jobs from {facts['file']}"
     ]
@@ -302,14 +291,15 @@ def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
     if facts["lines_left_out"]:
         out.append(f"{facts['lines_left_out']:,} lines left out")
     how = "a plain sample"
-    if given["vms"] is not None:
-        how = f"a stratified sample, {facts['large_jobs']:,} of them of {given['vms']:g} or more"
+    if parameters["vms"] is not None:
+        large = f"{facts['large_jobs']:,} of them of {parameters['vms']:g}"
+        how = f"a stratified sample, {large} or more"
     again = ""
     if facts["taken_again"]:
         again = f", {facts['taken_again']:,} of them again"
     out.append(
         f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
-        f" {given['batches']} batches {human_duration(given['spacing_s'])} apart;"
+        f" {parameters['batches']} batches {human_duration(parameters['spacing_s'])} apart;"
         f" {human_duration(facts['mean_run_s'])} at"
         f" {human_bandwidth(facts['mean_bandwidth_bps'])} on average"
     )

@@ -20,7 +20,6 @@ from testbed.spec.document import (
     Location,
     Problem,
     SpecErrors,
-    dotted,
     file_at,
     read_document,
     read_text,
@@ -42,7 +41,7 @@ from testbed.spec.validation import (
 )
 from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
-from topologies.datacentre import DataCentre, TopologyError
+from topologies.datacentre import DataCentre, TopologyError, dotted
 from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
 from topologies.mininet_topo import from_mininet, notes_of

@@ -64,26 +64,25 @@ class TraceWorkload(WorkloadSection):
             return None
         trace = published(self.path)
         origin = f"; its origin: {trace.origin}" if trace is not None else ""
-        found = file_at(here / "path", self.path, origin)
-        if found is None:
+        path = file_at(here / "path", self.path, origin)
+        if path is None:
             return None
         try:
-            return reader(found, lenient=self.lenient), found
+            return reader(path, lenient=self.lenient), path
         except (TraceErrors, OSError) as error:
-            self._report(here / "path", found, error)
+            self._report(here / "path", path, error)
             return None
 
     def _report(
-        self, here: Location, found: FilePath, error: TraceErrors | OSError
+        self, here: Location, path: FilePath, error: TraceErrors | OSError
     ) -> None:
         """Reports lines with their own places, or the file as a whole."""
         if isinstance(error, OSError):
-            here.report(f"{str(found)!r} cannot be read: {error.strerror}")
+            here.report(f"{str(path)!r} cannot be read: {error.strerror}")
             return
-        here.document.problems.extend(
-            Problem(Place(str(found), p.line, p.column), "", p.message)
-            for p in error.problems
-        )
+        for problem in error.problems:
+            place = Place(str(path), problem.line, problem.column)
+            here.document.problems.append(Problem(place, "", problem.message))
         shown = ""
         if error.found > PROBLEM_LIMIT:
             shown = f", the first {PROBLEM_LIMIT} are named"
@@ -98,22 +97,25 @@ class TraceWorkload(WorkloadSection):
             what = "the trace"
         here.report(f"{what} cannot be read{shown}{hint}")
 
-    def provenance(self, found: FilePath) -> dict[str, Any]:
+    def provenance(self, path: FilePath) -> dict[str, Any]:
         """The file, its checksum, and the published trace of its name."""
         trace = published(self.path)
         try:
-            sha256 = checksum(found)
+            sha256 = checksum(path)
         except CutOff:  # a damaged archive, read leniently as far as it goes
             sha256 = ""
+        origin = None
+        is_published = None
+        if trace is not None:
+            origin = trace.origin
+            is_published = trace.sha256 == sha256
         return {
             "kind": self.kind,
             "path": self.path,
-            "file": str(found),
+            "file": str(path),
             "sha256": sha256,
-            "origin": None if trace is None else trace.origin,
-            "is_the_published_file": None
-            if trace is None
-            else trace.sha256 == sha256,
+            "origin": origin,
+            "is_the_published_file": is_published,
         }
 
 
@@ -147,7 +149,7 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
         )
         if read is None or not here.is_sound():
             return NO_JOBS
-        log, found = read
+        log, path = read
         if self.longest is not None and self.longest < (self.shortest or 0.0):
             here.report("is below 'shortest': no record is left", "longest")
             return NO_JOBS
@@ -155,18 +157,18 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
         taken = jobs_of(
             log, self.zero_run_time, self.shortest or 0.0, longest_s
         )
-        facts = self._facts(log, taken, found)
+        facts = self._facts(log, taken, path)
         place = Place(str(log.path))
         return fitted(
             self, here, taken.jobs, context, place, facts, _log_notes(facts)
         )
 
     def _facts(
-        self, log: Swf, taken: JobsOfLog, found: FilePath
+        self, log: Swf, taken: JobsOfLog, path: FilePath
     ) -> dict[str, Any]:
         """The provenance of the jobs, and what was left out."""
         return {
-            **self.provenance(found),
+            **self.provenance(path),
             "header": {key: list(values) for key, values in log.header.items()},
             "first": self.first,
             "records": len(log.records),
@@ -192,13 +194,10 @@ def _log_notes(facts: Mapping[str, Any]) -> list[str]:
         out.append(
             f"{facts['lines_left_out']:,} lines left out, the first: {first}"
         )
-    out += [
-        f"skipped {count:,}: {reason}"
-        for reason, count in facts["skipped"].items()
-    ]
-    out += [
-        f"in {count:,}: {what}" for what, count in facts["repaired"].items()
-    ]
+    for reason, count in facts["skipped"].items():
+        out.append(f"skipped {count:,}: {reason}")
+    for what, count in facts["repaired"].items():
+        out.append(f"in {count:,}: {what}")
     return out
 
 
@@ -218,7 +217,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
         read = self.read(here, read_lwf)
         if read is None or not here.is_sound():
             return NO_JOBS
-        file, found = read
+        file, path = read
         leases = file.jobs[: self.first]
         if not within(
             len(leases), "leases", (here / "path").report, "say first: 200000"
@@ -226,12 +225,12 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
             return NO_JOBS
         facts = {
             **self.model_dump(),
-            **self.provenance(found),
+            **self.provenance(path),
             "lines_left_out": file.skipped,
             "examples": [f"line {p.line}: {p.message}" for p in file.examples],
         }
         places = {
-            lease.name: Place(str(found), lease.line, 1) for lease in leases
+            lease.name: Place(str(path), lease.line, 1) for lease in leases
         }
         return self.of_leases(leases, places, facts)
 
@@ -278,15 +277,11 @@ def look_for(beside: FilePath) -> list[FoundTrace]:
 
 def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
     """Packed or not, under the name that experiments use."""
-    names = (trace.name, trace.name.removesuffix(".gz"))
-    return next(
-        (
-            path
-            for name in names
-            if (path := find_file(name, beside)) is not None
-        ),
-        None,
-    )
+    for name in (trace.name, trace.name.removesuffix(".gz")):
+        path = find_file(name, beside)
+        if path is not None:
+            return path
+    return None
 
 
 def verified_trace(found: FoundTrace) -> FoundTrace:

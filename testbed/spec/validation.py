@@ -196,11 +196,12 @@ def _origin(annotation: Any) -> Any:
     one; else None.
     """
     union = get_origin(annotation) in (Union, UnionType)
-    origins = {
-        get_origin(c)
-        for c in (get_args(annotation) if union else (annotation,))
-    }
-    return next((origin for origin in (list, dict) if origin in origins), None)
+    choices = get_args(annotation) if union else (annotation,)
+    origins: list[Any] = list(map(get_origin, choices))
+    for origin in (list, dict):
+        if origin in origins:
+            return origin
+    return None
 
 
 def _models(annotation: Any) -> Iterator[type[SpecModel]]:
@@ -216,10 +217,11 @@ def _models(annotation: Any) -> Iterator[type[SpecModel]]:
 
 def kinds_of(models: Sequence[type[SpecModel]]) -> list[str]:
     """The values of ``kind`` that select among the models of a union."""
-    sections = (model for model in models if issubclass(model, Section))
-    return list(
-        dict.fromkeys(kind for model in sections for kind in model.kinds())
-    )
+    kinds: dict[str, None] = {}
+    for model in models:
+        if issubclass(model, Section):
+            kinds |= dict.fromkeys(model.kinds())
+    return list(kinds)
 
 
 def kind_tag(value: Any, union: Any, group: Group) -> Any:
@@ -246,14 +248,14 @@ def _of_kind(
     """
     if len(models) == 1:
         return models[0]
-    known = [
-        m
-        for m in models
-        if issubclass(m, Section) and value.get("kind") in m.kinds()
-    ]
-    return next(
-        (m for m in known if "path" in value and "path" in m.model_fields), None
-    ) or next(iter(known), None)
+    known = []
+    for model in models:
+        if issubclass(model, Section) and value.get("kind") in model.kinds():
+            known.append(model)
+    for model in known:
+        if "path" in value and "path" in model.model_fields:
+            return model
+    return known[0] if known else None
 
 
 def guessed_kind(
@@ -313,15 +315,14 @@ def _report(
             unknown.setdefault(tuple(holder), []).append(str(key))
     for detail in details:
         here, owner = _resolved(model, section, detail["loc"])
-        kind, key = detail["type"], str(detail["loc"][-1])
+        kind = detail["type"]
+        key = str(detail["loc"][-1])
         if not here.is_readable:
             continue
         if kind == "missing":
-            meant = (
-                near(name, [key])
-                for name in unknown.get(detail["loc"][:-1], ())
-            )
-            if not any(meant):  # a misspelt key has been reported already
+            others = unknown.get(detail["loc"][:-1], ())
+            # A misspelt key has been reported already.
+            if not any(near(name, [key]) for name in others):
                 here.report(f"is required{_described(owner, key)}")
         elif kind == "extra_forbidden":
             known = [] if owner is None else list(owner.model_fields)
@@ -352,7 +353,8 @@ def _resolved(
     current: type[SpecModel] | None = model
     parts = iter(location)
     for part in parts:
-        here, owner = here / part, current
+        here = here / part
+        owner = current
         field = None
         if current and isinstance(part, str):
             field = current.model_fields.get(part)
@@ -391,16 +393,17 @@ def _report_kind(field: FieldInfo, here: Location) -> None:
     unknown.
     """
     models = tuple(_models(field.annotation))
-    value, known = here.value, kinds_of(models)
-    one = f"one of {', '.join(known)}"
+    value = here.value
+    known = kinds_of(models)
+    choice = f"one of {', '.join(known)}"
     if not isinstance(value, dict):
         here.report(f"must be a mapping with a kind, not {kind_of(value)}")
         return
     kind = value.get("kind")
     if "kind" not in value:
-        here.report(f"is required: {one}", "kind")
+        here.report(f"is required: {choice}", "kind")
     elif (here / "kind").is_readable:
-        wrong = f"must be {one}, not {kind_of(kind)}"
+        wrong = f"must be {choice}, not {kind_of(kind)}"
         if isinstance(kind, str):
             wrong = unknown_name(f"kind of {here.path[-1]}", kind, known)
         here.report(wrong, "kind")
@@ -431,11 +434,9 @@ def kind_of(value: object) -> str:
 
 def _message(detail: ErrorDetails) -> str:
     """One of pydantic's errors as a sentence."""
-    context, value, kind = (
-        detail.get("ctx", {}),
-        detail["input"],
-        detail["type"],
-    )
+    context = detail.get("ctx", {})
+    value = detail["input"]
+    kind = detail["type"]
     shown = kind_of(value)
     if kind == "quantity":
         sentence = str(context["message"])
@@ -464,9 +465,11 @@ def _message(detail: ErrorDetails) -> str:
         sentence = f"must be {_WANTED[kind]}, not {shown}{hint}"
     elif kind in ("too_short", "too_long"):
         if kind == "too_short":
-            word, name = ("least", "min_length")
+            word = "least"
+            name = "min_length"
         else:
-            word, name = ("most", "max_length")
+            word = "most"
+            name = "max_length"
         sentence = (
             f"needs at {word} {context[name]}, not {context['actual_length']}"
         )

@@ -374,7 +374,8 @@ class JannWorkload(ModelWorkload):
     @cached_property
     def classes(self) -> tuple[tuple[int, int], ...]:
         """Least and greatest size of each class."""
-        out, low = [(1, 1)], 2
+        out = [(1, 1)]
+        low = 2
         while low <= self.largest:
             high = min(1 << (low - 1).bit_length(), self.largest)
             out.append((low, high))
@@ -471,7 +472,8 @@ class JannWorkload(ModelWorkload):
         )
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        got, run_s = jobs.processes, jobs.run_s
+        got = jobs.processes
+        run_s = jobs.run_s
         mean_s = float(run_s.mean())
         squares = float(self.shares @ self.run_means_s**2) * (
             1.0 + self.run_cv2

@@ -232,7 +232,8 @@ def _countable(
     """True unless arrivals last for ages, or too many processes have a CPU use
     of their own.
     """
-    where, cpu = (here / "load").nearest, (here / "cpu").nearest
+    where = (here / "load").nearest
+    cpu = (here / "cpu").nearest
     good = within(
         jobs.span_s, "seconds of arrivals", where.report, "take a higher load"
     )
@@ -285,6 +286,10 @@ def _facts(
     demand: HoseDemand | None,
 ) -> dict[str, Any]:
     wide = int((jobs.processes > slots).sum())
+    bandwidth = None
+    if demand is not None:
+        mean_bps = float(np.mean(jobs.bandwidth_bps))
+        bandwidth = {**asdict(demand), "mean_bps": mean_bps}
     return {
         "jobs": len(jobs),
         "mean_run_s": float(jobs.run_s.mean()),
@@ -296,9 +301,7 @@ def _facts(
         "natural_load": natural,
         "load": natural if section.load is None else section.load,
         "span_s": jobs.span_s,
-        "bandwidth": None
-        if demand is None
-        else {**asdict(demand), "mean_bps": float(np.mean(jobs.bandwidth_bps))},
+        "bandwidth": bandwidth,
         "cpu": None if section.cpu is None else section.cpu.model_dump(),
         "pattern": section.pattern,
     }
