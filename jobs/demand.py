@@ -341,7 +341,8 @@ class DemandCurve(Demand):
             need_s = (end - begin) * tau_s * slowdown
             if need_s > left_s:
                 return begin + left_s / (tau_s * slowdown)
-            done, left_s = end, left_s - need_s
+            done = end
+            left_s = left_s - need_s
         return done
 
 
@@ -476,7 +477,8 @@ def demand_of(
     command: tuple[str, ...] | None,
 ) -> Demand:
     """The demand that a job's entry in a file describes."""
-    way, network = pattern or "ring", KINDS[kind].network
+    way = pattern or "ring"
+    network = KINDS[kind].network
     share, use = (
         (cpu or 0.0, 1.0) if network else (Compute.cpu_share, cpu or 1.0)
     )

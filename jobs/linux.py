@@ -69,7 +69,8 @@ def own_mounts() -> None:
 
 def replace_file(path: str, by: str) -> None:
     """Have a process with mounts of its own find the file ``by`` at ``path``."""
-    source, target = os.fsencode(by), os.fsencode(path)
+    source = os.fsencode(by)
+    target = os.fsencode(path)
     bound = _libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None)
     _check(bound, f"cannot mount {by} at {path}")
 

@@ -70,7 +70,8 @@ class JobRequest:
             raise ValueError(
                 f"job {self.id}: a stated running time must be above 0 s"
             )
-        uses, estimates = self.demand.cpu_use, self.demand.cpu_estimate
+        uses = self.demand.cpu_use
+        estimates = self.demand.cpu_estimate
         if not _are_uses(uses, self.n_vms) or not _are_uses(
             estimates, self.n_vms
         ):

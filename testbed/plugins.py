@@ -128,12 +128,10 @@ class PluginError(BadInput):
         elif file:
             place = f"{file}: "
         super().__init__(f"{place}{reason}")
-        self.reason, self.file, self.line, self.column = (
-            reason,
-            file,
-            line,
-            column,
-        )
+        self.reason = reason
+        self.file = file
+        self.line = line
+        self.column = column
 
 
 def raised(error: BaseException, file: Path) -> PluginError:
@@ -193,7 +191,8 @@ def from_file(
     relative to its own folder; None: there. Prints go to standard error. Raises
     PluginError, at the line of the file that raised.
     """
-    text, place = path.read_bytes(), path.resolve()
+    text = path.read_bytes()
+    place = path.resolve()
     module_name = f"{_PREFIX}{sha256(bytes(place) + text).hexdigest()[:24]}"
     module = sys.modules.get(module_name)
     finder = _ModulesBeside(beside or _found_in(path.parent))
@@ -307,7 +306,8 @@ def _importing(finder: _ModulesBeside) -> Iterator[None]:
     """Modules beside a file can be imported, and leave no bytecode there;
     afterwards they are forgotten: another folder may use the same names.
     """
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    written = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -390,12 +390,14 @@ def format_bandwidth(bps: int) -> str:
 
 def _shortest(dimension: Dimension, amount: Decimal) -> str:
     """The amount in the largest unit in which its number stays short, exactly."""
-    text, unit = "", ""
+    text = ""
+    unit = ""
     for name, factor in dimension.units.items():
         scaled = amount / factor
         shown = _number_text(scaled)
         if not unit or (abs(scaled) >= 1 and len(shown) <= len(text)):
-            text, unit = shown, name
+            text = shown
+            unit = name
     return f"{text} {unit}"
 
 
@@ -411,10 +413,12 @@ def format_share(share: float) -> str:
 
 def human_bandwidth(bps: float) -> str:
     """``412 Mbit/s``: three or four significant digits."""
-    scaled, unit = bps, "bit/s"
+    scaled = bps
+    unit = "bit/s"
     for name, factor in BANDWIDTH.units.items():
         if abs(scaled) >= 999.5:
-            scaled, unit = bps / float(factor), name
+            scaled = bps / float(factor)
+            unit = name
     if scaled == int(scaled) and abs(scaled) < 1000:
         return f"{int(scaled)} {unit}"
     digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0

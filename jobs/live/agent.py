@@ -145,7 +145,8 @@ def run_to_report(agent: Agent, channel: Channel) -> int:
         # is raised here.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATING)
     except Terminated as stop:
-        code, reason = EXIT_SIGNAL + stop.signum, str(stop)
+        code = EXIT_SIGNAL + stop.signum
+        reason = str(stop)
     channel.finish_with(agent.report(reason))
     return code
 

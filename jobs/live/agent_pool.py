@@ -171,11 +171,9 @@ class AgentPool:
             if self._control.fileno() in ready:
                 self._read_answers()
             if self._urgent or time.monotonic() >= end_s:
-                messages, self._messages, self._urgent = (
-                    self._messages,
-                    [],
-                    False,
-                )
+                messages = self._messages
+                self._messages = []
+                self._urgent = False
                 return messages
 
     def close(self, timeout_s: float = 10.0) -> None:

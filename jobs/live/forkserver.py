@@ -146,7 +146,8 @@ class ForkServer:
         ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        code, signum = None, None
+        code = None
+        signum = None
         if ended is not None and ended.si_code == os.CLD_EXITED:
             code = ended.si_status
         elif ended is not None:

@@ -255,7 +255,8 @@ def _received(process: _Process) -> ReceivedPayload:
 
 def _sent(process: _Process) -> Sent:
     end = process.result["end"]
-    sent, received = end["sum_sent"], end["sum_received"]
+    sent = end["sum_sent"]
+    received = end["sum_received"]
     retransmits = int(sent.get("retransmits", 0))
     counted = int(received["bytes"])
     # A sender's sum was seen (iperf3 3.18) to lack 8 KiB that had arrived.

@@ -204,7 +204,8 @@ def phases(
     ]
     tau_s = 8 * total_bytes / sum(areas)
     out: list[Phase] = []
-    area, done = 0.0, 0
+    area = 0.0
+    done = 0
     for start, (end, _), step_area in zip(starts, steps, areas, strict=True):
         area += step_area
         until = (
@@ -292,9 +293,11 @@ class Production:
                 or cpu_ns < self.cpu_due_ns
             ):
                 return
-            due_ns, cpu_due_ns = self.due_ns, self.cpu_due_ns
+            due_ns = self.due_ns
+            cpu_due_ns = self.cpu_due_ns
             self.produced_bytes += self._chunk.size_bytes
-            self._chunk, self.due_ns = next(self._chunks, None), None
+            self._chunk = next(self._chunks, None)
+            self.due_ns = None
             if self._chunk is not None and self._room(self._chunk, sent_bytes):
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
                 self.lost_ns += begun_ns - due_ns

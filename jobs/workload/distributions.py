@@ -139,7 +139,8 @@ def stratified(
         raise ValueError(
             f"no jobs on both sides of {mean:g} VMs and up to {largest}"
         )
-    low, high = float(size[small].mean()), float(size[large].mean())
+    low = float(size[small].mean())
+    high = float(size[large].mean())
     many = round(count * (mean - low) / (high - low))
     again = max(0, many - len(large)) + max(0, count - many - len(small))
     taken = np.sort(

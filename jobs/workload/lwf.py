@@ -250,7 +250,8 @@ class _Xml:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         place = self._place()
         if tag == "lease-request":
-            self._now, self._begun = {}, place
+            self._now = {}
+            self._begun = place
         if self._now is None:
             return
         if tag == "res":

@@ -199,14 +199,17 @@ class Requests(JobStream):
         return max(5, len(str(int(self.jobs.number.max(initial=0)))))
 
     def _rows(self, start: int, end: int) -> Iterator[JobRequest]:
-        jobs, part, digits = self.jobs, slice(start, end), self._digits
+        jobs = self.jobs
+        part = slice(start, end)
+        digits = self._digits
         uses = self._shares(jobs.cpu_steps, 1.0, start, end)
         stated = self._shares(jobs.stated_steps, None, start, end)
         columns = (
             jobs.number, jobs.submit_s, jobs.processes, jobs.run_s, jobs.stated_s,
             jobs.bandwidth_bps, jobs.user, jobs.queue,
         )  # fmt: skip
-        moving, still = Transfer(self.pattern), Compute()
+        moving = Transfer(self.pattern)
+        still = Compute()
         rows = zip(*(column[part].tolist() for column in columns), strict=True)
         for (
             number,
@@ -218,7 +221,8 @@ class Requests(JobStream):
             user,
             queue,
         ) in rows:
-            use, estimate = next(uses) or 1.0, next(stated)
+            use = next(uses) or 1.0
+            estimate = next(stated)
             demand: Transfer | Compute = moving if bandwidth_bps else still
             if use != 1.0 or estimate is not None:
                 demand = replace(demand, cpu_use=use, cpu_estimate=estimate)

@@ -175,7 +175,8 @@ class _Log:
         wrong = _wrong(values)
         if wrong.any() or not self._in_order(values):
             good = self._check_each(texts, where, values, wrong)
-            where, values = where[good], values[good]
+            where = where[good]
+            values = values[good]
         block = np.empty(len(values), self.record)
         for k, name in enumerate(NAMES):
             if name in (self.record.names or ()):
@@ -348,7 +349,8 @@ def jobs_of(
     keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
     lines = log.lines
     if not keep.all():
-        records, lines = records[keep], lines[keep]
+        records = records[keep]
+        lines = lines[keep]
     asked = records["requested"] > 0
     given = records["allocated"] > 0
     processes = np.where(asked, records["requested"], records["allocated"])
@@ -388,7 +390,8 @@ def _usable(
     """Which records are jobs with a running time, and why the others are not:
     the first reason.
     """
-    status, run_s = records["status"], records["run_s"]
+    status = records["status"]
+    run_s = records["run_s"]
     reasons = {
         "part of a job that has a record of its own": np.isin(
             status, (2, 3, 4)

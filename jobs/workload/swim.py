@@ -118,7 +118,8 @@ def _fits(
         complaints.add(job.line, 1, message)
         return False
     latest = (above[-1].submit_s, above[-1].line) if above else (0, 0)
-    field, column = "field 2 (submit time)", len(job.name) + 2
+    field = "field 2 (submit time)"
+    column = len(job.name) + 2
     return not complaints.is_early(
         job.line, column, field, job.submit_s, latest
     )

@@ -159,7 +159,8 @@ class _Walk:
         """Takes in an event of a job; faults of the event."""
         match event:
             case events.JobStarted() | events.JobResumed():
-                job.runs, job.cut = True, False
+                job.runs = True
+                job.cut = False
             case events.JobPreempted():
                 job.runs = job.cut = False
             case events.JobRerooted():

@@ -467,7 +467,8 @@ class Topology:
         """
         parent, uplink = self._tree(root)
         links: list[int] = []
-        node, steps = server, 0
+        node = server
+        steps = 0
         while node != root:
             if parent[node] < 0 or steps > self.n_nodes:
                 return None

@@ -294,7 +294,8 @@ def _surely_fits(history: History, job_id: str) -> bool:
     """True of a job that one empty server holds, or without bandwidth the whole
     data centre.
     """
-    request, slots = history.jobs[job_id].request, history.topology.slots
+    request = history.jobs[job_id].request
+    slots = history.topology.slots
     if request.get("cores", 1) != 1 or request.get("memory_mib"):
         return False
     anywhere = not request["bandwidth_bps"] or not history.topology.capacity_bps
@@ -355,7 +356,8 @@ class _FirstThatWaits:
 
     def _starts(self, job_id: str) -> str | None:
         self.never_started.discard(job_id)
-        first, place = self.first, self.order.get(job_id, -1)
+        first = self.first
+        place = self.order.get(job_id, -1)
         moves = job_id in self.running
         overtakes = (
             first is not None and place > self.order[first] and not moves
@@ -381,7 +383,9 @@ class _FirstThatWaits:
         """
         first = self.waiting.peekitem(0)[1] if self.waiting else None
         if first != self.first:
-            self.first, self.generations, self.overtaken = first, 0, 0
+            self.first = first
+            self.generations = 0
+            self.overtaken = 0
             self.ahead = set(self.running)
         elif not self.ahead and self.running:
             self.generations += self.generations < GENERATIONS

@@ -82,12 +82,15 @@ def closing(audits: Sequence[Audit]) -> str:
     many passed.
     """
     statuses = [result.status for each in audits for result in each.results]
-    failed, passed = statuses.count("failed"), statuses.count("passed")
+    failed = statuses.count("failed")
+    passed = statuses.count("passed")
     # Of several policies the last audit is that of the list above them.
     if len(audits) > 1:
-        policies, above = (audits[:-1], audits[-1:])
+        policies = audits[:-1]
+        above = audits[-1:]
     else:
-        policies, above = (audits, [])
+        policies = audits
+        above = []
     if not failed:
         where = ""
         if above:

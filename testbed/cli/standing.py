@@ -214,10 +214,8 @@ def show(name: Name, as_json: Json = False) -> None:
     console.print_text(_sentence(state))
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
-    vms, links = (
-        Table("VM", "address", "server", "namespace"),
-        Table("link", "reserved"),
-    )
+    vms = Table("VM", "address", "server", "namespace")
+    links = Table("link", "reserved")
     for vm in state.vms:
         vms.add_row(vm.name, vm.ip, vm.server, vm.netns.rpartition("/")[2])
     for link, reserved_bps in state.links:
@@ -269,10 +267,8 @@ def _sentence(state: TenantState) -> str:
     where = "; ".join(
         f"{' '.join(names)} on {server}" for server, names in on.items()
     )
-    rate, wire = (
-        human_bandwidth(state.bandwidth_bps),
-        human_bandwidth(state.wire_bps),
-    )
+    rate = human_bandwidth(state.bandwidth_bps)
+    wire = human_bandwidth(state.wire_bps)
     mode = ""
     if state.enforcement != "strict":
         mode = f", {ENFORCED[state.enforcement]}"

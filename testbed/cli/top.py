@@ -74,10 +74,8 @@ def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
             -k.reserved_bps / k.capacity_bps,
         )
     )
-    tenants, left = (
-        _table("tenant", sample.tenants),
-        len(sample.links) - len(links[:most]),
-    )
+    tenants = _table("tenant", sample.tenants)
+    left = len(sample.links) - len(links[:most])
     rest = (
         [Text(f"and {left} directions of links, idle or less loaded", "dim")]
         if left

@@ -31,10 +31,8 @@ def verify(as_json: Json = False) -> None:
     named.
     """
     require_root("testbed verify")
-    layout, plans = (
-        ask(ShowLayout(), NetworkLayout),
-        ask(ShowPlans(), TenantPlans),
-    )
+    layout = ask(ShowLayout(), NetworkLayout)
+    plans = ask(ShowPlans(), TenantPlans)
     found = []
     with console.progress("verifying", len(verification.CHECKS)) as bars:
         for check in verification.checks(layout, plans):

@@ -128,18 +128,25 @@ def network_limits(
     items: list[TcItem] = []
     for dev, capacity_bps in network.capacity_of_port.items():
         items.append(HtbRoot(dev, DEFAULT_CLASS_MINOR))
-        items.append(
-            HtbClass(
-                dev,
-                parent_minor=0,
-                minor=LINK_MINOR,
-                rate_bps=capacity_bps,
-                ceil_bps=capacity_bps,
-                burst_s=CATCH_UP_S,
-            )
-        )
+        items.append(_root_class(dev, LINK_MINOR, capacity_bps, CATCH_UP_S))
         items += _default_class(dev, capacity_bps, borrows=borrows)
     return (_added(None, items),)
+
+
+def _root_class(
+    dev: str, minor: int, rate_bps: int, burst_s: float
+) -> HtbClass:
+    """A class of all that a device sends: no more than its rate, whoever is
+    idle.
+    """
+    return HtbClass(
+        dev,
+        parent_minor=0,
+        minor=minor,
+        rate_bps=rate_bps,
+        ceil_bps=rate_bps,
+        burst_s=burst_s,
+    )
 
 
 def _added(netns: str | None, items: list[TcItem]) -> BatchSection:
@@ -230,16 +237,8 @@ def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
     cap_bps = tenant.cap_bps
     for vm in tenant.vms:
         dev = vm.slot.port.name
-        receive_cap = HtbClass(
-            dev,
-            parent_minor=0,
-            minor=VM_MINOR,
-            rate_bps=cap_bps,
-            ceil_bps=cap_bps,
-            burst_s=catch_up_s,
-        )
         items.append(HtbRoot(dev, VM_MINOR))
-        items.append(receive_cap)
+        items.append(_root_class(dev, VM_MINOR, cap_bps, catch_up_s))
         items.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(cap_bps)))
     return items
 

@@ -83,21 +83,15 @@ class _JobCalls:
     def about(self, call: str, job_id: str, *arguments: object) -> None:
         raise NotImplementedError
 
-    rescale, preempt, resume = (
-        _about("rescale"),
-        _about("preempt"),
-        _about("resume"),
-    )
-    migrate, switch_tier, kill = (
-        _about("migrate"),
-        _about("switch_tier"),
-        _about("kill"),
-    )
-    reroot, cut, reconnect = (
-        _about("reroot"),
-        _about("cut"),
-        _about("reconnect"),
-    )
+    rescale = _about("rescale")
+    preempt = _about("preempt")
+    resume = _about("resume")
+    migrate = _about("migrate")
+    switch_tier = _about("switch_tier")
+    kill = _about("kill")
+    reroot = _about("reroot")
+    cut = _about("cut")
+    reconnect = _about("reconnect")
 
 
 class TracingBackend(_JobCalls):

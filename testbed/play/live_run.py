@@ -123,13 +123,15 @@ def _run_policies(
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
     slots = [int(count) for count in experiment.datacentre.slots]
-    rooms, logs = namespaces_per_server(plans, slots), top.path / names.LOGS
+    rooms = namespaces_per_server(plans, slots)
+    logs = top.path / names.LOGS
     n_agents = max(
         sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks
     )
 
     def network(scale: Scale) -> AbstractContextManager[Emulation]:
-        centre, name = experiment.datacentre, experiment.name
+        centre = experiment.datacentre
+        name = experiment.name
         return emulate(
             centre, scale, options, logs, name, show.narrate, rooms, n_agents
         )

@@ -119,9 +119,11 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
             ):
                 where: events.JobReserved | events.JobMigrated
                 if isinstance(event, events.JobStarted):
-                    where, rate_bps = booked.pop(job_id), event.rate_bps
+                    where = booked.pop(job_id)
+                    rate_bps = event.rate_bps
                 else:
-                    where, rate_bps = event, _give_back(free, taken, job_id)
+                    where = event
+                    rate_bps = _give_back(free, taken, job_id)
                 place = _tenant(
                     experiment, network, free, where, rate_bps, len(tenants) + 1
                 )

@@ -293,10 +293,8 @@ class RunRecord:
 
     def sentences(self) -> list[str]:
         """Verdicts in words, and where the report is."""
-        verdicts, fidelity = (
-            self.results.verdicts,
-            self.results.summary.fidelity,
-        )
+        verdicts = self.results.verdicts
+        fidelity = self.results.summary.fidelity
         complaints = verdicts.complaints
         out = [
             f"outside what was expected: {text}"
@@ -479,10 +477,8 @@ def replay_sources(experiment: Experiment, live: Path) -> list[ReplaySource]:
                 f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
                 "replay the file that was run, or choose with --set policies=[…]",
             )
-        trace, history = (
-            list(read_trace(path / TRACE)),
-            read_events(path / EVENTS).events,
-        )
+        trace = list(read_trace(path / TRACE))
+        history = read_events(path / EVENTS).events
         if not history:
             raise BadInput(
                 f"{path / EVENTS} is empty: that run was killed before it began"
@@ -519,7 +515,8 @@ def _one(
     command: list[str],
 ) -> Replay:
     began = time.monotonic()
-    policy, backend = source.policy, ReplayBackend(iter(source.trace))
+    policy = source.policy
+    backend = ReplayBackend(iter(source.trace))
     facts = {"replay_of": str(source.path)}
     begin_folder(folder, experiment, policy, backend.name, command, facts)
     now: list[Event] = []

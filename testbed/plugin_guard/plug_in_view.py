@@ -28,13 +28,14 @@ class PlugInView:
         self.datacentre = view.datacentre
         self.listening = view.listening
         self.now_s = view.now_s
-        self.job, self.order, self.tier = view.job, view.order, view.tier
-        self.waiting, self.running = view.waiting, view.running
-        self.placement, self.left, self.residual = (
-            view.placement,
-            view.left,
-            view.residual,
-        )
+        self.job = view.job
+        self.order = view.order
+        self.tier = view.tier
+        self.waiting = view.waiting
+        self.running = view.running
+        self.placement = view.placement
+        self.left = view.left
+        self.residual = view.residual
         self._real = view
         self._refuse = refuse
         self._read: ReadLedger | None = None

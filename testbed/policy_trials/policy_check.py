@@ -366,9 +366,12 @@ def _with(subject: Subject, fate: str) -> Subject:
     other = Subject(
         {**subject.entry, "on_failure": fate}, subject.spec, subject.seed
     )
-    other.effort, other.check = subject.effort, subject.check
-    other.broken, other.decided_s = subject.broken, subject.decided_s
-    other.runs, other.jobs = subject.runs, subject.jobs
+    other.effort = subject.effort
+    other.check = subject.check
+    other.broken = subject.broken
+    other.decided_s = subject.decided_s
+    other.runs = subject.runs
+    other.jobs = subject.jobs
     return other
 
 

@@ -90,7 +90,8 @@ def in_fresh_process(
 
 def main() -> None:
     """Reads texts on standard input, and writes the lines of their runs."""
-    texts, times = json.load(sys.stdin), int(sys.argv[1])
+    texts = json.load(sys.stdin)
+    times = int(sys.argv[1])
     # What a policy prints is none of the answer.
     with redirect_stdout(sys.stderr):
         found = [[lines_of(text) for _ in range(times)] for text in texts]

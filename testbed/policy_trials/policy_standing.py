@@ -192,7 +192,8 @@ class StandingTask:
         del context  # it reads no file
         experiment = parse_experiment(self.text, Path("policy check"))
         [policy] = experiment.policies
-        tally, decided_s = Tally(), list[float]()
+        tally = Tally()
+        decided_s = list[float]()
         try:
             on = simulated(experiment, policy)
             play(
@@ -341,10 +342,8 @@ def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
 
 
 def _rank(row: Row) -> tuple[float, float, str]:
-    success, slowdown = (
-        row.metrics["success_rate"],
-        row.metrics["bounded_slowdown_mean"],
-    )
+    success = row.metrics["success_rate"]
+    slowdown = row.metrics["bounded_slowdown_mean"]
     return (
         math.inf if success is None else -success.mean,
         math.inf if slowdown is None else slowdown.mean,

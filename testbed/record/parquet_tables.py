@@ -116,7 +116,8 @@ def _is_as_new(stored: Path, source: Path) -> bool:
 
 def table_batches(path: Path, table: str) -> Batches:
     """The batches of one policy's table from what Parquet files are made of."""
-    source, columns = path / SOURCES[table], TABLES[table]
+    source = path / SOURCES[table]
+    columns = TABLES[table]
     if table == "events":
         return _event_batches(stream_events(source), policy_at(path), source)
     if source.is_file():

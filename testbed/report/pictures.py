@@ -132,10 +132,8 @@ def _link_pictures(run: RecordedRun, failed: Sequence[Outage]) -> list[Picture]:
     """Panels of the busiest links; where those are not all, how full each link
     was too.
     """
-    series, span_s = (
-        link_series(link_rows(run.file.tally)),
-        run.summary.span_s,
-    )
+    series = link_series(link_rows(run.file.tally))
+    span_s = run.summary.span_s
     groups = alike(series)
     if not groups:
         return []

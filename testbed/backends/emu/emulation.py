@@ -314,7 +314,8 @@ class Emulation:
         # It closes a packet socket for each port: a grace period each.
         with expedited_rcu(self.journal):
             if pid is not None and not (switch is MACHINE and has_service()):
-                end, poll = os.pidfd_open(pid), select.poll()
+                end = os.pidfd_open(pid)
+                poll = select.poll()
                 poll.register(end, select.POLLIN)
                 os.kill(pid, signal.SIGKILL)
                 poll.poll()
@@ -845,10 +846,8 @@ def network_kind(
     except ImportError as error:
         raise MachineCannot("Mininet is missing", install_hint()) from error
     plain_network.refuse_parts(plan)
-    seconds, cables = (
-        plain_network.built_in_s(plan),
-        len(plan.slots) + len(plan.links),
-    )
+    seconds = plain_network.built_in_s(plan)
+    cables = len(plan.slots) + len(plan.links)
     narrate(
         f"Mininet builds {cables:,} links one by one: about {seconds:.0f} s"
     )

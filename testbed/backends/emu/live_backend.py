@@ -398,7 +398,8 @@ class LiveBackend:
         self._emulation.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
-        job, placement = live.request, live.placement
+        job = live.request
+        placement = live.placement
         slots = self._slots(placement)
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
@@ -472,10 +473,8 @@ class LiveBackend:
     def _until_ready(self, live: LiveJob) -> None:
         give_up = time.monotonic() + READY_TIMEOUT_S
         while live.waiting_for:
-            left_s, waited_for = (
-                give_up - time.monotonic(),
-                len(live.waiting_for),
-            )
+            left_s = give_up - time.monotonic()
+            waited_for = len(live.waiting_for)
             self._listen(max(0.0, min(left_s, self._patience_s())))
             if live.trouble is not None:
                 raise RunFailed(live.trouble)
@@ -539,7 +538,8 @@ class LiveBackend:
         ):
             return {}
         sent_bytes = self._emulation.network.vm_sent_bytes(live.tenant)
-        wall_s, rate = measured_s / self._scale.time, self._scale.rate
+        wall_s = measured_s / self._scale.time
+        rate = self._scale.rate
         return {
             "received_bps": [
                 round(wire_rate_bps(bps) / rate) for bps in reported
@@ -626,7 +626,8 @@ class LiveBackend:
         live.placement = placement
         if live.tenant is None:
             return
-        centre, plan = self._emulation.datacentre, self._emulation.plan
+        centre = self._emulation.datacentre
+        plan = self._emulation.plan
         moved = rerooted(centre, plan, live.tenant, placement)
         failed = self._emulation.reroot([(live.tenant, moved)])
         for why in failed.values():
@@ -640,7 +641,8 @@ class LiveBackend:
         self._jobs[job_id].cut_ns = time.monotonic_ns()
 
     def reconnect(self, job_id: str) -> None:
-        live, now_ns = self._jobs[job_id], time.monotonic_ns()
+        live = self._jobs[job_id]
+        now_ns = time.monotonic_ns()
         if live.cut_ns is not None:
             live.moved_ns = now_ns
             if live.limit_s is not None:
@@ -741,7 +743,8 @@ class LiveBackend:
                 self._emulation.freeze(live.tenant, frozen=False)
             except OSError as error:
                 live.fail(f"it could not be thawed: {error}")
-            live.frozen, live.thaw_ns = False, None
+            live.frozen = False
+            live.thaw_ns = None
 
     def _checkpoint(self, live: LiveJob) -> int:
         """Give up a preempted job's VMs and keep the rest of its work. Returns
@@ -779,7 +782,8 @@ class LiveBackend:
         """Start a checkpointed job on nodes and resume it there, ``cost_s``
         after ``since_ns``.
         """
-        live.placement, live.generation = placement, live.generation + 1
+        live.placement = placement
+        live.generation = live.generation + 1
         live.stopping = live.frozen = False
         self._set_tier(live, tier)
         if live.trouble is not None:

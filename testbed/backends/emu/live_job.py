@@ -156,14 +156,13 @@ class LiveJob:
         """It is on nodes from ``at_ns`` on and works from ``progress_from_ns``
         on.
         """
-        self.since_ns, self.begin_ns, self.moved_ns = (
-            at_ns,
-            progress_from_ns,
-            progress_from_ns,
-        )
+        self.since_ns = at_ns
+        self.begin_ns = progress_from_ns
+        self.moved_ns = progress_from_ns
         self.pace = Pace(self.plans)
         if not self.begun:
-            self.begun, self.first_begin_ns = True, progress_from_ns
+            self.begun = True
+            self.first_begin_ns = progress_from_ns
 
     @property
     def is_cap_limited(self) -> bool:
@@ -253,7 +252,8 @@ class LiveJob:
     def pause(self, at_ns: int) -> None:
         """It has left its nodes, or is frozen on them."""
         self.left_ns = self.left_ns if self.since_ns is None else at_ns
-        self.ran_ns, self.since_ns = self.ran_until_ns(at_ns), None
+        self.ran_ns = self.ran_until_ns(at_ns)
+        self.since_ns = None
 
     def drained(self, sent_bytes: list[int], rate_bps: int, at_ns: int) -> None:
         """Add the time in which its frozen VMs still sent: a second call counts
@@ -270,7 +270,8 @@ class LiveJob:
         self.ran_ns += min(
             round(max(0, *after, 0) * 8e9 / rate_bps), at_ns - self.left_ns
         )
-        self.sent_when_frozen, self.left_ns = sent_bytes, at_ns
+        self.sent_when_frozen = sent_bytes
+        self.left_ns = at_ns
 
     def ran_until_ns(self, at_ns: int) -> int:
         """Time on nodes until ``at_ns``, in ns."""
@@ -325,7 +326,9 @@ class LiveJob:
                 flow.size_bytes for flow in report.received
             )
             self.used_cpu_s += report.cpu_s
-        self.reports, self.received, self.agents = {}, {}, ()
+        self.reports = {}
+        self.received = {}
+        self.agents = ()
 
     def _start_s(self) -> float | None:
         """From the decision to its first byte at a receiver, or to its agents'

@@ -509,9 +509,11 @@ def _group_room(group: Path, version: int) -> int:
 
     Its page cache does not count as taken: the kernel gives that up first.
     """
-    limit, used = "memory.max", "anon"
+    limit = "memory.max"
+    used = "anon"
     if version == 1:
-        limit, used = "memory.limit_in_bytes", "total_rss"
+        limit = "memory.limit_in_bytes"
+        used = "total_rss"
     lines = (group / "memory.stat").read_text("ascii").splitlines()
     stat = dict(line.split() for line in lines)
     return _limit(group / limit) - int(stat[used])

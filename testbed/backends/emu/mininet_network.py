@@ -130,11 +130,9 @@ class Attached(Node):  # type: ignore[misc]
             self.inside(),
         ):  # before anything is begun: it may be gone
             # The namespace is there: mnexec is not to make another.
-            self.shell, in_namespace, self.inNamespace = (
-                None,
-                self.inNamespace,
-                False,
-            )
+            self.shell = None
+            in_namespace = self.inNamespace
+            self.inNamespace = False
             try:
                 super().startShell()
             finally:
@@ -414,7 +412,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             os.cpu_count()
         )  # Mininet starts a process to count them
         # Its start-up would change kernel settings of the whole machine.
-        was, Mininet.inited = Mininet.inited, True
+        was = Mininet.inited
+        Mininet.inited = True
         super().__init__(build=False)
         Mininet.inited = was
         self.built = True
@@ -528,7 +527,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         for each link.
         """
         for host in self.hosts:
-            port, inner = host.slot.port, (VM_DEVICE, host.portBase)
+            port = host.slot.port
+            inner = (VM_DEVICE, host.portBase)
             ends = {
                 "node1": host,
                 "node2": self[port.bridge],
@@ -537,7 +537,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             }
             yield {**ends, "mac": host.slot.mac}
         for link in plan.links:
-            low, high = link.lower, link.upper
+            low = link.lower
+            high = link.upper
             ends = {"node1": self[low.bridge], "node2": self[high.bridge]}
             yield {**ends, "end1": (low.name, low.number), "port2": high}
 
@@ -628,7 +629,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         print, and begins by ending every iperf of the machine.
         """
         found = hosts or self._addressed(None)
-        client, server = found[0], found[-1]
+        client = found[0]
+        server = found[-1]
         reason = next(
             (f"{host} has no tenant's VM" for host in found if not host.IP()),
             None,

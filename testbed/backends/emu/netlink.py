@@ -208,7 +208,8 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
         TCA_U32_CLASSID, struct.pack("=I", ROOT_HANDLE | item.minor)
     )
     selector = struct.pack("=BBBxHHhhI", TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
-    mask, value = item.source.netmask.packed, item.source.network_address.packed
+    mask = item.source.netmask.packed
+    value = item.source.network_address.packed
     key = struct.pack("=4s4sii", mask, value, IPV4_SOURCE_OFFSET, 0)
     return target + _attribute(TCA_U32_SEL, selector + key)
 
@@ -217,7 +218,8 @@ def _htb_class_options(item: lines.HtbClass) -> bytes:
     # With the link layer named, the kernel computes times itself and wants no
     # rate table. No overhead: a frame counts with its 14-byte header, as in
     # jobs.wire.
-    rate, ceil = item.rate_bps // 8, item.ceil_bps // 8
+    rate = item.rate_bps // 8
+    ceil = item.ceil_bps // 8
     out = parameters = b""
     for kind, value in ((TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceil)):
         low = min(value, 0xFFFFFFFF)

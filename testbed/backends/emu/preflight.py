@@ -275,7 +275,8 @@ def load_test(
     started: list[str] = []
     for reserved in together:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
-        name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
+        name = f"preflight.{reserved.job_id}"
+        rate_bps = reserved.rate_bps
         demand = Transfer(
             pattern="ring" if reserved.job_id in rings else "permutation"
         )

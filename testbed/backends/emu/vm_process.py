@@ -99,7 +99,8 @@ def program_environment(
     """
     names = [name for name in caller if HANDED_DOWN.fullmatch(name)]
     handed_down = {name: caller[name] for name in names}
-    home, user = "/", place.user
+    home = "/"
+    user = place.user
     with suppress(KeyError):
         home = pwd.getpwuid(user.uid).pw_dir
     own = {"HOME": home, "USER": user.name, "LOGNAME": user.name}
