@@ -50,6 +50,7 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
+    "packed comprehensions written out as statements": 280,
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
     "edited results of sweeps": 190,
@@ -426,7 +427,7 @@ def density_figures() -> list[Figure]:
         Figure(
             "tokens a code line",
             round(total.tokens_per_line, 2),
-            7.3,
+            7.26,
             wanted=7.0,
         ),
         Figure(
@@ -438,28 +439,28 @@ def density_figures() -> list[Figure]:
         Figure(
             "conditional expressions per 1,000 code lines",
             round(total.conditional_per_thousand, 1),
-            12.3,
+            11.0,
             wanted=12,
         ),
         Figure(
             "comprehensions per 1,000 code lines",
             round(total.comprehensions_per_thousand, 1),
-            26.5,
+            22.7,
             wanted=20,
         ),
         Figure(
-            "tokens a function, median", total.function_median, 64, wanted=50
+            "tokens a function, median", total.function_median, 63, wanted=50
         ),
         Figure(
             "tokens a function, 90th percentile",
             total.function_p90,
-            162,
+            159,
             wanted=155,
         ),
         Figure(
             "lines that are no comments [%]",
             round(100 - total.comment_percent, 1),
-            98.4,
+            98.2,
             wanted=96,
         ),
     ]
