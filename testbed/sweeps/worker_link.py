@@ -224,7 +224,7 @@ class WorkerLink:
     async def _run(
         self, seat: Seat, function: Callable[..., Any], *arguments: object
     ) -> Any:
-        answers = await self._client.run(
+        by_address = await self._client.run(
             function, *arguments, workers=[seat.address]
         )
-        return answers[seat.address]
+        return by_address[seat.address]

@@ -50,7 +50,7 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
-    "packed comprehensions written out as statements": 280,
+    "packed comprehensions written out as statements": 330,
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
     "edited results of sweeps": 190,
@@ -427,7 +427,7 @@ def density_figures() -> list[Figure]:
         Figure(
             "tokens a code line",
             round(total.tokens_per_line, 2),
-            7.26,
+            7.27,
             wanted=7.0,
         ),
         Figure(
