@@ -68,7 +68,9 @@ class PluginFunction:
                 raise
             raise self.error(raised_anywhere(error)) from error
         if not isinstance(made, wanted):
-            raise self.error(f"makes {shown_value(made)}, not a {wanted.__name__}")
+            raise self.error(
+                f"makes {shown_value(made)}, not a {wanted.__name__}"
+            )
         return made
 
     def error(self, reason: str) -> PluginError:
