@@ -251,10 +251,14 @@ def notes_of(
                     " of the testbed's"
                 )
     by_default = 0
+    uneven = 0
     unkept: list[set[str]] = []
     for _, _, options in record.links:
         if not any(_mbit(options)):
             by_default += 1
+        up, down = (_capacity(mbit, default_bps) for mbit in _mbit(options))
+        if up and down and up != down:
+            uneven += 1
         names = {name for name in UNKEPT if _has(options, name)}
         if names:
             unkept.append(names)
@@ -262,6 +266,11 @@ def notes_of(
         mbit = default_bps / MBIT_BPS
         notes.append(
             f"{_links(by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
+        )
+    if uneven:
+        notes.append(
+            f"{_links(uneven)} with another bw at each end: both directions have"
+            " the smaller, as a reservation takes as much of both"
         )
     if unkept:
         names = set().union(*unkept)
@@ -370,7 +379,6 @@ def _join(
     """Adds the links; those that cannot be are noted."""
     unlimited: list[str] = []
     parallel: list[str] = []
-    uneven: list[str] = []
     for a, b, options in links:
         name = f"{a}<->{b}"
         mbit = _mbit(options)
@@ -380,23 +388,16 @@ def _join(
             unlimited.append(
                 name if wrong is None else f"{name} (bw={wrong!r})"
             )
-        elif up != down:
-            uneven.append(f"{name} (bw={mbit[0]!r} and {mbit[1]!r})")
         if b in joined[a]:
             parallel.append(name)
-        joined[a][b] = joined[b][a] = up or 1
+        # A reservation takes as much of both directions.
+        joined[a][b] = joined[b][a] = min(up or 1, down or 1)
     _report(problems, "links", unlimited, NEEDS_BW)
     _report(
         problems,
         "links",
         parallel,
         "a second link; add its bw to that of the first",
-    )
-    _report(
-        problems,
-        "links",
-        uneven,
-        "a link has one capacity in both directions",
     )
 
 

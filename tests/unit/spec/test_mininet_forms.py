@@ -326,6 +326,37 @@ class T(Topo):
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "capacity"),
+    [
+        ({"bw": 8}, {"bw": 3}, 3),
+        ({"bw": 3}, {"bw": 8}, 3),
+        ({"bw": 8}, {}, 5),
+        ({"bw": 8}, {"bw": 8}, 8),
+    ],
+)
+def test_ends_of_different_bandwidths_make_a_link_of_the_smaller(
+    first: dict[str, int],
+    second: dict[str, int],
+    capacity: int,
+    tmp_path: Path,
+) -> None:
+    code = f"""{IMPORT}
+class T(Topo):
+    def build(self):
+        s1 = self.addSwitch("s1")
+        self.addLink(self.addHost("h1"), s1, params1={first}, params2={second})
+        self.addLink(self.addHost("h2"), s1, bw=4, params1={{"bw": 9}})
+"""
+    experiment = load(tmp_path, code, more=", default_bw: 5 Mbit/s")
+    assert links(experiment) == {"h1 s1": capacity, "h2 s1": 4}
+    uneven = any(
+        "1 link with another bw at each end" in note
+        for note in experiment.notes
+    )
+    assert uneven == (first != second)
+
+
 def test_what_is_not_kept_is_counted_once_a_link() -> None:
     record = MininetRecord(
         links=[
