@@ -405,6 +405,8 @@ def test_a_script_at_mininets_prompt(
     assert out.splitlines() == [a.MAC(), "by a shell"]
     assert "Cannot connect to display" in said(f"x {a} xterm")
     assert said(f"switch {bridge} stop") == ""
+    assert " 0 received" in said(f"{a} ping -c1 -W1 {b}")
+    assert said(f"switch {bridge} start") == ""
     assert net.ping([a, b]) == 0
     from testbed.backends.emu.mininet_network import Prompt
 
