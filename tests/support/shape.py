@@ -90,7 +90,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "axes of quantities, reasons and provenance on a sweep's page": 900,
     "names and addresses of Mininet files; prompts that act or refuse": 2_500,
     "capacities of links that change": 1_400,
-    "Mininet files in a process of their own: scripts, functions, defaults, notes": 3_690,
+    "Mininet files in a process of their own: scripts, functions, defaults, notes": 3_740,
     "applications as by ryu-manager: options, several, pages": 2_560,
     "a controller that runs already": 940,
     "packages of a person's environment for applications": 440,
