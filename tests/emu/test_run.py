@@ -197,11 +197,13 @@ def short(testbed: Testbed) -> Testbed:
 
 
 def cgroups_of(mark: str) -> list[Path]:
-    return [
-        path
-        for path in Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}")
-        if path.is_dir()
+    """Groups of a run's VMs, and of its own processes beside them."""
+    root = Path("/sys/fs/cgroup")
+    paths = [
+        *root.glob(f"**/hosenet/{mark}"),
+        *root.glob(f"**/hosenet-main/{mark}"),
     ]
+    return [path for path in paths if path.is_dir()]
 
 
 @pytest.mark.smoke
