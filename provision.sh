@@ -616,7 +616,7 @@ check_with_root() {
     rm -rf "$root_files"
 }
 
-# Live tests mostly wait for traffic: what needs no root runs meanwhile, at a lower priority. It
+# Live tests mostly wait for traffic: what needs no root runs meanwhile, at the lowest priority. It
 # is shown afterwards.
 check_side_by_side() {
     say "what needs no root runs beside the live tests, and is shown after them"
@@ -625,7 +625,7 @@ check_side_by_side() {
     set -m
     (
         set +m
-        renice -n 10 -p "$BASHPID" >/dev/null
+        renice -n 19 -p "$BASHPID" >/dev/null
         check_without_root "$1"
         exit "$FAILED"
     ) >"$BESIDE_SHOWS" 2>&1 </dev/null &
