@@ -14,6 +14,7 @@ CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWIPC = 0x08000000
 _MS_NOSUID = 2
+_MS_NOEXEC = 8
 _MS_NODEV = 4
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
@@ -67,12 +68,53 @@ def own_mounts() -> None:
     )
 
 
-def replace_file(path: str, by: str) -> None:
-    """Have a process with mounts of its own find the file ``by`` at ``path``."""
-    source = os.fsencode(by)
-    target = os.fsencode(path)
-    bound = _libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None)
-    _check(bound, f"cannot mount {by} at {path}")
+def enter_mount_namespace(path: str) -> None:
+    """Move this process, which has no threads, to the mount namespace at
+    ``path``, whose root becomes its working directory. Raises OSError.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(
+            _libc.setns(fd, _CLONE_NEWNS),
+            f"cannot enter mount namespace {path}",
+        )
+    finally:
+        os.close(fd)
+
+
+def bind(source: str, target: str) -> None:
+    """Have a process with mounts of its own find a file or folder at another
+    place too.
+    """
+    name = os.fsencode(source)
+    place = os.fsencode(target)
+    bound = _libc.mount(name, place, None, ctypes.c_ulong(_MS_BIND), None)
+    _check(bound, f"cannot mount {source} at {target}")
+
+
+def mount_tmpfs(path: str, size_bytes: int, mode: int) -> None:
+    """Mount an empty file system in memory, of at most so many bytes."""
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    options = f"size={size_bytes},mode={mode:o}".encode()
+    mounted = _libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", flags, options)
+    _check(mounted, f"cannot mount a tmpfs at {path}")
+
+
+def hides_processes() -> bool:
+    """True if this kernel can hide processes of others for some processes only:
+    from Linux 5.8 on; before, it is for all.
+    """
+    numbers = os.uname().release.split(".")
+    return (int(numbers[0]), int(numbers[1].partition("-")[0])) >= (5, 8)
+
+
+def hide_processes() -> None:
+    """Have a process with mounts of its own find in /proc the processes that it
+    may trace, and no others. Raises OSError.
+    """
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    mounted = _libc.mount(b"proc", b"/proc", b"proc", flags, b"hidepid=2")
+    _check(mounted, "cannot mount /proc")
 
 
 def set_parent_death_signal(signum: int) -> None:
@@ -94,17 +136,15 @@ def set_no_new_privileges() -> None:
     )
 
 
-def own_shared_memory(size_bytes: int) -> None:
+def own_shared_memory(size_bytes: int = 0) -> None:
     """Have a process with mounts of its own share no memory and no message
-    queues with others: System V's, POSIX's, and files in /dev/shm.
+    queues with others: System V's, POSIX's, and files in /dev/shm, where they
+    may have that size (0: the folder is left as it is).
     """
     what = "cannot have shared memory of its own"
     _check(_libc.unshare(_CLONE_NEWIPC), what)
-    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
-    options = f"size={size_bytes},mode=1777".encode()
-    if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - at each start of a program
-        mounted = _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, options)
-        _check(mounted, what)
+    if size_bytes and os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - at each start of a program
+        mount_tmpfs("/dev/shm", size_bytes, 0o1777)  # noqa: S108
 
 
 def system_call(number: int, *arguments: object) -> int:

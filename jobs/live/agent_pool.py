@@ -19,6 +19,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from jobs import linux
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
@@ -55,6 +56,15 @@ class _Line:
     held: list[tuple[str, Message]] = field(
         default_factory=list
     )  # came before its AgentStarted
+
+
+def _own_mounts() -> None:
+    """In the server before it begins: VMs' folders are mounted there
+    (:mod:`jobs.vm_folders`), and seen by nobody else.
+    """
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):
+            linux.own_mounts()
 
 
 class AgentPool:
@@ -109,6 +119,8 @@ class AgentPool:
                 pass_fds=(fd,),
                 cwd="/",
                 env={"PATH": os.defpath},
+                # No thread of this program has a lock that it needs.
+                preexec_fn=_own_mounts,  # noqa: PLW1509
             )
 
     def __enter__(self) -> AgentPool:

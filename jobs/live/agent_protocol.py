@@ -178,7 +178,9 @@ class SpawnRequest:
     ``cgroup.procs`` files to join, ``log`` is the file for its output, made
     with mode 0600 (None: no output is kept), ``cpus`` are the processors it
     keeps to (none named: any), ``shared_bytes`` is the size of a ``/dev/shm``
-    of its own (0: the machine's).
+    of its own (0: the machine's). ``folder`` is that of
+    :mod:`jobs.vm_folders` (empty: the machine's /tmp and /run), in which
+    ``shown`` are found.
     """
 
     id: str
@@ -190,6 +192,8 @@ class SpawnRequest:
     log: str | None = None
     cpus: tuple[int, ...] = ()
     shared_bytes: int = 0
+    folder: str = ""
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

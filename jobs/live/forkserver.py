@@ -54,6 +54,7 @@ from jobs.live.compute import ComputeAgent, ComputePlan
 from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
 from jobs.live.transfer import TransferAgent
 from jobs.live.transfer_plan import TransferPlan
+from jobs.vm_folders import OWN_MOUNTS, enter_mounts, replace_machines
 
 AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
     TransferPlan: TransferAgent,
@@ -258,7 +259,14 @@ def _enter(request: SpawnRequest) -> None:
         _join_cgroup(path)
     if request.netns is not None:
         linux.enter_network_namespace(request.netns)
-    if request.shared_bytes:
+    if request.folder:
+        enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
+        replace_machines(request.folder, request.shown)
+        linux.own_shared_memory()
+        if linux.hides_processes():
+            with contextlib.suppress(OSError):
+                linux.hide_processes()
+    elif request.shared_bytes:
         linux.own_mounts()
         linux.own_shared_memory(request.shared_bytes)
 

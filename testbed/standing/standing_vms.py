@@ -72,6 +72,8 @@ class StandingVms:
             hosts=str(hosts),
             user=self._emulation.users.of_program(vm.slot),
             shared_bytes=self._emulation.limits.memory_bytes // 2,
+            folder=str(self._emulation.folder_of(vm.slot)),
+            mounts=self._emulation.agent_mounts,
         )
 
     def _name(self, plan: TenantPlan, vm: TenantVm) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -340,6 +341,41 @@ def test_a_command_has_shared_memory_of_its_own(
     (outcome,) = watch.until(["vm0"], AgentExited)
     assert "No space left" in str(outcome.report.error)
     assert not Path("/dev/shm/hosenet-fill").exists()  # noqa: S108
+
+
+def test_a_command_has_its_vms_folders_and_what_it_names(
+    pool: AgentPool, watch: Watch, tmp_path: Path
+) -> None:
+    """Its own file, its home, and nothing else of the machine's /tmp."""
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    (shown / "script").write_text(
+        'pwd; ls "$1" "$2" && exit 7; touch "$TMPDIR/mine" /tmp/mine && exit 9'
+    )
+    for folder in (shown, shown / "script"):
+        folder.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == os.getuid():
+            folder.chmod(folder.stat().st_mode | 0o011)
+    tmp_path.chmod(0o711)
+    hidden = tmp_path / "hidden"
+    hidden.touch()
+    of_all = Path("/run", f"hosenet-{os.getpid()}")
+    argv = ("sh", str(shown / "script"), str(hidden), "/run/netns")
+    plan = CommandPlan(0, "10.0.0.1", ("10.0.0.1",), argv)
+    request = SpawnRequest(
+        *("vm0", plan, NOBODY, NOBODY),
+        shared_bytes=1 << 20,
+        folder=str(of_all / "vm0"),
+        shown=(str(shown),),
+    )
+    pool.spawn(request)
+    watch.until(["vm0"], Ready)
+    pool.begin(["vm0"], time.monotonic_ns())
+    (outcome,) = watch.until(["vm0"], AgentExited)
+    shutil.rmtree(of_all)
+    assert "exit code 9" in str(outcome.report.error)
+    assert not Path("/tmp/mine").exists()  # noqa: S108
 
 
 def test_a_dead_peer_ends_its_neighbours_with_the_reason(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from controller.launch import User
+from jobs.linux import hides_processes
+from jobs.live.agent_pool import AgentPool
 from testbed.backends.emu.pseudo_terminal import ProgramStreams
 from testbed.backends.emu.vm_process import VmPlace, start_process
 
@@ -28,9 +32,13 @@ def place(prefix: str, tmp_path: Path) -> Iterator[VmPlace]:
 
 
 def said(place: VmPlace, script: str) -> str:
+    return output(place, "sh", "-c", script)
+
+
+def output(place: VmPlace, *command: str) -> str:
     pipe = subprocess.PIPE
     streams = ProgramStreams(subprocess.DEVNULL, pipe, subprocess.STDOUT)
-    with start_process(place, ["sh", "-c", script], streams) as child:
+    with start_process(place, command, streams) as child:
         assert child.stdout is not None
         return child.stdout.read().decode()
 
@@ -88,6 +96,144 @@ def test_programs_of_two_vms_cannot_reach_each_other(place: VmPlace) -> None:
         ):
             script = f"PID={child.pid}; {attempt} $PID"
             text = said(second, script).lower()
-            assert "not permitted" in text or "denied" in text, text
+            refused = ("not permitted", "denied", "no such file")
+            assert any(words in text for words in refused), text
         assert child.poll() is None
         child.kill()
+
+
+# Numbers of system calls, which are refused before anything else where the
+# filter is: errno 1, operation not permitted.
+REACH = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+pid = int(sys.argv[1])
+def failed(result):
+    print(result, ctypes.get_errno())
+failed(libc.ptrace(16, pid, 0, 0))
+handle = libc.syscall(434, pid, 0)
+failed(libc.syscall(438, handle, 0, 0))
+"""
+
+
+def vm(place: VmPlace, number: int) -> VmPlace:
+    user = User(f"vm{number}", 1_900_000_000 + number, 1_900_000_000 + number)
+    return replace(place, user=user)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86")
+def test_sockets_and_memory_of_another_vm_are_out_of_reach(
+    place: VmPlace,
+) -> None:
+    pipe = subprocess.PIPE
+    streams = ProgramStreams(subprocess.DEVNULL, pipe, subprocess.STDOUT)
+    waiting = ["sh", "-c", "echo; exec sleep 600"]
+    with start_process(vm(place, 0), waiting, streams) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        program = f"python3 -c '{REACH}' {child.pid}"
+        assert said(vm(place, 1), program).split() == ["-1", "1"] * 2
+        # Nor without the filter, as another user's.
+        for attempt in (16, 438):
+            assert reached(child.pid, attempt) == ctypes.c_int(-1).value
+        child.kill()
+
+
+def reached(pid: int, attempt: int) -> int:
+    """What ptrace (16) or pidfd_getfd (438) returns for another user, who has no
+    filter.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        result = 0
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            os.setgroups([])
+            os.setresgid(*[1_900_000_001] * 3)
+            os.setresuid(*[1_900_000_001] * 3)
+            result = libc.ptrace(16, pid, 0, 0)
+            if attempt == 438:
+                result = libc.syscall(438, os.pidfd_open(pid), 0, 0)
+        finally:
+            os.write(writing, str(result).encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        return int(file.read())
+
+
+@pytest.fixture
+def folders(place: VmPlace, prefix: str) -> Iterator[VmPlace]:
+    """A VM with folders of its own; the fork server holds them."""
+    of_all = Path("/run", f"hosenet-{prefix}")
+    with AgentPool() as pool:
+        yield replace(
+            vm(place, 0),
+            folder=str(of_all / "v0"),
+            mounts=f"/proc/{pool.pid}/ns/mnt",
+            shared_bytes=1 << 20,
+        )
+    shutil.rmtree(of_all)
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/run", "/dev/shm"])  # noqa: S108
+def test_programs_of_a_vm_share_folders_that_no_other_has(
+    folders: VmPlace, folder: str
+) -> None:
+    mark = Path(folder, f"hosenet-{os.getpid()}")
+    mark.write_text("of the machine")
+    mark.chmod(0o644)
+    first = folders
+    second = replace(vm(first, 1), folder=first.folder.replace("v0", "v1"))
+    try:
+        assert "No such file" in said(first, f"cat {mark}; echo v0 > {mark}")
+        assert said(first, f"cat {mark}") == "v0\n"
+        assert "No such file" in said(second, f"cat {mark}")
+        assert mark.read_text() == "of the machine"
+    finally:
+        mark.unlink()
+    fill = f"head -c 2M /dev/zero > {folder}/fill"
+    assert "No space left" in said(second, fill)
+    assert "No space left" not in said(first, f"echo more > {folder}/more")
+    # The next tenant's VM begins with empty ones.
+    Path(first.folder).rmdir()
+    assert "No such file" in said(first, f"cat {mark}")
+
+
+def test_what_a_command_names_is_found(
+    folders: VmPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir(mode=0o755)
+    (inner / "data").write_text("of the machine")
+    script = tmp_path / "script"
+    script.write_text("cat data; ls -d /tmp/* | wc -l; pwd")
+    for path in (*tmp_path.parents, tmp_path, inner, script, inner / "data"):
+        if path.stat().st_uid == os.getuid():
+            path.chmod(path.stat().st_mode | 0o055)
+    monkeypatch.chdir(inner)
+    text = output(folders, "sh", str(script))
+    assert text == f"of the machine1\n{inner}\n"
+
+
+def test_a_link_in_the_way_of_what_is_shown_leads_nowhere(
+    folders: VmPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    first = Path("/", *tmp_path.parts[1:3])
+    said(folders, f"ln -s /etc {first}")
+    monkeypatch.chdir(inner)
+    assert said(folders, f"readlink {first}; pwd") == "/etc\n/\n"
+    assert not Path("/etc", *tmp_path.parts[3:]).exists()
+
+
+@pytest.mark.skipif(
+    not hides_processes(), reason="a kernel older than Linux 5.8"
+)
+def test_processes_of_others_are_not_seen(place: VmPlace) -> None:
+    text = said(vm(place, 0), "ls -d /proc/1; ls -d /proc/$$")
+    assert "'/proc/1': No such file" in text
+    assert text.splitlines()[-1].startswith("/proc/")

@@ -22,6 +22,7 @@ ROOT_CODE: dict[str, tuple[str, ...]] = {
     "keeper of a network that stays up": ("testbed/standing/*.py",),
     "system calls, and giving up root for good": (
         "jobs/linux.py",
+        "jobs/vm_folders.py",
         "jobs/call_filter.py",
         "jobs/live/forkserver.py",
         "controller/launch.py",

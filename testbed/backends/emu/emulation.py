@@ -40,6 +40,7 @@ from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.command import CommandPlan
 from jobs.live.connections import VM_SYSCTLS
+from jobs.vm_folders import paths_in
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import (
@@ -434,6 +435,9 @@ class Emulation:
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
             self.cgroup.remove_vm(vm.slot.server, vm.slot.index)
+            # What is mounted there elsewhere goes with it.
+            with suppress(FileNotFoundError):
+                self.folder_of(vm.slot).rmdir()
         try:
             if flows is not None:
                 self._settle(flows, remove)
@@ -592,8 +596,14 @@ class Emulation:
         logs = self.held_logs or self.log_dir.absolute()
         # The testbed's own agents need none, and start sooner without.
         shared_bytes = 0
+        folder = ""
+        shown: list[str] = []
         if isinstance(plan, CommandPlan):
             shared_bytes = self.limits.memory_bytes // 2
+            folder = str(self.folder_of(slot))
+            run_folder = self.log_dir.absolute().parent
+            here = str(Path.cwd())
+            shown = [str(run_folder), here, *paths_in(plan.argv)]
         request = SpawnRequest(
             name,
             plan,
@@ -604,8 +614,19 @@ class Emulation:
             log=str(logs / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
             shared_bytes=shared_bytes,
+            folder=folder,
+            shown=tuple(shown),
         )
         self.agents.spawn(request)
+
+    def folder_of(self, slot: Slot) -> Path:
+        """Where a VM's own folders are mounted, in :attr:`agent_mounts`."""
+        return RUN_ROOT / self.journal.tag.run / "vms" / slot.netns
+
+    @property
+    def agent_mounts(self) -> str:
+        """The mount namespace of the agents' fork server."""
+        return f"/proc/{self.agents.pid}/ns/mnt"
 
     def open_vm(self, slot: Slot, cores: int = 1) -> tuple[Path, ...]:
         """Make a VM's control group, in the foreground; the files that

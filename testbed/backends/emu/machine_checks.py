@@ -25,6 +25,7 @@ import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
+from jobs.linux import hides_processes
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import (
     OPTIONAL,
@@ -103,7 +104,7 @@ def examine() -> list[MachineCheck]:
         MachineCheck("kernel", "ok", kernel),
         *requirements(root),
     ]
-    checks += [_processors(), _clock(), _room(), _disk()]
+    checks += [_processors(), _clock(), _room(), _disk(), _hidden_processes()]
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
     checks.append(_port(API_PORT, "--api-port"))
     if root:
@@ -421,6 +422,14 @@ def _disk() -> MachineCheck:
     free = shutil.disk_usage(Path.cwd()).free
     found = f"{free >> 20} MiB free here"
     return _graded("disk", free >= MIN_DISK_BYTES, found)
+
+
+def _hidden_processes() -> MachineCheck:
+    hidden = "programs in VMs see their own processes alone"
+    seen = "programs in VMs see the names of all processes: Linux before 5.8"
+    is_hidden = hides_processes()
+    found = hidden if is_hidden else seen
+    return _graded("processes", is_hidden, found, "take a newer kernel")
 
 
 def _port(port: int, option: str) -> MachineCheck:

@@ -26,6 +26,7 @@ from pathlib import Path
 from controller.launch import User, become
 from jobs import linux
 from jobs.call_filter import refuse_calls
+from jobs.vm_folders import enter_mounts, paths_in, replace_machines
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.pseudo_terminal import (
     ProgramStreams,
@@ -50,9 +51,10 @@ class VmPlace:
     it.
 
     ``netns`` is a path, ``cgroups`` are the files to join its control group by,
-    ``hosts`` is the file that it finds at ``/etc/hosts``, ``user`` its user;
-    its ``/dev/shm`` holds ``shared_bytes``. ``host``: the name that the topology
-    gives its slot.
+    ``hosts`` is the file that it finds at ``/etc/hosts``, ``user`` its user.
+    ``folder`` and ``mounts`` are those of :mod:`jobs.vm_folders`, which hold
+    ``shared_bytes``; without, it has the machine's ``/tmp`` and ``/run``. ``host``:
+    the name that the topology gives its slot.
     """
 
     name: str
@@ -64,31 +66,59 @@ class VmPlace:
     user: User = NOBODY
     shared_bytes: int = 64 << 20
     host: str = ""
+    folder: str = ""
+    mounts: str = ""
 
 
 Command = tuple[VmPlace, Sequence[str]]
 
 
-def enter(place: VmPlace) -> None:
+def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
     """Turn this process into one of a VM's, which ends with its parent. Raises
     OSError.
+
+    ``shown``: paths of the machine that it is to find, beside its working
+    directory.
     """
     for group in place.cgroups:
         Path(group).write_text("0", encoding="ascii")
     linux.enter_network_namespace(place.netns)
     PINGING.write_text("0 2147483647", encoding="ascii")
-    linux.own_mounts()
+    here = _working_directory()
+    if place.folder:
+        enter_mounts(place.folder, place.shared_bytes, place.mounts)
+    else:
+        linux.own_mounts()
     if HOSTS.exists():
-        linux.replace_file(str(HOSTS), place.hosts)
-    linux.own_shared_memory(place.shared_bytes)
+        linux.bind(place.hosts, str(HOSTS))
+    if place.folder:
+        replace_machines(place.folder, [here, *shown])
+        linux.own_shared_memory()
+    else:
+        linux.own_shared_memory(place.shared_bytes)
+    if linux.hides_processes():
+        # A container may not allow it: its processes are few.
+        with suppress(OSError):
+            linux.hide_processes()
     # The bounding set stays: without it the kernel does not run `ping` at all,
     # whose file has capabilities. no_new_privs withholds them.
     become(place.user)
     linux.set_no_new_privileges()
     refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)
-    if not os.access(".", os.X_OK):
-        os.chdir("/")
+    # By its name: the mounts are others than before.
+    os.chdir("/")
+    if os.access(here, os.X_OK):
+        os.chdir(here)
+
+
+def _working_directory() -> str:
+    """The name of this process's working directory; the root where it has been
+    deleted.
+    """
+    with suppress(FileNotFoundError):
+        return os.getcwd()  # noqa: PTH109 - at each start of a program
+    return "/"
 
 
 def program_environment(
@@ -138,7 +168,8 @@ def start_process(
         os.fdopen(reading, errors="replace") as why,
         os.fdopen(writing, "w") as trouble,
     ):
-        begin = partial(_begin, place, streams.terminal, writing)
+        shown = paths_in(argv)
+        begin = partial(_begin, place, shown, streams.terminal, writing)
         try:
             # With a preexec_fn Python would lose a Ctrl-C while it forks.
             with uninterrupted():
@@ -164,14 +195,16 @@ def start_process(
             ) from error
 
 
-def _begin(place: VmPlace, terminal: int | None, trouble: int) -> None:
+def _begin(
+    place: VmPlace, shown: Sequence[str], terminal: int | None, trouble: int
+) -> None:
     """In the child: its terminal, and its place. What fails is also written to
     ``trouble``: of an exception ``Popen`` tells no more than that there was one.
     """
     try:
         if terminal is not None:
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-        enter(place)
+        enter(place, shown)
     except OSError as error:
         os.write(trouble, str(error).encode())
         raise
