@@ -131,7 +131,7 @@ class _Shown:
             os.close(here)
 
     def _target(self, above: int) -> int:
-        """What it is bound to, as empty as can be."""
+        """An empty file or folder for it to be bound to."""
         name = self._names[-1]
         with suppress(FileExistsError):
             if stat.S_ISDIR(os.fstat(self._source).st_mode):

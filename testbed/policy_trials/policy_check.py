@@ -10,11 +10,8 @@ and one that the engine refuses for ``capacity``.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from testbed.audit import audit
@@ -49,6 +46,7 @@ from testbed.policy_trials.policy_subject import (
     PolicyFinding,
     Subject,
 )
+from testbed.private_folders import private_folder
 from testbed.record.comparison import decisions, first_difference
 from testbed.record.conclusion import conclude
 from testbed.record.folder import RESOLVED, RunFolder
@@ -239,8 +237,8 @@ def _audited(
     subject: Subject, case: Case, history: Sequence[Event]
 ) -> dict[str, str]:
     experiment = case.experiment(subject.entry)
-    with TemporaryDirectory(prefix="policy-check-", dir=_in_memory()) as path:
-        folder = RunFolder(Path(path))
+    with private_folder("policy-check-") as path:
+        folder = RunFolder(path)
         with folder.open_events() as log:
             for event in history:
                 log(event)
@@ -254,16 +252,6 @@ def _audited(
         for one in results
         if one.status == "failed"
     }
-
-
-def _in_memory() -> str | None:
-    """A folder whose files reach no disk, where there is one: an audit needs
-    them for a moment.
-    """
-    shared = Path("/dev/shm")  # noqa: S108 - a folder of its own is made below it
-    if os.access(shared, os.W_OK):
-        return str(shared)
-    return None
 
 
 def _first(
@@ -397,8 +385,8 @@ def live(
     try:
         [recorded] = run(experiment)
         sources = replay_sources(experiment, recorded.folder.path)
-        with TemporaryDirectory(prefix="policy-check-") as path:
-            top = RunFolder(Path(path))
+        with private_folder("policy-check-") as path:
+            top = RunFolder(path)
             [again] = run_replayed(
                 experiment, sources, top, ["testbed", "policy"]
             )

@@ -140,7 +140,7 @@ def test_sockets_and_memory_of_another_vm_are_out_of_reach(
 
 
 def reached(pid: int, attempt: int) -> int:
-    """What ptrace (16) or pidfd_getfd (438) returns for another user, who has no
+    """The result of ptrace (16) or pidfd_getfd (438) by another user, who has no
     filter.
     """
     reading, writing = os.pipe()

@@ -195,6 +195,7 @@ class FakeEmulation:
             ),
         )
         self.log_dir = Path("logs")
+        self.agent_mounts = "/proc/self/ns/mnt"
         self.network = SimpleNamespace(
             vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
             counter_reader=lambda at: SimpleNamespace(read=lambda: unread(at)),
@@ -206,6 +207,9 @@ class FakeEmulation:
             lost_cables=lambda: frozenset(self.lost),
             set_ports=self._set_ports,
         )
+
+    def folder_of(self, slot: Slot) -> Path:
+        return Path("/run/nowhere", slot.netns)
 
     def check(self) -> None: ...
 

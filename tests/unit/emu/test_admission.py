@@ -128,8 +128,9 @@ def emulation(scripted: Scripted) -> Iterator[Emulation]:
     fake: Any = scripted
     network: Any = FakeNetwork(scripted)
     nothing: Any = None
+    journal: Any = SimpleNamespace(tag=SimpleNamespace(run="00000000"))
     made = Emulation(
-        DATACENTRE, network, fake, nothing, fake, Path("logs"), {}, nothing,
+        DATACENTRE, network, fake, nothing, fake, Path("logs"), {}, journal,
         start_controller=scripted.start_again,
     )  # fmt: skip
     yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from testbed.sweeps.local_processes import Processors
 from testbed.sweeps.tasks import Here, InProcess
 
 NOBODY = 65534
+# Calls that make a file or folder with a name; TemporaryFile makes none.
+NAMED = re.compile("mk[ds]temp|TemporaryDirectory|NamedTemporaryFile")
 
 
 @pytest.fixture
@@ -135,3 +138,15 @@ def test_what_killed_processes_left_is_removed_and_what_is_used_is_not(
             assert used.exists()
             assert fresh.exists()
             assert not left.exists()
+
+
+def test_all_of_the_product_makes_them_so() -> None:
+    """But for a command's home, which is in its VM's own /tmp."""
+    project = Path(__file__).parents[3]
+    found = set()
+    for room in ("testbed", "controller", "jobs", "topologies"):
+        for path in sorted((project / room).rglob("*.py")):
+            source = path.read_text("utf-8")
+            if NAMED.search(source):
+                found.add(str(path.relative_to(project)))
+    assert found == {"testbed/private_folders.py", "jobs/live/command.py"}
