@@ -64,6 +64,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "a share of the processors that no VM takes": 186,
     "private temporary folders": 620,
     "switches by unix sockets, and whose connections they are": 860,
+    "folders of VMs, and processes hidden from them": 1_560,
     "bounds of trace archives": 410,
     "isolated Python children": 300,
     "local sweeps without Dask": 600,
