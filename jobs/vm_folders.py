@@ -176,3 +176,12 @@ def paths_in(arguments: Sequence[str]) -> list[str]:
         folder = os.path.dirname(text)  # noqa: PTH120
         paths.append(text if folder in PLACES else folder)
     return paths
+
+
+def working_directory() -> str:
+    """The name of this process's working directory; the root where it has been
+    deleted.
+    """
+    with suppress(FileNotFoundError):
+        return os.getcwd()  # noqa: PTH109 - at each start of a program
+    return "/"

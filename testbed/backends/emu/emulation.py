@@ -40,7 +40,7 @@ from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.command import CommandPlan
 from jobs.live.connections import VM_SYSCTLS
-from jobs.vm_folders import paths_in
+from jobs.vm_folders import paths_in, working_directory
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import (
@@ -602,8 +602,8 @@ class Emulation:
             shared_bytes = self.limits.memory_bytes // 2
             folder = str(self.folder_of(slot))
             run_folder = self.log_dir.absolute().parent
-            here = str(Path.cwd())
-            shown = [str(run_folder), here, *paths_in(plan.argv)]
+            shown = [str(run_folder), working_directory()]
+            shown += paths_in(plan.argv)
         request = SpawnRequest(
             name,
             plan,

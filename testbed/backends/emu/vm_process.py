@@ -26,7 +26,12 @@ from pathlib import Path
 from controller.launch import User, become
 from jobs import linux
 from jobs.call_filter import refuse_calls
-from jobs.vm_folders import enter_mounts, paths_in, replace_machines
+from jobs.vm_folders import (
+    enter_mounts,
+    paths_in,
+    replace_machines,
+    working_directory,
+)
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.pseudo_terminal import (
     ProgramStreams,
@@ -84,7 +89,7 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
         Path(group).write_text("0", encoding="ascii")
     linux.enter_network_namespace(place.netns)
     PINGING.write_text("0 2147483647", encoding="ascii")
-    here = _working_directory()
+    here = working_directory()
     if place.folder:
         enter_mounts(place.folder, place.shared_bytes, place.mounts)
     else:
@@ -110,15 +115,6 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
     os.chdir("/")
     if os.access(here, os.X_OK):
         os.chdir(here)
-
-
-def _working_directory() -> str:
-    """The name of this process's working directory; the root where it has been
-    deleted.
-    """
-    with suppress(FileNotFoundError):
-        return os.getcwd()  # noqa: PTH109 - at each start of a program
-    return "/"
 
 
 def program_environment(

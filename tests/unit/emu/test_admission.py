@@ -16,6 +16,8 @@ from controller.api_client import (
     ControllerUnreachable,
     SwitchesMissing,
 )
+from jobs.live.agent_protocol import SpawnRequest
+from jobs.live.command import CommandPlan
 from testbed.backends.emu import emulation as emulation_module
 from testbed.backends.emu.emulation import Emulation
 from testbed.embedding.placement import Placement
@@ -285,3 +287,27 @@ def test_what_is_installed_is_recorded_as_text(
     assert (
         emulation_module.MOVES_AT_ONCE < 64
     )  # connections with the token at the controller
+
+
+def test_a_commands_vm_has_folders_that_go_with_its_tenant(
+    emulation: Emulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[SpawnRequest] = []
+    monkeypatch.setattr(emulation_module, "RUN_ROOT", tmp_path)
+    monkeypatch.setattr(emulation, "open_vm", lambda *_: ())
+    monkeypatch.setattr(emulation, "_cores", lambda _: ())
+    agents = SimpleNamespace(spawn=requests.append)
+    monkeypatch.setattr(emulation, "agents", agents)
+    leaving = tenant()
+    argv = ("/opt/x/run", "a", "/tmp/b/c", "/tmp/d")  # noqa: S108
+    plan = CommandPlan(0, "10.0.0.1", ("10.0.0.1",), argv)
+    emulation.spawn("vm0", leaving.vms[0].slot, plan)
+    (request,) = requests
+    assert Path(request.folder).is_relative_to(tmp_path / "00000000")
+    assert request.shared_bytes > 0
+    where = str(Path("logs").absolute().parent), str(Path.cwd())
+    named = ("/opt/x", "/tmp/b", "/tmp/d")  # noqa: S108
+    assert request.shown == (*where, *named)
+    Path(request.folder).mkdir(parents=True)
+    emulation.dismiss(leaving)
+    assert not Path(request.folder).exists()
