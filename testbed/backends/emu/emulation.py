@@ -436,7 +436,7 @@ class Emulation:
         for vm in tenant.vms:
             self.cgroup.remove_vm(vm.slot.server, vm.slot.index)
             # What is mounted there elsewhere goes with it.
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 self.folder_of(vm.slot).rmdir()
         try:
             if flows is not None:
