@@ -157,7 +157,7 @@ def add(
     if vms is None and not places:
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
     n_vms = sum(count for _, count in places) if vms is None else vms
-    given = (
+    request = requests.AddTenant(
         name,
         n_vms,
         _bandwidth(bandwidth),
@@ -166,7 +166,6 @@ def add(
         enforcement,
         policy,
     )
-    request = requests.AddTenant(*given)
     _changed(request, "tenant add", as_json=as_json)
 
 

@@ -163,8 +163,18 @@ def _run_policies(
             if len(experiment.policies) > 1:
                 folder = top.policy(policy.label)
             emulation.network.forbid_borrowing()
-            given = experiment, policy, plan, finding, found.refusal
-            _one_policy(*given, emulation, folder, show, command, recorded)
+            _one_policy(
+                experiment,
+                policy,
+                plan,
+                finding,
+                found.refusal,
+                emulation,
+                folder,
+                show,
+                command,
+                recorded,
+            )
         show.narrate("taking the network down")
 
 
@@ -228,9 +238,14 @@ def _one_policy(
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy.kind.sharing_of({}).weights == "proximate"
-            given = emulation, experiment.scale, experiment.seed, sink
-            mode = experiment.enforcement
-            backend = LiveBackend(*given, weighted=weighted, enforcement=mode)
+            backend = LiveBackend(
+                emulation,
+                experiment.scale,
+                experiment.seed,
+                sink,
+                weighted=weighted,
+                enforcement=experiment.enforcement,
+            )
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
             noting = _before_the_end(

@@ -181,17 +181,16 @@ def _tenant(
 ) -> TenantPlan:
     """A job where an event puts it, as the tenant that it would be there."""
     placement = Placement(event.root, tuple((s, n) for s, n in event.vms_on))
-    slots = tuple(
-        free[server].pop(0)
-        for server, count in placement.vms_on
-        for _ in range(count)
-    )
+    slots: list[Slot] = []
+    for server, count in placement.vms_on:
+        for _ in range(count):
+            slots.append(free[server].pop(0))
     wire_bps = scaled_bps(rate_bps, experiment.scale.rate)
     return tenant_plan(
         experiment.datacentre,
         network,
         placement,
-        slots,
+        tuple(slots),
         tenant_id,
         event.job_id,
         wire_bps,

@@ -121,11 +121,15 @@ def play(
         sink(events.RunEnded(0.0, "failed", str(error) or type(error).__name__))
         raise
     observed = built if around is None else around(built)
-    given = experiment.datacentre, experiment.jobs, observed, backend, sink
-    on_failure = policy.kind.on_failure_of(dict(policy.parameters))
-    failures = experiment.failures
     engine = Engine(
-        *given, after_step, failures=failures, on_failure=on_failure
+        experiment.datacentre,
+        experiment.jobs,
+        observed,
+        backend,
+        sink,
+        after_step,
+        failures=experiment.failures,
+        on_failure=policy.kind.on_failure_of(dict(policy.parameters)),
     )
     try:
         if refusal is not None:
@@ -148,11 +152,11 @@ def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
     """The policy, guarded where it is not ours. Raises RunFailed where its
     constructor does.
     """
-    given = dict(policy.parameters)
-    own = given.pop("embedder", None) if policy.kind.embeds else None
-    chosen = limited(embedder(str(own or experiment.embedder)))
+    parameters = dict(policy.parameters)
+    name = parameters.pop("embedder", None) if policy.kind.embeds else None
+    chosen = limited(embedder(str(name or experiment.embedder)))
     try:
-        built: Policy = policy.kind.make(chosen, given)
+        built: Policy = policy.kind.make(chosen, parameters)
     except TestbedError:
         raise
     except Exception as error:
@@ -357,14 +361,11 @@ def _plugin_files(experiment: Experiment) -> list[SourceFile]:
     """The Python files that the experiment's plug-ins are made of, for whoever
     repeats it.
     """
-    used = [
-        use
-        for policy in experiment.policies
-        for use in experiment.plugins_of(policy)
-    ]
-    return list(
-        dict.fromkeys(file for use in used for file in use.source.files)
-    )
+    files: dict[SourceFile, None] = {}
+    for policy in experiment.policies:
+        for use in experiment.plugins_of(policy):
+            files |= dict.fromkeys(use.source.files)
+    return list(files)
 
 
 def resolved_record(

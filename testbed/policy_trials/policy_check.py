@@ -60,11 +60,10 @@ from testbed.spec.experiment import Experiment
 def determinism(subject: Subject) -> PolicyFinding:
     """The same events in two processes, and of two instances in one."""
     says = "the same experiment gives the same events"
-    chosen = [
-        case
-        for family in subject.families
-        for case in largest(cases(family), subject.effort.twice, subject.seed)
-    ]
+    chosen: list[Case] = []
+    for family in subject.families:
+        drawn = cases(family)
+        chosen += largest(drawn, subject.effort.twice, subject.seed)
     texts = [case.text(subject.entry) for case in chosen]
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(in_fresh_process, texts, 1, 2)
