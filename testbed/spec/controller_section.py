@@ -113,6 +113,10 @@ class ControllerSection(Section):
         description="an interpreter, or the folder of a virtual environment, "
         "whose packages applications may import",
     )
+    packages: str | None = Field(
+        default=None,
+        description="not taken: make an environment, and name it by python",
+    )
     remote: Address | None = Field(
         default=None,
         description="a controller that runs already, tcp:127.0.0.1:6653: "
@@ -152,6 +156,13 @@ def controller_choice(
         apps.append(_application(name, place))
     if section.app == [] and "app" in section.model_fields_set:
         here.report("names no application", "app")
+    if section["packages"] is not None:
+        # Installing executes what is installed: for its owner to do.
+        here.report(
+            "the testbed installs nothing: python3 -m venv apps; "
+            f"apps/bin/pip install -r {section.packages}; then python: apps",
+            "packages",
+        )
     options = tuple(section["options"] or ())
     for option in options:
         if option.lstrip("-").startswith(HELD):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -12,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.process import start_controller
 from tests.emu.test_run import free_port
 from tests.emu.test_up import Standing
 
 KINDS = Path(__file__).parents[1] / "support" / "kinds"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "learning_switch.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "learning_switch.py"
 
 FILE = """
 name: kinds
@@ -57,10 +60,19 @@ class Watcher(KIND):
 """
 
 
-REMOTE = ("--openflow-port", "0", "--app", str(EXAMPLE))
-
-
 PAGES_PORT = free_port()
+
+
+def await_listener(port: int) -> None:
+    until_s = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+        else:
+            return
 
 
 def asked(address: str, posted: object = None) -> str:
@@ -156,14 +168,17 @@ def test_a_firewall_by_rest_beside_the_librarys_learning_switch(
     assert network.inside("a.1", *ping).returncode == 0
 
 
+@pytest.mark.needs("os-ken")
 def test_a_controller_that_runs_already_has_the_flows(
-    network: OwnNetwork, tmp_path: Path
+    network: OwnNetwork,
 ) -> None:
-    with (
-        (tmp_path / "theirs.log").open("a+b") as log,
-        start_controller(log, *REMOTE) as theirs,
-    ):
-        address = f"tcp:127.0.0.1:{theirs.openflow_port}"
+    """By the library's own server, which knows nothing of ours."""
+    port = free_port()
+    address = f"tcp:127.0.0.1:{port}"
+    command = [sys.executable, "-m", "tests.support.their_controller"]
+    command += [str(port), str(EXAMPLE)]
+    with subprocess.Popen(command, cwd=ROOT) as theirs:
+        await_listener(port)
         told = network.start(f"{{remote: {address}}}")
         assert f"flows: those of {address}, none of the testbed's" in told
         network.good(
@@ -175,7 +190,7 @@ def test_a_controller_that_runs_already_has_the_flows(
         checked = network.run("verify").stdout
         assert f"those of {address} are not compared" in checked
         assert network.status()["trouble"] == ""
-        theirs.stop()
+        theirs.kill()
         until_s = time.monotonic() + 60
         while "bridge" not in network.status()["trouble"]:
             assert time.monotonic() < until_s

@@ -104,6 +104,10 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
             "{app: mine.py, python: ./nowhere}",
             "controller.python: there is no interpreter at ",
         ),
+        (
+            "{app: mine.py, packages: needs.txt}",
+            "apps/bin/pip install -r needs.txt; then python: apps",
+        ),
         ("{app: []}", "one.yaml:2:19: controller.app: names no application"),
         (
             "{app: [mine.py, ryu.app.ofctl_rest, nope.py]}",
