@@ -15,7 +15,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -78,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=inf,
-        help="begin no run that would end later",
+        help="play what takes no longer together, as planned",
     )
     parser.add_argument(
         "--table", action="store_true", help="play nothing, print the table"
@@ -184,20 +183,19 @@ def _play_missing(
     wanted: list[Case], known: list[Outcome], given: argparse.Namespace
 ) -> list[Outcome]:
     done = {(outcome.example, outcome.policy) for outcome in known}
-    missing = [
-        case for case in wanted if (case.example, case.policy) not in done
+    left_s = given.within
+    chosen = []
+    for case in wanted:
+        is_new = (case.example, case.policy) not in done
+        if is_new and case.wall_s <= left_s:
+            left_s -= case.wall_s
+            chosen.append(case)
+    steps = [
+        Step(f"{case.example}, {case.policy}", case.wall_s) for case in chosen
     ]
-    progress = Progress(
-        [
-            Step(f"{case.example}, {case.policy}", case.wall_s)
-            for case in missing
-        ]
-    )
+    progress = Progress(steps)
     played: list[Outcome] = []
-    ends_s = time.monotonic() + given.within
-    for case in missing:
-        if time.monotonic() + case.wall_s > ends_s:
-            continue
+    for case in chosen:
         with progress.step(), busy_loop():
             outcome = play(case)
         with given.results.open("a", encoding="utf-8") as file:
