@@ -1,11 +1,11 @@
 """A filter of system calls for programs in VMs: a seccomp program in plain BPF.
 
-Refused is what a program needs to reach into other processes, keys or the
-kernel, and no application of a job does: ptrace and its relatives, keyrings,
-bpf, mounts and namespaces, modules, io_uring, and typing into a terminal
-(TIOCSTI), which would be read by whoever reads that terminal next. A refused
-call fails with EPERM. 32-bit programs, whose calls have other numbers, do not
-run.
+It refuses calls that reach into other processes, keys or the kernel, and that
+no application of a job needs: ptrace and its relatives, keyrings, bpf, mounts
+and namespaces, modules, io_uring, and typing into a terminal (TIOCSTI), where
+the next program that reads the terminal would take it for input. A refused
+call fails with EPERM. 32-bit programs do not run: their calls have other
+numbers.
 """
 
 from __future__ import annotations
@@ -53,21 +53,25 @@ CLONE3 = (435, 435)
 IOCTL = (16, 29)
 SECCOMP = (317, 277)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Place in the pairs above, and the kernel's name of it (AUDIT_ARCH)."""
+"""By machine: its index in the pairs above, and its AUDIT_ARCH number."""
 FOREIGN_CALLS = 0x40000000
-"""From here on numbers are those of x32 programs."""
+"""The lowest number of an x32 program's calls."""
 NEW_NAMESPACES = 0x7E020000
 """All flags of clone that make a namespace."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-# Fields of seccomp_data; of arguments the lower half.
+# Offsets in seccomp_data; of the first two arguments the lower half.
 NUMBER, ARCHITECTURE, FIRST, SECOND = 0, 4, 16, 24
+# Codes of BPF: LD+W+ABS, JMP+JEQ, JMP+JGE, JMP+JSET, RET.
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+# SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO and SECCOMP_SET_MODE_FILTER.
 ALLOW = 0x7FFF0000
 FAIL = 0x00050000
 SET_FILTER = 1
-# Programs in VMs compute for hours: no slower branches on account of a filter.
+# SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it the kernel may slow down branches
+# of a filtered program, and programs in VMs compute for hours.
 SPECULATE = 4
 
+# The kernel's struct sock_filter.
 INSTRUCTION = "=HBBI"
 Instruction = tuple[int, int, int, int]
 Program = Callable[[str], list[Instruction]]
@@ -78,14 +82,17 @@ class _Program(ctypes.Structure):
 
 
 def filter_program(machine: str) -> list[Instruction]:
-    """Instructions (code, jumps if true and if false, operand) for a kind of
-    machine. Raises KeyError for one that is not known.
+    """Instructions of the whole filter for a kind of machine.
+
+    Each is (code, jump if true, jump if false, operand). Raises KeyError for
+    an unknown machine.
     """
     place, _ = ARCHITECTURES[machine]
     program = _beginning(machine)
     for numbers in REFUSED.values():
         program += [(EQUAL, 0, 1, numbers[place]), _fail(errno.EPERM)]
-    # Its flags are in memory, where no filter looks: libraries then use clone.
+    # The flags of clone3 are in memory, which a filter cannot read. On ENOSYS
+    # libraries use clone.
     program += [(EQUAL, 0, 1, CLONE3[place]), _fail(errno.ENOSYS)]
     program += [
         (EQUAL, 0, 4, CLONE[place]),
@@ -98,13 +105,16 @@ def filter_program(machine: str) -> list[Instruction]:
 
 
 def terminal_program(machine: str) -> list[Instruction]:
-    """The part for terminals alone, as :func:`filter_program`."""
+    """Instructions that only refuse to type into a terminal.
+
+    Their form is that of :func:`filter_program`.
+    """
     place, _ = ARCHITECTURES[machine]
     return _beginning(machine) + _terminal_end(place)
 
 
 def _beginning(machine: str) -> list[Instruction]:
-    """Loads a call's number; calls of other numbering fail."""
+    """Instructions that load a call's number; 32-bit and x32 calls fail."""
     return [
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, ARCHITECTURES[machine][1]),
@@ -116,7 +126,7 @@ def _beginning(machine: str) -> list[Instruction]:
 
 
 def _terminal_end(place: int) -> list[Instruction]:
-    """Refuses to type into a terminal, allows what is left."""
+    """Instructions that refuse to type into a terminal and allow the rest."""
     return [
         (EQUAL, 0, 4, IOCTL[place]),
         (LOAD, 0, 0, SECOND),
@@ -133,16 +143,18 @@ def _fail(number: int) -> Instruction:
 
 @cache
 def _packed(machine: str, program: Program) -> bytes:
-    """The program as the kernel takes it; a fork server makes it once."""
+    """The program in the kernel's format; a fork server packs it once."""
     instructions = program(machine)
-    return b"".join(struct.pack(INSTRUCTION, *each) for each in instructions)
+    return b"".join(
+        struct.pack(INSTRUCTION, *instruction) for instruction in instructions
+    )
 
 
 def refuse_calls(program: Program = filter_program) -> bool:
     """Apply a filter to this process and its descendants, for good.
 
-    It needs no_new_privs, or root. False on a kind of machine whose calls are
-    not known, or a kernel without filters.
+    The process needs no_new_privs or root. Returns False on a machine that is
+    not in :data:`ARCHITECTURES`, and on a kernel without filters.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
@@ -150,9 +162,9 @@ def refuse_calls(program: Program = filter_program) -> bool:
     code = _packed(machine, program)
     number = SECCOMP[ARCHITECTURES[machine][0]]
     length = len(code) // struct.calcsize(INSTRUCTION)
-    given = ctypes.byref(_Program(length, code))
+    pointer = ctypes.byref(_Program(length, code))
     try:
-        linux.system_call(number, SET_FILTER, SPECULATE, given)
+        linux.system_call(number, SET_FILTER, SPECULATE, pointer)
     except OSError as error:
         if error.errno in (errno.ENOSYS, errno.EINVAL):
             return False

@@ -53,28 +53,32 @@ class Expectation:
         default_factory=dict
     )
     fidelity: Literal["ok", "suspect", "invalid"] | None = "suspect"
-    # Measured over estimate of a live job of which the file states nothing;
-    # earlier folders: None.
+    # Limits of measured over estimated time, for live jobs of which the file
+    # expects nothing. None in run folders of earlier versions.
     late_above: float | None = 1.05
     early_below: float | None = 0.95
 
     def under(self, enforcement: str) -> Expectation:
-        """The part that holds under an enforcement: where bandwidth is lent, a
-        job may end before its estimate; where nothing is reserved, after it
-        too.
+        """The expectations that apply under an enforcement.
+
+        Where bandwidth is lent, a job may end before its estimate: no lower
+        limit applies. Where nothing is reserved, it may also end after it.
         """
         if enforcement == "strict":
             return self
-        own = {
-            name: replace(one, estimate_ratio=_without_min(one.estimate_ratio))
-            for name, one in self.applications.items()
+        applications = {
+            name: replace(
+                expectation,
+                estimate_ratio=_without_min(expectation.estimate_ratio),
+            )
+            for name, expectation in self.applications.items()
         }
         late_above = None if enforcement == "none" else self.late_above
         band = _without_min(self.estimate_ratio)
         return replace(
             self,
             estimate_ratio=band,
-            applications=own,
+            applications=applications,
             late_above=late_above,
             early_below=None,
         )

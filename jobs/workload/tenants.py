@@ -2,8 +2,8 @@
 (Section IV.A).
 
 The paper gives ``Norm(n̄, 25n̄²)``, ``Norm(b̄, 2b̄²)``, ``Norm(p̄, 2p̄²)``,
-``Norm(r̄, 2r̄²)`` and does not say what became of the 24 to 42 % of draws that
-are then negative: :data:`INTERPRETATIONS`.
+``Norm(r̄, 2r̄²)``, by which 24 to 42 % of the draws are negative, and does not
+say how it treats these. :data:`INTERPRETATIONS` has the treatments.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ INTERPRETATIONS: dict[str, tuple[tuple[float, float, float, float], Rule]] = {
     "literal": ((5.0, _ROOT, _ROOT, _ROOT), "redraw"),
     "literal-clamped": ((5.0, _ROOT, _ROOT, _ROOT), "clamp"),
 }
-"""Standard deviations of the :data:`QUANTITIES` over their means, and the rule
-below the floor.
+"""Standard deviations of the :data:`QUANTITIES` over their means, in that
+order, and the rule for draws below the floor.
 
-G, the default, is fitted to the published figures; literal takes the printed
-second parameters as variances, literal-clamped puts draws below the floor onto
-it.
+G, the default, is fitted to the published figures. literal takes the second
+parameters in the paper as variances and draws again below the floor;
+literal-clamped raises such draws to the floor.
 """
 
 
@@ -50,12 +50,12 @@ def day_and_night(
     night_factor: float = 0.2,
     span_s: float = 24 * HOUR_S,
 ) -> Floats:
-    """Poisson arrival times in ``[0, span_s)``, rising: ``night_factor`` times
-    as many by night.
+    """Sorted Poisson arrival times in ``[0, span_s)``, by day at rate
+    ``per_hour`` and by night at ``night_factor`` times that.
 
     Days and nights of 12 h take turns, beginning with a day (DCloud, Section
-    IV.A: 12 h of λ, 12 h of λ/5). A process of rate 1 with its time warped, so
-    that all rates share their random numbers.
+    IV.A: 12 h of λ, 12 h of λ/5). Arrivals of a process of rate 1 are mapped
+    to these rates, so that all rates use the same random numbers.
     """
     starts = np.append(np.arange(0.0, span_s, HALF_DAY_S), span_s)
     factor = np.where(np.arange(len(starts) - 1) % 2 == 0, 1.0, night_factor)
@@ -64,6 +64,7 @@ def day_and_night(
     expected = np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
     total = float(expected[-1])
     rng = stream(seed, "arrivals")
+    # Eight standard deviations above the mean: hardly ever are more needed.
     clock = np.cumsum(
         rng.standard_exponential(max(16, int(total + 8 * math.sqrt(total) + 8)))
     )
@@ -146,14 +147,16 @@ def distribution(
     sigma: float | None = None,
     rule: Rule | None = None,
 ) -> NormalDistribution:
-    """A quantity's distribution in an interpretation, but for what is given;
-    ValueError.
+    """A quantity's distribution in an interpretation.
+
+    ``mean``, ``sigma`` and ``rule`` replace those of the interpretation.
+    Raises ValueError if draws would hardly ever reach the floor.
     """
     usual, low = QUANTITIES[quantity]
     mean = usual if mean is None else float(mean)
-    shares, usual_rule = INTERPRETATIONS[reading]
-    share = shares[list(QUANTITIES).index(quantity)]
-    deviation = share * mean if sigma is None else float(sigma)
+    ratios, usual_rule = INTERPRETATIONS[reading]
+    ratio = ratios[list(QUANTITIES).index(quantity)]
+    deviation = ratio * mean if sigma is None else float(sigma)
     return NormalDistribution(mean, deviation, low, rule or usual_rule)
 
 

@@ -62,8 +62,8 @@ class Oktopus:
 
 
 def published(counts: Counts) -> Iterator[tuple[int, Placement, bool]]:
-    """Algorithm 1 as printed in every subtree that the counts let through, the
-    lowest first.
+    """Placements by Algorithm 1, unchanged, in every subtree in which the hose
+    fits by the counts, the lowest first.
 
     Yields the subtree, the placement, and whether every link that it uses can
     carry it.
@@ -89,18 +89,19 @@ def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
     for height in range(len(counts.most) - 1, -1, -1):
         layer = datacentre.layers[height]
         most = counts.most[height]
-        here = datacentre.level[nodes] == layer.level
-        if not here.any():
+        level = datacentre.level[nodes] == layer.level
+        if not level.any():
             continue
-        edges, dealt = share_out(layer, nodes[here], amounts[here], most)
+        edges, dealt = share_out(layer, nodes[level], amounts[level], most)
+        # With X of N VMs below, a link carries min(X, N-X) times their rate.
         passing = np.minimum(dealt, n_vms - dealt)
         sound = sound and bool(np.all(passing <= counts.allowed[height][edges]))
         child = layer.child[edges]
-        ends = child < datacentre.n_servers
-        servers.append(child[ends])
-        placed.append(dealt[ends])
-        nodes = np.concatenate((nodes[~here], child[~ends]))
-        amounts = np.concatenate((amounts[~here], dealt[~ends]))
+        server = child < datacentre.n_servers
+        servers.append(child[server])
+        placed.append(dealt[server])
+        nodes = np.concatenate((nodes[~level], child[~server]))
+        amounts = np.concatenate((amounts[~level], dealt[~server]))
     return (
         placement_below(
             datacentre,

@@ -112,12 +112,12 @@ class Comparison:
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
-        """One row a job that both runs have."""
+        """A row for each job that both runs have."""
         return records_frame(self._job_records(), JOBS)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row a number of the summaries, and the second less the first."""
+        """A row for each number of the summaries, with second minus first."""
         return records_frame(self._metric_records(), METRICS)
 
     def _job_records(self) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from testbed.private_folders import private_folder
 from testbed.record.reading import RecordedRun, load_run, policy_folders
 
 LONGEST_S = 170
+"""Time limit of one ``testbed run``."""
 
 
 @contextmanager
@@ -25,9 +26,9 @@ def played(
 
     ``experiment`` is the text of its file. ``files`` are copied beside it,
     where the jobs' commands can read them. The run folder is removed at the end
-    of the block. On a machine whose load test has doubts it runs all the same:
-    a check's own bands judge. Raises RunFailed with the command's message,
-    unless it ended well or outside its bands (exit 1).
+    of the block. A doubtful load test does not stop the run (``--force``): the
+    check has bands of its own. Raises RunFailed with the command's message if
+    its exit code is neither 0 nor 1 (a result outside the file's bands).
     """
     # Jobs run as another user, and have to get in.
     with private_folder("lab-", entered=True) as folder:

@@ -47,7 +47,9 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
 KEPT_UP = 0.98
 """Share of their rates above which reserved transfers lacked nothing."""
 DELIVERED = 0.95
-"""Share of the load test below which what was delivered is the measure."""
+"""If a smaller share of the load test is delivered, the load is at least 1
+over that share.
+"""
 
 
 def _graded(
@@ -69,15 +71,15 @@ def _graded(
 
 @dataclass(frozen=True)
 class ClassSamples:
-    """Classes over one sampling interval, by row: bits sent, and the queue.
+    """Traffic classes over one sampling interval, a row for each.
 
-    The queue is the one that a class had at both ends of the interval.
-    ``rate_bps`` is the least that it should have been able to send meanwhile,
-    ``most_bps`` the most, where its rate was changed in between (else they are
-    the same). ``packet_bits``: the largest packet, ``packet_bps``: what one
-    more or less is worth over the interval, and ``bucket_bps`` what a bucket
-    holds beyond the usual. ``sent_bps`` is NaN where nothing is known of it.
-    ``names`` gives a row's name.
+    ``names``: the name of a row. ``rate_bps``: the lowest rate that the class
+    was assured during the interval; ``most_bps``: the highest that it was
+    allowed. ``sent_bps``: the rate at which it sent; NaN: unknown.
+    ``queue_bytes``: its queue at the start or at the end of the interval,
+    whichever is shorter. ``packet_bits``: its largest packet. ``packet_bps``:
+    that packet over the interval. ``bucket_bps``: the part of its bucket
+    beyond the usual size, over the interval.
     """
 
     names: Callable[[int], str]
@@ -93,7 +95,8 @@ class ClassSamples:
     def backlogged(self) -> NDArray[np.bool_]:
         """Classes that wanted to send: their queue held over 5 ms of the rate.
 
-        And more than a packet: a slow VM that keeps to its rate often has one.
+        It must also hold more than one packet: a slow VM that keeps to its
+        rate often has one queued.
         """
         least_bits = np.maximum(self.rate_bps * 0.005, self.packet_bits)
         return self.known & (8 * self.queue_bytes > least_bits)
@@ -121,18 +124,19 @@ def preflight(
 ) -> Finding:
     """Load of the plan's busiest instant, from the load test before the jobs.
 
-    ``asked_bps``: summed port load, bit/s over every port that a bit leaves
-    from (a transfer over five switches leaves six ports). ``achieved_share``:
+    ``asked_bps``: summed port load in bit/s; a bit counts at every port that
+    it leaves (a transfer over five switches leaves six). ``achieved_share``:
     the slowest test transfer's estimate over its time. ``busy_share``: the
-    share of all processors that the test kept busy. The load is that share over
-    what was delivered, and no measure of another rate's (:func:`fitting_rate`).
-    (The CPU use of the switch's own thread tells nothing: it polls, and reads
-    97 % at a third of what it can forward.)
+    share of all processors that the test kept busy. The load is ``busy_share``
+    over the share that was delivered. The load at another rate does not follow
+    from it (:func:`fitting_rate`). The CPU use of the switch's own thread is
+    no measure: it polls, and is at 97 % when it forwards a third of what it
+    can.
 
     ``taken_share``: the share of the processors that the test took from the
-    network. Where it kept up with the rest, the load is that rest at most; else
-    by so much more as was not delivered. ``lacking``: what a run would be
-    doubted for; then it did not keep up.
+    network. If the network kept up on the rest, the load is at most that rest;
+    if not, it is the rest over the share that was delivered. ``lacking``:
+    findings that would make a run doubtful; with any, it did not keep up.
     """
     delivered = achieved_share
     for finding in lacking:
@@ -190,9 +194,10 @@ def two_figures(rate: float) -> float:
 
 
 MOST_TESTS = 8
+"""Load tests of one search for a rate, at most."""
 CLOSE = 1.12
-"""The answer is less than so many times below the largest rate that fits, if
-tests suffice.
+"""The largest rate that fits is at most this many times the rate that is
+returned, unless :data:`MOST_TESTS` is reached.
 """
 
 
@@ -204,14 +209,15 @@ def fitting_rate(
     *,
     largest: bool,
 ) -> float | None:
-    """A ``scale.rate`` in a range whose tested load is ``ok``.
+    """A ``scale.rate`` from ``least`` to ``most`` whose tested load is ``ok``.
 
-    The first that fits, or the ``largest``.
+    The first that fits, or with ``largest`` nearly the largest that fits. None
+    where no tested rate fits. ``start`` is tested first, then rates of two
+    figures.
 
-    The load is not proportional to the rate (a pass of the switch has a fixed
-    cost, packets cost instead of bytes, losses follow an overload): only a rate
-    that was tested itself is an answer. None where no tested rate fits.
-    ``start`` is tested first, then rates of two figures.
+    Only a rate that was tested itself is returned, as the load is not
+    proportional to the rate: a pass of the switch has a fixed cost, packets
+    cost and not bytes, and an overload causes losses.
     """
     limit, _ = THRESHOLDS["preflight"]
     loads: dict[float, float] = {}
@@ -243,9 +249,10 @@ def fitting_rate(
 def _close_enough(
     load: float, fit: float, over: float, crossing: float, *, sure: bool
 ) -> bool:
-    """True where the largest rate that fits is near the limit.
+    """True if the largest rate that fits is near the limit.
 
-    By its load, or by the next rate that is known or expected not to fit.
+    Its load may be near it, or a rate just above is known or expected not to
+    fit.
     """
     limit, _ = THRESHOLDS["preflight"]
     if 0.97 * limit <= load < limit:
@@ -279,12 +286,13 @@ def _next_range(
 def _crossing(
     loads: Mapping[float, float], fit: float, limit: float
 ) -> tuple[float, bool]:
-    """The rate at which the load would reach the limit, and if that is sure.
+    """The rate at which the load would reach the limit, and True if sure.
 
-    It is sure by the line through the two rates next to it. It is not in
-    proportion to the load nearest to it, where losses or noise leave no such
-    line. A load of just the limit is known to be no more than that: midway to
-    the next rate, then.
+    It is sure if it follows from the line through the two rates next to it.
+    Where losses or noise leave no such line, it is in proportion to the rate
+    whose load is nearest to the limit, and not sure. A load of exactly the
+    limit only shows that its rate fits (:func:`_tested_load`): the result is
+    midway to the next rate then, and not sure.
     """
     from_fit = [rate for rate in sorted(loads) if rate >= fit]
     if len(from_fit) > 1:
@@ -311,9 +319,9 @@ class Starved:
     nothing = "no class stayed backlogged"
     how = "had a queue all the time and sent"
     whole = False
-    """The judgement is over all of the time in which it had a queue."""
+    """True: all time with a queue is judged as a whole, not in pairs."""
     too_much = False
-    """What is sent over the rate is bad, with a queue or without."""
+    """True: sending over the rate is bad, with a queue or without."""
 
     def __init__(self) -> None:
         self._names: Callable[[int], str] = str
@@ -332,15 +340,15 @@ class Starved:
         """
         all_rows = np.arange(self._streaks.shape[1])
         self._judge(self._streaks, np.setdiff1d(all_rows, was))
-        # The last column is what a new row begins with.
+        # Index -1, of a new row, takes the last column: zeros.
         self._streaks = np.pad(self._streaks, ((0, 0), (0, 1)))[:, was]
 
     def take(
         self, samples: ClassSamples, of: NDArray[np.bool_] | None = None
     ) -> None:
-        """Judges one sample more, of the rows ``of`` or of all.
+        """Judges one more sample, of the rows in the mask ``of`` or of all.
 
-        A row of which nothing is known ends its streak.
+        The streak of a row ends where nothing is known of the row.
         """
         self._names = samples.names
         if self.too_much:
@@ -378,14 +386,14 @@ class Starved:
         _, rate, most, sent, allowance = streaks[:, rows]
         if self.too_much:
             shares = (sent - allowance) / most
-            at = int(np.argmax(shares))
+            worst = int(np.argmax(shares))
         else:
             shares = (sent + allowance) / rate
-            at = int(np.argmin(shares))
-        share = float(shares[at])
+            worst = int(np.argmin(shares))
+        share = float(shares[worst])
         if self._is_worse(share):
             self._worst_share = share
-            self._worst_name = self._names(int(rows[at]))
+            self._worst_name = self._names(int(rows[worst]))
 
     def _is_worse(self, share: float) -> bool:
         if self._worst_share is None:
@@ -409,12 +417,12 @@ class Starved:
 class CapLimited(Starved):
     """A VM's cap that sends too little of its rate while it has a queue.
 
-    Of cap-limited VMs only: a queue at the ends of a sample is then a queue in
-    between. All of the time with a queue is judged as a whole.
+    Only for cap-limited VMs: their queue at both ends of a sample lasts all
+    the time in between. All time with a queue is judged as a whole.
 
-    Its bucket holds 10 ms, so that it loses for good what a later timer would
-    have sent: that is worth what it is to the job, and nothing in a long one. A
-    cap that is wrong is so all the time.
+    The reason: the cap's bucket holds 10 ms, and what would have been sent
+    while a timer is later than that is lost for good. In a long job such a
+    loss is small, while a wrong cap is wrong all the time.
     """
 
     check = "starved VM"
@@ -425,8 +433,9 @@ class CapLimited(Starved):
 class Exceeding(Starved):
     """A class that sends more than its rate.
 
-    Over two samples a bucket is worth three per cent. A bucket that holds more,
-    because a packet is larger, and a packet that counts in whole are allowed.
+    Over two samples a usual bucket adds three per cent. Allowed beyond that
+    are a bucket that is larger to hold a large packet, and one packet that
+    counts as a whole.
     """
 
     check = "exceeded limit"
@@ -436,21 +445,22 @@ class Exceeding(Starved):
 
 
 OTHERS = 0.5
-"""Share of the processors above which they are not the run's own."""
+"""Share used by others above which the processors are not the run's own."""
 ENOUGH_PACKETS = 16
-"""Packets of each VM over which their time on the way is a small part."""
+"""Packets of each VM that make their time on the way negligible."""
 
 
 @dataclass(frozen=True)
 class ProcessorSample:
     """Shares of all processors over a sample with jobs.
 
-    They are idle, stolen by a hypervisor, or used by ``others`` than the run;
-    ``waited`` is the share of its time in which the switch waited for one.
+    ``steal``: stolen by a hypervisor. ``others``: used by others than the run.
+    ``waited``: the share of the switch's time in which it waited for a
+    processor.
 
-    ``received``: share (:class:`ReceivedShares`) of reserved transfers at their VMs'
-    own caps, where nothing else ran. NaN: not known; ``unsettled`` where that
-    is only because they had just begun or were about to end.
+    ``received``: the share (:class:`ReceivedShares`) of reserved transfers at
+    their VMs' own caps, where nothing else ran. NaN: not known. ``unsettled``:
+    not known only because they had just begun or were about to end.
     """
 
     idle: float
@@ -462,12 +472,12 @@ class ProcessorSample:
 
 
 def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
-    """Samples in which the processors, all the run's own, are known to suffice.
+    """For each sample: True if the processors sufficed and were the run's own.
 
-    A switch that polls uses whatever there is, and takes more packets a pass
-    where that is little: that nothing was left over does not say that there was
-    too little. Unsettled samples go by the known ones on both sides, where
-    these are not fewer.
+    A switch that polls uses all time that it gets, and takes more packets in a
+    pass if it gets little: a lack of idle time proves no lack of processors. A
+    stretch of unsettled samples is judged by the stretches on both sides, if
+    these have at least as many samples; else it is False.
     """
     stretches = _stretches(samples)
     sufficed: list[bool] = []
@@ -490,7 +500,10 @@ def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
 def _stretches(
     samples: Sequence[ProcessorSample],
 ) -> list[tuple[bool | None, int]]:
-    """Stretches of samples alike: VMs kept up, did not, or (None) unsettled."""
+    """Stretches of equal samples, as (kept up, number of samples).
+
+    True: the VMs kept up; False: they did not; None: unsettled.
+    """
     kept_up: list[bool | None] = []
     for sample in samples:
         if sample.unsettled:
@@ -503,11 +516,12 @@ def _stretches(
 class ReceivedShares:
     """The share of their rates that VMs received, sample after sample.
 
-    It is that of all together, or a tenant's where that is less, over the last
-    samples in which each could receive :data:`ENOUGH_PACKETS`: in a second a
-    slow one has a few. A tenant counts from then on: what is on its way to it
-    has begun to arrive. Of each VM a packet may come a sample later: a tenant
-    is allowed the square root of the sum of squares.
+    It is the share of all VMs together, or that of the worst tenant if less.
+    It is taken over as many of the last samples as each VM needs to receive
+    :data:`ENOUGH_PACKETS`: in one second a slow VM receives only a few. A
+    tenant counts if it is in all of these samples: its first packets have
+    arrived then. One packet of each VM may arrive a sample late: a tenant is
+    allowed the square root of the sum of its packets' squares.
     """
 
     def __init__(self) -> None:
@@ -546,9 +560,9 @@ class ReceivedShares:
             by_sample.append([earlier[tenant] for tenant in known])
         received, rate, _ = np.sum(by_sample, axis=0).T
         late_packets = np.sqrt([sums[tenant][2] for tenant in known])
-        of_all = received.sum() / rate.sum()
-        of_worst = ((received + late_packets) / rate).min()
-        return float(min(of_all, of_worst))
+        share_of_all = received.sum() / rate.sum()
+        worst_share = ((received + late_packets) / rate).min()
+        return float(min(share_of_all, worst_share))
 
     @staticmethod
     def _sums_by_tenant(
@@ -610,9 +624,9 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
 def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
     """A finding on the switch's wait for a processor.
 
-    Samples in which nothing lacked are not judged by it. While it waits nothing
-    is forwarded: what arrives waits with it, or is lost in front of every class
-    that could count it.
+    Samples in which nothing lacked are not judged by it. While the switch
+    waits it forwards nothing: packets that arrive wait too, or are lost before
+    they reach a class that would count them.
     """
     known = [sample for sample in samples if isfinite(sample.waited)]
     if not known:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def as_json(value: object) -> str:
     """JSON as people read it, indented by two spaces.
 
-    Not-a-number has no place in a result: ValueError.
+    Raises ValueError for NaN and infinities, which have no place in a result.
     """
     return _indented(value, "\n") + "\n"
 
@@ -94,8 +94,9 @@ def first_fault(error: ValidationError, where: str) -> str:
     """
     fault = min(
         error.errors(include_url=False),
-        key=lambda one: one["type"] != "missing",
+        key=lambda detail: detail["type"] != "missing",
     )
+    # Names alone: indices of lists are left out.
     *above, name = [part for part in fault["loc"] if isinstance(part, str)] or [
         "it"
     ]
@@ -135,7 +136,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def fault_of(error: ValueError | RecursionError) -> str:
-    """Fault of a text that is no JSON of ours."""
+    """Description of the fault in a text that is not valid JSON."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     # Of a number with thousands of digits, Python's message names its own
@@ -151,11 +152,14 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def from_json(raw: bytes) -> Any:
-    """The value of a JSON text; ValueError or RecursionError where it is none,
-    or holds NaN, or half a character, which no file could be written with.
+    """The value of a JSON text.
+
+    Raises ValueError or RecursionError if it is not valid, or holds NaN or
+    half a surrogate pair, which cannot be written to a file.
     """
     text = raw.decode("utf-8")
     value = _DECODER.decode(text)
+    # Encoding fails on half a pair, which only an escape can have brought in.
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()
     return value

@@ -41,10 +41,10 @@ def up(
     Ctrl-C; else by :meth:`StandingNetwork.down`. ``open``: no reservations, all
     hosts reach each other. ``jobs``: the file's jobs are its first tenants.
     ``settings``: values in place of the file's, as ``{"scale.rate": 0.05}``.
-    Narration goes to standard error.
+    Progress messages go to standard error.
 
-    Raises BadInput, MachineCannot (also where this is not root), RunFailed;
-    then nothing is left.
+    Raises BadInput, MachineCannot (also without root), RunFailed; no part of
+    the network is left then.
     """
     if os.geteuid() != 0:
         raise MachineCannot(
@@ -67,12 +67,13 @@ def up(
 
 
 def _run_command(arguments: list[str]) -> dict[str, Any]:
-    """The JSON that ``testbed up`` prints; interrupted, it leaves no network.
+    """The JSON that ``testbed up`` prints; an interrupt leaves no network.
 
-    A process of its own: one with threads, as a notebook's, cannot be forked
-    into a keeper.
+    The command has a process of its own: a process with threads, such as a
+    notebook's, cannot be forked into a keeper.
     """
-    # In a session of its own Ctrl-C reaches it once, from here.
+    # In a session of its own it gets no Ctrl-C from the terminal, only the one
+    # that :func:`_output` sends.
     with subprocess.Popen(
         python_command("testbed.cli.main", *arguments),
         stdin=subprocess.DEVNULL,
@@ -89,7 +90,7 @@ def _run_command(arguments: list[str]) -> dict[str, Any]:
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes:
-    """The output of ``testbed up``; interrupted, after it has cleaned up."""
+    """The output of ``testbed up``; an interrupt waits for its clean-up."""
     try:
         text, _ = child.communicate()
     except BaseException:
@@ -169,9 +170,9 @@ class StandingNetwork:
         return measure(self.tenants.show(name), seconds, tick=lambda _: None)
 
     def down(self) -> None:
-        """Takes the network down; ends when all is removed.
+        """Takes the network down; returns when all of it is removed.
 
-        Where it is down already, does nothing. An interrupt is held until then.
+        Does nothing if it is down already. An interrupt is held until the end.
         Raises RunFailed.
         """
         with uninterrupted(), suppress(requests.NothingUp):
@@ -179,7 +180,7 @@ class StandingNetwork:
                 # Its shells are in namespaces that are about to go.
                 self._mininet.close()
                 self._mininet = None
-            # Another network may be up by now: this one's end is not its end.
+            # Another network may be up by now, and has to stay up.
             if self.state.pid == self.pid:
                 ask(requests.TakeDown(), type(None))
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CELLS, CELLS_PARQUET = "cells.csv", "cells.parquet"
 TABLE_CSV, TABLE_MD = "table.csv", "table.md"
 BATCH = 1000
+"""Cells that are written to a Parquet file at once."""
 GOOD, OUTSIDE, FAILED = "ok", "outside", "failed"
 
 
@@ -42,9 +43,11 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A combination's line. ``needed``: seeds that the stop rule took; None
-    where there is no rule or all seeds were not enough. ``reasons``: why cells
-    are outside what was expected; ``fidelity``: verdicts on live ones.
+    """A combination's line.
+
+    ``needed``: the number of seeds that was enough for the stop rule; None
+    without a rule, or if all seeds were not enough. ``reasons``: for each cell
+    outside its expectations, why. ``fidelity``: verdicts on live cells.
     """
 
     values: tuple[Any, ...]
@@ -58,8 +61,10 @@ class TableRow:
 
 
 def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
-    """A combination's cells in the order of their seeds, as far as the stop
-    rule takes them.
+    """A combination's cells in the order of their seeds.
+
+    They end where the stop rule is fulfilled, or before a cell that was not
+    run.
     """
     stop = run.plan.stop
     names = run.plan.rule_metrics
@@ -77,7 +82,7 @@ def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
 
 
 def _row(run: SweepRun, cell: Cell) -> CellRow | None:
-    """None for a cell that was not run: its combination had enough."""
+    """A cell's row; None if it was not run, as its combination had enough."""
     failure = run.failures.get(cell.key)
     if failure is not None:
         return CellRow(cell, FAILED, failure.message, None)
@@ -101,8 +106,8 @@ def table_row(
     records = [row.record for row in rows if row.record is not None]
     needed = None
     if plan.stop is not None:
-        of_rule = [numbers(row.record, plan.rule_metrics) for row in rows]
-        needed = plan.stop.needed(list(zip(*of_rule, strict=True)))
+        by_seed = [numbers(row.record, plan.rule_metrics) for row in rows]
+        needed = plan.stop.needed(list(zip(*by_seed, strict=True)))
     estimates = []
     for name in plan.metrics:
         values = [number(record, name) for record in records]
@@ -136,8 +141,8 @@ def _verdicts(records: Sequence[Record]) -> Iterator[str]:
 
 
 def printed_cells(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Values as tables have them: numbers as they are, policies by their
-    labels, others as YAML.
+    """Values as tables print them: policies by their labels, numbers and texts
+    as they are, all others as YAML.
     """
     cells: list[Any] = []
     for dimension, value in zip(plan.over, values, strict=False):
@@ -160,8 +165,9 @@ def write_tables(
     *,
     parquet: bool = False,
 ) -> list[TableRow]:
-    """``cells.csv`` (or ``.parquet``), ``table.csv`` and ``table.md``; the
-    table's rows.
+    """Writes ``cells.csv`` (or ``.parquet``), ``table.csv`` and ``table.md``.
+
+    Returns the table's rows.
     """
     table: list[TableRow] = []
     if parquet:
@@ -176,7 +182,7 @@ def write_tables(
 
 
 def _passed(run: SweepRun, table: list[TableRow]) -> Iterator[CellRow]:
-    """Every cell's row, in order; the table's rows are added on the way."""
+    """Yields every cell's row in order; appends combinations' to ``table``."""
     for combination in run.cells.combinations():
         rows = list(cell_rows(run, combination))
         table.append(table_row(run, combination, rows))
@@ -189,7 +195,7 @@ def cell_columns(plan: SweepPlan) -> tuple[str, ...]:
 
 
 def cell_values(plan: SweepPlan, row: CellRow) -> tuple[Any, ...]:
-    """A cell's values by those columns."""
+    """A cell's values in the order of :func:`cell_columns`."""
     record = row.record
     digest = None if record is None else record["events_sha256"]
     return (
@@ -240,7 +246,7 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
 
 
 def _parquet_column(values: Sequence[Any], kind: Any) -> Any:
-    """A column; in one of texts numbers and switches are written out."""
+    """A Parquet column; in a text column all values are converted to text."""
     import pyarrow as pa
 
     if kind == pa.string():
@@ -266,14 +272,15 @@ def table_columns(plan: SweepPlan) -> tuple[str, ...]:
 
 
 def table_values(plan: SweepPlan, row: TableRow) -> tuple[Any, ...]:
-    """A combination's values by those columns; None where there is nothing to
-    average.
+    """A combination's values in the order of :func:`table_columns`.
+
+    A mean is None where there is nothing to average.
     """
     values = [*map(_csv_value, row.values), row.cells, row.failed, row.outside]
     if plan.stop is not None:
         values.append(row.needed)
-    for around in row.estimates:
-        values += [around.mean if around.n else None, around.half_width]
+    for metric in row.estimates:
+        values += [metric.mean if metric.n else None, metric.half_width]
     return tuple(values)
 
 
@@ -302,7 +309,7 @@ def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
 
 
 def _count(plan: SweepPlan, row: TableRow) -> str:
-    """Number of its cells, with whether they were enough, and how many failed."""
+    """Number of cells; if they are enough; how many failed or are outside."""
     notes = []
     if plan.stop is not None:
         notes.append("enough" if row.needed is not None else "not enough")
@@ -314,7 +321,10 @@ def _count(plan: SweepPlan, row: TableRow) -> str:
 
 
 def with_interval(around: Estimate) -> str:
-    """Both to the second digit of the interval: ``1,602 ± 560``."""
+    """Mean and half width, rounded alike: ``1,602 ± 560``.
+
+    Both end at the second digit of the half width, or at the unit.
+    """
     if not around.n:
         return "–"
     if not around.half_width:

@@ -1,5 +1,5 @@
-"""Parts of a network's switch: daemons of their own, each in a network
-namespace of its own.
+"""Parts of a network's switch, each with its own daemons in its own network
+namespace.
 
 Two userspace datapaths cannot share a namespace: both would make the device
 ``ovs-netdev``. The controller stays on the host.
@@ -51,22 +51,25 @@ class Part:
         return str(self.switch.netns)
 
     def begin_pace(self) -> None:
-        """From now on its passes are paced: its bridges and their ports are
-        there.
+        """Paces the switch's passes from now on.
+
+        Called when its bridges and their ports exist.
         """
         (self.switch.run_dir / BEGUN).touch()
 
     def end_pace(self) -> None:
-        """Its next passes are not paced, until :meth:`begin_pace`."""
+        """Stops pacing the switch's passes, until :meth:`begin_pace`."""
         (self.switch.run_dir / BEGUN).unlink(missing_ok=True)
 
     def keep_logs(self, log_dir: Path) -> None:
-        """Copy its daemons' logs, which go with it, once: as
-        ``PREFIX-part0-ovs-vswitchd.log``.
+        """Copies the daemons' logs, which are removed with the part.
+
+        A copy is named ``PREFIX-part0-ovs-vswitchd.log``; one that exists is
+        kept.
         """
         for log in self.switch.run_dir.glob("*.log"):
-            # A new file, whatever others have put there; a full disk is no
-            # second failure.
+            # Never over a file that others have put in this place. A full disk
+            # must not cause a second failure.
             path = log_dir / f"{self.netns}-{log.name}"
             with (
                 suppress(OSError),
@@ -89,10 +92,10 @@ def switch_in_parts(
     journal: CleanupJournal,
     most_weight: int = MOST_WEIGHT,
 ) -> Iterator[tuple[Part, ...]]:
-    """The parts' namespaces and run folders, without their daemons; none where
-    one switch does for all.
+    """Makes the parts' namespaces and run folders, but starts no daemons.
 
-    Removal is the journal's. Raises MachineCannot if a name is taken.
+    Yields no parts where one switch is enough. The journal removes what was
+    made. Raises MachineCannot if a name is taken.
     """
     planned = switch_parts(network, most_weight)
     if datapath_type() == "system" or len(planned) == 1:
@@ -128,7 +131,7 @@ def switch_in_parts(
 
 
 def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
-    """Both daemons of every part, side by side. Raises MachineCannot."""
+    """Starts both daemons of each part, in parallel. Raises MachineCannot."""
     if not parts:
         return
     folder = parts[0].switch.run_dir.parent
@@ -157,15 +160,16 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
 
 
 def start_again(network: NetworkPlan, part: Part) -> None:
-    """Start whichever daemon of a part has died: its bridges are in its
-    database. MachineCannot.
+    """Starts whichever daemon of a part has died.
+
+    The bridges are still in its database. Raises MachineCannot.
     """
     with preload() as library:
         _start(part, library, pass_interval_s(network, os.cpu_count() or 1))
 
 
 def _start(part: Part, library: Preload, interval_s: float) -> None:
-    """Whichever daemon does not run."""
+    """Starts whichever of a part's two daemons does not run."""
     folder = part.switch.run_dir
     environment = {
         **os.environ,

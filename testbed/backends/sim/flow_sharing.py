@@ -1,18 +1,20 @@
 """Best-effort jobs in the simulated network: their flows share what the
 reserved jobs leave.
 
-TCP is modelled as max-min fairness. A best-effort job's rate depends on how its
-flows hang together, which the DCloud paper does not say (docs/decisions/26),
-and on the flows' weights on a link: both are the
-:class:`~testbed.schedulers.policy.SharingModel` of the simulator.
+TCP is modelled as max-min fairness. A best-effort job's rate depends on how
+its flows depend on each other, which the DCloud paper leaves open
+(docs/decisions/26), and on the flows' weights on a link. Both are set by the
+simulator's :class:`~testbed.schedulers.policy.SharingModel`:
 
-- ``slowest``: the job advances with its slowest flow; its other flows hold their fair share all
-  the same, and what they do not need is wasted. DCloud, Section IV.C: "the competition based
-  bandwidth sharing in BL may cause bandwidth waste".
-- ``lockstep``: the job advances with its slowest flow, and its others take no more than that.
-- ``independent``: every flow has a volume of its own and ends by itself; the job ends with its
-  last flow. What a finished flow frees is given away at the next change, and at least every
-  ``recompute_s``.
+- ``slowest``: the job advances at the rate of its slowest flow. Its other
+  flows keep their fair share, and what they do not need of it is wasted.
+  DCloud, Section IV.C: "the competition based bandwidth sharing in BL may
+  cause bandwidth waste".
+- ``lockstep``: the job advances at the rate of its slowest flow, and its other
+  flows take no more than that.
+- ``independent``: every flow has its own volume and end; the job ends with its
+  last flow. The share of a finished flow goes to others at the next change,
+  and at the latest after ``recompute_s``.
 
 A *bundle* is all flows of a job between two servers, or one flow where they are
 counted singly. Flows between VMs of one server load no link.
@@ -63,12 +65,12 @@ def traffic(
 
     A single VM and a compute job send nothing.
     """
-    on, counts = np.array(placement.vms_on, dtype=np.int64).T
-    servers = np.repeat(on, counts)
+    server_ids, counts = np.array(placement.vms_on, dtype=np.int64).T
+    servers = np.repeat(server_ids, counts)
     n = len(servers)
     if n < 2 or not job.demand.network:
-        none = np.empty(0, dtype=np.int64)
-        return Traffic(1, none, np.zeros(1, dtype=np.int64), none)
+        empty = np.empty(0, dtype=np.int64)
+        return Traffic(1, empty, np.zeros(1, dtype=np.int64), empty)
     if job.demand.pattern == "all-to-all":
         return _all_to_all(datacentre, placement)
     # The same draw as on the live network (testbed.plan.agent_plans).
@@ -89,10 +91,11 @@ def proximate_priority(
     """Weight of a flow on each of its bundle's links under PS-P, shape
     ``flows.links``.
 
-    W_X/N_X on the links of X's side, W_Y/N_Y on those of Y's: N is how many
-    others that VM talks to through the link, W is 1 for every VM (FairCloud;
-    JSA, Section V.A). A VM sends to one other, or to all: then to all that are
-    not below the link.
+    For a flow from VM X to VM Y it is W_X/N_X on the links of X's side and
+    W_Y/N_Y on those of Y's. N is the number of VMs that X, or Y, talks to
+    through the link; W is 1 (FairCloud; JSA, Section V.A). N is 1 where a VM
+    sends to one other VM. Where it sends to all, N counts the VMs that are not
+    below the link.
     """
     if job.demand.pattern != "all-to-all" or not len(flows.links):
         return np.ones(len(flows.links))
@@ -151,9 +154,9 @@ def paths(
             (far, unconnected & (high <= low), 1),
         ):
             link = tree.uplink[nodes[rising]]
-            known = link >= 0
-            pairs.append(pair[rising][known])
-            links.append(2 * link[known] + downward)
+            linked = link >= 0
+            pairs.append(pair[rising][linked])
+            links.append(2 * link[linked] + downward)
             nodes[rising] = tree.parent[nodes[rising]]
         unconnected = near != far
     owner = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
@@ -178,10 +181,11 @@ on them, caps of the units, and priorities on the links.
 class _BestEffortJob:
     """A best-effort job and its flows.
 
-    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent``
-    alone); ``flow_bps`` each flow's rate, by bundle (not ``lockstep``, where
-    ``vm_bps`` says all); ``priority`` of a flow on each of its bundles' links.
-    ``cut``: it sends nothing.
+    ``flow_bits``: the volume of a flow. ``left_bits``: what each flow of a
+    bundle has left to send, by bundle (``independent`` only). ``flow_bps``:
+    the rate of each flow of a bundle, by bundle (unused with ``lockstep``).
+    ``priority``: of a flow, on each of its bundle's links. ``vm_bps``: the
+    job's rate per VM. ``cut``: it sends nothing.
     """
 
     request: JobRequest
@@ -205,7 +209,7 @@ class _BestEffortJob:
 
     @cached_property
     def load(self) -> tuple[IntArray, FloatArray]:
-        """Links and their load in units of the job's rate per VM."""
+        """The job's links, and the load of each at a rate per VM of 1."""
         links, place = np.unique(self.flows.links, return_inverse=True)
         return links, np.bincount(
             place, self.weight, minlength=len(links)
@@ -230,13 +234,13 @@ class _BestEffortJob:
         return np.where(self.width > 0, self.flows.count, 0)
 
     def as_unit(self) -> Units:
-        """The whole job: its rate per VM."""
+        """The whole job as one unit, whose rate is the job's rate per VM."""
         links, load = self.load
         cap = np.array([0.0 if self.cut else float(self.request.bandwidth_bps)])
         return np.array([len(links)]), links, load, cap, self.job_priority
 
     def bundles(self) -> Units:
-        """A flow of each bundle; finished ones ask for nothing."""
+        """A unit for each bundle, at one flow's rate; finished ones want 0."""
         active = (self.left_bits > 0) & (not self.cut)
         keep = np.repeat(active, self.width)
         return (
@@ -274,8 +278,8 @@ class SharedNetwork:
     # -- jobs -----------------------------------------------------------------------
 
     def join(self, job: JobRequest, placement: Placement) -> None:
-        """Adds a best-effort job that starts; one that is there gets the paths
-        of another root.
+        """Adds a best-effort job that starts, or moves a running one to the
+        paths of another root.
         """
         flows = traffic(self._datacentre, job, placement, self._seed)
         bits = math.inf
@@ -287,11 +291,11 @@ class SharedNetwork:
                 self._datacentre, job, placement, flows
             )
         # Bundles are pairs of servers, whatever the root: each keeps what it
-        # has left.
-        known = self._jobs.get(job.id)
+        # has left to send.
+        running = self._jobs.get(job.id)
         left = np.full(flows.n_bundles, bits)
-        if known is not None:
-            left = known.left_bits
+        if running is not None:
+            left = running.left_bits
         bps = np.zeros(flows.n_bundles)
         self._jobs[job.id] = _BestEffortJob(
             job, flows, bits, left, bps, priority
@@ -299,7 +303,7 @@ class SharedNetwork:
         self._stale = True
 
     def cut(self, job_id: str, *, cut: bool) -> None:
-        """A best-effort job sends nothing from now on; or again."""
+        """Stops a best-effort job from sending, or lets it send again."""
         self._jobs[job_id].cut = cut
         self._stale = True
 
@@ -313,8 +317,9 @@ class SharedNetwork:
         self._stale = True
 
     def hold(self, job_id: str, placement: Placement, rate_bps: int) -> None:
-        """Takes a reserved job's hose out of what is shared (again: at another
-        rate).
+        """Takes a reserved job's hose out of the shared capacity.
+
+        A later call for the same job replaces its hose.
         """
         self.leave(job_id)
         tree = tree_of(self._datacentre, placement.root)
@@ -335,9 +340,7 @@ class SharedNetwork:
         return {job_id: job.vm_bps for job_id, job in self._jobs.items()}
 
     def _recompute(self) -> None:
-        """One unit a bundle: the rate of each of its flows; ``lockstep``: a
-        job's rate per VM.
-        """
+        """Computes all rates. Units are bundles, with ``lockstep`` jobs."""
         coupled = self.model.flow_dependency == "lockstep"
         jobs = self._jobs.values()
         units = [job.as_unit() if coupled else job.bundles() for job in jobs]
