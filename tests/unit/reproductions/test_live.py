@@ -37,10 +37,10 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from reproductions.result_cache import Progress
 from testbed.cli import main, options
 from testbed.play import playing
 from testbed.record.reading import load_run
+from testbed.sweeps.result_store import SweepProgress
 from tests.support.live_backend import Scripted, example
 
 VC, BL = "VC", "BL"
@@ -109,7 +109,7 @@ def run(
     again: bool = False,
     one: LiveFigure | None = None,
 ) -> LiveReproduced:
-    told: list[Progress] = []
+    told: list[SweepProgress] = []
     found = reproduce_live(
         one or figure(), request(tmp_path), backend, told.append, again=again
     )
