@@ -29,7 +29,12 @@ from testbed.backends.emu.cleanup_journal import (
 )
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.limiter_counters import Limiter
-from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, SwitchDaemons
+from testbed.backends.emu.open_vswitch import (
+    MACHINE,
+    RUN_KEY,
+    SwitchDaemons,
+    controller_socket,
+)
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
@@ -185,7 +190,7 @@ def test_what_is_up_is_what_was_planned(
     }
     for bridge in plan.bridges:
         assert command("ovs-vsctl", "get-controller", bridge.name) == (
-            f"tcp:127.0.0.1:{CONTROLLER_PORT}\n"
+            f"unix:{controller_socket(journal.tag.run)}\n"
         )
     interfaces = MACHINE.rows("Interface", ["name", "ofport"])
     number_of = {str(name): number for name, number in interfaces}

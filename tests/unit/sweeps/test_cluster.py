@@ -69,15 +69,16 @@ def wanted(count: int) -> dict[str, int]:
 def test_a_worker_that_cannot_be_reached_is_named(
     dask: DaskProcesses, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked, unreached = worker_link.checked, list[str]()
+    joined_worker = worker_link.joined_worker
+    unreached = list[str]()
 
     async def but_one(client: Any, address: str) -> Any:
         if address in (unreached or [address]):
             unreached[:] = [address]
             return None
-        return await checked(client, address)
+        return await joined_worker(client, address)
 
-    monkeypatch.setattr(worker_link, "checked", but_one)
+    monkeypatch.setattr(worker_link, "joined_worker", but_one)
     for name in "ab":
         dask.worker(name)
     dask.wait_for_workers()
