@@ -95,6 +95,7 @@ QUICK = (
     "switch paused 2 s",
     "agent paused 1 s",
     "database paused 2 s",
+    "controller paused 2 s",
     "switch with 0.5 of a processor",
     "switch with 0.05 of a processor",
     "caps at 0.97",

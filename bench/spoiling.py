@@ -249,6 +249,11 @@ GRADED: tuple[Disturbance, ...] = (
         partial(paused, "ovsdb-server", 2.0),
         is_mild=True,
     ),
+    Disturbance(
+        "controller paused 2 s",
+        partial(paused, "controller.launch", 2.0),
+        is_mild=True,
+    ),
     *(
         Disturbance(
             f"switch with {share:g} of a processor",

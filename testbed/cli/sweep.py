@@ -118,12 +118,17 @@ def sweep(
             "--again is for live cells: simulated ones repeat themselves"
         )
     usable = processes or len(os.sched_getaffinity(0))
-    given = SweepOptions(
-        out or SweepOptions.out, usable, cluster, keep_runs, again, form == "parquet",
-        ["testbed", *sys.argv[1:]],
-    )  # fmt: skip
+    options = SweepOptions(
+        out=out or SweepOptions.out,
+        processes=usable,
+        cluster=cluster,
+        keep_runs=keep_runs,
+        again=again,
+        parquet=form == "parquet",
+        command=["testbed", *sys.argv[1:]],
+    )
     with shown_progress(plan.name, "cells") as report:
-        done = run_sweep(plan, given, report, console.say)
+        done = run_sweep(plan, options, report, console.say)
     if as_json:
         console.print_json(done.to_json())
     else:

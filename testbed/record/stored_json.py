@@ -97,10 +97,9 @@ def first_fault(error: ValidationError, where: str) -> str:
         key=lambda detail: detail["type"] != "missing",
     )
     # Names alone: indices of lists are left out.
-    *above, name = [part for part in fault["loc"] if isinstance(part, str)] or [
-        "it"
-    ]
-    place = ".".join([where, *above])
+    names = [part for part in fault["loc"] if isinstance(part, str)]
+    name = names.pop() if names else "it"
+    place = ".".join([where, *names])
     if fault["type"] == "missing":
         return f"{place} lacks {name}"
     message = _FAULTS.get(fault["type"], "is {input!r}").format_map(fault)

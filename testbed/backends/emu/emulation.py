@@ -805,18 +805,27 @@ def emulate(
         uid = controller_uid(options)
         start = partial(
             _start_controller,
-            *(stack, journal, log_dir, switches, held, options, uid),
+            stack,
+            journal,
+            log_dir,
+            switches,
+            held,
+            options,
+            uid,
         )
         controller = start()
         again = None if options.own else start
-        given = plan, journal, controller.openflow_port, parts
-        network = kind(*given, offload=options.own is None)
-        log = log_dir / CONTROLLER_LOG
-        own = (
-            OwnController(options.own, log, controller, network)
-            if options.own
-            else None
+        network = kind(
+            plan=plan,
+            journal=journal,
+            controller_port=controller.openflow_port,
+            parts=parts,
+            offload=options.own is None,
         )
+        own = None
+        if options.own:
+            log = log_dir / CONTROLLER_LOG
+            own = OwnController(options.own, log, controller, network)
         client = stack.enter_context(closing(own or controller.client()))
         try:
             client.put_network(controller_switches(plan))
@@ -832,20 +841,19 @@ def emulate(
         logs = stack.enter_context(held_folder(log_dir))
         agents = stack.enter_context(AgentPool(logs / "agents.log", log_dir))
         _record_process(journal, "agents", agents.pid)
-        made = (
-            datacentre,
-            network,
-            controller,
-            agents,
-            cgroup,
-            log_dir,
-            quotas,
-            journal,
-            own,
-            again,
-            logs,
+        emulation = Emulation(
+            datacentre=datacentre,
+            network=network,
+            controller=controller,
+            agents=agents,
+            cgroup=cgroup,
+            log_dir=log_dir,
+            quotas=quotas,
+            journal=journal,
+            own=own,
+            start_controller=again,
+            held_logs=logs,
         )
-        emulation = Emulation(*made)
         stack.callback(emulation.close)
         try:
             yield emulation

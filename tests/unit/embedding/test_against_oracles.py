@@ -1,7 +1,6 @@
 """Both embedders against all placements and CP-SAT.
 
-``HOSENET_TEST_CASES`` (default 60) is how many random data centres CP-SAT sees: ``provision.sh
-test`` sets 300.
+``HOSENET_TEST_CASES`` (default 60) is how many random data centres CP-SAT sees.
 """
 
 import os
