@@ -37,6 +37,10 @@ INITIAL_WINDOW_SEGMENTS = 32
 # start nor a switch that waits for a processor leaves its cap idle. Tokens that
 # a cap does not use are lost.
 WINDOW_S = 0.060
+# Every limit on the way passes a packet on when it has it whole: with fewer of
+# them on their way than that one waits for the next, and the cap is idle until
+# the window has grown, by a segment a round trip.
+PACKETS_ON_THE_WAY = 4
 MIN_RECEIVE_BUFFER_BYTES = 2 * LONG_GSO_BYTES
 
 
@@ -44,14 +48,20 @@ def _largest_packet(tenant: TenantPlan) -> LargestPacket:
     return LargestPacket(largest_packet_bytes(tenant))
 
 
-def initial_window_segments(rate_bps: int, *, reserved: bool) -> int:
+def initial_window_segments(
+    rate_bps: int, packet_bytes: int, *, reserved: bool
+) -> int:
     """The window with which a VM's connections begin.
 
-    A VM that competes with others begins with the least.
+    It holds some of its largest packets, of ``packet_bytes``, and what its cap
+    sends in :data:`WINDOW_S`. A VM that competes with others begins with the
+    least.
     """
     if not reserved:
         return INITIAL_WINDOW_SEGMENTS
-    on_its_way = bytes_in(rate_bps, WINDOW_S) // SEGMENT_BYTES
+    in_time_bytes = bytes_in(rate_bps, WINDOW_S)
+    in_packets_bytes = PACKETS_ON_THE_WAY * packet_bytes
+    on_its_way = max(in_time_bytes, in_packets_bytes) // SEGMENT_BYTES
     return max(INITIAL_WINDOW_SEGMENTS, on_its_way)
 
 
@@ -95,7 +105,9 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
         BatchLine("replace", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms
     ]
     window = initial_window_segments(
-        tenant.rate_bps, reserved=bool(tenant.link_bps)
+        tenant.rate_bps,
+        largest_packet_bytes(tenant),
+        reserved=bool(tenant.link_bps),
     )
     packet = BatchLine("change", _largest_packet(tenant))
     addresses = [vm.interface(tenant.prefix) for vm in tenant.vms]

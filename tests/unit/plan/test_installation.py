@@ -109,7 +109,7 @@ def of(kind: type[Item], plan: TenantPlan) -> list[Item]:
 
 def test_two_vms_as_text() -> None:
     gso = gso_bytes(100_000_000)
-    window = initial_window_segments(100_000_000, reserved=True)
+    window = initial_window_segments(100_000_000, gso, reserved=True)
     assert batch_text(tenant_hosts(tenant({0: 1, 7: 1}))) == (
         "# netns hn-s0v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
@@ -129,18 +129,25 @@ def test_two_vms_as_text() -> None:
 def test_a_reserved_vm_may_have_as_much_on_its_way_as_its_cap_sends_in_sixty_milliseconds() -> (
     None
 ):
-    assert initial_window_segments(60_000_000, reserved=True) == int(
+    assert initial_window_segments(60_000_000, 32_768, reserved=True) == int(
         60e6 * WINDOW_S / 8 / 1448
     )
     assert (
-        initial_window_segments(2_000_000, reserved=True)
+        initial_window_segments(2_000_000, 8_688, reserved=True)
         == INITIAL_WINDOW_SEGMENTS
     )
 
 
+def test_a_reserved_vm_may_have_four_of_its_largest_packets_on_their_way() -> (
+    None
+):
+    # 60 ms of 6 Mbit/s are 31 segments: a packet and a half of 32 kB.
+    assert initial_window_segments(6_000_000, 32_768, reserved=True) == 90
+
+
 def test_who_competes_begins_with_the_least_window() -> None:
     assert (
-        initial_window_segments(900_000_000, reserved=False)
+        initial_window_segments(900_000_000, 65_536, reserved=False)
         == INITIAL_WINDOW_SEGMENTS
     )
     competing = replace(tenant({0: 1, 7: 1}), link_bps=())
