@@ -64,16 +64,16 @@ def switch_connections(
     """
     domain = listener.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)
     is_local = domain == socket.AF_UNIX
-    for accepted, found in connections(listener):
+    for accepted, peer in connections(listener):
         connection: Any = accepted
-        address = found
+        address = peer
         uid: int | None
         if is_local:
             pid, uid = _local_peer(accepted)
             connection = LocalConnection(accepted)
             address = ("unix", pid)
         else:
-            uid = tcp_peer_uid(accepted, found)
+            uid = tcp_peer_uid(accepted, peer)
         if uid in uids:
             yield connection, address
             continue

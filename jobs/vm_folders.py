@@ -63,10 +63,10 @@ def replace_machines(folder: str, shown: Iterable[str]) -> None:
         for place, name in PLACES.items():
             if os.path.isdir(place):  # noqa: PTH112 - at each start of a program
                 linux.bind(f"{folder}/{name}", place)
-        for found in kept:
+        for machines in kept:
             # Programs of the VM may have put something in its way.
             with suppress(OSError):
-                found.show()
+                machines.show()
 
 
 def _mounts_of_this() -> str:

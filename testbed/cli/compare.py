@@ -64,15 +64,17 @@ def compare(
         return
     compared = []
     for first_folder, second_folder in paired_folders(first, second):
-        runs = load_run(first_folder), load_run(second_folder)
-        compared.append((compare_runs(*runs), *runs))
+        first_run = load_run(first_folder)
+        second_run = load_run(second_folder)
+        comparison = compare_runs(first_run, second_run)
+        compared.append((comparison, first_run, second_run))
     if page is not None:
         _write(page, comparison_page(compared, jobs))
     if as_json:
-        console.print_json([found.to_json() for found, *_ in compared])
+        console.print_json([item.to_json() for item, _, _ in compared])
         return
-    for found, *_ in compared:
-        _show(found, jobs)
+    for comparison, _, _ in compared:
+        _show(comparison, jobs)
 
 
 def _write(page: Path, text: str) -> None:
@@ -83,32 +85,32 @@ def _write(page: Path, text: str) -> None:
 def _sweeps(
     first: Path, second: Path, page: Path | None, *, as_json: bool
 ) -> None:
-    found = compare_sweeps(first, second)
+    comparison = compare_sweeps(first, second)
     if page is not None:
-        _write(page, sweeps_page(found, (first, second)))
+        _write(page, sweeps_page(comparison, (first, second)))
     if as_json:
-        console.print_json(found.to_json())
+        console.print_json(comparison.to_json())
         return
-    for line in (" – ".join(found.names), *found.sentences()):
+    for line in (" – ".join(comparison.names), *comparison.sentences()):
         console.print_text(line)
-    means = _table(found.columns[0], found.columns[1:])
-    for pair in found.pairs:
+    means = _table(comparison.columns[0], comparison.columns[1:])
+    for pair in comparison.pairs:
         means.add_row(*map(Text, pair.cells()))
     console.out().print(means)
 
 
-def _show(found: PolicyComparison, n_jobs: int) -> None:
+def _show(comparison: PolicyComparison, n_jobs: int) -> None:
     out = console.out()
-    title = f"{found.names[0]} – {found.names[1]}"
+    title = f"{comparison.names[0]} – {comparison.names[1]}"
     out.print(Text(title, style="bold"), soft_wrap=True)
-    for line in found.sentences():
+    for line in comparison.sentences():
         out.print(Text(line), soft_wrap=True)
-    metrics = _table("metric", found.names)
-    for cells in metric_cells(found):
+    metrics = _table("metric", comparison.names)
+    for cells in metric_cells(comparison):
         metrics.add_row(*map(Text, cells))
     out.print(metrics)
-    jobs = _table("job", (*found.names, *JOB_COLUMNS))
-    for pair in most_different(found, n_jobs):
+    jobs = _table("job", (*comparison.names, *JOB_COLUMNS))
+    for pair in most_different(comparison, n_jobs):
         jobs.add_row(*map(Text, job_cells(pair)))
     if jobs.row_count:
         out.print(jobs)

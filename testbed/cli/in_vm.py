@@ -139,8 +139,8 @@ def _vm(name: str, command: str) -> VmPlace | None:
         # A host of an open network or of a Topo, or a tenant.
         require_root(f"testbed {command}")
         state = ask(ShowNetwork(), NetworkState)
-        vms = tuple(vm for each in state.tenants for vm in each.vms)
-        named = [each.name for each in state.tenants]
+        vms = tuple(vm for tenant in state.tenants for vm in tenant.vms)
+        named = [tenant.name for tenant in state.tenants]
         hosts = [vm.host for vm in vms]
         if name in named or not (state.open or name in hosts):
             return None

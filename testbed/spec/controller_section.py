@@ -171,9 +171,11 @@ def controller_choice(
                 " --openflow-port of its commands chooses another",
                 "options",
             )
-    found = tuple(app for app in apps if app is not None)
+    applications = tuple(app for app in apps if app is not None)
     python = _interpreter(section["python"], here / "python")
-    return ControllerChoice(found, options, bool(section["confined"]), python)
+    return ControllerChoice(
+        applications, options, bool(section["confined"]), python
+    )
 
 
 def _interpreter(name: str | None, here: Location) -> str:
@@ -196,17 +198,17 @@ def _application(name: str, here: Location) -> str | None:
     """
     if MODULE.fullmatch(name) and not name.endswith(".py"):
         return name
-    found = file_at(here, name)
-    if found is None:
+    file = file_at(here, name)
+    if file is None:
         return None
-    place = Place(str(found))
+    place = Place(str(file))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(found.read_bytes(), str(found), "exec", dont_inherit=True)
-        return str(Path(found).absolute())
+            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+        return str(Path(file).absolute())
     except SyntaxError as error:
-        place = Place(str(found), error.lineno or 0, error.offset or 0)
+        place = Place(str(file), error.lineno or 0, error.offset or 0)
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"

@@ -197,15 +197,15 @@ def _last_network() -> MininetRecord | None:
 
 def _reply_of_error(error: BaseException, path: Path) -> dict[str, Any]:
     """The reply about an exception, at the last of the file's lines on its way."""
-    found = raised(error, path)
-    if isinstance(error, TypeError) and not found.line:  # the call itself
+    fault = raised(error, path)
+    if isinstance(error, TypeError) and not fault.line:  # the call itself
         reason = " ".join(str(error).split())
         return {"key": "args", "reason": reason, "line": 0}
     return {
         "key": "path",
-        "reason": found.reason,
-        "line": found.line,
-        "column": found.column,
+        "reason": fault.reason,
+        "line": fault.line,
+        "column": fault.column,
     }
 
 

@@ -174,11 +174,11 @@ def _make_nodes_inert(node: Any) -> None:
 
 def _set_address(node: Any, address: str, *length: Any, **options: Any) -> None:
     """As Mininet's ``setIP(address, prefixLen=8, intf=None)``."""
-    given = address
+    with_length = address
     if "/" not in address:
         bits = length[0] if length else options.get("prefixLen", 8)
-        given = f"{address}/{bits}"
-    _options_of(node)["ip"] = given
+        with_length = f"{address}/{bits}"
+    _options_of(node)["ip"] = with_length
 
 
 def _set_mac(node: Any, mac: str, *_interface: Any, **_more: Any) -> None:

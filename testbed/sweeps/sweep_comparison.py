@@ -124,12 +124,16 @@ def compare_sweeps(first: Path, second: Path) -> SweepComparison:
             f"{first} varies {of_first}, and {second} varies {of_second}",
             "compare sweeps over the same keys",
         )
-    here, there = tables[0].means, tables[1].means
+    first_means = tables[0].means
+    second_means = tables[1].means
     return SweepComparison(
         names=(tables[0].name, tables[1].name),
         keys=tables[0].keys,
-        pairs=tuple(_pairs(here, there)),
-        only_in=(len(here.keys() - there), len(there.keys() - here)),
+        pairs=tuple(_pairs(first_means, second_means)),
+        only_in=(
+            len(first_means.keys() - second_means),
+            len(second_means.keys() - first_means),
+        ),
     )
 
 

@@ -426,4 +426,4 @@ def _excess(job: _Job) -> float:
         (cap.sent_bits - cap.due_bits - burst_bits) / max(1.0, cap.due_bits)
         for cap in job.capped.values()
     ]
-    return max(0.0, *shares, 0.0)
+    return max(0.0, max(shares, default=0.0))

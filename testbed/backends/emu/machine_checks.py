@@ -428,8 +428,8 @@ def _hidden_processes() -> MachineCheck:
     hidden = "programs in VMs see their own processes alone"
     seen = "programs in VMs see the names of all processes: Linux before 5.8"
     is_hidden = hides_processes()
-    found = hidden if is_hidden else seen
-    return _graded("processes", is_hidden, found, "take a newer kernel")
+    sentence = hidden if is_hidden else seen
+    return _graded("processes", is_hidden, sentence, "take a newer kernel")
 
 
 def _port(port: int, option: str) -> MachineCheck:
