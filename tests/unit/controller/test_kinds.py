@@ -75,7 +75,9 @@ def running(folder: Path, library: str, *apps: str) -> Iterator[Running]:
     options = ["--openflow-port", "0", "--library", library]
     for app in apps:
         options += ["--app", app]
-    options += [f"--app-option=--wsapi-port={free_port()}"] * (library == "ryu")
+    options += [f"--app-option=--wsapi-port={free_port()}"] * (
+        library == "ryu"
+    )
     options.append("--app-option=--observe-links")
     with ExitStack() as stack:
         log = stack.enter_context((folder / "log").open("a+b"))
@@ -119,7 +121,9 @@ def test_all_start_in_one_process_and_none_fails(together: Running) -> None:
     assert "Traceback" not in together.log.read_text()
 
 
-def test_monitors_of_flows_and_ports_hear_answers(together: Running) -> None:
+def test_monitors_of_flows_and_ports_hear_answers(
+    together: Running,
+) -> None:
     for dpid in (1, 2, 3):
         together.printed(f"flows of {dpid} 0\n")
         together.printed(f"ports of {dpid} 0\n")
@@ -127,7 +131,9 @@ def test_monitors_of_flows_and_ports_hear_answers(together: Running) -> None:
 
 def test_groups_spread_over_ports(together: Running) -> None:
     # ADD, SELECT, group 7; two buckets of weight 1.
-    body = together.switches[1].until(GROUP_MOD, struct.pack("!HBxI", 0, 1, 7))
+    body = together.switches[1].until(
+        GROUP_MOD, struct.pack("!HBxI", 0, 1, 7)
+    )
     assert body.count(struct.pack("!HHI", 48 - 16, 1, 0xFFFFFFFF)) == 2
     # A flow's only action: group 7.
     together.switches[1].until(FLOW_MOD, struct.pack("!HHI", 22, 8, 7))
@@ -135,7 +141,9 @@ def test_groups_spread_over_ports(together: Running) -> None:
 
 def test_meters_police(together: Running) -> None:
     # ADD, kbit/s, meter 5; a band that drops above 1,000 kbit/s.
-    body = together.switches[2].until(METER_MOD, struct.pack("!HHI", 0, 1, 5))
+    body = together.switches[2].until(
+        METER_MOD, struct.pack("!HHI", 0, 1, 5)
+    )
     assert struct.pack("!HHII", 1, 16, 1000, 10) in body
     together.switches[2].until(FLOW_MOD, struct.pack("!HHI", 6, 8, 5))
 
@@ -177,7 +185,9 @@ def syn(source_port: int) -> bytes:
     addresses = IPv4Address("10.0.0.1").packed
     addresses += IPv4Address("10.0.0.100").packed
     ip = struct.pack("!BBHHHBBH", 0x45, 0, 40, 1, 0, 64, 6, 0) + addresses
-    tcp = struct.pack("!HHIIBBHHH", source_port, 80, 1, 0, 0x50, 2, 99, 0, 0)
+    tcp = struct.pack(
+        "!HHIIBBHHH", source_port, 80, 1, 0, 0x50, 2, 99, 0, 0
+    )
     return ethernet + ip + tcp
 
 
@@ -206,7 +216,9 @@ def test_shortest_paths_over_discovered_links(together: Running) -> None:
     """All six directed links of the triangle are found; of two ways, the short."""
     together.printed(r"path \[1, 3\] of 6 links\n")
     # To 10.0.0.9 out of port 2, the way to switch 3.
-    body = together.switches[1].until(FLOW_MOD, IPv4Address("10.0.0.9").packed)
+    body = together.switches[1].until(
+        FLOW_MOD, IPv4Address("10.0.0.9").packed
+    )
     del body
     ways = [
         body
@@ -222,7 +234,9 @@ def test_the_spanning_tree_blocks_one_port_of_a_triangle(
 ) -> None:
     """Switch 1 is the root: between 2 and 3 one end is blocked, the larger's."""
     if together.process.library != "ryu":
-        pytest.skip("os-ken's waits for a timeout that its threads never raise")
+        pytest.skip(
+            "os-ken's waits for a timeout that its threads never raise"
+        )
     until_s = time.monotonic() + 60
     blocked: set[tuple[str, str]] = set()
     while blocked != {("3", "2")}:
@@ -251,12 +265,18 @@ def asked(port: int | None, path: str, posted: object = None) -> str:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two applications of ours beside four of the library's, at one port."""
     folder = tmp_path_factory.mktemp("pages")
-    apps = [adapted(f"rest_{n}", "ryu", folder) for n in ("firewall", "router")]
+    apps = [
+        adapted(f"rest_{n}", "ryu", folder) for n in ("firewall", "router")
+    ]
     apps += ["ryu.app.ofctl_rest", "ryu.app.rest_topology"]
     apps += ["ryu.app.simple_switch_13", "ryu.app.rest_conf_switch"]
     with running(folder, "ryu", *apps) as found:
         port, until_s = found.process.pages_port, time.monotonic() + 60
-        while sorted(json.loads(asked(port, "/stats/switches"))) != [1, 2, 3]:
+        while sorted(json.loads(asked(port, "/stats/switches"))) != [
+            1,
+            2,
+            3,
+        ]:
             assert time.monotonic() < until_s
             time.sleep(0.1)
         yield found
@@ -276,14 +296,21 @@ def test_a_router_by_rest(pages: Running) -> None:
     port = pages.process.pages_port
     answer = asked(port, "/router/2/3", {"address": "10.7.0.1/16"})
     assert answer == "10.7.0.0/16 is behind port 3"
-    network = IPv4Address("10.7.0.0").packed + IPv4Address("255.255.0.0").packed
+    network = (
+        IPv4Address("10.7.0.0").packed + IPv4Address("255.255.0.0").packed
+    )
     pages.switches[2].until(FLOW_MOD, network)
 
 
 @pytest.mark.needs("ryu")
 def test_the_librarys_own_pages(pages: Running) -> None:
     port = pages.process.pages_port
-    flows = {"dpid": 1, "match": {"in_port": 3}, "actions": [], "cookie": 77}
+    flows = {
+        "dpid": 1,
+        "match": {"in_port": 3},
+        "actions": [],
+        "cookie": 77,
+    }
     asked(port, "/stats/flowentry/add", flows)
     pages.switches[1].until(FLOW_MOD, struct.pack("!Q", 77))
     until_s = time.monotonic() + 60
@@ -296,12 +323,16 @@ def test_the_librarys_own_pages(pages: Running) -> None:
 
 @pytest.mark.needs("ryu")
 def test_the_librarys_learning_switch(pages: Running) -> None:
-    """It asks for all that it does not know, and learns who sent it."""
+    """It asks for all that it does not know, and learns who sent it.
+
+    No frame is flooded: around the triangle it would come back by another port,
+    and be learnt there.
+    """
     switch = pages.switches[1]
     to_controller = struct.pack("!HHI", 0, 16, 0xFFFFFFFD)
     switch.until(FLOW_MOD, to_controller)
     first, second = (bytes([2, 0, 0, 0, 0, n]) for n in (0x21, 0x22))
-    switch.packet_in(3, second + first + b"\x08\x00" + bytes(46))
+    switch.packet_in(3, first + first + b"\x08\x00" + bytes(46))
     switch.packet_in(2, first + second + b"\x08\x00" + bytes(46))
     body = switch.until(FLOW_MOD, second)
     assert struct.pack("!HHI", 0, 16, 3) in body
