@@ -132,7 +132,10 @@ BENCHMARKS = {
         "allocation time by servers and by load, and a plot",
     ),
     "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
-    "embed-oktopus": ("bench.embed_oktopus", "oktopus in loaded data centres"),
+    "embed-oktopus": (
+        "bench.embed_oktopus",
+        "oktopus in loaded data centres",
+    ),
     "fcfs-adaba": (
         "bench.fcfs_adaba",
         "1,000 jobs, FCFS + AdaBa on the k=6 fat-tree",
@@ -179,7 +182,9 @@ def main(argv: list[str] | None = None) -> int:
         "--quick", action="store_true", help="fewer repetitions"
     )
     common.add_argument(
-        "--json", action="store_true", help="one JSON object on standard output"
+        "--json",
+        action="store_true",
+        help="one JSON object on standard output",
     )
     name = common.parse_known_args(argv)[0].name
     module = importlib.import_module(BENCHMARKS[name][0]) if name else None
@@ -199,7 +204,12 @@ def main(argv: list[str] | None = None) -> int:
     if args.json:
         head = results[0].to_json() if results else {}
         rows = [result.to_json() for result in results]
-        document = {**head, "name": args.name, "machine": where, "rows": rows}
+        document = {
+            **head,
+            "name": args.name,
+            "machine": where,
+            "rows": rows,
+        }
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif hasattr(module, "table"):
         sys.stdout.write(module.table(results) + "\n")
@@ -215,8 +225,14 @@ def _results(module: ModuleType, args: argparse.Namespace) -> list[Result]:
     return results
 
 
-def _show(name: str, where: dict[str, object], results: list[Result]) -> None:
-    lines = [name, *(f"  {key}: {value}" for key, value in where.items()), ""]
+def _show(
+    name: str, where: dict[str, object], results: list[Result]
+) -> None:
+    lines = [
+        name,
+        *(f"  {key}: {value}" for key, value in where.items()),
+        "",
+    ]
     lines.append(
         f"{'':44} {'n':>5}"
         + "".join(f" {key:>9}" for key in FIGURES)

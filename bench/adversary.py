@@ -32,7 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """A row for each attack, and one for all."""
     if os.geteuid() != 0:
-        raise BadInput("attacks need root", "sudo python -m bench adversary")
+        raise BadInput(
+            "attacks need root", "sudo python -m bench adversary"
+        )
     del quick
     chosen = chosen_attacks(args.only)
     progress = Progress(
@@ -52,11 +54,15 @@ def chosen_attacks(only: list[str] | None) -> list[Any]:
     if not only:
         return list(every)
     chosen = [
-        attack for attack in every if any(part in attack.name for part in only)
+        attack
+        for attack in every
+        if any(part in attack.name for part in only)
     ]
     if not chosen:
         names = ", ".join(attack.name for attack in every)
-        raise BadInput(f"no attack is named {only[0]!r}", f"there are: {names}")
+        raise BadInput(
+            f"no attack is named {only[0]!r}", f"there are: {names}"
+        )
     return chosen
 
 

@@ -29,7 +29,9 @@ def run(quick: bool) -> list[Result]:
         for total in TOTALS_MBPS:
             ratios = ratios_at(emulation, total, repeats)
             rows.append(
-                Result(f"{JOBS} jobs, {total} Mbit/s in total", "ratio", ratios)
+                Result(
+                    f"{JOBS} jobs, {total} Mbit/s in total", "ratio", ratios
+                )
             )
             if exact(ratios) and largest == _previous(total):
                 largest = total

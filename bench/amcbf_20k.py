@@ -33,18 +33,24 @@ def run(quick: bool) -> list[Result]:
             .at_load(load, NODES)
         )
         jobs = drawn.with_cpu_use(0.4, 1.0, 1)
-        rows += [_row(name, load, jobs, repeats) for name in ("CMCBF", "AMCBF")]
+        rows += [
+            _row(name, load, jobs, repeats) for name in ("CMCBF", "AMCBF")
+        ]
     return rows
 
 
-def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
+def _row(
+    name: str, load: float, jobs: ParallelJobs, repeats: int
+) -> Result:
     machine = flat(NODES, 1)
     samples, tally = [], Tally()
     for _ in range(repeats):
         tally = Tally()
         began_s = time.process_time()
         backend = SimulatedBackend(machine, seed=1)
-        policy = Cmbf(name.lower(), background=True, head_only=name == "AMCBF")
+        policy = Cmbf(
+            name.lower(), background=True, head_only=name == "AMCBF"
+        )
         Engine(machine, Requests(jobs), policy, backend, tally).run()
         samples.append(time.process_time() - began_s)
     summary = tally.summary()
@@ -60,5 +66,10 @@ def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
     meets = max(samples) <= TARGET_S if len(jobs) == JOBS else None
     target = f"at most {TARGET_S:g} s for {JOBS:,} jobs"
     return Result(
-        f"{name} at load {load:g}", "s", tuple(samples), target, meets, extra
+        f"{name} at load {load:g}",
+        "s",
+        tuple(samples),
+        target,
+        meets,
+        extra,
     )

@@ -137,8 +137,12 @@ class Tally:
     memory_mib: dict[str, float] = field(default_factory=dict)
 
     def text(self) -> str:
-        done = ", ".join(f"{n} {what}" for what, n in sorted(self.done.items()))
-        lines = [f"seed {self.seed}: {self.comparisons} comparisons; {done}"]
+        done = ", ".join(
+            f"{n} {what}" for what, n in sorted(self.done.items())
+        )
+        lines = [
+            f"seed {self.seed}: {self.comparisons} comparisons; {done}"
+        ]
         if self.problems:
             again = f"python -m bench chaos --seed {self.seed} --rounds 1"
             lines += [
@@ -197,7 +201,8 @@ def _parts() -> dict[str, list[str]]:
     )
     return {
         "link": [
-            f"{centre.names[low]} - {centre.names[high]}" for low, high in ends
+            f"{centre.names[low]} - {centre.names[high]}"
+            for low, high in ends
         ],
         "server": list(centre.names[: centre.n_servers]),
         "switch": list(centre.names[centre.n_servers :]),
@@ -212,7 +217,9 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     policy, rng = experiment.policies[0], Random(f"chaos/{seed}")  # noqa: S311
     folder = RunFolder.create(disk, "chaos", seed)
     full_s = (
-        rng.uniform(0.3, 0.9) * HORIZON_S if seed % FULL_EVERY == 0 else None
+        rng.uniform(0.3, 0.9) * HORIZON_S
+        if seed % FULL_EVERY == 0
+        else None
     )
     began = time.monotonic()
     begin_folder(folder, experiment, policy, "live", ["bench", "chaos"], {})
@@ -223,12 +230,17 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     emulation.network.forbid_borrowing()
     stopped = ""
     try:
-        with DiskReserve(folder.path) as reserve, folder.open_events() as log:
+        with (
+            DiskReserve(folder.path) as reserve,
+            folder.open_events() as log,
+        ):
             sink = reserve.guarded(
                 tee(log, lambda event: tally.done.update([event.name]))
             )
             live = LiveBackend(emulation, experiment.scale, seed, sink)
-            watched = Shaken(live, emulation, tally, rng, folder.path, full_s)
+            watched = Shaken(
+                live, emulation, tally, rng, folder.path, full_s
+            )
             live.begin()
             try:
                 play(
@@ -273,7 +285,9 @@ class Meddling:
         self._asked: dict[str, int] = {}
         self._woken = False
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         self._owner.view = view
         if view.now_s >= HORIZON_S:
             return self._end(view, event)
@@ -290,7 +304,8 @@ class Meddling:
         if isinstance(event, act.Ended) and event.more_at_this_time:
             return []
         waiting = [
-            act.Kill(job_id, "the round is over") for job_id in view.waiting()
+            act.Kill(job_id, "the round is over")
+            for job_id in view.waiting()
         ]
         return [
             *(
@@ -430,7 +445,9 @@ class Shaken:
         self._tally.done[f"{name} stopped"] += 1
         if pid == own.pid:
             waker = f"sleep 1; kill -CONT {pid}"
-            subprocess.Popen(["/bin/sh", "-c", waker], start_new_session=True)
+            subprocess.Popen(
+                ["/bin/sh", "-c", waker], start_new_session=True
+            )
             os.kill(pid, signal.SIGSTOP)
             return
         _signal(pid, signal.SIGSTOP)
@@ -443,7 +460,9 @@ class Shaken:
         self._tally.done["disk filled"] += 1
         with (self._folder / "filled").open("wb") as file:
             free = os.statvfs(self._folder)
-            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+            os.posix_fallocate(
+                file.fileno(), 0, free.f_bavail * free.f_frsize
+            )
 
     # -- comparison -------------------------------------------------------------------------
 
@@ -518,7 +537,9 @@ class Shaken:
                     for name in sorted(lost - down)
                 )
             else:
-                yield from (f"{check.name}: {text}" for text in check.problems)
+                yield from (
+                    f"{check.name}: {text}" for text in check.problems
+                )
 
     def _groups(self) -> Iterator[str]:
         """Each VM's agent is in the VM's own group, which is frozen if its job
@@ -555,7 +576,10 @@ class Shaken:
         for job_id in sorted(running & holdings.keys()):
             job, held = jobs[job_id], holdings[job_id]
             self._tally.compared += 1
-            if (job.placement, job.rate_bps) != (held.placement, held.rate_bps):
+            if (job.placement, job.rate_bps) != (
+                held.placement,
+                held.rate_bps,
+            ):
                 yield f"ledger: {job_id} is elsewhere, or at another rate, than on the network"
             if job.tenant is not None and job.tenant.rate_bps != round(
                 held.rate_bps * rate
@@ -628,7 +652,8 @@ def _results(tallies: list[Tally], left: list[str]) -> list[Result]:
         tallies[-1].memory_mib,
     )
     grown = {
-        name: last[name] - first[name] for name in first.keys() & last.keys()
+        name: last[name] - first[name]
+        for name in first.keys() & last.keys()
     }
     counts = tuple(float(len(tally.problems)) for tally in tallies)
     things = sum(tally.compared for tally in tallies)

@@ -113,7 +113,9 @@ def run(quick: bool) -> list[Result]:
         dask = measured(spread, {"count": count, "most_in_batch": most})
         results.append(_per_task(f"per task of {count:,}", count, dask))
         here = measured(local, {"count": count})
-        results.append(_per_task(f"without Dask, of {count:,}", count, here))
+        results.append(
+            _per_task(f"without Dask, of {count:,}", count, here)
+        )
     single = measured(spread, {"count": MESSAGES, "most_in_batch": 1})
     single_ms = single.returned["tasks_s"] / MESSAGES * 1e3
     results.append(Result("per batch of one task", "ms", (single_ms,)))

@@ -108,7 +108,9 @@ def _moving(
     place: Path, state: DesiredState, moved: Sequence[Tenant], repeats: int
 ) -> list[Result]:
     after = {tenant.id: tenant for tenant in (*state.tenants, *moved)}
-    wanted = desired_flows(DesiredState(state.switches, tuple(after.values())))
+    wanted = desired_flows(
+        DesiredState(state.switches, tuple(after.values()))
+    )
     core = next(
         switch.dpid for switch in state.switches if switch.role == "core"
     )
@@ -156,7 +158,8 @@ def spread_tenants(
     """
     draw = random.Random(1)  # noqa: S311 - which servers, not a secret
     free = {
-        server: list(slots) for server, slots in network.slots_of_server.items()
+        server: list(slots)
+        for server, slots in network.slots_of_server.items()
     }
     first, *others = (tree.root for tree in datacentre.trees)
     tenants, moved = [], []
@@ -235,7 +238,10 @@ def reconciled(
 
 
 def _row(
-    name: str, took_s: list[float], target_s: float, extra: Mapping[str, object]
+    name: str,
+    took_s: list[float],
+    target_s: float,
+    extra: Mapping[str, object],
 ) -> Result:
     target, facts = (
         f"median at most {target_s:g} s",

@@ -35,7 +35,9 @@ def measure(policy: str, hours: float) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "default-day.yaml")
         path.write_text(
-            EXPERIMENT.replace("POLICY", policy).replace("HOURS", f"{hours:g}")
+            EXPERIMENT.replace("POLICY", policy).replace(
+                "HOURS", f"{hours:g}"
+            )
         )
         code = main.run(
             [

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.dcloud_setting import CENTRES, PER_HOUR, Setting, allocation_times
+from bench.dcloud_setting import (
+    CENTRES,
+    PER_HOUR,
+    Setting,
+    allocation_times,
+)
 from bench.own_process import measured
 from bench.samples import Result, summary
 from testbed.embedding.base import embedder
 from testbed.schedulers.dcloud import DCloud
 
-FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "dcloud-growth.png"
+FIGURE = (
+    Path(__file__).parents[1] / "docs" / "figures" / "dcloud-growth.png"
+)
 LOADS_PER_HOUR = (20.0, 40.0, 80.0, 120.0, 160.0, 200.0, 250.0)
 SIZE_HOURS, LOAD_HOURS = 3.0, 6.0
 
@@ -28,7 +35,9 @@ def measure(servers: int, per_hour: float, hours: float) -> list[float]:
     """Milliseconds per arrival of the last hour."""
     allocation_times(Setting(1_000, 0.5), DCloud(embedder("oktopus")))
     setting = Setting(servers, hours, per_hour)
-    took_s = allocation_times(setting, DCloud(embedder("oktopus")), hours - 1.0)
+    took_s = allocation_times(
+        setting, DCloud(embedder("oktopus")), hours - 1.0
+    )
     return [1e3 * s for s in took_s]
 
 
@@ -38,7 +47,9 @@ def run(quick: bool) -> list[Result]:
     """
     sizes = [n for n in CENTRES if not quick or n <= 8_000]
     loads = LOADS_PER_HOUR[::3] if quick else LOADS_PER_HOUR
-    size_hours, load_hours = (1.5, 1.5) if quick else (SIZE_HOURS, LOAD_HOURS)
+    size_hours, load_hours = (
+        (1.5, 1.5) if quick else (SIZE_HOURS, LOAD_HOURS)
+    )
     by_size = {
         n: _row(f"{n:,} servers", n, PER_HOUR, size_hours) for n in sizes
     }
@@ -58,7 +69,9 @@ def _row(name: str, servers: int, per_hour: float, hours: float) -> Result:
     return Result(name, "ms", tuple(measured(measure, arguments).returned))
 
 
-def _plot(by_size: dict[int, Figures], by_load: dict[float, Figures]) -> None:
+def _plot(
+    by_size: dict[int, Figures], by_load: dict[float, Figures]
+) -> None:
     """Median, mean and p99; logarithmic for the size, from 0 for the load."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -83,7 +83,8 @@ def kth() -> list[JobRequest]:
     path = find_file(LOG, Path.cwd())
     if path is None:
         raise MachineCannot(
-            f"there is no {LOG}", "testbed data list says where it comes from"
+            f"there is no {LOG}",
+            "testbed data list says where it comes from",
         )
     return list(Requests(jobs_of(read_swf(path)).jobs.from_zero()))
 

@@ -52,7 +52,9 @@ def run(quick: bool) -> list[Result]:
     )  # fmt: skip
     found = json.loads(done.stdout)
     if found["ended"] != count:
-        raise AssertionError(f"{count - found['ended']} jobs never finished")
+        raise AssertionError(
+            f"{count - found['ended']} jobs never finished"
+        )
     extra = {
         "jobs": count,
         "after drawing [MB]": round(found["drawn_mb"], 1),
@@ -62,4 +64,6 @@ def run(quick: bool) -> list[Result]:
     peak_mb = found["peak_mb"]
     target = f"at most {TARGET_MB:g} MB for {JOBS:,} jobs"
     meets = None if quick else peak_mb <= TARGET_MB
-    return [Result("peak memory, EASY", "MB", (peak_mb,), target, meets, extra)]
+    return [
+        Result("peak memory, EASY", "MB", (peak_mb,), target, meets, extra)
+    ]

@@ -133,11 +133,16 @@ def embed_all(
         took_ms.append(
             1e3 * min(_seconds(chosen, asked) for _ in range(repeats))
         )
-    used = 1.0 - float(states.slots.sum(axis=1).mean()) / datacentre.total_slots
+    used = (
+        1.0
+        - float(states.slots.sum(axis=1).mean()) / datacentre.total_slots
+    )
     return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
 
 
-def run(name: str, limits_ms: dict[int, float], *, quick: bool) -> list[Result]:
+def run(
+    name: str, limits_ms: dict[int, float], *, quick: bool
+) -> list[Result]:
     """The embedder in every run's states."""
     rows: list[Result] = []
     with TemporaryDirectory() as folder:

@@ -96,7 +96,10 @@ def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
     if mode == "none":  # no guarantee, and no target
         rows.append(Result(f"{name}: given back", "ms", back_ms))
         rows.append(Result(f"{name}: kept", "%", kept, extra=extra))
-        return [*rows, Result(f"{name}: transfer", "measured/estimate", ratios)]
+        return [
+            *rows,
+            Result(f"{name}: transfer", "measured/estimate", ratios),
+        ]
     for what, found in (("given back", back_ms), ("behind", behind_ms)):
         good = max(found) <= 1e3 * WITHIN_S
         rows.append(
@@ -109,7 +112,9 @@ def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
     target, good = f"at most {1 / KEEPS:.3f}", max(ratios) <= 1 / KEEPS
     return [
         *rows,
-        Result(f"{name}: transfer", "measured/estimate", ratios, target, good),
+        Result(
+            f"{name}: transfer", "measured/estimate", ratios, target, good
+        ),
     ]
 
 
@@ -141,7 +146,9 @@ def _try(emulation: Emulation, mbps: int, mode: Enforcement) -> Try:
             begin_s = received.during(
                 LENDER_S / 2 if mode == "none" else LENDER_S
             )
-    return Try(lent, *received.judged(begin_s, lender.rate_bps), received.ratio)
+    return Try(
+        lent, *received.judged(begin_s, lender.rate_bps), received.ratio
+    )
 
 
 @contextmanager
@@ -154,7 +161,14 @@ def _borrowing(tenant: TenantPlan) -> Iterator[None]:
     with ExitStack() as processes:
         for vm, arguments in ((receiver, ("-s",)), (sender, to)):
             process = subprocess.Popen(
-                ["ip", "netns", "exec", vm.slot.netns, "iperf3", *arguments],
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    vm.slot.netns,
+                    "iperf3",
+                    *arguments,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -193,8 +207,12 @@ class Received:
             )
             for vm, other in ((sender, receiver), (receiver, sender))
         ]
-        names = [f"{self.tenant.job_id}.{vm.index}" for vm in self.tenant.vms]
-        for name, vm, plan in zip(names, self.tenant.vms, plans, strict=True):
+        names = [
+            f"{self.tenant.job_id}.{vm.index}" for vm in self.tenant.vms
+        ]
+        for name, vm, plan in zip(
+            names, self.tenant.vms, plans, strict=True
+        ):
             self.emulation.spawn(name, vm.slot, plan)
         enough = Event()
         watch = Thread(target=self._watch, args=(enough,))

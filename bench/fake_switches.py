@@ -47,7 +47,9 @@ class _Switch:
         replies = []
         at = 0
         while len(self.begun) - at >= openflow13.HEADER.size:
-            _, kind, length, xid = openflow13.HEADER.unpack_from(self.begun, at)
+            _, kind, length, xid = openflow13.HEADER.unpack_from(
+                self.begun, at
+            )
             if len(self.begun) - at < length:
                 break
             replies.append(
@@ -66,9 +68,13 @@ class _Switch:
                     openflow13.OFPT_FEATURES_REPLY, xid, reply
                 )
             case openflow13.OFPT_ECHO_REQUEST:
-                return openflow13.message(openflow13.OFPT_ECHO_REPLY, xid, body)
+                return openflow13.message(
+                    openflow13.OFPT_ECHO_REPLY, xid, body
+                )
             case openflow13.OFPT_BARRIER_REQUEST:
-                return openflow13.message(openflow13.OFPT_BARRIER_REPLY, xid)
+                return openflow13.message(
+                    openflow13.OFPT_BARRIER_REPLY, xid
+                )
             case openflow13.OFPT_MULTIPART_REQUEST:
                 asked, _ = openflow13.MULTIPART.unpack_from(body)
                 empty = openflow13.MULTIPART.pack(asked, 0)
@@ -78,7 +84,9 @@ class _Switch:
                     )
                 ]
                 parts = (
-                    self.report if asked == openflow13.OFPMP_FLOW else nothing
+                    self.report
+                    if asked == openflow13.OFPMP_FLOW
+                    else nothing
                 )
                 number = xid.to_bytes(4, "big")
                 return b"".join(
@@ -99,7 +107,11 @@ class _Switch:
             self.changes.append(body[openflow13.BUNDLE_ADD.size :])
             return b""
         reply = openflow13.BUNDLE_CONTROL.pack(
-            openflow13.ONF_EXPERIMENTER_ID, kind, bundle_id, request + 1, flags
+            openflow13.ONF_EXPERIMENTER_ID,
+            kind,
+            bundle_id,
+            request + 1,
+            flags,
         )
         return openflow13.message(openflow13.OFPT_EXPERIMENTER, xid, reply)
 
@@ -218,7 +230,9 @@ def decode_change(flow_mod: bytes) -> Change:
         if match != Match() or table != openflow13.OFPTT_ALL:
             raise ValueError("a delete by match")
         return RemoveByCookie(cookie, mask)
-    flow = Flow(table, priority, match, openflow13.decode_action(rest), cookie)
+    flow = Flow(
+        table, priority, match, openflow13.decode_action(rest), cookie
+    )
     if command == openflow13.OFPFC_ADD:
         return AddFlow(flow)
     if command == openflow13.OFPFC_DELETE_STRICT:
@@ -226,17 +240,21 @@ def decode_change(flow_mod: bytes) -> Change:
     raise ValueError(f"flow-mod command {command}")
 
 
-def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:
+def encode_flow_stats_reply(
+    flows: Iterable[Flow], xid: int
+) -> Iterator[bytes]:
     """The messages by which a switch reports these rules, at most some 60 kB
     each.
     """
     entries = b""
     for flow in flows:
-        tail = openflow13.encode_match(flow.match) + openflow13.encode_action(
-            flow.action
-        )
+        tail = openflow13.encode_match(
+            flow.match
+        ) + openflow13.encode_action(flow.action)
         if len(entries) > 60_000:
-            yield _flow_stats_part(entries, openflow13.OFPMPF_REPLY_MORE, xid)
+            yield _flow_stats_part(
+                entries, openflow13.OFPMPF_REPLY_MORE, xid
+            )
             entries = b""
         entries += (
             openflow13.FLOW_STATS.pack(

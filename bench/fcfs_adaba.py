@@ -30,7 +30,9 @@ def run(quick: bool) -> list[Result]:
     no target.
     """
     repeats = 3 if quick else 11
-    rows = [_row("fcfs", network, repeats) for network in ("tree", "pooled")]
+    rows = [
+        _row("fcfs", network, repeats) for network in ("tree", "pooled")
+    ]
     return [*rows, _row("bgmbf", "pooled", 1 if quick else 3)]
 
 
@@ -46,12 +48,16 @@ def workload(seed: int) -> list[JobRequest]:
         (rng.choice(SIZES), 1.0 + rng.expovariate(1 / 3600))
         for _ in range(N_JOBS)
     ]
-    span_s = sum(n * duration_s for n, duration_s in shapes) / (54 * 8 * LOAD)
+    span_s = sum(n * duration_s for n, duration_s in shapes) / (
+        54 * 8 * LOAD
+    )
     at_s, jobs = 0.0, []
     for number, (n, duration_s) in enumerate(shapes):
         at_s += rng.expovariate(N_JOBS / span_s)
         most = min(54 * GBIT / n, 455e6)
-        bps = min(max(rng.gauss(0.55 * most, 0.11 * most), 0.1 * most), most)
+        bps = min(
+            max(rng.gauss(0.55 * most, 0.11 * most), 0.1 * most), most
+        )
         jobs.append(JobRequest(f"j{number}", at_s, n, int(bps), duration_s))
     return jobs
 

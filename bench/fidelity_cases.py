@@ -43,9 +43,7 @@ workload:
     - {id: b, vms: 4, bandwidth: 400 Mbit/s, duration: 8 s, pattern: ring}
 """
 TOO_MUCH = "4"
-NARROW = (
-    0.4  # a ring across two servers uses half of what its hose reserves there
-)
+NARROW = 0.4  # a ring across two servers uses half of what its hose reserves there
 WIDE = 2.5
 SWITCH_SHARE = 0.02
 NEAR = 0.02
@@ -93,7 +91,9 @@ def _case(
         ratios.append(0.0 if ratio is None else ratio.max)
         finished.append(f"{summary.finished} of {summary.jobs}")
         found.append(findings)
-    target = "every verdict ok" if good else "no verdict ok unless within 2 %"
+    target = (
+        "every verdict ok" if good else "no verdict ok unless within 2 %"
+    )
     right = True
     for verdict, worst in zip(verdicts, ratios, strict=True):
         # Programs beside jobs that took their time are no fault of the run.

@@ -119,7 +119,9 @@ class Played:
     reasons: tuple[str, ...]
     number: int = 0
     kind: str = ""
-    evidence: dict[str, dict[str, float | str]] = field(default_factory=dict)
+    evidence: dict[str, dict[str, float | str]] = field(
+        default_factory=dict
+    )
     load: float = 0.0
 
 
@@ -369,7 +371,9 @@ def _off(run_: Played, played: Sequence[Played]) -> float:
     return max(distances)
 
 
-def _share(name: str, verdicts: Sequence[str], bad: str, most: float) -> Result:
+def _share(
+    name: str, verdicts: Sequence[str], bad: str, most: float
+) -> Result:
     count = sum(verdict == bad for verdict in verdicts)
     share = count / max(1, len(verdicts))
     extra = {"runs": f"{count} of {len(verdicts)}"}

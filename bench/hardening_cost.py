@@ -67,7 +67,9 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
         for which, checkout in checkouts.items():
             with progress.step():
                 medians(checkout, which, samples)
-    return [row(what, which, samples) for what in WHAT for which in checkouts]
+    return [
+        row(what, which, samples) for what in WHAT for which in checkouts
+    ]
 
 
 def medians(checkout: Path, which: str, samples: Samples) -> None:
@@ -77,7 +79,9 @@ def medians(checkout: Path, which: str, samples: Samples) -> None:
         ("32-VM tenant in", "tenant-in"),
     ):
         printed = command(checkout, "bench", benchmark, "--quick", "--json")
-        samples[what, which].append(json.loads(printed)["rows"][0]["median"])
+        samples[what, which].append(
+            json.loads(printed)["rows"][0]["median"]
+        )
     samples["exec", which] += exec_ms(checkout)
 
 

@@ -87,7 +87,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _names(text: str) -> tuple[str, ...]:
     chosen = tuple(text.split(","))
     if not set(chosen) <= set(LIVE):
-        raise argparse.ArgumentTypeError(f"one or more of {', '.join(LIVE)}")
+        raise argparse.ArgumentTypeError(
+            f"one or more of {', '.join(LIVE)}"
+        )
     return chosen
 
 
@@ -191,7 +193,8 @@ def _play_missing(
             left_s -= case.wall_s
             chosen.append(case)
     steps = [
-        Step(f"{case.example}, {case.policy}", case.wall_s) for case in chosen
+        Step(f"{case.example}, {case.policy}", case.wall_s)
+        for case in chosen
     ]
     progress = Progress(steps)
     played: list[Outcome] = []

@@ -50,7 +50,9 @@ class Attack:
 
 TCP = Attack("16 TCP flows", ("-P", "8"))
 # Each sender alone would fill the link.
-UDP = Attack("UDP flood at line rate", ("-u", "-b", "{mbps}M", "-l", "1448"))
+UDP = Attack(
+    "UDP flood at line rate", ("-u", "-b", "{mbps}M", "-l", "1448")
+)
 # What costs the switch most: as many packets as its VMs may send, from all of
 # them.
 MANY_UDP = (
@@ -131,7 +133,12 @@ def rows(
             name = f"{mbps} Mbit/s, {attack.name}"
             results.append(
                 _attacked(
-                    name, kept, sent.since(before), attacker, attack, link_bps
+                    name,
+                    kept,
+                    sent.since(before),
+                    attacker,
+                    attack,
+                    link_bps,
                 )
             )
     return results
@@ -141,7 +148,9 @@ def loop_rows(mbps: int, rounds: int) -> list[Result]:
     """The share kept alone, and beside busy loops with today's weights and with
     the former ones, in turns: what else the machine does is the same for all.
     """
-    before = mock.patch.object(vm_limits, "VM_PROCESSES_PER_CPU", ONCE_PER_CPU)
+    before = mock.patch.object(
+        vm_limits, "VM_PROCESSES_PER_CPU", ONCE_PER_CPU
+    )
     alone, today, once = [], [], []
     for _ in range(rounds):
         alone += beside_loops(mbps, 0, 1)
@@ -201,7 +210,9 @@ def _start_loops(
 def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
     by_server = emulation.plan.slots_of_server
     slots = (*by_server[0][1:5], *by_server[1][1:3])
-    placement = Placement(emulation.datacentre.trees[0].root, ((0, 4), (1, 2)))
+    placement = Placement(
+        emulation.datacentre.trees[0].root, ((0, 4), (1, 2))
+    )
     rate_bps = link_bps * 3 // 10
     return tenant_plan(
         emulation.datacentre,
@@ -215,7 +226,9 @@ def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
 
 
 @contextmanager
-def _attack(attacker: TenantPlan, attack: Attack, mbps: int) -> Iterator[None]:
+def _attack(
+    attacker: TenantPlan, attack: Attack, mbps: int
+) -> Iterator[None]:
     """Senders to the two receivers, until left. Every process is ended by its
     own handle.
     """
@@ -253,7 +266,9 @@ def _kept(
     kept = []
     for _ in range(repeats):
         try:
-            kept.append(1 / transfer(emulation, [victim], DURATION_S)[0].ratio)
+            kept.append(
+                1 / transfer(emulation, [victim], DURATION_S)[0].ratio
+            )
         except RunFailed:
             kept.append(0.0)
     return kept
@@ -272,7 +287,10 @@ class Sent:
     def since(self, before: Sent) -> Sent:
         """Bytes and packets a second, in the seconds since an earlier one."""
         passed_s = self.at_s - before.at_s
-        per_s = (self.n_bytes - before.n_bytes, self.packets - before.packets)
+        per_s = (
+            self.n_bytes - before.n_bytes,
+            self.packets - before.packets,
+        )
         return Sent(
             round(per_s[0] / passed_s), round(per_s[1] / passed_s), passed_s
         )
@@ -307,7 +325,9 @@ def _packets(vm: TenantVm) -> int:
             command, capture_output=True, check=True, timeout=10
         ).stdout
     )
-    return int(next(row["packets"] for row in shown if row["kind"] == "htb"))
+    return int(
+        next(row["packets"] for row in shown if row["kind"] == "htb")
+    )
 
 
 def _row(name: str, kept: list[float]) -> Result:

@@ -70,7 +70,9 @@ def one_by_one(
                 before = _counted(emulation)
             say(k + 1)
         after = _counted(emulation)
-    grown = {key: f"{before[key]:.6g} -> {after[key]:.6g}" for key in before}
+    grown = {
+        key: f"{before[key]:.6g} -> {after[key]:.6g}" for key in before
+    }
     flat = all(
         after[key] <= before[key] * (1 + GROWTH_TARGET) for key in before
     )
@@ -122,7 +124,9 @@ def _counted(emulation: Emulation) -> dict[str, float]:
         .memory_info()
         .rss
         / 2**20,
-        "switch_mib": switch[0].memory_info().rss / 2**20 if switch else 0.0,
+        "switch_mib": switch[0].memory_info().rss / 2**20
+        if switch
+        else 0.0,
         "processes": len(own.children(recursive=True)),
         "cgroups": sum(1 for path in Path("/sys/fs/cgroup").glob(mark)),
         "namespaces": sum(1 for _ in Path("/run/netns").iterdir()),

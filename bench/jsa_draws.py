@@ -64,7 +64,10 @@ def _rows(
             )
             mean = {"mean and its 95 % interval": estimate(gaps).show(2)}
             yield Result(
-                f"{name}, {x:g}: {one} - {other}", "points", gaps, extra=mean
+                f"{name}, {x:g}: {one} - {other}",
+                "points",
+                gaps,
+                extra=mean,
             )
 
 

@@ -49,7 +49,9 @@ def measure(policy: str, repeats: int) -> dict[str, list[float]]:
                 ]
             )
         if code:
-            raise RuntimeError(f"testbed simulate ended with exit code {code}")
+            raise RuntimeError(
+                f"testbed simulate ended with exit code {code}"
+            )
         # The first run counts with the imports that the command needs.
         took["wall"].append(time.perf_counter() - began)
         took["cpu"].append(time.process_time() - began_cpu)

@@ -80,7 +80,10 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                 rounds, found = live_rounds(lab, times)
         results += _rows(lab, rounds, found)
         for outcome in [
-            one for each in rounds for one in each if one.verdict != "passed"
+            one
+            for each in rounds
+            for one in each
+            if one.verdict != "passed"
         ]:
             progress.say(
                 f"lab {lab.number}: {outcome.check}: {outcome.sentence}"
@@ -115,7 +118,9 @@ def times_of(lab: Lab) -> list[Result]:
 
 def live_rounds(
     lab: Lab, times: int
-) -> tuple[list[list[CheckOutcome]], list[tuple[WrongAnswer, CheckOutcome]]]:
+) -> tuple[
+    list[list[CheckOutcome]], list[tuple[WrongAnswer, CheckOutcome]]
+]:
     """Outcomes of the solution's live checks, ``times`` over; wrong answers'
     first failures.
 
@@ -130,7 +135,8 @@ def live_rounds(
         rounds = [
             list(live_checked(lab, handed_in, network, live_checks(lab)))
             for handed_in in (
-                answered(lab, folder / f"solution-{k}") for k in range(times)
+                answered(lab, folder / f"solution-{k}")
+                for k in range(times)
             )
         ]
         found = []
@@ -167,10 +173,15 @@ def checks_up_to(lab: Lab, wrong: WrongAnswer) -> list[Check]:
     """
     (finder,) = [check for check in lab.checks if check.name == wrong.fails]
     before = LIVE[: LIVE.index(finder.layer)]
-    return [*(check for check in lab.checks if check.layer in before), finder]
+    return [
+        *(check for check in lab.checks if check.layer in before),
+        finder,
+    ]
 
 
-def answered(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
+def answered(
+    lab: Lab, folder: Path, wrong: WrongAnswer | None = None
+) -> Path:
     """A folder with the lab's solution, or with a wrong answer. Raises
     ValueError.
     """
@@ -194,7 +205,9 @@ def live_wrong_answers(lab: Lab) -> list[WrongAnswer]:
 
 def network_of(lab: Lab) -> StandingNetwork | nullcontext[None]:
     """The lab's network, up; None for a lab whose checks build their own."""
-    return nullcontext() if lab.network is None else up(lab.path(lab.network))
+    return (
+        nullcontext() if lab.network is None else up(lab.path(lab.network))
+    )
 
 
 def least_margin(rounds: list[list[CheckOutcome]]) -> float | None:
@@ -231,7 +244,9 @@ def _rows(
     found: list[tuple[WrongAnswer, CheckOutcome]],
 ) -> list[Result]:
     title = _title(lab)
-    earned = tuple(float(sum(one.earned for one in each)) for each in rounds)
+    earned = tuple(
+        float(sum(one.earned for one in each)) for each in rounds
+    )
     full = float(sum(one.points for one in rounds[0]))
     missed = [
         w.name
@@ -250,7 +265,11 @@ def _rows(
     if (margin := least_margin(rounds)) is not None:
         rows.append(
             Result(
-                f"{title}: least margin", "", (margin,), "above 0", margin > 0
+                f"{title}: least margin",
+                "",
+                (margin,),
+                "above 0",
+                margin > 0,
             )
         )
     what = f"{title}: wrong answers not found where they should"

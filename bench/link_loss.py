@@ -77,10 +77,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """``--k`` and ``--losses``."""
     several = "a fat-tree's k; may be given several times"
     parser.add_argument(
-        "--k", type=int, choices=sorted(RATES), action="append", help=several
+        "--k",
+        type=int,
+        choices=sorted(RATES),
+        action="append",
+        help=several,
     )
     parser.add_argument(
-        "--losses", type=int, default=50, help="of each (default %(default)s)"
+        "--losses",
+        type=int,
+        default=50,
+        help="of each (default %(default)s)",
     )
 
 
@@ -89,7 +96,9 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     n = min(options.losses, 5) if quick else options.losses
     sizes = options.k or sorted(RATES)
     results = []
-    progress = Progress([Step(f"k = {k}", n * (DOWN_S + UP_S)) for k in sizes])
+    progress = Progress(
+        [Step(f"k = {k}", n * (DOWN_S + UP_S)) for k in sizes]
+    )
     for k in sizes:
         with progress.step():
             results += _losses(k, n)
@@ -108,7 +117,9 @@ def _losses(k: int, n: int) -> list[Result]:
     draw = random.Random(SEED)  # noqa: S311 - which link
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "link-loss.yaml"
-        file.write_text(EXPERIMENT.format(k=k, rate=RATES[k]), encoding="utf-8")
+        file.write_text(
+            EXPERIMENT.format(k=k, rate=RATES[k]), encoding="utf-8"
+        )
         with testbed.up(file) as net:
             at = {"server 0": 2, f"server {k**3 // 4 - 1}": 2}
             tenant = net.tenants.add("a", bandwidth=BANDWIDTH, at=at)
@@ -129,12 +140,17 @@ def _losses(k: int, n: int) -> list[Result]:
         "iperf3_silent_ms_per_loss": 100
         * sum(float(line[4]) == 0 for line in received)
         / n,
-        "iperf3_sent_again_per_loss": sum(int(line[8]) for line in sent) / n,
+        "iperf3_sent_again_per_loss": sum(int(line[8]) for line in sent)
+        / n,
     }
     target, within = f"within {WITHIN_S:g} s", WITHIN_S * 1000
     return [
         Result(
-            f"k = {k}: moved", "ms", tuple(moved), target, max(moved) <= within
+            f"k = {k}: moved",
+            "ms",
+            tuple(moved),
+            target,
+            max(moved) <= within,
         ),
         Result(
             f"k = {k}: goodput",
@@ -223,16 +239,21 @@ def _intervals(file: Path) -> list[list[str]]:
         for line in file.read_text("utf-8").splitlines()
         if "sec" in line
     )
-    return [line for line in lines if line[-1] not in ("sender", "receiver")]
+    return [
+        line for line in lines if line[-1] not in ("sender", "receiver")
+    ]
 
 
 def _stamps(file: Path) -> list[tuple[int, int]]:
     """Instants in ns and bytes received until then; a last line cut short is
     left out.
     """
-    lines = file.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
+    lines = (
+        file.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
+    )
     return [
-        (int(at), int(total)) for at, total in (line.split() for line in lines)
+        (int(at), int(total))
+        for at, total in (line.split() for line in lines)
     ]
 
 
@@ -247,9 +268,13 @@ def _recovered_ms(
     first = max(0, bisect_left(stamps, (loss.at_ns, 0)) - 1)
     within = stamps[first : bisect_left(stamps, (until_ns, 0))]
     hit_ns = loss.at_ns + WINDOW_NS
-    pauses = [(b[0] - a[0], b[0]) for a, b in pairwise(within) if a[0] < hit_ns]
+    pauses = [
+        (b[0] - a[0], b[0]) for a, b in pairwise(within) if a[0] < hit_ns
+    ]
     for end_ns in (
-        range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS) if pauses else ()
+        range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS)
+        if pauses
+        else ()
     ):
         received = _received_until(stamps, end_ns) - _received_until(
             stamps, end_ns - WINDOW_NS

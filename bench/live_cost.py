@@ -73,7 +73,9 @@ class CostSampler:
     def __enter__(self) -> CostSampler:
         return self
 
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, failed: type[BaseException] | None, *_: object
+    ) -> None:
         process = self._process
         if process is None:
             return
@@ -136,7 +138,9 @@ def pss_bytes(pid: int) -> int:
 def named(name: str) -> list[int]:
     """Processes of a name."""
     found = psutil.process_iter(["name"])
-    return [process.pid for process in found if process.info["name"] == name]
+    return [
+        process.pid for process in found if process.info["name"] == name
+    ]
 
 
 def processes_of(testbed_pid: int) -> dict[str, list[int]]:
@@ -181,7 +185,10 @@ def main(testbed_pid: int, pieces: int) -> None:
     at, before = time.monotonic(), {pid: cpu_s(pid) for pid in everybody}
     for _ in range(pieces):
         time.sleep(PIECE_S)
-        now, after = time.monotonic(), {pid: cpu_s(pid) for pid in everybody}
+        now, after = (
+            time.monotonic(),
+            {pid: cpu_s(pid) for pid in everybody},
+        )
         for kind, pids in of_kind.items():
             used = shares(pids, before, after)
             cores[kind].append(sum(used) / (now - at))

@@ -46,7 +46,9 @@ def five_switches(link_bps: int, slots: int) -> DataCentre:
 
 
 @contextmanager
-def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[Emulation]:
+def network(
+    datacentre: DataCentre, prefix: str = "hb"
+) -> Iterator[Emulation]:
     """The data centre live, at its real rates, taken down at the end."""
     with TemporaryDirectory(prefix="hosenet-bench-") as logs:
         options = LiveOptions(prefix=prefix)
@@ -116,8 +118,12 @@ def pair(
 def ping_ms(netns: str, address: str, n: int = PINGS) -> tuple[float, ...]:
     """Round trips from a namespace, in ms, after three that find their way."""
     pings = ("-i", str(PING_EVERY_S), "-c", str(n + 3))
-    done = run_command(["ip", "netns", "exec", netns, "ping", *pings, address])
-    return tuple(map(float, re.findall(r"time=([\d.]+) ms", done.stdout)))[3:]
+    done = run_command(
+        ["ip", "netns", "exec", netns, "ping", *pings, address]
+    )
+    return tuple(map(float, re.findall(r"time=([\d.]+) ms", done.stdout)))[
+        3:
+    ]
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,9 @@ def transfer(
                 (Outgoing(1, str(receiver.ip), PORT, size),),
                 (),
             ),
-            TransferPlan(1, str(receiver.ip), PORT, (), (Incoming(0, size),)),
+            TransferPlan(
+                1, str(receiver.ip), PORT, (), (Incoming(0, size),)
+            ),
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):
             name = f"{tenant.job_id}.{vm.index}"

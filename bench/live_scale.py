@@ -153,7 +153,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _kinds(text: str) -> tuple[str, ...]:
     chosen = tuple(text.split(","))
     if not set(chosen) <= set(KINDS):
-        raise argparse.ArgumentTypeError(f"one or more of {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(
+            f"one or more of {', '.join(KINDS)}"
+        )
     return chosen
 
 
@@ -251,9 +253,13 @@ def _round_trip(size: Size, n_parts: int | None) -> Task:
                 free - psutil.virtual_memory().available,
             )
             pids = [
-                pid for pid in emulation.network.switch_pids if pid is not None
+                pid
+                for pid in emulation.network.switch_pids
+                if pid is not None
             ]
-            daemons = sum(psutil.Process(pid).memory_info().rss for pid in pids)
+            daemons = sum(
+                psutil.Process(pid).memory_info().rss for pid in pids
+            )
             extra = {
                 "machine's memory taken, MiB": taken >> 20, "daemons' memory, MiB": daemons >> 20,
                 "bridges": len(plan.bridges), "ports": len(plan.ports), "VMs": len(plan.slots),
@@ -379,7 +385,9 @@ def _played(rate_mbps: float, recorded: RunRecord, cost: Cost) -> Played:
     return Played(
         rate_mbps,
         tuple(
-            row.ratio for row in recorded.results.rows if row.ratio is not None
+            row.ratio
+            for row in recorded.results.rows
+            if row.ratio is not None
         ),
         f"{summary.finished} of {summary.jobs}",
         str(summary.fidelity.verdict),
@@ -425,7 +433,9 @@ def _exactness(name: str, size: Size, played: Played) -> Result:
         "off, p95": round(high, 4),
         **played.to_json(),
     }
-    return Result(name, "ratio", played.ratios or (nan,), target, meets, extra)
+    return Result(
+        name, "ratio", played.ratios or (nan,), target, meets, extra
+    )
 
 
 def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
@@ -445,7 +455,12 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
             about["jobs ended meanwhile"] = cost.jobs_ended
         rows.append(
             Result(
-                f"{kind}, {name}", "cores", tuple(samples), target, meets, about
+                f"{kind}, {name}",
+                "cores",
+                tuple(samples),
+                target,
+                meets,
+                about,
             )
         )
     pss = tuple(each / 1e6 for each in cost.agents_pss_bytes) or (nan,)
@@ -453,7 +468,9 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
     meets = max(pss) <= AGENT_TARGET_MB
     return [
         *rows,
-        Result(f"an agent's memory (PSS), {name}", "MB", pss, target, meets),
+        Result(
+            f"an agent's memory (PSS), {name}", "MB", pss, target, meets
+        ),
     ]
 
 
@@ -527,10 +544,14 @@ def _loads(parts: Sequence[int | None], quick: bool) -> Task:
                         f"{load} Mbit/s over five bridges, {count} parts"
                     )
                     before = {pid: cpu_s(pid) for pid in pids}
-                    ratios = aggregate_load.ratios_at(emulation, load, repeats)
+                    ratios = aggregate_load.ratios_at(
+                        emulation, load, repeats
+                    )
                     if not aggregate_load.exact(ratios):
                         lasted_s = (
-                            repeats * aggregate_load.DURATION_S * max(ratios)
+                            repeats
+                            * aggregate_load.DURATION_S
+                            * max(ratios)
                         )
                         shares = [
                             round((cpu_s(pid) - before[pid]) / lasted_s, 2)
@@ -548,11 +569,18 @@ def _loads(parts: Sequence[int | None], quick: bool) -> Task:
                 Result(name, "Mbit/s", (largest,), extra={"missed": missed})
             )
         best = max(row.samples[0] for row in rows)
-        target, meets = f"at least {LOAD_TARGET_MBPS}", best >= LOAD_TARGET_MBPS
+        target, meets = (
+            f"at least {LOAD_TARGET_MBPS}",
+            best >= LOAD_TARGET_MBPS,
+        )
         return [
             *rows,
             Result(
-                "largest exact load of these", "Mbit/s", (best,), target, meets
+                "largest exact load of these",
+                "Mbit/s",
+                (best,),
+                target,
+                meets,
             ),
         ]
 
@@ -560,5 +588,6 @@ def _loads(parts: Sequence[int | None], quick: bool) -> Task:
         repeats * aggregate_load.DURATION_S + 1.0
     )
     return Task(
-        Step("largest exact load over five bridges", len(parts) * each_s), work
+        Step("largest exact load over five bridges", len(parts) * each_s),
+        work,
     )

@@ -33,7 +33,9 @@ from testbed.schedulers.policy import View
 from testbed.spec.generated_sections import SyntheticLeases
 from topologies.flat import flat
 
-FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
+FIGURE = (
+    Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
+)
 CORES, MEMORY_MIB, LOAD = 6, 11_520, 1.2
 TARGET_S = 60.0
 SIZES = (62, 125, 250, 500, 1_000, 2_000, 4_000, 8_000)
@@ -83,7 +85,9 @@ class _Timed:
         else:
             began_s, collector_s = time.process_time(), self.collector.cpu_s
             actions = self._policy.decide(view, event)
-            self._measured_s += time.process_time() - began_s - self._clock_s
+            self._measured_s += (
+                time.process_time() - began_s - self._clock_s
+            )
             self._measured_s -= self.collector.cpu_s - collector_s
         self.collector.watched = False
         return actions
@@ -135,7 +139,11 @@ class Played(NamedTuple):
 def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
     policy, count = _Timed(), _Count()
     engine = Engine(
-        flat(hosts, CORES, MEMORY_MIB), jobs, policy, SimulatedBackend(), count
+        flat(hosts, CORES, MEMORY_MIB),
+        jobs,
+        policy,
+        SimulatedBackend(),
+        count,
     )
     gc.collect()
     gc.callbacks.append(policy.collector)

@@ -169,7 +169,9 @@ def mininet_seconds(k: int) -> dict[str, float]:
 
     plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), "mb")
     began = time.perf_counter()
-    kind = "user" if not Path("/sys/module/openvswitch").exists() else "kernel"
+    kind = (
+        "user" if not Path("/sys/module/openvswitch").exists() else "kernel"
+    )
 
     def switch(name: str, **options: object) -> OVSSwitch:
         return OVSSwitch(name, datapath=kind, failMode="secure", **options)

@@ -30,7 +30,10 @@ def main() -> int:
     parser.add_argument("name")
     parser.add_argument("folder", type=Path, help="the other checkout")
     parser.add_argument(
-        "--rounds", type=int, default=6, help="at least 2 (default %(default)s)"
+        "--rounds",
+        type=int,
+        default=6,
+        help="at least 2 (default %(default)s)",
     )
     given = parser.parse_args()
     rounds = []
@@ -39,7 +42,9 @@ def main() -> int:
         medians = {side: medians_of(given.name, side) for side in sides}
         rounds.append((medians[given.folder], medians[HERE]))
         print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
-    print(f"{'':44} {'there':>10} {'here':>10} {'here/there':>10}  quartiles")
+    print(
+        f"{'':44} {'there':>10} {'here':>10} {'here/there':>10}  quartiles"
+    )
     for row in [row for row in rounds[0][1] if row in rounds[0][0]]:
         there, here = (
             [each[0][row] for each in rounds],
@@ -66,7 +71,8 @@ def medians_of(name: str, folder: Path) -> dict[str, float]:
         check=False,
     )
     return {
-        row["name"]: row["median"] for row in json.loads(done.stdout)["rows"]
+        row["name"]: row["median"]
+        for row in json.loads(done.stdout)["rows"]
     }
 
 

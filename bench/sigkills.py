@@ -79,7 +79,9 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                 began = time.monotonic()
                 runs = k % 4 == 3
                 argv = (
-                    ["run", str(file), "--out", folder] if runs else ["clean"]
+                    ["run", str(file), "--out", folder]
+                    if runs
+                    else ["clean"]
                 )
                 done = _testbed(*argv)
                 (ran if runs else cleaned).append(time.monotonic() - began)
@@ -89,8 +91,12 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                     else [f"exit code {done.returncode}: {done.stderr}"]
                 )
                 after = _everything()
-                wrong += [f"left: {name}" for name in sorted(after - before)]
-                wrong += [f"gone: {name}" for name in sorted(before - after)]
+                wrong += [
+                    f"left: {name}" for name in sorted(after - before)
+                ]
+                wrong += [
+                    f"gone: {name}" for name in sorted(before - after)
+                ]
                 problems += [
                     f"killed after {moment_s:.3f} s, then {argv[0]}: {w}"
                     for w in wrong
@@ -151,14 +157,17 @@ def _everything() -> set[str]:
         f"device {line.split(': ')[1].split('@')[0]}"
         for line in shown.splitlines()
     }
-    found |= {f"namespace {path.name}" for path in Path("/run/netns").glob("*")}
+    found |= {
+        f"namespace {path.name}" for path in Path("/run/netns").glob("*")
+    }
     for kind in ("list-br", "show"):
         found |= {
             f"switch {line.strip()}"
             for line in _out("ovs-vsctl", kind).splitlines()
         }
     found |= {
-        f"queueing {line}" for line in _out("tc", "qdisc", "show").splitlines()
+        f"queueing {line}"
+        for line in _out("tc", "qdisc", "show").splitlines()
     }
     for group in GROUPS:
         for path in Path("/sys/fs/cgroup", group).glob("hosenet*/*"):
@@ -197,12 +206,19 @@ def _others() -> Iterator[Callable[[], list[str]]]:
             make(("ip", "netns", "del", space), "ip", "netns", "add", space)
         pair = ("type", "veth", "peer", "name", "oth-b")
         make(
-            ("ip", "link", "del", "oth-a"), "ip", "link", "add", "oth-a", *pair
+            ("ip", "link", "del", "oth-a"),
+            "ip",
+            "link",
+            "add",
+            "oth-a",
+            *pair,
         )
         make(("true",), "tc", "qdisc", "add", "dev", "oth-a", "root", "tbf", "rate", "1mbit",
              "burst", "15k", "latency", "50ms")  # fmt: skip
         kind = (
-            "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+            "system"
+            if Path("/sys/module/openvswitch").exists()
+            else "netdev"
         )
         set_kind = ("--", "set", "bridge", bridge, f"datapath_type={kind}")
         make(
@@ -233,7 +249,8 @@ def _others() -> Iterator[Callable[[], list[str]]]:
                 out.append("the others' rule is gone")
             if (
                 group.is_dir()
-                and str(sleeper.pid) not in (group / "cgroup.procs").read_text()
+                and str(sleeper.pid)
+                not in (group / "cgroup.procs").read_text()
             ):
                 out.append("the others' process is in another group")
             return out

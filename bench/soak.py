@@ -186,7 +186,9 @@ def rows(samples: Samples, duration_s: float) -> list[Result]:
         first, last = quarters(samples[verb], duration_s)
         flat = last <= max(MOST_TIMES * first, first + LEAST_MS)
         target = f"last quarter at most {MOST_TIMES:g} times the first"
-        results.append(row(verb, "ms", samples, (first, last), target, flat))
+        results.append(
+            row(verb, "ms", samples, (first, last), target, flat)
+        )
     for process, most_mib in MOST_MIB.items():
         first, last = quarters(samples[process], duration_s)
         flat = last - first <= most_mib
@@ -212,5 +214,8 @@ def row(
 ) -> Result:
     values = tuple(value for _, value in samples[what])
     first, last = between
-    extra = {"first_quarter": round(first, 2), "last_quarter": round(last, 2)}
+    extra = {
+        "first_quarter": round(first, 2),
+        "last_quarter": round(last, 2),
+    }
     return Result(what, unit, values, target, meets, extra)

@@ -19,7 +19,11 @@ from unittest import mock
 
 import psutil
 
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.cgroups import (
+    RunCgroup,
+    probe_layout,
+    remove_groups,
+)
 from testbed.plan import limits
 from testbed.plan.batch_lines import BatchSection, HtbClass, IpItem, TcItem
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
@@ -218,7 +222,9 @@ GRADED: tuple[Disturbance, ...] = (
     Disturbance("4 busy loops", partial(programs, BUSY, 4), is_mild=True),
     Disturbance("8 busy loops", partial(programs, BUSY, 8), is_mild=False),
     Disturbance(
-        "1 busy loop at nice -20", partial(programs, BUSY, 1, -20), is_mild=True
+        "1 busy loop at nice -20",
+        partial(programs, BUSY, 1, -20),
+        is_mild=True,
     ),
     Disturbance(
         "2 busy loops at nice -20",
@@ -265,7 +271,9 @@ GRADED: tuple[Disturbance, ...] = (
     Disturbance("classes at 0.95", _limits(0.95, 1.0), is_mild=False),
     Disturbance("caps at 0.97", _limits(1.0, 0.97), is_mild=False),
     Disturbance("caps at 0.8", _limits(1.0, 0.8), is_mild=False),
-    Disturbance("classes and caps at 1.05", _limits(1.05, 1.05), is_mild=False),
+    Disturbance(
+        "classes and caps at 1.05", _limits(1.05, 1.05), is_mild=False
+    ),
     Disturbance("classes and caps at 2", _limits(2.0, 2.0), is_mild=False),
 )
 

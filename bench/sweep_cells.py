@@ -41,7 +41,10 @@ workload:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--processes", type=int, default=1, help="cells at a time (default 1)"
+        "--processes",
+        type=int,
+        default=1,
+        help="cells at a time (default 1)",
     )
 
 
@@ -114,4 +117,6 @@ def measured(cells: int, processes: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measured(int(sys.argv[1]), int(sys.argv[2]))))
+    sys.stdout.write(
+        json.dumps(measured(int(sys.argv[1]), int(sys.argv[2])))
+    )

@@ -93,7 +93,9 @@ class Pass:
 def run(quick: bool) -> list[Result]:
     """All cases with the product's allocator, the fit, then the allocators."""
     if datapath_type() == "system":
-        raise MachineCannot("this benchmark is about the userspace datapath")
+        raise MachineCannot(
+            "this benchmark is about the userspace datapath"
+        )
     cases = QUICK_CASES if quick else CASES
     allocators = {} if quick else ALLOCATORS
     steps = [Step(_named(*case), CASE_S) for case in cases]
@@ -105,7 +107,9 @@ def run(quick: bool) -> list[Result]:
         with progress.step():
             taken.append(measured(*case))
             rows.append(_row(_named(*case), taken[-1]))
-            progress.say(f"{taken[-1].ms_per_ping:.2f} ms of the daemon a ping")
+            progress.say(
+                f"{taken[-1].ms_per_ping:.2f} ms of the daemon a ping"
+            )
     rows += fit(taken)
     for name, environment in allocators.items():
         with progress.step(), _allocator(environment):
@@ -157,7 +161,9 @@ def fit(taken: Sequence[Pass]) -> list[Result]:
         )
     }
     mib = np.array([float(each.memory_mib) for each in taken])
-    (empty, port_mib, bridge_mib), *_ = np.linalg.lstsq(matrix, mib, rcond=None)
+    (empty, port_mib, bridge_mib), *_ = np.linalg.lstsq(
+        matrix, mib, rcond=None
+    )
     return [
         Result(
             "a ping, without idle bridges", "µs", (float(alone),), extra=off
@@ -185,7 +191,9 @@ def measured(bridges: int, ports: int, *, tcp: bool = False) -> Pass:
         idle_cores = (cpu_s(pid) - before) / (time.monotonic() - began)
         began, before = time.monotonic(), cpu_s(pid)
         trips = ping_ms(netns[0], ADDRESSES[1])
-        spent_s = cpu_s(pid) - before - idle_cores * (time.monotonic() - began)
+        spent_s = (
+            cpu_s(pid) - before - idle_cores * (time.monotonic() - began)
+        )
         memory = psutil.Process(pid).memory_info().rss >> 20
         found = Pass(
             bridges,
@@ -217,7 +225,11 @@ def _with_tcp(found: Pass, pid: int, netns: tuple[str, str]) -> Pass:
             f"{TCP_MBPS}M",
             "-J",
         )
-        began, before, faults = time.monotonic(), cpu_s(pid), _minor_faults(pid)
+        began, before, faults = (
+            time.monotonic(),
+            cpu_s(pid),
+            _minor_faults(pid),
+        )
         done = json.loads(run_command([*inside[0], *client]).stdout)
         lasted_s = time.monotonic() - began
         cores, faults = (
@@ -257,14 +269,17 @@ def idle_plan(bridges: int, ports: int) -> NetworkPlan:
     ]
     x, y, other = made[0].name, made[1].name, made[-1].name
     slots = tuple(
-        Slot(i, 0, Port(name, f"{name}v0", 1), f"02:48:4e:00:00:{i + 1:02x}")
+        Slot(
+            i, 0, Port(name, f"{name}v0", 1), f"02:48:4e:00:00:{i + 1:02x}"
+        )
         for i, name in enumerate((x, y, other))
     )
     links = [Link(Port(x, f"{x}-u0", 2), Port(y, f"{y}-d0", 2), LINK_BPS)]
     for bridge in made[2:-1]:
         for i in range(1, ports + 1, 2):
             lower, upper = (
-                Port(bridge.name, f"{bridge.name}p{n}", n) for n in (i, i + 1)
+                Port(bridge.name, f"{bridge.name}p{n}", n)
+                for n in (i, i + 1)
             )
             links.append(Link(lower, upper, LINK_BPS))
     return NetworkPlan(PREFIX, tuple(made), tuple(links), slots)
@@ -303,7 +318,9 @@ def one_daemon(
         parts = stack.enter_context(
             part_switches.switch_in_parts(plan, journal)
         )
-        network = stack.enter_context(EmulatedNetwork(plan, journal, 0, parts))
+        network = stack.enter_context(
+            EmulatedNetwork(plan, journal, 0, parts)
+        )
         _forward(parts[0].switch, plan)
         network.allow_borrowing()  # the stream is no tenant's: else it has a thousandth of the link
         pid = network.switch_pids[0]
@@ -325,7 +342,14 @@ def _forward(switch: SwitchDaemons, plan: NetworkPlan) -> None:
     for bridge in plan.bridges[:2]:
         at = f"unix:{switch.run_dir}/{bridge.name}.mgmt"
         run_command(
-            ["ovs-ofctl", "-O", "OpenFlow13", "add-flow", at, "actions=normal"]
+            [
+                "ovs-ofctl",
+                "-O",
+                "OpenFlow13",
+                "add-flow",
+                at,
+                "actions=normal",
+            ]
         )
     for slot, address in zip(plan.slots, ADDRESSES, strict=False):
         ip_batch([f"addr add {address}/24 dev eth0"], slot.netns)

@@ -27,7 +27,8 @@ def run(quick: bool) -> list[Result]:
         placement = Placement(
             emulation.datacentre.trees[0].root,
             tuple(
-                (server, 2) for server in range(emulation.datacentre.n_servers)
+                (server, 2)
+                for server in range(emulation.datacentre.n_servers)
             ),
         )
         for i in range(repeats):
@@ -53,7 +54,9 @@ def run(quick: bool) -> list[Result]:
     return [
         _row(f"{VMS}-VM tenant in", taken_in, IN_TARGET_S),
         _row(f"{VMS}-VM tenant re-rated", rerated, RERATE_TARGET_S),
-        Result(f"{VMS}-VM tenant out", "ms", tuple(1e3 * s for s in taken_out)),
+        Result(
+            f"{VMS}-VM tenant out", "ms", tuple(1e3 * s for s in taken_out)
+        ),
     ]
 
 

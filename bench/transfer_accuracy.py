@@ -28,7 +28,9 @@ def run(quick: bool) -> list[Result]:
             again = sum(one.retransmits for one in runs)
             results.append(
                 _row(
-                    f"single {mbps} Mbit/s", [one.ratio for one in runs], again
+                    f"single {mbps} Mbit/s",
+                    [one.ratio for one in runs],
+                    again,
                 )
             )
         four = [pair(emulation, i + 1, i, 100_000_000) for i in range(4)]
@@ -41,7 +43,11 @@ def run(quick: bool) -> list[Result]:
         ]
         again = sum(one.retransmits for one in runs)
         results.append(
-            _row("four at once, 100 Mbit/s", [one.ratio for one in runs], again)
+            _row(
+                "four at once, 100 Mbit/s",
+                [one.ratio for one in runs],
+                again,
+            )
         )
     return results
 
@@ -50,5 +56,10 @@ def _row(name: str, ratios: list[float], retransmits: int) -> Result:
     meets = all(abs(ratio - 1) <= WITHIN for ratio in ratios)
     extra = {"retransmits": retransmits}
     return Result(
-        name, "ratio", tuple(ratios), "every one within 1 % of 1", meets, extra
+        name,
+        "ratio",
+        tuple(ratios),
+        "every one within 1 % of 1",
+        meets,
+        extra,
     )

@@ -67,7 +67,11 @@ def take(machines: int, path: str) -> int:
     noted = _Noted()
     backend = SimulatedBackend()
     Engine(
-        experiment.datacentre, experiment.jobs, noted, backend, lambda _: None
+        experiment.datacentre,
+        experiment.jobs,
+        noted,
+        backend,
+        lambda _: None,
     ).run()
     step = -(-len(noted.seen) // MOST_STATES)
     slots, bps = zip(*noted.seen[::step], strict=True)
@@ -95,7 +99,8 @@ def embed_all(machines: int, path: str, repeats: int) -> dict[str, Any]:
         )
         took_ms.append(1e3 * min(took_s))
     used = (
-        1.0 - float(saved["slots"].sum(axis=1).mean()) / datacentre.total_slots
+        1.0
+        - float(saved["slots"].sum(axis=1).mean()) / datacentre.total_slots
     )
     return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
 

@@ -49,7 +49,9 @@ def run(quick: bool) -> list[Result]:
     text = EXPERIMENT.format(workload=workload)
     with tempfile.TemporaryDirectory() as folder:
         # Once before: imports, compiled code.
-        runs = [timed(text, Path(folder)) for _ in range(2 if quick else 4)][1:]
+        runs = [
+            timed(text, Path(folder)) for _ in range(2 if quick else 4)
+        ][1:]
     return results(runs, judged=not quick)
 
 
@@ -81,7 +83,9 @@ def timed(text: str, base: Path) -> dict[str, float]:
         with _clocked(taken_s, "engine"), folder.open_events() as log:
             play(experiment, policy, simulated(experiment, policy), log)
         with paused_collection():
-            recording = _part(taken_s, "events", read_recording, folder.path)
+            recording = _part(
+                taken_s, "events", read_recording, folder.path
+            )
             _part(
                 taken_s,
                 "tables",
@@ -93,7 +97,9 @@ def timed(text: str, base: Path) -> dict[str, float]:
                 file=recording,
             )
             checked = _part(taken_s, "audit", audit, folder.path, recording)
-            _part(taken_s, "report", write_report, folder, checked, recording)
+            _part(
+                taken_s, "report", write_report, folder, checked, recording
+            )
     if not checked.passed:
         raise AssertionError(f"the audit of {folder.path} failed")
     return taken_s

@@ -221,7 +221,9 @@ class Api:
         tenant = from_json(Tenant, request.body)
         if tenant.id != request.path_id:
             raise InvalidValues(
-                [f"id: {tenant.id} is not that of the path, {request.path_id}"]
+                [
+                    f"id: {tenant.id} is not that of the path, {request.path_id}"
+                ]
             )
         outcome = self.plane.move_tenant(tenant, _timeout_s(request))
         return _confirmed(outcome, {"id": tenant.id})
@@ -336,14 +338,18 @@ _SECONDS = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 def _timeout_s(request: ApiRequest) -> float:
     text = request.query.get("timeout_s", str(CONFIRM_TIMEOUT_S))
     if not _SECONDS.fullmatch(text):
-        raise InvalidValues([f"?timeout_s={text} is not a number of seconds"])
+        raise InvalidValues(
+            [f"?timeout_s={text} is not a number of seconds"]
+        )
     return _bounded(float(text))
 
 
 def _bounded(timeout_s: float) -> float:
     if not 0 <= timeout_s <= CONFIRM_TIMEOUT_MAX_S:
         most = f"{CONFIRM_TIMEOUT_MAX_S:g}"
-        raise InvalidValues([f"timeout_s {timeout_s} is not within 0..{most}"])
+        raise InvalidValues(
+            [f"timeout_s {timeout_s} is not within 0..{most}"]
+        )
     return timeout_s
 
 
@@ -382,7 +388,9 @@ def _handler_class(
     class BoundHandler(_Handler):
         strangers = Places(STRANGERS_MAX)
         owners = Places(CONNECTIONS_MAX)
-        strangers_bucket = TokenBucket(STRANGERS_RATE_PER_S, STRANGERS_BURST)
+        strangers_bucket = TokenBucket(
+            STRANGERS_RATE_PER_S, STRANGERS_BURST
+        )
 
     BoundHandler.api = api
     BoundHandler.authorization = f"Bearer {token}".encode()
@@ -526,12 +534,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(Answer(int(code), {"error": error}))
 
     def _serve(self) -> None:
-        if self._timed.until_s is None:  # It had come with the request before.
+        if (
+            self._timed.until_s is None
+        ):  # It had come with the request before.
             self._timed.begin()
         credentials = self.headers.get("Authorization", "")
         # In constant time: the time to a first difference would tell the token.
         is_owner = hmac.compare_digest(
-            credentials.encode("utf-8", "surrogateescape"), self.authorization
+            credentials.encode("utf-8", "surrogateescape"),
+            self.authorization,
         )
         serve = self._answer_stranger
         if is_owner:
@@ -590,7 +601,9 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.headers.get("Content-Length", "0")
         if not re.fullmatch(r"[0-9]{1,12}", text):
             shown = shortened(text, PROBLEM_LENGTH_MAX)
-            raise ApiRefusal(400, f"Content-Length {shown!r} is not a number")
+            raise ApiRefusal(
+                400, f"Content-Length {shown!r} is not a number"
+            )
         if int(text) > BODY_SIZE_MAX_BYTES:
             raise ApiRefusal(
                 413,

@@ -57,7 +57,9 @@ class SwitchesMissing(ControllerError):
 
     def __init__(self, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
-        super().__init__(f"not confirmed in time by {', '.join(self.missing)}")
+        super().__init__(
+            f"not confirmed in time by {', '.join(self.missing)}"
+        )
 
 
 class SwitchesRefused(ControllerError):
@@ -225,16 +227,22 @@ class ControllerClient:
             # repeated: the state it asks for is the same state the second time.
             self.close()
             if not fresh:
-                return self._exchange(method, target, body, timeout_s, attempts)
+                return self._exchange(
+                    method, target, body, timeout_s, attempts
+                )
             if attempts == 1 or not isinstance(error, ConnectionError):
                 raise
-            return self._exchange(method, target, body, timeout_s, attempts - 1)
+            return self._exchange(
+                method, target, body, timeout_s, attempts - 1
+            )
         text = response.read()
         if response.will_close:
             self.close()
         if response.status == 429 and attempts > 1:
             time.sleep(float(response.headers["Retry-After"]))
-            return self._exchange(method, target, body, timeout_s, attempts - 1)
+            return self._exchange(
+                method, target, body, timeout_s, attempts - 1
+            )
         return response.status, text
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:

@@ -186,7 +186,9 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 # Green threads run until they yield.
                 hub.sleep(0)
         except (EOFError, OSError) as error:
-            LOG.debug("switch %#x at %s: %r", self.dpid, self.address, error)
+            LOG.debug(
+                "switch %#x at %s: %r", self.dpid, self.address, error
+            )
         finally:
             self.is_active = False
             handshakes.leave(self.socket)
@@ -206,7 +208,10 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 data += part
                 if self._until_s is None:  # the first byte of a message
                     self._until_s = time.monotonic() + HANDSHAKE_TIMEOUT_S
-            if self._until_s is not None and time.monotonic() > self._until_s:
+            if (
+                self._until_s is not None
+                and time.monotonic() > self._until_s
+            ):
                 raise Unusable(
                     f"more than {HANDSHAKE_TIMEOUT_S:g} s "
                     "for a handshake or a message"
@@ -225,7 +230,10 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         try:
             event = self._event(version, kind, xid, data)
         except Exception as error:  # noqa: BLE001 - the library's, of any kind
-            if self._only is not None or self.state != handler.MAIN_DISPATCHER:
+            if (
+                self._only is not None
+                or self.state != handler.MAIN_DISPATCHER
+            ):
                 raise Unusable(f"{title}: {error!r}") from None
             # The library does not know all that true switches say.
             self.complain(f"passed over: {title}: {error!r}")
@@ -255,7 +263,9 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
             if version != ofproto.OFP_VERSION:
                 raise ValueError("another version than the handshake's")
             if kind == ofproto.OFPT_MULTIPART_REPLY:
-                n_parsed = openflow13.HEADER.size + openflow13.MULTIPART.size
+                n_parsed = (
+                    openflow13.HEADER.size + openflow13.MULTIPART.size
+                )
         parsed = data[:n_parsed]
         parse = _get_versions()[version][1].msg_parser
         message = parse(self, version, kind, len(parsed), xid, parsed)
@@ -269,7 +279,9 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 buf, last = self._outbox.get()
                 self.socket.sendall(buf)
         except OSError as error:
-            LOG.debug("switch %#x at %s: %s", self.dpid, self.address, error)
+            LOG.debug(
+                "switch %#x at %s: %s", self.dpid, self.address, error
+            )
         finally:
             shut_down(self.socket)
 
@@ -324,7 +336,9 @@ class Listener(_Handshake):  # type: ignore[misc]
         except Exception:
             # It costs the peer its connection and nobody else.
             LOG.exception(
-                "switch %#x at %s: connection given up", switch.dpid, address
+                "switch %#x at %s: connection given up",
+                switch.dpid,
+                address,
             )
 
     def _hello_failed(self, datapath: Any, error_desc: str) -> None:
@@ -484,7 +498,9 @@ def serve_pages() -> int | None:
 def _pages_listener() -> socket.socket:
     host, port = configuration.wsapi_host, configuration.wsapi_port
     if host not in (PAGES_HOST, "localhost", "0.0.0.0"):  # noqa: S104 - refused
-        raise UnusableApps(f"options: pages are on {PAGES_HOST}, not on {host}")
+        raise UnusableApps(
+            f"options: pages are on {PAGES_HOST}, not on {host}"
+        )
     try:
         # Not by the library, which shares a port that is taken with others of
         # the same user.

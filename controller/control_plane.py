@@ -173,7 +173,9 @@ class ControlPlane:
 
     def _surplus_session(self) -> _Session | None:
         """The oldest session that has to make room for a switch, if any."""
-        unknown = [dpid for dpid in self._sessions if dpid not in self._flows]
+        unknown = [
+            dpid for dpid in self._sessions if dpid not in self._flows
+        ]
         if len(unknown) < UNKNOWN_SWITCHES_MAX:
             return None
         return self._sessions.pop(unknown[0])
@@ -299,7 +301,9 @@ class ControlPlane:
         """
         with self._lock:
             if tenant in self._state.tenants:
-                wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
+                wait = self._waiting_for(
+                    tenant.dpids, self._arrived[tenant.id]
+                )
             else:
                 wait = self._take_in(tenant)
         outcome = self._outcome(wait, timeout_s)
@@ -332,7 +336,9 @@ class ControlPlane:
             self._send_if_synced(dpid, tuple(map(AddFlow, flows)))
         return wait
 
-    def move_tenant(self, tenant: Tenant, timeout_s: float) -> ChangeOutcome:
+    def move_tenant(
+        self, tenant: Tenant, timeout_s: float
+    ) -> ChangeOutcome:
         """Brings a tenant to another tree, in the order of `move_steps`.
 
         Returns after the last step. The tree that it has may be given again:
@@ -349,17 +355,23 @@ class ControlPlane:
                 or old.vms != tenant.vms
             ):
                 raise Conflict(
-                    [f"tenant {tenant.id} is another: only its tree may differ"]
+                    [
+                        f"tenant {tenant.id} is another: only its tree may differ"
+                    ]
                 )
         if old == tenant:
             nothing: Step = dict.fromkeys(tenant.dpids, ())
-            return self._outcome(self._take_step(tenant, nothing), timeout_s)
+            return self._outcome(
+                self._take_step(tenant, nothing), timeout_s
+            )
         outcome = self._move(tenant, timeout_s)
         if outcome.refused:
             self._move(old, timeout_s)
         return outcome
 
-    def remove_tenant(self, tenant_id: int, timeout_s: float) -> ChangeOutcome:
+    def remove_tenant(
+        self, tenant_id: int, timeout_s: float
+    ) -> ChangeOutcome:
         """Takes a tenant out and waits until its switches have confirmed.
 
         Raises `UnknownTenant`.
@@ -394,7 +406,9 @@ class ControlPlane:
             for dpid in wanted:
                 session = self._sessions.get(dpid)
                 if session is not None and not session.synced:
-                    wait.refused[dpid] = session.error or "refused its rules"
+                    wait.refused[dpid] = (
+                        session.error or "refused its rules"
+                    )
         return self._outcome(wait, timeout_s)
 
     def reconcile(
@@ -554,7 +568,9 @@ class ControlPlane:
         missing: dict[str, None] = {}
         refused: dict[str, str] = {}
         for step in (added, turned):
-            outcome = self._outcome_by(self._take_step(tenant, step), until_s)
+            outcome = self._outcome_by(
+                self._take_step(tenant, step), until_s
+            )
             missing |= dict.fromkeys(outcome.missing)
             refused |= dict(outcome.refused)
         # Packets that left by the old tree are still on their way.
@@ -574,7 +590,9 @@ class ControlPlane:
         """The steps to a tree that is wanted from now on."""
         with self._lock:
             former = self._state.tenant(tenant.id)
-            state = self._state.without_tenant(tenant.id).with_tenant(tenant)
+            state = self._state.without_tenant(tenant.id).with_tenant(
+                tenant
+            )
             if self._store:
                 self._store.save_tenant(tenant)
             self._state = state
@@ -649,7 +667,9 @@ class ControlPlane:
         return switch.name
 
     def _tenant_view(self, tenant: Tenant) -> dict[str, Any]:
-        flows = sum(len(self._flows[dpid][tenant.id]) for dpid in tenant.dpids)
+        flows = sum(
+            len(self._flows[dpid][tenant.id]) for dpid in tenant.dpids
+        )
         return {
             "id": tenant.id,
             "name": tenant.name,

@@ -190,11 +190,17 @@ def _admitted(
     for vm in tenant.vms:
         if vm.dpid == dpid:
             match = Match(
-                vm.port, untagged=True, ipv4=True, eth_src=vm.mac, nw_src=vm.ip
+                vm.port,
+                untagged=True,
+                ipv4=True,
+                eth_src=vm.mac,
+                nw_src=vm.ip,
             )
             yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
     for port in trunk_ports:
-        match = Match(port, untagged=True, ipv4=True, nw_src=_prefix(tenant))
+        match = Match(
+            port, untagged=True, ipv4=True, nw_src=_prefix(tenant)
+        )
         yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
 
 
@@ -289,7 +295,8 @@ class FlowReport:
     def joined(self, other: FlowReport) -> FlowReport:
         """This report and its continuation."""
         return FlowReport(
-            self.flows + other.flows, self.other_cookies + other.other_cookies
+            self.flows + other.flows,
+            self.other_cookies + other.other_cookies,
         )
 
 

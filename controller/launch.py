@@ -135,7 +135,9 @@ def _listeners(options: argparse.Namespace) -> list[socket.socket]:
     """Sockets that listen for switches: the machine's, and in namespaces."""
     listener = _inherited(options.listen_fd)
     if listener is None:
-        listener = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
+        listener = _listen(
+            options.openflow_port, "OpenFlow", "--openflow-port"
+        )
     listeners = [listener]
     for descriptor in options.openflow_fd:
         listeners.append(socket.socket(fileno=descriptor))
@@ -192,7 +194,9 @@ def _import_rest() -> None:
 
     from controller import api, values
 
-    values.load_adapters(values.NetworkSwitches, values.Tenant, api.WaitRequest)
+    values.load_adapters(
+        values.NetworkSwitches, values.Tenant, api.WaitRequest
+    )
 
 
 def _offer_to_oom_killer() -> None:
@@ -201,7 +205,9 @@ def _offer_to_oom_killer() -> None:
     Only root may say so.
     """
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+        Path("/proc/self/oom_score_adj").write_text(
+            "1000", encoding="ascii"
+        )
 
 
 def _run(
@@ -262,7 +268,9 @@ def _run_own(
             pages_port = own.start(app, listeners, _switch_users(options))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
         traceback.print_exc()
-        raise CannotStart(EXIT_BAD_INPUT, "app", own.explained(error)) from None
+        raise CannotStart(
+            EXIT_BAD_INPUT, "app", own.explained(error)
+        ) from None
     about["pages_port"] = pages_port
     _tell(options.ready_fd, {"ready": True, **about})
     while True:
@@ -356,7 +364,11 @@ def _hand_over(descriptor: int, directory: Path, user: User) -> None:
     os.fchmod(descriptor, 0o700)
     for name in sorted(os.listdir(descriptor)):
         os.chown(
-            name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False
+            name,
+            user.uid,
+            user.gid,
+            dir_fd=descriptor,
+            follow_symlinks=False,
         )
     os.fchown(descriptor, user.uid, user.gid)
 
@@ -600,7 +612,9 @@ def _token_in(path: Path) -> str:
             # Of the open file: the path may lead to another a moment later.
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
-                raise _no_token(f"{path} is open to others: chmod 600 {path}")
+                raise _no_token(
+                    f"{path} is open to others: chmod 600 {path}"
+                )
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise _no_token(f"token file: {error}") from None
@@ -659,7 +673,10 @@ def become(user: User) -> None:
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
-    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
+    if (
+        os.getresuid() != (user.uid,) * 3
+        or os.getresgid() != (user.gid,) * 3
+    ):
         raise PermissionError(f"could not become {user.name}")
 
 

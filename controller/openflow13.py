@@ -96,7 +96,9 @@ def message(
     body: bytes = b"",
 ) -> bytes:
     """One OpenFlow 1.3 message."""
-    return HEADER.pack(OFP_VERSION, kind, HEADER.size + len(body), xid) + body
+    return (
+        HEADER.pack(OFP_VERSION, kind, HEADER.size + len(body), xid) + body
+    )
 
 
 def encode_change(change: Change, xid: int) -> bytes:
@@ -171,7 +173,9 @@ def encode_flow_stats_request(xid: int) -> bytes:
     """The request for all rules of all tables."""
     body = MULTIPART.pack(OFPMP_FLOW, 0)
     body += _FLOW_STATS_REQUEST.pack(OFPTT_ALL, OFPP_ANY, OFPG_ANY, 0, 0)
-    return message(OFPT_MULTIPART_REQUEST, xid, body + encode_match(Match()))
+    return message(
+        OFPT_MULTIPART_REQUEST, xid, body + encode_match(Match())
+    )
 
 
 def decode_flow_stats_reply(data: bytes) -> FlowReport:
@@ -203,10 +207,14 @@ def _flow_stats(data: bytes) -> Iterator[bytes]:
     offset = HEADER.size + MULTIPART.size
     while offset < len(data):
         if offset + FLOW_STATS.size > len(data):
-            raise ValueError("flow statistics end in the middle of an entry")
+            raise ValueError(
+                "flow statistics end in the middle of an entry"
+            )
         length = FLOW_STATS.unpack_from(data, offset)[0]
         if length < FLOW_STATS.size or offset + length > len(data):
-            raise ValueError(f"flow statistics have an entry of {length} bytes")
+            raise ValueError(
+                f"flow statistics have an entry of {length} bytes"
+            )
         yield data[offset : offset + length]
         offset += length
 
@@ -253,7 +261,9 @@ def encode_match(match: Match) -> bytes:
     if match.in_port is not None:
         fields += _oxm(_IN_PORT, match.in_port.to_bytes(4, "big"))
     if match.eth_src is not None:
-        fields += _oxm(_ETH_SRC, bytes.fromhex(match.eth_src.replace(":", "")))
+        fields += _oxm(
+            _ETH_SRC, bytes.fromhex(match.eth_src.replace(":", ""))
+        )
     if match.ipv4:
         fields += _oxm(_ETH_TYPE, _IPV4)
     if match.untagged:
@@ -264,7 +274,9 @@ def encode_match(match: Match) -> bytes:
         fields += _encode_prefix(_IPV4_DST, match.nw_dst)
     # The length is without the padding.
     length = _MATCH_HEAD.size + len(fields)
-    return _MATCH_HEAD.pack(_OFPMT_OXM, length) + fields + bytes(-length % 8)
+    return (
+        _MATCH_HEAD.pack(_OFPMT_OXM, length) + fields + bytes(-length % 8)
+    )
 
 
 def _oxm(
@@ -286,7 +298,9 @@ def decode_match(data: bytes) -> tuple[Match, bytes]:
     kind, length = _MATCH_HEAD.unpack_from(data)
     if kind != _OFPMT_OXM or not _MATCH_HEAD.size <= length <= len(data):
         raise ValueError(f"match of type {kind}, {length} bytes")
-    match: dict[int, Any] = dict(_oxm_fields(data[_MATCH_HEAD.size : length]))
+    match: dict[int, Any] = dict(
+        _oxm_fields(data[_MATCH_HEAD.size : length])
+    )
     decoded = Match(
         in_port=match.get(_IN_PORT),
         untagged=bool(match.get(_VLAN_VID)),

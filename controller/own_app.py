@@ -92,7 +92,9 @@ class OwnFile:
         module.__file__ = str(self.path)
         sys.modules[name] = module
         # Its lines in tracebacks, where the file is out of reach by now.
-        lines = self.source.decode(errors="replace").splitlines(keepends=True)
+        lines = self.source.decode(errors="replace").splitlines(
+            keepends=True
+        )
         cached = (len(self.source), None, lines, str(self.path))
         linecache.cache[str(self.path)] = cached
         # Not with this module's own future imports.
@@ -251,7 +253,9 @@ class OwnApps:
 
     def explained_wait(self, stack: StackSummary) -> str:
         """A start that only waits, with its line."""
-        text = "the start only waits here; constructors may ask no application"
+        text = (
+            "the start only waits here; constructors may ask no application"
+        )
         return self._located(text, stack)
 
     def _located(self, text: str, stack: StackSummary) -> str:
@@ -352,7 +356,9 @@ def _threads_of(uid: int) -> int:
 
 def _libraries(imports: Iterable[str]) -> set[LibraryName]:
     packages = {name.partition(".")[0] for name in imports}
-    return {name for name, package in PACKAGES.items() if package in packages}
+    return {
+        name for name, package in PACKAGES.items() if package in packages
+    }
 
 
 def _module_files(folder: Path, name: str) -> Iterator[Path]:
@@ -386,7 +392,9 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             for alias in node.names:
                 yield alias.name
         elif (
-            isinstance(node, ast.ImportFrom) and node.module and not node.level
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and not node.level
         ):
             yield node.module
             for alias in node.names:

@@ -83,7 +83,9 @@ class SparseLog:
         if count <= LINES_MAX:
             self._log.warning("%s", line)
         elif count & (count - 1) == 0:  # a power of two
-            self._log.warning("%s (%d such lines, most left out)", line, count)
+            self._log.warning(
+                "%s (%d such lines, most left out)", line, count
+            )
 
 
 class Places:

@@ -28,7 +28,9 @@ def require_listener(host: str, port: int) -> None:
     socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
 
 
-def serve(listeners: Sequence[socket.socket], host: str, port: int) -> NoReturn:
+def serve(
+    listeners: Sequence[socket.socket], host: str, port: int
+) -> NoReturn:
     """Carries all connections of `listeners` to the address."""
     asyncio.run(_serve(listeners, host, port))
     raise AssertionError("it serves for ever")
@@ -50,7 +52,8 @@ async def _serve(
             return
         from_controller, to_controller = far
         await asyncio.gather(
-            _copy(from_switch, to_controller), _copy(from_controller, to_switch)
+            _copy(from_switch, to_controller),
+            _copy(from_controller, to_switch),
         )
 
     for listener in listeners:

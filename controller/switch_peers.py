@@ -103,7 +103,9 @@ def tcp_peer_uid(connection: socket.socket, peer: Address) -> int | None:
         QUESTION.size, BY_FAMILY, REQUEST, 0, 0,
         socket.AF_INET, socket.IPPROTO_TCP, 0, ANY, ends, 0, ANY, ANY,
     )  # fmt: skip
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG
+    ) as kernel:
         kernel.send(request)
         answer = kernel.recv(ANSWER_BYTES)
     _, kind, *_, state, uid = ANSWER.unpack_from(answer.ljust(ANSWER.size))

@@ -271,7 +271,9 @@ class DesiredState(Strict):
     def without_tenant(self, tenant_id: int) -> DesiredState:
         """The state with one tenant less; `UnknownTenant` without it."""
         removed = self.tenant(tenant_id)
-        tenants = [tenant for tenant in self.tenants if tenant is not removed]
+        tenants = [
+            tenant for tenant in self.tenants if tenant is not removed
+        ]
         return replace(self, tenants=tuple(tenants))
 
     def place_problems(self, tenant: Tenant) -> list[str]:
@@ -614,7 +616,9 @@ def _collisions(tenant: Tenant, other: Tenant) -> list[str]:
     shared = sorted(tenant.vm_ports & (other.vm_ports | other.tree_ports))
     shared += sorted(tenant.tree_ports & other.vm_ports)
     for dpid, port in shared:
-        problems.append(f"port {port} of switch {dpid} is a port of {owner}")
+        problems.append(
+            f"port {port} of switch {dpid} is a port of {owner}"
+        )
     return problems
 
 

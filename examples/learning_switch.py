@@ -42,7 +42,9 @@ class LearningSwitch(Application):
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     def on_switch(self, event: Any) -> None:
         """A switch has come: what matches no flow of it is sent here whole."""
-        self._add_flow(event.msg.datapath, 0, {}, ofproto_v1_3.OFPP_CONTROLLER)
+        self._add_flow(
+            event.msg.datapath, 0, {}, ofproto_v1_3.OFPP_CONTROLLER
+        )
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def on_packet(self, event: Any) -> None:
@@ -58,9 +60,15 @@ class LearningSwitch(Application):
             data[MAC_BYTES : 2 * MAC_BYTES].hex(":"),
         )
         self._port_of[datapath.id, source] = came_in
-        port = self._port_of.get((datapath.id, target), ofproto_v1_3.OFPP_FLOOD)
+        port = self._port_of.get(
+            (datapath.id, target), ofproto_v1_3.OFPP_FLOOD
+        )
         if port != ofproto_v1_3.OFPP_FLOOD:
-            pair = {"in_port": came_in, "eth_src": source, "eth_dst": target}
+            pair = {
+                "in_port": came_in,
+                "eth_src": source,
+                "eth_dst": target,
+            }
             self._add_flow(datapath, 1, pair, port)
         parser = datapath.ofproto_parser
         datapath.send_msg(

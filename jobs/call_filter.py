@@ -146,7 +146,8 @@ def _packed(machine: str, program: Program) -> bytes:
     """The program in the kernel's format; a fork server packs it once."""
     instructions = program(machine)
     return b"".join(
-        struct.pack(INSTRUCTION, *instruction) for instruction in instructions
+        struct.pack(INSTRUCTION, *instruction)
+        for instruction in instructions
     )
 
 

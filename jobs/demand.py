@@ -124,7 +124,9 @@ class Demand:
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         """The running time that a scheduler states at ``granted_bps``."""
-        return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
+        return scaled_duration_s(
+            job.duration_s, job.bandwidth_bps, granted_bps
+        )
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         """The running time p to state when the same work asks for
@@ -144,7 +146,9 @@ class Demand:
         """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
-    def remaining_s(self, job: SizedJob, done: float, rate_bps: float) -> float:
+    def remaining_s(
+        self, job: SizedJob, done: float, rate_bps: float
+    ) -> float:
         """Time from progress ``done`` (0 to 1) to the end at a constant
         ``rate_bps``.
         """
@@ -192,12 +196,18 @@ class Transfer(Demand):
         return self.pattern != "all-to-all"
 
     def record(self) -> dict[str, Any]:
-        return {} if self.profile is None else {"profile": asdict(self.profile)}
+        return (
+            {}
+            if self.profile is None
+            else {"profile": asdict(self.profile)}
+        )
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         if self.profile is not None and granted_bps > 0:
             return self.profile.duration_s(granted_bps)
-        return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
+        return scaled_duration_s(
+            job.duration_s, job.bandwidth_bps, granted_bps
+        )
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
@@ -206,7 +216,11 @@ class Transfer(Demand):
         """An elastic job takes its profile's time, off by as much as its true
         duration is.
         """
-        if self.profile is None or not self.network or job.bandwidth_bps == 0:
+        if (
+            self.profile is None
+            or not self.network
+            or job.bandwidth_bps == 0
+        ):
             return Demand.duration_s(self, job, granted_bps)
         return self.profile.duration_s(granted_bps) * (
             job.true_s / job.duration_s
@@ -247,7 +261,9 @@ class DemandCurve(Demand):
 
     def __post_init__(self) -> None:
         ends = [x for x, _ in self.steps]
-        rising = all(a < b for a, b in zip([0.0, *ends], ends, strict=False))
+        rising = all(
+            a < b for a, b in zip([0.0, *ends], ends, strict=False)
+        )
         if not ends or ends[-1] != 1.0 or not rising:
             raise ValueError(
                 "a demand curve's steps must rise from above 0 to exactly 1"
@@ -306,7 +322,9 @@ class DemandCurve(Demand):
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
         return self.unconstrained_s(job) * self.mean_bps()
 
-    def remaining_s(self, job: SizedJob, done: float, rate_bps: float) -> float:
+    def remaining_s(
+        self, job: SizedJob, done: float, rate_bps: float
+    ) -> float:
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:

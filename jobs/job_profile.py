@@ -56,7 +56,9 @@ class Profile:
                     "a job that needs bandwidth has no running time at 0 bit/s"
                 )
             return longest_s * least_bps / bandwidth_bps
-        at = bisect_right(options, bandwidth_bps, key=lambda option: option[0])
+        at = bisect_right(
+            options, bandwidth_bps, key=lambda option: option[0]
+        )
         (low_bps, slow_s), (high_bps, fast_s) = options[at - 1], options[at]
         return slow_s + (fast_s - slow_s) * (bandwidth_bps - low_bps) / (
             high_bps - low_bps
@@ -69,7 +71,9 @@ _NOT_FASTER = (
 )
 
 
-def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
+def objections(
+    options: Sequence[tuple[float, float]],
+) -> list[tuple[int, str]]:
     """Objections to options, each with the number of the option it concerns
     (from 0).
     """
@@ -112,7 +116,9 @@ def linear_profile(
         time_s = duration_s * (
             1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP
         )
-        if not found or (option_bps > found[-1][0] and time_s < found[-1][1]):
+        if not found or (
+            option_bps > found[-1][0] and time_s < found[-1][1]
+        ):
             found.append((option_bps, time_s))
     return Profile(tuple(found))
 

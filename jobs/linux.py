@@ -60,7 +60,9 @@ def own_mounts() -> None:
     """Give this process, and its children to come, a mount namespace: nobody
     else sees what they mount, and it ends with the last of them.
     """
-    _check(_libc.unshare(_CLONE_NEWNS), "cannot have an own mount namespace")
+    _check(
+        _libc.unshare(_CLONE_NEWNS), "cannot have an own mount namespace"
+    )
     flags = ctypes.c_ulong(_MS_REC | _MS_SLAVE)
     _check(
         _libc.mount(b"none", b"/", None, flags, None),
@@ -96,7 +98,9 @@ def mount_tmpfs(path: str, size_bytes: int, mode: int) -> None:
     """Mount an empty file system in memory, of at most so many bytes."""
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     options = f"size={size_bytes},mode={mode:o}".encode()
-    mounted = _libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", flags, options)
+    mounted = _libc.mount(
+        b"tmpfs", os.fsencode(path), b"tmpfs", flags, options
+    )
     _check(mounted, f"cannot mount a tmpfs at {path}")
 
 
@@ -132,7 +136,8 @@ def set_no_new_privileges() -> None:
     descendants.
     """
     _check(
-        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "cannot set no_new_privs"
+        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+        "cannot set no_new_privs",
     )
 
 

@@ -127,7 +127,9 @@ class JobRequest:
     @property
     def stated_s(self) -> float:
         """The running time its user stated; ``duration_s`` where none did."""
-        return self.duration_s if self.estimate_s is None else self.estimate_s
+        return (
+            self.duration_s if self.estimate_s is None else self.estimate_s
+        )
 
     @property
     def cpu_uses(self) -> tuple[float, ...]:
@@ -139,14 +141,18 @@ class JobRequest:
     def deadline_at_s(self) -> float | None:
         """The deadline on the run's clock."""
         return (
-            None if self.deadline_s is None else self.submit_s + self.deadline_s
+            None
+            if self.deadline_s is None
+            else self.submit_s + self.deadline_s
         )
 
     def is_best_effort(self, rate_bps: float) -> bool:
         """True where a job that wants bandwidth has none reserved: it shares
         what others leave.
         """
-        return rate_bps == 0 and self.bandwidth_bps > 0 and self.demand.network
+        return (
+            rate_bps == 0 and self.bandwidth_bps > 0 and self.demand.network
+        )
 
 
 class JobStream(Sequence[JobRequest]):

@@ -52,7 +52,9 @@ def payload_rate_bps(wire_rate_bps: int) -> int:
     wire.
     """
     if wire_rate_bps < 0:
-        raise ValueError(f"a rate cannot be negative: {wire_rate_bps} bit/s")
+        raise ValueError(
+            f"a rate cannot be negative: {wire_rate_bps} bit/s"
+        )
     return wire_rate_bps * SEGMENT_BYTES // FRAME_BYTES
 
 

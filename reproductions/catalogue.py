@@ -15,7 +15,8 @@ from testbed.errors import BadInput
 PAPERS = ("dcloud", "jsa", "adaba", "cmbf", "mbfcbs")
 
 _MODULES = {
-    paper: importlib.import_module(f"reproductions.{paper}") for paper in PAPERS
+    paper: importlib.import_module(f"reproductions.{paper}")
+    for paper in PAPERS
 }
 
 FIGURES: dict[str, Figure] = {
@@ -45,7 +46,9 @@ def figures(names: Sequence[str]) -> list[Figure]:
     all unknown ones.
     """
     live_only = [
-        name for name in names if name in LIVE_FIGURES and name not in FIGURES
+        name
+        for name in names
+        if name in LIVE_FIGURES and name not in FIGURES
     ]
     if live_only:
         raise BadInput(
@@ -59,7 +62,9 @@ def figures(names: Sequence[str]) -> list[Figure]:
 def live_figures(names: Sequence[str]) -> list[LiveFigure]:
     """The named live figures, likewise."""
     simulated = [
-        name for name in names if name in FIGURES and name not in LIVE_FIGURES
+        name
+        for name in names
+        if name in FIGURES and name not in LIVE_FIGURES
     ]
     if simulated:
         raise BadInput(
@@ -82,7 +87,9 @@ def _require_known(
             for match in difflib.get_close_matches(name, every, 1)
         ]
         hint = (
-            f" (did you mean {', '.join(dict.fromkeys(near))}?)" if near else ""
+            f" (did you mean {', '.join(dict.fromkeys(near))}?)"
+            if near
+            else ""
         )
         raise BadInput(
             f"{nothing} is called {', '.join(unknown)}{hint}",

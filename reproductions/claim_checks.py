@@ -96,7 +96,9 @@ class Check:
         if math.isnan(found.mean):
             return Judged(self, found, "inconclusive")
         return Judged(
-            self, found, self.band.verdict(found.mean - half, found.mean + half)
+            self,
+            found,
+            self.band.verdict(found.mean - half, found.mean + half),
         )
 
 
@@ -167,7 +169,9 @@ class JudgedClaim:
         if self.verdict == "reproduced":
             return self.checks
         return tuple(
-            judged for judged in self.checks if judged.verdict == self.verdict
+            judged
+            for judged in self.checks
+            if judged.verdict == self.verdict
         )
 
     @property
@@ -263,7 +267,9 @@ def falls(
     """The reverse of :func:`rises`."""
     return (
         Check(Change(measure, series, xs[0], xs[-1]), NEGATIVE),
-        Check(LeastStep(measure, series, tuple(xs), -1.0), Band(low=-slack)),
+        Check(
+            LeastStep(measure, series, tuple(xs), -1.0), Band(low=-slack)
+        ),
     )
 
 
@@ -273,7 +279,9 @@ def constant(
     """A series hardly depends on x: its values differ by at most ``within``."""
     return (
         Check(
-            Spread(measure, series, tuple(xs)), Band(high=within), within / 2
+            Spread(measure, series, tuple(xs)),
+            Band(high=within),
+            within / 2,
         ),
     )
 
@@ -284,7 +292,9 @@ def about(
     """A quantity is the published value ± ``within``."""
     return (
         Check(
-            quantity, Band(published - within, published + within), within / 4
+            quantity,
+            Band(published - within, published + within),
+            within / 4,
         ),
     )
 
@@ -300,13 +310,16 @@ def gain_about(
     """A published "+P %": the ratio of the two is the published one ± a share."""
     ratio = 1.0 + published / 100.0
     low, high = (
-        100.0 * (ratio * (1.0 + sign * within) - 1.0) for sign in (-1.0, 1.0)
+        100.0 * (ratio * (1.0 + sign * within) - 1.0)
+        for sign in (-1.0, 1.0)
     )
     gain = Gain(measure, series, other, x)
     return (Check(gain, Band(low, high), 100.0 * ratio * within / 4),)
 
 
-def mostly(quantities: Sequence[Quantity], above: float) -> tuple[Check, ...]:
+def mostly(
+    quantities: Sequence[Quantity], above: float
+) -> tuple[Check, ...]:
     """In most scenarios, that is in over half of them, a quantity is above a
     threshold.
     """

@@ -74,7 +74,9 @@ class Variant:
         """
         first = self.experiment()
         return (
-            first if number == 1 else self.experiment(first.seed + number - 1)
+            first
+            if number == 1
+            else self.experiment(first.seed + number - 1)
         )
 
 
@@ -274,4 +276,7 @@ class Together:
             for prefix, part in found.items()
             for k, v in part.items()
         }
-        return {**own, "cpu_s": sum(part["cpu_s"] for part in found.values())}
+        return {
+            **own,
+            "cpu_s": sum(part["cpu_s"] for part in found.values()),
+        }

@@ -37,13 +37,19 @@ def _day(run: PlayedRun) -> Measures:
     servers' uplinks over 24 hours: ``*_day`` count what ran within the first 24
     hours; the others all work, as if what runs later had run that day.
     """
-    rows, held, datacentre = run.rows, run.occupancy, run.experiment.datacentre
+    rows, held, datacentre = (
+        run.rows,
+        run.occupancy,
+        run.experiment.datacentre,
+    )
     outcomes = dict.fromkeys(
         ("met", "late", "rejected", "killed", "unfinished"), 0
     )
     for row in rows:
         late_or_met = "met" if on_time(row) else "late"
-        outcomes[late_or_met if row.outcome == "finished" else row.outcome] += 1
+        outcomes[
+            late_or_met if row.outcome == "finished" else row.outcome
+        ] += 1
     slots_s = datacentre.total_slots * DAY_S
     uplink_bits = float(datacentre.nic_bps.sum()) * DAY_S
     jobs = len(rows)
@@ -63,7 +69,9 @@ def _day(run: PlayedRun) -> Measures:
 
 def _undisturbed(row: JobRow) -> bool:
     ran_s = row.measured_s or 0.0
-    return row.outcome == "finished" and ran_s <= UNDISTURBED * row.duration_s
+    return (
+        row.outcome == "finished" and ran_s <= UNDISTURBED * row.duration_s
+    )
 
 
 def _decision_times(run: PlayedRun) -> dict[str, float]:
@@ -96,7 +104,9 @@ def reward_share(rows: Iterable[JobRow]) -> float:
     rows = list(rows)
     total = sum(row.value for row in rows)
     return (
-        sum(row.value for row in rows if on_time(row)) / total if total else 0.0
+        sum(row.value for row in rows if on_time(row)) / total
+        if total
+        else 0.0
     )
 
 
@@ -174,7 +184,9 @@ def _nodes(run: PlayedRun) -> Measures:
         row.end_s or 0.0 for row in rows
     )
     stays = [(row.response_s or 0.0, row.duration_s) for row in rows]
-    work_s = sum(row.duration_s * _cpus(records[row.job_id]) for row in rows)
+    work_s = sum(
+        row.duration_s * _cpus(records[row.job_id]) for row in rows
+    )
     return {
         "response_s": sum(stay_s for stay_s, _ in stays) / jobs,
         "slowdown": sum(

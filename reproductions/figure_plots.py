@@ -17,7 +17,12 @@ from reproductions.live_figure import (
     Outcome,
     simulated,
 )
-from reproductions.published_figure import Panel, Point, Reproduced, SeriesStyle
+from reproductions.published_figure import (
+    Panel,
+    Point,
+    Reproduced,
+    SeriesStyle,
+)
 from testbed.report.plot_files import COLOURS, NEUTRAL, file_figure, files
 from testbed.report.plot_style import MARKERS, PAPER
 
@@ -70,7 +75,9 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
             capsize=3,
         )
         values = [
-            (x, y) for (name, x), y in panel.published.items() if name == series
+            (x, y)
+            for (name, x), y in panel.published.items()
+            if name == series
         ]
         _plot_published(axes, values, colour, marker)
     if panel.limits is not None:
@@ -86,7 +93,10 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
 
 
 def _plot_published(
-    axes: Axes, values: Sequence[tuple[float, float]], colour: str, marker: str
+    axes: Axes,
+    values: Sequence[tuple[float, float]],
+    colour: str,
+    marker: str,
 ) -> None:
     """Plots a paper's values for a series, large and hollow."""
     if values:
@@ -115,7 +125,9 @@ def _heading(panel: Panel) -> str:
     """A panel's title: its subject, the measure, its unit."""
     measure = panel.measure
     about = (
-        f"{panel.subject}: {measure.label}" if panel.subject else measure.label
+        f"{panel.subject}: {measure.label}"
+        if panel.subject
+        else measure.label
     )
     return f"{about} [{measure.unit}]" if measure.unit else about
 
@@ -149,7 +161,9 @@ def _title(made: Figure, done: Reproduced) -> None:
     )
     size = ", quick size" if done.quick else ""
     many = (
-        "" if figure.exact else f"; mean of {done.seeds} seeds, 95 % intervals"
+        ""
+        if figure.exact
+        else f"; mean of {done.seeds} seeds, 95 % intervals"
     )
     if done.seeds == 1:
         many = "" if figure.exact else "; one seed"
@@ -175,7 +189,10 @@ def live_pictures(
     with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, curves in enumerate(figure.curves, 1):
             _step_curves(
-                made.add_subplot(rows, columns, index), figure, curves, outcomes
+                made.add_subplot(rows, columns, index),
+                figure,
+                curves,
+                outcomes,
             )
         for index, panel in enumerate(panels, 1 + len(figure.curves)):
             axes = made.add_subplot(rows, columns, index)
@@ -241,7 +258,9 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 capsize=3,
             )
         values = [
-            (x, y) for (name, x), y in panel.published.items() if name == series
+            (x, y)
+            for (name, x), y in panel.published.items()
+            if name == series
         ]
         _plot_published(axes, values, colour, marker)
     axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
@@ -298,7 +317,11 @@ def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
     ]
     handles += [
         Line2D(
-            [], [], color=NEUTRAL, linestyle=BACKEND_LINES[index], label=backend
+            [],
+            [],
+            color=NEUTRAL,
+            linestyle=BACKEND_LINES[index],
+            label=backend,
         )
         for index, backend in enumerate(BACKENDS)
     ]

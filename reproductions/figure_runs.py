@@ -27,7 +27,12 @@ from reproductions.live_figure import (
     level_of,
     measured,
 )
-from reproductions.published_figure import AnyFigure, Figure, Point, Reproduced
+from reproductions.published_figure import (
+    AnyFigure,
+    Figure,
+    Point,
+    Reproduced,
+)
 from reproductions.result_cache import compute
 from testbed.errors import BadInput
 from testbed.owned_files import caller
@@ -72,7 +77,9 @@ def reproduce_figure(
     store = ResultStore(request.out / CACHE)
     runs = (one for own in points.values() for one in own)
     results = compute(runs, store, executor, report)
-    return Reproduced.of(figure, request.seeds, results, quick=request.quick)
+    return Reproduced.of(
+        figure, request.seeds, results, quick=request.quick
+    )
 
 
 def write(
@@ -185,13 +192,19 @@ def reproduce_live(
         ) -> None:
             report(
                 SweepProgress(
-                    number, len(points), began_s + now_s / scale, total_s, kept
+                    number,
+                    len(points),
+                    began_s + now_s / scale,
+                    total_s,
+                    kept,
                 )
             )
 
         _run_live(point, backends, advance)
         gone_s += walls[id(point)]
-        report(SweepProgress(number + 1, len(points), gone_s, total_s, kept))
+        report(
+            SweepProgress(number + 1, len(points), gone_s, total_s, kept)
+        )
     outcomes: dict[Point, tuple[Outcome, ...]] = {}
     for point, simulated in zip(points, ahead, strict=True):
         found = _outcome(point, simulated, backends)
@@ -214,13 +227,15 @@ def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
     found = []
     for repetition in range(1, (1 if figure.exact else request.seeds) + 1):
         for series, x in figure.points:
-            experiment = figure.variant(series, x, request.quick).repetition(
-                repetition
-            )
+            experiment = figure.variant(
+                series, x, request.quick
+            ).repetition(repetition)
             policy = experiment.policies[0].label
             label = f"{experiment.name}-{policy}-s{experiment.seed}-{digest(experiment)}"
             own = RunFolder(top.path / label, top.owner)
-            found.append(LivePoint((series, x), repetition, experiment, own))
+            found.append(
+                LivePoint((series, x), repetition, experiment, own)
+            )
     return found
 
 
@@ -249,7 +264,9 @@ def _kept(point: LivePoint, *, again: bool) -> bool:
     return not (again and level_of(run) > 0)
 
 
-def _run_live(point: LivePoint, backends: Backends, advance: Advance) -> None:
+def _run_live(
+    point: LivePoint, backends: Backends, advance: Advance
+) -> None:
     path = point.folder.path / LIVE
     if path.exists():
         if _kept(point, again=False):
@@ -285,7 +302,9 @@ def _outcome(
     differs = backends.replayed(point.experiment, path, again)
     accepted = compare_runs(live, load_run(again.path)).accepted_differ
     failed = tuple(
-        check.name for check in audit(path).results if check.status == "failed"
+        check.name
+        for check in audit(path).results
+        if check.status == "failed"
     )
     return Outcome(
         live,
@@ -304,7 +323,9 @@ def write_live(
     """The figure's folder (``OUT/NAME``), and its JSON."""
     folder = _folder(found.figure, request)
     where = provenance(
-        seeds={"count": found.done.seeds}, command=request.command, backend=LIVE
+        seeds={"count": found.done.seeds},
+        command=request.command,
+        backend=LIVE,
     )
     record = {
         **to_json(found.done, request.command, where),

@@ -179,6 +179,10 @@ def points_rows(done: Reproduced, panel: Panel) -> list[list[str]]:
 
 
 def _shown(done: Reproduced, panel: Panel, series: str, x: float) -> str:
-    text = done.estimate(panel.measure, series, x).show(panel.measure.digits)
+    text = done.estimate(panel.measure, series, x).show(
+        panel.measure.digits
+    )
     published = panel.published.get((series, x))
-    return text if published is None else f"{text} (published {published:g})"
+    return (
+        text if published is None else f"{text} (published {published:g})"
+    )

@@ -52,7 +52,8 @@ class Grid:
     def values(self, measure: Measure, series: str, x: float) -> Values:
         """One value per seed, in the measure's unit."""
         return tuple(
-            run[measure.name] * measure.factor for run in self.runs[series, x]
+            run[measure.name] * measure.factor
+            for run in self.runs[series, x]
         )
 
 
@@ -223,12 +224,12 @@ class GainGrowth(Quantity):
     end: float
 
     def values(self, grid: Grid) -> Values:
-        before = Gain(self.measure, self.series, self.other, self.start).values(
-            grid
-        )
-        after = Gain(self.measure, self.series, self.other, self.end).values(
-            grid
-        )
+        before = Gain(
+            self.measure, self.series, self.other, self.start
+        ).values(grid)
+        after = Gain(
+            self.measure, self.series, self.other, self.end
+        ).values(grid)
         return tuple(b - a for a, b in zip(before, after, strict=True))
 
     @property
@@ -300,9 +301,7 @@ class LeastStep(_Curve):
     @property
     def subject(self) -> str:
         way = "rise" if self.sign > 0 else "fall"
-        return (
-            f"least {way} in {self.measure} of {self.series} between neighbours"
-        )
+        return f"least {way} in {self.measure} of {self.series} between neighbours"
 
 
 @dataclass(frozen=True)
@@ -316,7 +315,8 @@ class ShareOf(Quantity):
 
     def values(self, grid: Grid) -> Values:
         by_seed = zip(
-            *(scenario.values(grid) for scenario in self.scenarios), strict=True
+            *(scenario.values(grid) for scenario in self.scenarios),
+            strict=True,
         )
         return tuple(
             100.0 * sum(v > self.threshold for v in row) / len(row)

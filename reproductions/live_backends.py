@@ -29,7 +29,10 @@ class Machine:
     """
 
     def __init__(
-        self, command: list[str], again: str, options: LiveOptions | None = None
+        self,
+        command: list[str],
+        again: str,
+        options: LiveOptions | None = None,
     ) -> None:
         self._command = command
         self._again = again

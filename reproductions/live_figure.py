@@ -133,7 +133,11 @@ POINTS = Measure(
     "points", "simulated less live: jobs within deadline", "points", 1.0, 2
 )
 COMPLETION = Measure(
-    "completion", "simulated/live running time, median distance", "%", 100.0, 2
+    "completion",
+    "simulated/live running time, median distance",
+    "%",
+    100.0,
+    2,
 )
 REPLAY = Measure(
     "replay", "jobs accepted by live run or replay alone", digits=0
@@ -186,7 +190,8 @@ def measured(
     }
     if found[FIDELITY.name] == LEVELS["invalid"]:
         found = {
-            k: v if k in KEPT_OF_INVALID else math.nan for k, v in found.items()
+            k: v if k in KEPT_OF_INVALID else math.nan
+            for k, v in found.items()
         }
     return {
         **found,
@@ -322,7 +327,9 @@ def held(
 ) -> tuple[Check, ...]:
     """A measure lies in a band at every point, without tolerance."""
     return tuple(
-        Check(Level(measure, one, x), band, 0.0) for one in series for x in xs
+        Check(Level(measure, one, x), band, 0.0)
+        for one in series
+        for x in xs
     )
 
 
@@ -371,7 +378,9 @@ def backends_agree(series: Sequence[str], xs: Sequence[float]) -> Claim:
         OURS,
         (
             *held(POINTS, Band(-5.0, 5.0), series, xs),
-            *held(COMPLETION, Band(high=0.03 * COMPLETION.factor), series, xs),
+            *held(
+                COMPLETION, Band(high=0.03 * COMPLETION.factor), series, xs
+            ),
         ),
     )
 

@@ -80,14 +80,16 @@ class Occupancy:
         """Slot seconds held before ``until_s``."""
         stays = self.stays
         return sum(
-            s.n_slots * _before(s.since_s, s.until_s, until_s) for s in stays
+            s.n_slots * _before(s.since_s, s.until_s, until_s)
+            for s in stays
         )
 
     def uplink_bits(self, until_s: float = math.inf) -> float:
         """Bits that left servers by their uplinks before ``until_s``."""
         stays = self.stays
         reserved = sum(
-            s.uplink_bps * _before(s.since_s, s.until_s, until_s) for s in stays
+            s.uplink_bps * _before(s.since_s, s.until_s, until_s)
+            for s in stays
         )
         return reserved + sum(
             bps * _before(a, b, until_s) for a, b, bps in self._sent
@@ -113,7 +115,9 @@ class Occupancy:
         if since_s is not None:
             uplink_bps = self._uplinks.get(job_id, 0)
             self.stays.append(
-                Stay(job_id, since_s, now_s, self._slots[job_id], uplink_bps)
+                Stay(
+                    job_id, since_s, now_s, self._slots[job_id], uplink_bps
+                )
             )
 
 

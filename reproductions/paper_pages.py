@@ -57,7 +57,9 @@ def sections() -> dict[str, AnyFigure]:
     """Every figure by the name of its section."""
     return {
         **FIGURES,
-        **{f"{name}{LIVE}": figure for name, figure in LIVE_FIGURES.items()},
+        **{
+            f"{name}{LIVE}": figure for name, figure in LIVE_FIGURES.items()
+        },
     }
 
 
@@ -85,7 +87,9 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
             (data / f"{name}.json").write_text(compact(record), "utf-8")
             if _has_curves(figure):
                 picture = (source / f"{PICTURE}.svg").read_text("utf-8")
-                (data / f"{name}.svg").write_text(_trimmed(picture), "utf-8")
+                (data / f"{name}.svg").write_text(
+                    _trimmed(picture), "utf-8"
+                )
             taken.append(name)
     return taken
 
@@ -95,7 +99,8 @@ def compact(record: Mapping[str, Any]) -> str:
     kept = {key: record[key] for key in KEPT}
     if "runs" in record:
         kept["runs"] = [
-            {key: run[key] for key in KEPT_OF_RUNS} for run in record["runs"]
+            {key: run[key] for key in KEPT_OF_RUNS}
+            for run in record["runs"]
         ]
     lines = [
         f" {json.dumps(key)}: {json.dumps(value)}"
@@ -114,19 +119,26 @@ def compact(record: Mapping[str, Any]) -> str:
 def restored(figure: AnyFigure, record: Mapping[str, Any]) -> Reproduced:
     """The figure with its grid, from a compact record."""
     runs: dict[tuple[str, float], list[dict[str, float]]] = {
-        point: [{} for _ in range(record["seeds"])] for point in figure.points
+        point: [{} for _ in range(record["seeds"])]
+        for point in figure.points
     }
     for panel in figure.tables:
         measure = panel.measure
-        for series, x, by_seed in record.get(f"values of {measure.name}", ()):
-            for run, value in zip(runs[series, float(x)], by_seed, strict=True):
+        for series, x, by_seed in record.get(
+            f"values of {measure.name}", ()
+        ):
+            for run, value in zip(
+                runs[series, float(x)], by_seed, strict=True
+            ):
                 run[measure.name] = (
                     math.nan if value is None else value / measure.factor
                 )
     grid = Grid(
         {point: tuple(own) for point, own in runs.items()}, figure.exact
     )
-    return Reproduced(figure, record["seeds"], record["size"] == "quick", grid)
+    return Reproduced(
+        figure, record["seeds"], record["size"] == "quick", grid
+    )
 
 
 Stored = Mapping[str, tuple[Reproduced, Mapping[str, Any]]]
@@ -196,7 +208,9 @@ def _took_s(record: Mapping[str, Any]) -> float:
     """Processor time of simulated runs, wall time of live ones."""
     runs = record.get("runs")
     return (
-        sum(run["wall_s"] for run in runs) if runs else float(record["cpu_s"])
+        sum(run["wall_s"] for run in runs)
+        if runs
+        else float(record["cpu_s"])
     )
 
 
@@ -261,7 +275,9 @@ def _seeds(done: Reproduced, record: Mapping[str, Any]) -> str:
     )
     used = used or list(range(1, done.seeds + 1))
     return (
-        f"seeds {used[0]} to {used[-1]}" if len(used) > 1 else f"seed {used[0]}"
+        f"seeds {used[0]} to {used[-1]}"
+        if len(used) > 1
+        else f"seed {used[0]}"
     )
 
 
@@ -274,7 +290,9 @@ def _machine(record: Mapping[str, Any]) -> str:
 
 def updated(text: str, generated: str) -> str:
     """The page's text with its generated part replaced."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    pattern = re.compile(
+        f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL
+    )
     if not pattern.search(text):
         raise ValueError(f"the page has no {BEGIN} … {END}")
     return pattern.sub(lambda _: f"{BEGIN}\n\n{generated}\n\n{END}", text)
@@ -307,11 +325,15 @@ def write_pages(folder: Path = FOLDER) -> None:
     """Writes the generated part of every page again."""
     for name, generated in generated_parts(folder).items():
         page = folder / f"{name}.md"
-        page.write_text(updated(page.read_text("utf-8"), generated), "utf-8")
+        page.write_text(
+            updated(page.read_text("utf-8"), generated), "utf-8"
+        )
 
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        sys.stdout.write(f"{argument}: {', '.join(take_in(Path(argument)))}\n")
+        sys.stdout.write(
+            f"{argument}: {', '.join(take_in(Path(argument)))}\n"
+        )
     draw_pictures()
     write_pages()

@@ -100,7 +100,10 @@ class AnyFigure:
         first.
         """
         shown: dict[str, Panel] = {}
-        for panel in (*self.panels, *(Panel(measure) for measure in self.also)):
+        for panel in (
+            *self.panels,
+            *(Panel(measure) for measure in self.also),
+        ):
             shown.setdefault(panel.measure.name, panel)
         return tuple(shown.values())
 

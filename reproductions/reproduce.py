@@ -16,7 +16,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from reproductions.catalogue import FIGURES, LIVE_FIGURES, figures, live_figures
+from reproductions.catalogue import (
+    FIGURES,
+    LIVE_FIGURES,
+    figures,
+    live_figures,
+)
 from reproductions.claim_checks import JudgedClaim
 from reproductions.figure_runs import (
     Request,
@@ -40,7 +45,11 @@ from testbed.sweeps.tasks import Executor
 
 DEFAULT_OUT = Path("reproduced")
 DEFAULT_SEEDS = 3
-FIDELITY_STYLES = {"ok": "green", "suspect": "yellow", "invalid": "bold red"}
+FIDELITY_STYLES = {
+    "ok": "green",
+    "suspect": "yellow",
+    "invalid": "bold red",
+}
 STYLES = {
     "reproduced": "green",
     "not reproduced": "bold red",
@@ -73,7 +82,9 @@ Seeds = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(
-        "--processes", min=1, help="Runs at a time; default: all processors."
+        "--processes",
+        min=1,
+        help="Runs at a time; default: all processors.",
     ),
 ]
 Cluster = Annotated[
@@ -85,11 +96,14 @@ Cluster = Annotated[
     ),
 ]
 OutFolder = Annotated[
-    Path, typer.Option("--out", metavar="FOLDER", help="Where to put results.")
+    Path,
+    typer.Option("--out", metavar="FOLDER", help="Where to put results."),
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Exit code 1 if a claim is not reproduced."),
+    typer.Option(
+        "--strict", help="Exit code 1 if a claim is not reproduced."
+    ),
 ]
 
 Live = Annotated[
@@ -135,7 +149,9 @@ def reproduce(
     if list_them:
         _list(as_json=as_json)
         return
-    wanted = _wanted(names or [], everything=everything, live=live, again=again)
+    wanted = _wanted(
+        names or [], everything=everything, live=live, again=again
+    )
     if live and cluster is not None:
         raise BadInput(
             "--live measures on this machine", "leave --cluster away"
@@ -152,10 +168,14 @@ def reproduce(
             try:
                 if isinstance(figure, LiveFigure):
                     records.append(
-                        _one_live(figure, request, again=again, as_json=as_json)
+                        _one_live(
+                            figure, request, again=again, as_json=as_json
+                        )
                     )
                 else:
-                    records.append(_one(figure, request, runs, as_json=as_json))
+                    records.append(
+                        _one(figure, request, runs, as_json=as_json)
+                    )
             except TestbedError as error:
                 # A figure whose logs are not here must not keep the others from
                 # being reproduced.
@@ -166,7 +186,9 @@ def reproduce(
     if failures:
         raise failures[0]
     if strict and any(
-        c["verdict"] == "not reproduced" for r in records for c in r["claims"]
+        c["verdict"] == "not reproduced"
+        for r in records
+        for c in r["claims"]
     ):
         raise typer.Exit(1)
 
@@ -184,11 +206,14 @@ def _wanted(
     if not everything and not names:
         known = LIVE_FIGURES if live else FIGURES
         raise BadInput(
-            "nothing to reproduce", f"name some, or --all: {', '.join(known)}"
+            "nothing to reproduce",
+            f"name some, or --all: {', '.join(known)}",
         )
     if live:
         return (
-            list(LIVE_FIGURES.values()) if everything else live_figures(names)
+            list(LIVE_FIGURES.values())
+            if everything
+            else live_figures(names)
         )
     return list(FIGURES.values()) if everything else figures(names)
 
@@ -230,7 +255,9 @@ def _one_live(
         request.command, f"testbed reproduce {figure.name} --live"
     )
     with shown_progress(figure.name) as report:
-        found = reproduce_live(figure, request, backends, report, again=again)
+        found = reproduce_live(
+            figure, request, backends, report, again=again
+        )
     folder, record = write_live(found, request)
     if not as_json:
         _show(found.done, folder)
@@ -277,10 +304,14 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     figure, out = done.figure, console.out()
     size = figure.quick_size if done.quick else figure.size
     seeds = (
-        "" if figure.exact else f"; {done.seeds} seed{'s' * (done.seeds > 1)}"
+        ""
+        if figure.exact
+        else f"; {done.seeds} seed{'s' * (done.seeds > 1)}"
     )
     out.print(
-        Text(f"{figure.name}: {figure.title} ({figure.source})", style="bold")
+        Text(
+            f"{figure.name}: {figure.title} ({figure.source})", style="bold"
+        )
     )
     out.print(Text(f"{size}{seeds}", style="dim"), soft_wrap=True)
     for panel in figure.tables:
@@ -293,9 +324,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     _print_table(["verdict", "claim", "published", "ours"], claims)
     counts = Counter[str](judged.verdict for judged in done.judged)
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
-    text = (
-        f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"
-    )
+    text = f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"
     out.print(Text(text), soft_wrap=True)
 
 
@@ -310,7 +339,9 @@ def _show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
                     str(run["verdict"]),
                     style=FIDELITY_STYLES.get(str(run["verdict"]), ""),
                 ),
-                Text(f"{run['series']} at {run['x']:g}, seed {run['seed']}"),
+                Text(
+                    f"{run['series']} at {run['x']:g}, seed {run['seed']}"
+                ),
                 Text(
                     ""
                     if run["wall_s"] is None
@@ -337,7 +368,9 @@ def _print_table(header: list[str], rows: list[list[Text]]) -> None:
     """A table that is whole in any terminal and in a pipe."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for column in header:
-        table.add_column(column, overflow="fold", no_wrap=column == "verdict")
+        table.add_column(
+            column, overflow="fold", no_wrap=column == "verdict"
+        )
     for row in rows:
         table.add_row(*row)
     console.out().print(table)

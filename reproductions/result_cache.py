@@ -21,7 +21,11 @@ from typing import Any
 from reproductions.grid_quantities import Measures
 from reproductions.published_figure import Configuration
 from testbed.spec.document import find_file
-from testbed.sweeps.computing_sources import modules_digest, source, versions
+from testbed.sweeps.computing_sources import (
+    modules_digest,
+    source,
+    versions,
+)
 from testbed.sweeps.result_store import (
     Record,
     Report,
@@ -58,7 +62,9 @@ def key(configuration: Configuration) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def stored(configuration: Configuration, store: ResultStore) -> Measures | None:
+def stored(
+    configuration: Configuration, store: ResultStore
+) -> Measures | None:
     """The stored measures; None where there are none, damaged ones, or
     another's.
     """
@@ -69,7 +75,9 @@ def _measures(
     configuration: Configuration, record: Record | None
 ) -> Measures | None:
     try:
-        if record is None or record["configuration"] != _plain(configuration):
+        if record is None or record["configuration"] != _plain(
+            configuration
+        ):
             return None
         return {
             str(name): float(value)
@@ -84,9 +92,7 @@ def _plain(configuration: Configuration) -> Any:
 
 
 def _kind(configuration: Configuration) -> str:
-    return (
-        f"{type(configuration).__module__}.{type(configuration).__qualname__}"
-    )
+    return f"{type(configuration).__module__}.{type(configuration).__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -124,10 +130,14 @@ class ConfigurationTask:
 
 
 @contextmanager
-def _found(files: Mapping[str, FileRef], context: Context) -> Iterator[None]:
+def _found(
+    files: Mapping[str, FileRef], context: Context
+) -> Iterator[None]:
     """Lets traces that this machine does not have be found under their names."""
     missing = [
-        ref for name, ref in files.items() if find_file(name, FOLDER) is None
+        ref
+        for name, ref in files.items()
+        if find_file(name, FOLDER) is None
     ]
     with ExitStack() as stack:
         if missing:
@@ -137,7 +147,9 @@ def _found(files: Mapping[str, FileRef], context: Context) -> Iterator[None]:
             for ref in missing:
                 (folder / ref.name).symlink_to(context.path(ref))
             before = os.environ.get("TESTBED_DATA", "")
-            os.environ["TESTBED_DATA"] = os.pathsep.join((str(folder), before))
+            os.environ["TESTBED_DATA"] = os.pathsep.join(
+                (str(folder), before)
+            )
             stack.callback(os.environ.__setitem__, "TESTBED_DATA", before)
         yield
 
@@ -167,7 +179,9 @@ def compute(
     done = 0.0
     report(SweepProgress(kept, len(wanted), done, total, kept))
     tasks = {key(one): one for one in missing}
-    for task, outcome in executor.results(map(ConfigurationTask.of, missing)):
+    for task, outcome in executor.results(
+        map(ConfigurationTask.of, missing)
+    ):
         if outcome.failure is not None or outcome.result is None:
             raise outcome.error
         configuration = tasks[task.key]

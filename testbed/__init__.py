@@ -57,9 +57,13 @@ else:
             ),
             "errors",
         ),
-        **dict.fromkeys(("Comparison", "compare"), "interface.compared_runs"),
+        **dict.fromkeys(
+            ("Comparison", "compare"), "interface.compared_runs"
+        ),
         **dict.fromkeys(("Run", "open_run"), "interface.finished_run"),
-        **dict.fromkeys(("Experiment", "load"), "interface.loaded_experiment"),
+        **dict.fromkeys(
+            ("Experiment", "load"), "interface.loaded_experiment"
+        ),
         "Sweep": "sweeps.sweep_folder",
         "SpecErrors": "spec.document",
         "sweep": "sweeps.python_sweep",

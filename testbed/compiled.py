@@ -115,4 +115,6 @@ def _compile(
 
 @cache
 def _announce() -> None:
-    sys.stderr.write("compiling inner loops, once for this installation ...\n")
+    sys.stderr.write(
+        "compiling inner loops, once for this installation ...\n"
+    )

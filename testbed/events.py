@@ -102,7 +102,9 @@ class JobSubmitted(Event):
 
     def to_json(self) -> dict[str, Any]:
         job = (
-            self.job.data if isinstance(self.job, JobRecord) else dict(self.job)
+            self.job.data
+            if isinstance(self.job, JobRecord)
+            else dict(self.job)
         )
         return {"t": self.t, "event": self.name, "job": job}
 

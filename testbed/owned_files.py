@@ -113,7 +113,9 @@ def new_file(path: Path, mode: int, owner: Owner | None) -> int:
         return new_file_in(folder, path.name, mode, owner)
 
 
-def new_file_in(folder: int, name: str, mode: int, owner: Owner | None) -> int:
+def new_file_in(
+    folder: int, name: str, mode: int, owner: Owner | None
+) -> int:
     """As :func:`new_file`, in an open folder."""
     descriptor = os.open(name, _NEW, mode, dir_fd=folder)
     os.fchmod(descriptor, mode)
@@ -140,7 +142,9 @@ def give_all(folder: Path, owner: Owner) -> None:
         for _, folders, files, here in os.fwalk(".", dir_fd=top):
             for name in (*folders, *files):
                 found = os.stat(name, dir_fd=here, follow_symlinks=False)
-                is_alone = found.st_nlink == 1 or stat.S_ISDIR(found.st_mode)
+                is_alone = found.st_nlink == 1 or stat.S_ISDIR(
+                    found.st_mode
+                )
                 if found.st_uid == 0 and is_alone:
                     os.chown(
                         name,

@@ -51,7 +51,10 @@ class SourceFile:
 
     def to_json(self) -> dict[str, str]:
         """The file's part of ``provenance.json``."""
-        return {"path": str(self.path), "sha256": sha256(self.text).hexdigest()}
+        return {
+            "path": str(self.path),
+            "sha256": sha256(self.text).hexdigest(),
+        }
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ class Source:
     def to_json(self) -> dict[str, Any]:
         """The origin's part of ``provenance.json``."""
         if not self.files:
-            found = {"distribution": self.distribution, "version": self.version}
+            found = {
+                "distribution": self.distribution,
+                "version": self.version,
+            }
             return {"source": self.written, **found}
         own, *beside = [file.to_json() for file in self.files]
         return {
@@ -105,7 +111,11 @@ class PluginUse:
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``provenance.json``."""
-        return {"group": self.group, "name": self.name, **self.source.to_json()}
+        return {
+            "group": self.group,
+            "name": self.name,
+            **self.source.to_json(),
+        }
 
 
 class PluginError(BadInput):
@@ -144,9 +154,13 @@ def raised(error: BaseException, file: Path) -> PluginError:
         ": "
     )
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return PluginError(message, file, error.lineno or 0, error.offset or 0)
+        return PluginError(
+            message, file, error.lineno or 0, error.offset or 0
+        )
     lines = [
-        at for at in extract_tb(error.__traceback__) if at.filename == str(file)
+        at
+        for at in extract_tb(error.__traceback__)
+        if at.filename == str(file)
     ]
     if not lines:
         return PluginError(message, file)
@@ -238,7 +252,8 @@ class _ModulesBeside:
         # All are looked for: whoever finds a file may keep account of it.
         found = {name: self.find(name) for name in files}
         return files == {
-            n: at and (at.resolve(), at.read_bytes()) for n, at in found.items()
+            n: at and (at.resolve(), at.read_bytes())
+            for n, at in found.items()
         }
 
     def find_spec(
@@ -372,7 +387,11 @@ def module_files(module: str) -> dict[Path, bytes]:
         spec = find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+    if (
+        spec is None
+        or spec.origin is None
+        or not Path(spec.origin).is_file()
+    ):
         return {}
     return {Path(spec.origin): Path(spec.origin).read_bytes()}
 
@@ -385,7 +404,9 @@ def _sources(top: str) -> Iterator[tuple[str, Path]]:
         spec = None
     if spec is not None and (path := Path(spec.origin or "")).is_file():
         yield path.name, path
-    for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
+    for folder in map(
+        Path, (spec and spec.submodule_search_locations) or ()
+    ):
         found = (
             path for path in sorted(folder.rglob("*.py")) if path.is_file()
         )
@@ -402,7 +423,9 @@ def _named(module: ModuleType, name: str, file: Path) -> Any:
             close = get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             holds = f"; it has: {', '.join(known)}" if known else ""
-            raise PluginError(f"there is no {name!r} in {file}{hint}{holds}")
+            raise PluginError(
+                f"there is no {name!r} in {file}{hint}{holds}"
+            )
         found = getattr(found, part)
     return found
 
@@ -416,9 +439,9 @@ def _has(holder: object, name: str) -> bool:
 
 def _is_of(value: object, module: ModuleType) -> bool:
     """True for a class or function that the module itself defines."""
-    return getattr(value, "__module__", None) == module.__name__ and hasattr(
-        value, "__qualname__"
-    )
+    return getattr(
+        value, "__module__", None
+    ) == module.__name__ and hasattr(value, "__qualname__")
 
 
 # -- installed packages --------------------------------------------------------
@@ -445,7 +468,10 @@ class Installed:
         )
         written = f"{' '.join(known)} (entry point {self.name})"
         return Source(
-            written, (), *known, self.entries[0].value.partition(":")[0].strip()
+            written,
+            (),
+            *known,
+            self.entries[0].value.partition(":")[0].strip(),
         )
 
     def load(self) -> Loaded:

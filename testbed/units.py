@@ -55,7 +55,9 @@ class Dimension:
 
 
 def _powers(base: int, *names: str) -> dict[str, Decimal]:
-    return {name: Decimal(base) ** power for power, name in enumerate(names)}
+    return {
+        name: Decimal(base) ** power for power, name in enumerate(names)
+    }
 
 
 def _bytes_per_s() -> Mapping[str, Decimal]:
@@ -63,7 +65,14 @@ def _bytes_per_s() -> Mapping[str, Decimal]:
     known = {}
     for prefix, factor in _powers(1000, "", "k", "M", "G", "T").items():
         binary = Decimal(1024) ** "_kMGT".index(prefix or "_")
-        for tail in ("B/s", "Bps", "byte/s", "bytes/s", "Byte/s", "Bytes/s"):
+        for tail in (
+            "B/s",
+            "Bps",
+            "byte/s",
+            "bytes/s",
+            "Byte/s",
+            "Bytes/s",
+        ):
             known[f"{prefix}{tail}"] = 8 * factor
             known[f"{prefix.upper()}{tail}"] = 8 * factor
             if prefix:
@@ -277,7 +286,9 @@ def _parse(dimension: Dimension, value: object) -> Decimal:
     if unit not in dimension.units:
         raise _unknown_unit(dimension, text, number, unit)
     if len(blanks) > 1:
-        raise UnitError(f"{text!r} has too many blanks: write {number} {unit}")
+        raise UnitError(
+            f"{text!r} has too many blanks: write {number} {unit}"
+        )
     amount = Decimal(number) * dimension.units[unit]
     if amount > dimension.maximum:
         raise UnitError(
@@ -421,7 +432,9 @@ def human_bandwidth(bps: float) -> str:
             unit = name
     if scaled == int(scaled) and abs(scaled) < 1000:
         return f"{int(scaled)} {unit}"
-    digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
+    digits = (
+        max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
+    )
     return f"{scaled:.{min(digits, 2)}f} {unit}"
 
 

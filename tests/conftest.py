@@ -177,7 +177,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("emu"))
         if TIER_NEEDS[tier]:
             # First, so that a tier's own lack is the reason shown.
-            item.add_marker(pytest.mark.needs(*TIER_NEEDS[tier]), append=False)
+            item.add_marker(
+                pytest.mark.needs(*TIER_NEEDS[tier]), append=False
+            )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -230,8 +232,12 @@ def left_behind(prefix: str) -> list[str]:
                 if _ours(e.name, prefix)
             ]
     if os.geteuid() == 0 and lacking("ovs") is None:
-        bridges = _run("ovs-vsctl", "--timeout=50", "list-br").stdout.split()
-        found += [f"bridge {name}" for name in bridges if _ours(name, prefix)]
+        bridges = _run(
+            "ovs-vsctl", "--timeout=50", "list-br"
+        ).stdout.split()
+        found += [
+            f"bridge {name}" for name in bridges if _ours(name, prefix)
+        ]
     root = Path("/sys/fs/cgroup")
     for depth in ("*", "*/*", "*/*/*"):
         found += [

@@ -118,7 +118,9 @@ def _entries(
     for i, entry in enumerate(entries):
         missing: list[Path] = [(key, i)]
         if isinstance(entry, Mapping) or not wanted:
-            missing = [(key, i, name) for name in wanted if name not in entry]
+            missing = [
+                (key, i, name) for name in wanted if name not in entry
+            ]
         for path in missing:
             problems.report("missing", *path)
         if not missing:
@@ -147,7 +149,9 @@ def _read_servers(
         name = entry["name"]
         slots = entry["slots"]
         good = _is_name(problems, ("servers", i, "name"), name)
-        at_least(problems, ("servers", i, "slots"), slots, 1, "a slot count")
+        at_least(
+            problems, ("servers", i, "slots"), slots, 1, "a slot count"
+        )
         if good and name in servers:
             problems.report(
                 f"{name!r} is already the name of a server",
@@ -161,7 +165,9 @@ def _read_servers(
 
 
 def _read_switches(
-    problems: Problems, content: Mapping[str, Any], servers: Mapping[str, int]
+    problems: Problems,
+    content: Mapping[str, Any],
+    servers: Mapping[str, int],
 ) -> list[str]:
     switches: dict[str, None] = {}
     for i, name in _entries(problems, content, "switches"):
@@ -213,7 +219,9 @@ def _ends_are_known(
         name = entry[end]
         if not isinstance(name, str) or name not in graph.above:
             hint = _hint(name, list(graph.above))
-            problems.report(f"no node is named {name!r}{hint}", "links", i, end)
+            problems.report(
+                f"no node is named {name!r}{hint}", "links", i, end
+            )
             known = False
     return known
 
@@ -229,7 +237,9 @@ def _read_roots(
             )
         elif not isinstance(name, str) or name not in graph.above:
             hint = _hint(name, graph.switches)
-            problems.report(f"no switch is named {name!r}{hint}", "roots", i)
+            problems.report(
+                f"no switch is named {name!r}{hint}", "roots", i
+            )
         elif name in roots:
             problems.report(f"{name} is named twice", "roots", i)
         else:
@@ -315,7 +325,9 @@ def _roots(
         if graph.above[name]:
             upper, _ = graph.above[name][0]
             problems.report(
-                f"{name} is no root: it has an uplink to {upper}", "roots", i
+                f"{name} is no root: it has an uplink to {upper}",
+                "roots",
+                i,
             )
     return [name for name in named if not graph.above[name]]
 

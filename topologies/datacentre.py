@@ -53,7 +53,9 @@ class TopologyError(ValueError):
 
     def __init__(self, problems: Iterable[tuple[Path, str]]) -> None:
         self.problems = tuple(problems)
-        sentences = [f"{dotted(path)}: {text}" for path, text in self.problems]
+        sentences = [
+            f"{dotted(path)}: {text}" for path, text in self.problems
+        ]
         super().__init__("; ".join(sentences))
 
 
@@ -128,7 +130,9 @@ class Tree:
         while path[-1] != self.root:
             above = int(self.parent[path[-1]])
             if above < 0:
-                raise ValueError(f"node {node} is not below root {self.root}")
+                raise ValueError(
+                    f"node {node} is not below root {self.root}"
+                )
             path.append(above)
         return path
 
@@ -138,7 +142,9 @@ Index: TypeAlias = "slice | IntArray"
 
 def _index(ids: IntArray) -> Index:
     """``ids`` as a slice where they are consecutive: numpy then copies nothing."""
-    if len(ids) and np.array_equal(ids, np.arange(ids[0], ids[0] + len(ids))):
+    if len(ids) and np.array_equal(
+        ids, np.arange(ids[0], ids[0] + len(ids))
+    ):
         return slice(int(ids[0]), int(ids[0]) + len(ids))
     return frozen_array(ids)
 
@@ -282,7 +288,9 @@ class DataCentre:
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
         np.add.at(
-            nic, self.link_lower[at_server], self.link_capacity_bps[at_server]
+            nic,
+            self.link_lower[at_server],
+            self.link_capacity_bps[at_server],
         )
         return frozen_array(nic)
 
@@ -339,7 +347,9 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     for tree in datacentre.trees:
         new = (tree.parent >= 0) & ~known[tree.uplink]
         child = np.flatnonzero(new)
-        edges.append(np.stack((tree.parent[child], child, tree.uplink[child])))
+        edges.append(
+            np.stack((tree.parent[child], child, tree.uplink[child]))
+        )
         known[tree.uplink[child]] = True
         known[-1] = False  # no link
     if not edges:
@@ -393,7 +403,9 @@ def make_tree(
 
 def whole(value: object) -> bool:
     """True if ``value`` is a whole number (``True`` is none)."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and not isinstance(
+        value, bool
+    )
 
 
 def at_least(
@@ -404,7 +416,9 @@ def at_least(
         problems.report(f"{noun} is a whole number, not {value!r}", *path)
         return False
     if int(value) < least:  # type: ignore[call-overload]
-        problems.report(f"{noun} must be at least {least}, not {value}", *path)
+        problems.report(
+            f"{noun} must be at least {least}, not {value}", *path
+        )
         return False
     return True
 
@@ -464,9 +478,12 @@ def slot_array(
     if isinstance(slots, int | np.integer) and not isinstance(slots, bool):
         at_least(problems, (name,), slots, 1, "slots per server")
         return np.full(n_servers or 0, int(slots), dtype=np.int64)
-    if isinstance(slots, bool) or not isinstance(slots, Sequence | np.ndarray):
+    if isinstance(slots, bool) or not isinstance(
+        slots, Sequence | np.ndarray
+    ):
         problems.report(
-            f"slots are a whole number or a list of them, not {slots!r}", name
+            f"slots are a whole number or a list of them, not {slots!r}",
+            name,
         )
         return none
     if n_servers is not None and len(slots) != n_servers:

@@ -80,7 +80,8 @@ def fat_tree(
     )
     if network not in NETWORKS:
         problems.report(
-            f"must be one of {', '.join(NETWORKS)}, not {network!r}", "network"
+            f"must be one of {', '.join(NETWORKS)}, not {network!r}",
+            "network",
         )
     elif network == "pooled" and not problems:
         most = max(_pooled_bps(k // 2, per_level))
@@ -135,7 +136,9 @@ def _pooled(
     parameters: dict[str, object],
 ) -> DataCentre:
     """All links between two layers of a pod, or of the data centre, as one."""
-    regular = tree([2 * half, half, half], _pooled_bps(half, per_level), slots)
+    regular = tree(
+        [2 * half, half, half], _pooled_bps(half, per_level), slots
+    )
     return replace(
         regular,
         kind="fat-tree",

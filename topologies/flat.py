@@ -39,15 +39,21 @@ def flat(
         and nodes >= MAX_NODES
     ):
         problems.report(
-            f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported", "nodes"
+            f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported",
+            "nodes",
         )
     slot_counts = slot_array(
         problems, slots, None if problems else int(nodes), "slots"
     )
     memory = None if memory_mib is None else np.ravel(memory_mib)
-    if memory is not None and not problems and len(memory) not in (1, nodes):
+    if (
+        memory is not None
+        and not problems
+        and len(memory) not in (1, nodes)
+    ):
         problems.report(
-            f"{len(memory)} amounts of memory for {nodes} servers", "memory_mib"
+            f"{len(memory)} amounts of memory for {nodes} servers",
+            "memory_mib",
         )
     if problems:
         raise TopologyError(problems)
@@ -66,7 +72,9 @@ def flat(
         parameters={
             "nodes": int(nodes),
             "slots": one_or_all(slot_counts),
-            **({} if memory is None else {"memory_mib": one_or_all(memory)}),
+            **(
+                {} if memory is None else {"memory_mib": one_or_all(memory)}
+            ),
         },
         memory_mib=memory,
     )

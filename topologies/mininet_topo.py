@@ -114,7 +114,11 @@ def from_mininet(
         record = MininetRecord.of_topo(topo)
     problems = Problems()
     at_least(
-        problems, ("slots_per_server",), slots_per_server, 1, "slots per server"
+        problems,
+        ("slots_per_server",),
+        slots_per_server,
+        1,
+        "slots per server",
     )
     slots, joined = _wiring(problems, record, slots_per_server, default_bps)
     if not problems:
@@ -159,7 +163,10 @@ def _hosts(
     names = [host.name for host in hosts]
     repeated = {name for name in names if names.count(name) > 1}
     _report(
-        problems, "servers", sorted(repeated), "the name of several VM slots"
+        problems,
+        "servers",
+        sorted(repeated),
+        "the name of several VM slots",
     )
     return _without_repeated_addresses(hosts)
 
@@ -212,7 +219,11 @@ def _address(given: Any) -> str:
     if "/" not in text:
         text += "/8"
     address = IPv4Interface(text)
-    if address.is_multicast or address.is_loopback or address.is_unspecified:
+    if (
+        address.is_multicast
+        or address.is_loopback
+        or address.is_unspecified
+    ):
         raise ValueError(f"ip {given} is no address of a host")
     return str(address)
 
@@ -308,13 +319,19 @@ def _mbit(options: Options) -> tuple[Any, Any]:
 
 
 def _report(
-    problems: Problems, key: str, names: list[str], message: str, most: int = 5
+    problems: Problems,
+    key: str,
+    names: list[str],
+    message: str,
+    most: int = 5,
 ) -> None:
     """Notes one problem of nodes or links, if there are any; its text names
     ``most`` of them.
     """
     if names:
-        more = f" and {len(names) - most:,} more" if len(names) > most else ""
+        more = (
+            f" and {len(names) - most:,} more" if len(names) > most else ""
+        )
         problems.report(f"{', '.join(names[:most])}{more}: {message}", key)
 
 
@@ -329,7 +346,11 @@ def _wiring(
     for name, count in slots.items():
         if "slots" in record.nodes[name]:
             at_least(
-                problems, ("servers",), count, 1, f"the slot count of {name}"
+                problems,
+                ("servers",),
+                count,
+                1,
+                f"the slot count of {name}",
             )
     if not slots:
         problems.report("the Topo has no hosts", "servers")
@@ -339,7 +360,8 @@ def _wiring(
     wrong = [
         f"{name} (to {', '.join(joined[name]) or 'nothing'})"
         for name in slots
-        if len(joined[name]) != 1 or not slots.keys().isdisjoint(joined[name])
+        if len(joined[name]) != 1
+        or not slots.keys().isdisjoint(joined[name])
     ]
     _report(problems, "servers", wrong, "a host has one link, to a switch")
     return slots, joined
@@ -443,7 +465,9 @@ def _content(
         (n for n in joined if n not in slots), key=lambda name: -depth[name]
     )
     number = {name: i for i, name in enumerate([*slots, *switches])}
-    links = [(a, b) for a in number for b in joined[a] if depth[a] >= depth[b]]
+    links = [
+        (a, b) for a in number for b in joined[a] if depth[a] >= depth[b]
+    ]
     level = [
         f"{a}<->{b}"
         for a, b in links
@@ -463,7 +487,8 @@ def _content(
         ],
         "switches": switches,
         "links": [
-            {"lower": a, "upper": b, "capacity": joined[a][b]} for a, b in links
+            {"lower": a, "upper": b, "capacity": joined[a][b]}
+            for a, b in links
         ],
         "roots": roots,
     }

@@ -84,7 +84,9 @@ def tree(
         slots=frozen_array(slots),
         link_lower=frozen_array(links),
         link_upper=frozen_array(parent[:-1]),
-        link_capacity_bps=frozen_array(np.repeat(per_level[::-1], counts[:-1])),
+        link_capacity_bps=frozen_array(
+            np.repeat(per_level[::-1], counts[:-1])
+        ),
         trees=(make_tree(n_nodes - 1, level, links, parent[:-1], links),),
         parameters={
             "fanout": [int(f) for f in fanout],
@@ -174,7 +176,9 @@ def _oversubscribed(
     for width, ratio in zip(
         reversed(fanout[1:]), reversed(ratios), strict=True
     ):
-        below = below * int(width) / Fraction(ratio).limit_denominator(10**6)
+        below = (
+            below * int(width) / Fraction(ratio).limit_denominator(10**6)
+        )
         upward.append(below)
     per_level = [max(1, round(capacity)) for capacity in reversed(upward)]
     if max(per_level) > MAX_LINK_BPS:

@@ -26,7 +26,9 @@ def connect(address: str, port: int) -> socket.socket:
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return socket.create_connection((address, port), timeout=PATIENCE_S)
+            return socket.create_connection(
+                (address, port), timeout=PATIENCE_S
+            )
         except ConnectionRefusedError:
             if time.monotonic() > give_up_s:
                 raise
@@ -38,7 +40,9 @@ def send(peer: socket.socket, part_bytes: int, disk_bps: float) -> None:
     begun_s = time.monotonic()
     for start in range(0, part_bytes, CHUNK_BYTES):
         end = min(start + CHUNK_BYTES, part_bytes)
-        time.sleep(max(0.0, begun_s + end * 8 / disk_bps - time.monotonic()))
+        time.sleep(
+            max(0.0, begun_s + end * 8 / disk_bps - time.monotonic())
+        )
         peer.sendall(bytes(end - start))
     peer.shutdown(socket.SHUT_WR)
 

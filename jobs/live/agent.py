@@ -93,7 +93,9 @@ class Agent:
     def _cpu_s(self) -> float:
         """CPU seconds since the start; 0 before it."""
         return (
-            0.0 if self._start_ns is None else used_cpu_s() - self._cpu_start_s
+            0.0
+            if self._start_ns is None
+            else used_cpu_s() - self._cpu_start_s
         )
 
     def _sample_when_due(self) -> None:
@@ -101,7 +103,9 @@ class Agent:
         the next one.
         """
         now_ns = time.monotonic_ns()
-        if now_ns >= self._sample_ns + round(self._plan.progress_every_s * 1e9):
+        if now_ns >= self._sample_ns + round(
+            self._plan.progress_every_s * 1e9
+        ):
             self._sample_ns = now_ns
             self._sample()
 
@@ -202,7 +206,9 @@ class Channel:
         except OSError:
             raise ConnectionError(_GONE) from None
 
-    def finish_with(self, report: AgentReport, timeout_s: float = 5.0) -> None:
+    def finish_with(
+        self, report: AgentReport, timeout_s: float = 5.0
+    ) -> None:
         """Send the report and what still waits, at most ``timeout_s`` for a
         slow caller; close.
         """
@@ -224,4 +230,6 @@ class Channel:
         if not data:
             raise ConnectionError(_GONE)
         self._received += data
-        return int(self._received) if self._received.endswith(b"\n") else None
+        return (
+            int(self._received) if self._received.endswith(b"\n") else None
+        )

@@ -96,7 +96,9 @@ class AgentPool:
         with theirs:
             for end in (self._control, theirs):
                 end.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * PACKET_LIMIT_BYTES
+                    socket.SOL_SOCKET,
+                    socket.SO_SNDBUF,
+                    2 * PACKET_LIMIT_BYTES,
                 )
             self._server = self._started(theirs.fileno())
         self._selector = selectors.DefaultSelector()
@@ -153,7 +155,9 @@ class AgentPool:
         """Tell agents to start at ``at_ns`` (CLOCK_MONOTONIC)."""
         for agent_id in agent_ids:
             if agent_id not in self._lines:
-                raise ValueError(f"no agent named {agent_id!r} is in the pool")
+                raise ValueError(
+                    f"no agent named {agent_id!r} is in the pool"
+                )
             # One that has just ended says so itself, by its report and its
             # exit.
             with contextlib.suppress(ConnectionError):
@@ -173,7 +177,9 @@ class AgentPool:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            left_s = 0.0 if self._urgent else max(0.0, end_s - time.monotonic())
+            left_s = (
+                0.0 if self._urgent else max(0.0, end_s - time.monotonic())
+            )
             ready = {
                 key.fd: key.data for key, _ in self._selector.select(left_s)
             }
@@ -234,7 +240,9 @@ class AgentPool:
     def _take_answer(self, agent_id: str, answer: Answer) -> None:
         line = self._lines.get(agent_id)
         if line is not None and isinstance(answer, AgentExited):
-            self._read_line(line)  # all of its messages are there: it has ended
+            self._read_line(
+                line
+            )  # all of its messages are there: it has ended
             self._forget(line)
         if (
             line is not None
@@ -287,9 +295,7 @@ class AgentPool:
             code = self._server.wait(_END_TIMEOUT_S)
         where = ""
         if self._log is not None:
-            where = (
-                f"; see {(self._folder or self._log.parent) / self._log.name}"
-            )
+            where = f"; see {(self._folder or self._log.parent) / self._log.name}"
         if code is not None and code < 0:
             return f"the agents' fork server was ended by {signal.Signals(-code).name}{where}"
         return f"the agents' fork server has ended with exit code {code}{where}"

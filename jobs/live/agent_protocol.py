@@ -54,7 +54,11 @@ class Plan:
         """The same plan where the job's VMs have these addresses, by index."""
         return self
 
-    def remaining(self, report: AgentReport | None, arrived: Arrived) -> Self:  # noqa: ARG002
+    def remaining(
+        self,
+        report: AgentReport | None,  # noqa: ARG002
+        arrived: Arrived,  # noqa: ARG002
+    ) -> Self:
         """The rest of a plan that was stopped; what cannot be divided is done
         again.
         """

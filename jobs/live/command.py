@@ -97,7 +97,11 @@ class CommandAgent(Agent):
         }
         try:
             return start_tied(
-                plan.argv, subprocess.PIPE, env=environment, cwd=home, bufsize=0
+                plan.argv,
+                subprocess.PIPE,
+                env=environment,
+                cwd=home,
+                bufsize=0,
             )
         except OSError as error:
             raise AgentFailure(
@@ -115,7 +119,9 @@ class CommandAgent(Agent):
                     selector.register(watched, selectors.EVENT_READ)
                 while True:
                     self._sample_when_due()
-                    for key, _ in selector.select(self._plan.progress_every_s):
+                    for key, _ in selector.select(
+                        self._plan.progress_every_s
+                    ):
                         if key.fileobj is self._channel:
                             self._channel.heard()
                         elif key.fileobj == handle:
@@ -145,7 +151,9 @@ class CommandAgent(Agent):
 
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
-        how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+        how = (
+            f"exit code {code}" if code > 0 else signal.Signals(-code).name
+        )
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
         return f"{name} ended with {how}" + (
             f": {lines[-1].strip()}" if lines else ""
@@ -186,7 +194,9 @@ def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
     for signum in (signal.SIGTERM, signal.SIGKILL):
         for child in children:
             if signum == signal.SIGKILL or child.poll() is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
+                with contextlib.suppress(
+                    ProcessLookupError, PermissionError
+                ):
                     os.killpg(child.pid, signum)
         with contextlib.suppress(subprocess.TimeoutExpired):
             for child in children:

@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from jobs.live.agent import Agent
-from jobs.live.agent_protocol import AgentProgress, AgentReport, Arrived, Plan
+from jobs.live.agent_protocol import (
+    AgentProgress,
+    AgentReport,
+    Arrived,
+    Plan,
+)
 
 # The share is kept over periods of this length; a backlog beyond the limit (a
 # throttled VM) is not caught up at more than the share.

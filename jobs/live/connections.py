@@ -124,7 +124,9 @@ class Connections:
         """Connect everything; raises AgentFailure naming the peers that are
         missing.
         """
-        end_ns = time.monotonic_ns() + round(self.plan.connect_timeout_s * 1e9)
+        end_ns = time.monotonic_ns() + round(
+            self.plan.connect_timeout_s * 1e9
+        )
         self._selector.register(
             self.channel, selectors.EVENT_READ, self.channel.heard
         )
@@ -251,7 +253,9 @@ class Connections:
             return
         order = attempt.order
         sock.send(
-            _HELLO.pack(_MAGIC, self.plan.index, order.peer, order.size_bytes)
+            _HELLO.pack(
+                _MAGIC, self.plan.index, order.peer, order.size_bytes
+            )
         )
         self._selector.modify(
             sock, selectors.EVENT_READ, lambda: self._welcomed(attempt)
@@ -292,11 +296,15 @@ class Connections:
 
     def _missing(self) -> str:
         waited = f"within {self.plan.connect_timeout_s:g} s"
-        unreached = [f"{_name(a.order)} ({a.reason})" for a in self._attempts]
+        unreached = [
+            f"{_name(a.order)} ({a.reason})" for a in self._attempts
+        ]
         silent = [f"VM {peer}" for peer in sorted(self._expected)]
         parts = []
         if unreached:
-            parts.append(f"no connection {waited} to {', '.join(unreached)}")
+            parts.append(
+                f"no connection {waited} to {', '.join(unreached)}"
+            )
         if silent:
             parts.append(f"no call {waited} from {', '.join(silent)}")
         return "; ".join(parts)
@@ -373,7 +381,9 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
             ) from None
     used = congestion_control(sock)
     if used != name:
-        raise OSError(f"TCP congestion control is {used!r} instead of {name!r}")
+        raise OSError(
+            f"TCP congestion control is {used!r} instead of {name!r}"
+        )
 
 
 def congestion_control(sock: socket.socket) -> str:
@@ -386,5 +396,7 @@ def congestion_control(sock: socket.socket) -> str:
 
 def retransmits(sock: socket.socket) -> int:
     """Segments the connection has sent again so far (TCP_INFO)."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    info = sock.getsockopt(
+        socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES
+    )
     return int(struct.unpack_from("=I", info, _TOTAL_RETRANS_OFFSET)[0])

@@ -72,7 +72,9 @@ class ForkServer:
 
     def __init__(self, caller: socket.socket) -> None:
         self._caller = caller
-        self._children: dict[str, int] = {}  # agents' names and process handles
+        self._children: dict[
+            str, int
+        ] = {}  # agents' names and process handles
         self._selector = selectors.DefaultSelector()
         self._open = True
 
@@ -93,7 +95,9 @@ class ForkServer:
         """Read one packet and do what it asks; the end of the caller's socket
         is the server's.
         """
-        packet, fds, _, _ = socket.recv_fds(self._caller, PACKET_LIMIT_BYTES, 1)
+        packet, fds, _, _ = socket.recv_fds(
+            self._caller, PACKET_LIMIT_BYTES, 1
+        )
         try:
             if not packet:
                 self._open = False
@@ -226,7 +230,8 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     null_fd = os.open(os.devnull, os.O_RDONLY)
     # Out of the way of the targets first, so that no dup2 overwrites a source.
     high = [
-        fcntl(fd, F_DUPFD, 4) for fd in (null_fd, log_fd, log_fd, channel_fd)
+        fcntl(fd, F_DUPFD, 4)
+        for fd in (null_fd, log_fd, log_fd, channel_fd)
     ]
     for target, source in enumerate(high):
         os.dup2(source, target)
@@ -288,11 +293,15 @@ def _join_cgroup(path: str) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
         try:
-            os.write(fd, b"0")  # the writer itself, in both versions of cgroups
+            os.write(
+                fd, b"0"
+            )  # the writer itself, in both versions of cgroups
         finally:
             os.close(fd)
     except OSError as error:
-        raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
+        raise OSError(
+            f"cannot join cgroup {path}: {error.strerror}"
+        ) from None
 
 
 def main(arguments: list[str]) -> int:

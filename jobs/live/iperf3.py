@@ -76,7 +76,9 @@ class Iperf3Plan(Plan):
         if report is None or report.start_ns is None:
             return self
         ran_s = (report.end_ns - report.start_ns) / 1e9
-        return replace(self, seconds=max(1, math.ceil(self.seconds - ran_s)))
+        return replace(
+            self, seconds=max(1, math.ceil(self.seconds - ran_s))
+        )
 
 
 @dataclass
@@ -159,9 +161,17 @@ class Iperf3Agent(Agent):
                 "--port",
                 str(plan.port + plan.index),
             ),
-            *("--time", str(plan.seconds - omitted), "--omit", str(omitted)),
+            *(
+                "--time",
+                str(plan.seconds - omitted),
+                "--omit",
+                str(omitted),
+            ),
             *("--length", str(BLOCK_BYTES)),
-            *("--connect-timeout", str(round(plan.connect_timeout_s * 1000))),
+            *(
+                "--connect-timeout",
+                str(round(plan.connect_timeout_s * 1000)),
+            ),
         ]
 
     def _begin(
@@ -175,7 +185,9 @@ class Iperf3Agent(Agent):
         try:
             child = start_tied([*arguments, "--json"], output)
         except OSError as error:
-            raise AgentFailure(f"cannot run iperf3: {error.strerror}") from None
+            raise AgentFailure(
+                f"cannot run iperf3: {error.strerror}"
+            ) from None
         self._processes.append(_Process(role, peer, output, child))
 
     def _until_listening(self, ports: set[int]) -> None:
@@ -261,10 +273,14 @@ def _sent(process: _Process) -> Sent:
     counted = int(received["bytes"])
     # A sender's sum was seen (iperf3 3.18) to lack 8 KiB that had arrived.
     size_bytes = max(int(sent["bytes"]), counted)
-    return Sent(process.peer, size_bytes, counted, process.end_ns, retransmits)
+    return Sent(
+        process.peer, size_bytes, counted, process.end_ns, retransmits
+    )
 
 
-def received_bps(document: Mapping[str, Any], uncounted_s: int = 0) -> float:
+def received_bps(
+    document: Mapping[str, Any], uncounted_s: int = 0
+) -> float:
     """Payload that a receiver counted over the test's time, in bit/s, by its
     intervals.
 

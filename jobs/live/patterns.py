@@ -72,5 +72,6 @@ def transfers(
         return all_to_all(n_vms, volume_bytes)
     to = receivers(pattern, n_vms, rng)
     return tuple(
-        VmTransfer(i, receiver, volume_bytes) for i, receiver in enumerate(to)
+        VmTransfer(i, receiver, volume_bytes)
+        for i, receiver in enumerate(to)
     )

@@ -32,9 +32,15 @@ from jobs.live.connections import (
     congestion_control,
     retransmits,
 )
-from jobs.live.transfer_plan import BUFFER_LIMIT_BYTES, Production, TransferPlan
+from jobs.live.transfer_plan import (
+    BUFFER_LIMIT_BYTES,
+    Production,
+    TransferPlan,
+)
 
-_ACK = struct.Struct("!QQQ")  # bytes counted, instants of first and last byte
+_ACK = struct.Struct(
+    "!QQQ"
+)  # bytes counted, instants of first and last byte
 
 # A receiver is woken for so many bytes, or for so small a part of a flow: what
 # arrives is counted late by that much. Large packets come one by one, and
@@ -139,7 +145,9 @@ class TransferAgent(Agent):
         self._unsent.extend(self._connections.sendings)
         for receiving in self._connections.receivings:
             receiving.wake_for(
-                min(WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW)
+                min(
+                    WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW
+                )
             )
             self._selector.register(receiving.sock, _READ, receiving)
         sockets = [sending.sock for sending in self._connections.sendings]
@@ -200,7 +208,9 @@ class TransferAgent(Agent):
             self._unsent.popleft()
         if self._unsent:
             sending = self._unsent[0]
-            some = self._allowed_bytes(sending) > 0 or not sending.left_bytes
+            some = (
+                self._allowed_bytes(sending) > 0 or not sending.left_bytes
+            )
             self._watch_for(sending, _READ | _WRITE if some else _READ)
 
     def _watch_for(self, sending: Sending, events: int) -> None:
@@ -214,11 +224,15 @@ class TransferAgent(Agent):
             self._watch_for(sending, _READ)
             return
         try:
-            n = sending.sock.send(self._data[: self._allowed_bytes(sending)])
+            n = sending.sock.send(
+                self._data[: self._allowed_bytes(sending)]
+            )
         except BlockingIOError:
             return
         except OSError as error:
-            raise AgentFailure(self._broken(sending, error.strerror)) from None
+            raise AgentFailure(
+                self._broken(sending, error.strerror)
+            ) from None
         sending.sent_bytes += n
         self._sent_bytes += n
         if not sending.left_bytes:
@@ -235,14 +249,16 @@ class TransferAgent(Agent):
         except BlockingIOError:
             return
         except OSError as error:
-            raise AgentFailure(self._broken(sending, error.strerror)) from None
+            raise AgentFailure(
+                self._broken(sending, error.strerror)
+            ) from None
         if not data:
             raise AgentFailure(self._broken(sending, "closed by the peer"))
         sending.answer += data
         if len(sending.answer) < _ACK.size:
             return
-        sending.acknowledged_bytes, _, sending.acknowledged_ns = _ACK.unpack(
-            sending.answer
+        sending.acknowledged_bytes, _, sending.acknowledged_ns = (
+            _ACK.unpack(sending.answer)
         )
         self._selector.unregister(sending.sock)
         self._open -= 1
@@ -270,7 +286,9 @@ class TransferAgent(Agent):
         except BlockingIOError:
             return False
         except OSError as error:
-            raise AgentFailure(self._cut(receiving, error.strerror)) from None
+            raise AgentFailure(
+                self._cut(receiving, error.strerror)
+            ) from None
         now_ns = time.monotonic_ns()
         if n == 0:
             raise AgentFailure(self._cut(receiving, "closed by the peer"))
@@ -283,7 +301,9 @@ class TransferAgent(Agent):
         if receiving.left_bytes == 0:
             receiving.last_ns = now_ns
             receiving.sock.send(
-                _ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns)
+                _ACK.pack(
+                    receiving.received_bytes, receiving.first_ns, now_ns
+                )
             )
             self._selector.unregister(receiving.sock)
             self._open -= 1

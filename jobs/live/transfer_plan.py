@@ -21,7 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from jobs.live.agent_protocol import AgentProgress, AgentReport, Arrived, Plan
+from jobs.live.agent_protocol import (
+    AgentProgress,
+    AgentReport,
+    Arrived,
+    Plan,
+)
 
 Curve = tuple[tuple[float, int], ...]
 """c(x) as ``(progress_end, rate_bps)``."""
@@ -118,7 +123,9 @@ class TransferPlan(Plan):
         return replace(
             self,
             sends=left,
-            receives=tuple(flow for flow in receives if flow.size_bytes > 0),
+            receives=tuple(
+                flow for flow in receives if flow.size_bytes > 0
+            ),
             demand=curve_after(self.demand, done / total)
             if self.demand and left
             else (),
@@ -147,7 +154,9 @@ def curve_after(curve: Curve, sent_share: float) -> Curve:
             x0 = end
             break
         done -= area
-    rest = [((end - x0) / (1.0 - x0), rate) for end, rate in curve if end > x0]
+    rest = [
+        ((end - x0) / (1.0 - x0), rate) for end, rate in curve if end > x0
+    ]
     return (*rest[:-1], (1.0, rest[-1][1]))
 
 
@@ -206,14 +215,18 @@ def phases(
     out: list[Phase] = []
     area = 0.0
     done = 0
-    for start, (end, _), step_area in zip(starts, steps, areas, strict=True):
+    for start, (end, _), step_area in zip(
+        starts, steps, areas, strict=True
+    ):
         area += step_area
         until = (
             total_bytes
             if end == steps[-1][0]
             else round(total_bytes * area / sum(areas))
         )
-        out.append(Phase(until - done, round((end - start) * tau_s * NS_PER_S)))
+        out.append(
+            Phase(until - done, round((end - start) * tau_s * NS_PER_S))
+        )
         done = until
     return tuple(out)
 
@@ -232,13 +245,17 @@ def chunks(
         )
         largest = -(-phase.size_bytes // n)
         in_time = round(
-            phase.size_bytes * BUFFER_S * NS_PER_S / max(1, phase.duration_ns)
+            phase.size_bytes
+            * BUFFER_S
+            * NS_PER_S
+            / max(1, phase.duration_ns)
         )
         buffer_bytes = max(2 * largest, min(in_time, BUFFER_LIMIT_BYTES))
         for i in range(n):
             yield Chunk(
                 phase.size_bytes * (i + 1) // n - phase.size_bytes * i // n,
-                phase.duration_ns * (i + 1) // n - phase.duration_ns * i // n,
+                phase.duration_ns * (i + 1) // n
+                - phase.duration_ns * i // n,
                 buffer_bytes,
             )
 
@@ -276,7 +293,9 @@ class Production:
         """CPU time that the chunk in production still has to burn at CPU time
         ``cpu_ns``.
         """
-        return 0 if self.due_ns is None else max(0, self.cpu_due_ns - cpu_ns)
+        return (
+            0 if self.due_ns is None else max(0, self.cpu_due_ns - cpu_ns)
+        )
 
     def advance(self, now_ns: int, cpu_ns: int, sent_bytes: int) -> None:
         """Finish and begin chunks up to ``now_ns``, with ``sent_bytes`` gone to
@@ -298,7 +317,9 @@ class Production:
             self.produced_bytes += self._chunk.size_bytes
             self._chunk = next(self._chunks, None)
             self.due_ns = None
-            if self._chunk is not None and self._room(self._chunk, sent_bytes):
+            if self._chunk is not None and self._room(
+                self._chunk, sent_bytes
+            ):
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
                 self.lost_ns += begun_ns - due_ns
                 self._begin(
@@ -316,4 +337,6 @@ class Production:
 
     def _begin(self, chunk: Chunk, now_ns: int, cpu_ns: int) -> None:
         self.due_ns = now_ns + chunk.duration_ns
-        self.cpu_due_ns = cpu_ns + round(chunk.duration_ns * self._cpu_share)
+        self.cpu_due_ns = cpu_ns + round(
+            chunk.duration_ns * self._cpu_share
+        )

@@ -43,7 +43,11 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
 
 def choose(
-    seed: int, names: Sequence[str], values: Floats, weights: Floats, count: int
+    seed: int,
+    names: Sequence[str],
+    values: Floats,
+    weights: Floats,
+    count: int,
 ) -> Floats:
     """``count`` of the values, each with probability as its weight; a prefix
     never changes.
@@ -88,9 +92,9 @@ class NormalDistribution:
         ones as they are, and the same normal numbers stand behind every mean
         and sigma (common random numbers).
         """
-        values = self.mean + self.sigma * stream(seed, name, 0).standard_normal(
-            count
-        )
+        values = self.mean + self.sigma * stream(
+            seed, name, 0
+        ).standard_normal(count)
         if self.rule == "clamp":
             return np.maximum(values, self.low)
         round_ = 0

@@ -40,7 +40,9 @@ LINE_FIELDS = (
     "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
     "image size",
 )  # fmt: skip
-_TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?", re.ASCII)
+_TIME = re.compile(
+    r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,18 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
     start = next((text.lstrip() for text in lines if text.strip()), "")
     xml = start.startswith("<")
     leases = (
-        _Xml(complaints).read(lines) if xml else _read_lines(lines, complaints)
+        _Xml(complaints).read(lines)
+        if xml
+        else _read_lines(lines, complaints)
     )
     return complaints.trace(path, leases, lenient=lenient, noun="lease")
 
 
 def requests_of(
-    leases: Sequence[LeaseRecord], *, memory: bool = True, margin_s: float = 0.0
+    leases: Sequence[LeaseRecord],
+    *,
+    memory: bool = True,
+    margin_s: float = 0.0,
 ) -> tuple[JobRequest, ...]:
     """Leases as requests: each node a VM that computes; ``memory`` False asks
     for none.
@@ -115,7 +122,9 @@ def requests_of(
 # ------------------------------------------------------------------ one line a lease
 
 
-def _read_lines(lines: list[str], complaints: Complaints) -> list[LeaseRecord]:
+def _read_lines(
+    lines: list[str], complaints: Complaints
+) -> list[LeaseRecord]:
     """Leases in the older form."""
     leases: list[LeaseRecord] = []
     for number, text in enumerate(lines, 1):
@@ -152,9 +161,7 @@ def _lease_of_line(
         values.append(int(word.group()))
     arrival, start, duration, real, nodes, cores, memory, _ = values
     if 0 <= start < arrival:
-        message = (
-            f"field 2 (start): {start} s is before the arrival at {arrival} s"
-        )
+        message = f"field 2 (start): {start} s is before the arrival at {arrival} s"
         complaints.add(line, words[1].start() + 1, message)
         return None
     kind: LeaseKind = "AR"
@@ -182,7 +189,12 @@ def _objection(field: str, word: str) -> str | None:
         return f"{quoted_text(word)} is not a whole number"
     if value < 0 and not (field == "start" and value == -1):
         return f"{value} is negative"
-    if value == 0 and field in ("duration", "real duration", "nodes", "CPUs"):
+    if value == 0 and field in (
+        "duration",
+        "real duration",
+        "nodes",
+        "CPUs",
+    ):
         return "must be above 0"
     return None
 
@@ -225,7 +237,9 @@ class _Xml:
             wrong = "a document type has no place in a lease workload"
             self._complaints.add_of_file(line, column, wrong)
         except expat.ExpatError as error:
-            cut = "no element found" in str(error) or "unclosed" in str(error)
+            cut = "no element found" in str(error) or "unclosed" in str(
+                error
+            )
             wrong = (
                 "the file is cut off here"
                 if cut
@@ -234,8 +248,13 @@ class _Xml:
             self._complaints.add_of_file(
                 error.lineno, error.offset + 1, f"not XML: {wrong}"
             )
-        except (LookupError, ValueError) as error:  # of the declared encoding
-            self._complaints.add_of_file(*self._place(), f"not XML: {error}")
+        except (
+            LookupError,
+            ValueError,
+        ) as error:  # of the declared encoding
+            self._complaints.add_of_file(
+                *self._place(), f"not XML: {error}"
+            )
         return self._leases
 
     def _refuse_doctype(self, *_: object) -> None:
@@ -286,7 +305,9 @@ class _Xml:
         duration_s = self._time(given, "duration time")
         nodes = self._count(given, "node-set numnodes", 0)
         start_s = (
-            self._time(given, "exact time") if "exact time" in given else None
+            self._time(given, "exact time")
+            if "exact time" in given
+            else None
         )
         real_s = (
             self._time(given, "realduration time")

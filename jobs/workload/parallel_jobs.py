@@ -70,7 +70,11 @@ class ParallelJobs:
     @property
     def span_s(self) -> float:
         """From the first submission to the last."""
-        return float(self.submit_s[-1] - self.submit_s[0]) if len(self) else 0.0
+        return (
+            float(self.submit_s[-1] - self.submit_s[0])
+            if len(self)
+            else 0.0
+        )
 
     @property
     def work_s(self) -> float:
@@ -80,7 +84,9 @@ class ParallelJobs:
     def load(self, slots: int) -> float:
         """System load Σ(n·t) / (slots·span); raises :class:`NoSpan`."""
         if self.span_s <= 0 or self.work_s <= 0:
-            raise NoSpan("all jobs are submitted at once: they have no load")
+            raise NoSpan(
+                "all jobs are submitted at once: they have no load"
+            )
         return self.work_s / (slots * self.span_s)
 
     def at_load(self, load: float, slots: int) -> ParallelJobs:
@@ -103,7 +109,9 @@ class ParallelJobs:
         vms = -(-self.processes // processes_per_vm)
         return replace(self, processes=vms.astype(np.int32))
 
-    def with_cpu_use(self, low: float, high: float, seed: int) -> ParallelJobs:
+    def with_cpu_use(
+        self, low: float, high: float, seed: int
+    ) -> ParallelJobs:
         """CPU use of every process: 100 % where a job has one, else uniform
         (CMBF, Section 5.2).
         """
@@ -145,7 +153,9 @@ class ParallelJobs:
 
 
 def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
-    return np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS).astype(np.uint16)
+    return np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS).astype(
+        np.uint16
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +201,8 @@ class Requests(JobStream):
             else ()
         )
         return next(
-            (int(row) for row in rows if self.id_of(int(row)) == job_id), None
+            (int(row) for row in rows if self.id_of(int(row)) == job_id),
+            None,
         )
 
     @property
@@ -210,7 +221,9 @@ class Requests(JobStream):
         )  # fmt: skip
         moving = Transfer(self.pattern)
         still = Compute()
-        rows = zip(*(column[part].tolist() for column in columns), strict=True)
+        rows = zip(
+            *(column[part].tolist() for column in columns), strict=True
+        )
         for (
             number,
             submit_s,

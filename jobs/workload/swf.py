@@ -48,9 +48,16 @@ FIELDS: tuple[tuple[str, str, type], ...] = (
 
 NAMES = tuple(name for name, _, _ in FIELDS)
 
-_WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
-_GREATEST_OF_TYPE: dict[type, float] = {np.int32: 2**31 - 1, np.int64: 2**53}
-_GREATEST = np.array([_GREATEST_OF_TYPE.get(kind, 1e15) for *_, kind in FIELDS])
+_WHOLE = np.array(
+    [np.issubdtype(kind, np.integer) for _, _, kind in FIELDS]
+)
+_GREATEST_OF_TYPE: dict[type, float] = {
+    np.int32: 2**31 - 1,
+    np.int64: 2**53,
+}
+_GREATEST = np.array(
+    [_GREATEST_OF_TYPE.get(kind, 1e15) for *_, kind in FIELDS]
+)
 _CHUNK_LINES = 1 << 15
 _COMMENT = re.compile(
     r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)"
@@ -130,7 +137,9 @@ class _Log:
         while self.first is None or self.kept < self.first:
             # No line beyond the last wanted record is looked at.
             wanted = (
-                _CHUNK_LINES if self.first is None else self.first - self.kept
+                _CHUNK_LINES
+                if self.first is None
+                else self.first - self.kept
             )
             chunk = list(islice(lines, min(_CHUNK_LINES, wanted)))
             if not chunk:
@@ -167,7 +176,9 @@ class _Log:
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> None:
         try:
-            values = np.loadtxt(texts, dtype=np.float64, comments=None, ndmin=2)
+            values = np.loadtxt(
+                texts, dtype=np.float64, comments=None, ndmin=2
+            )
         except ValueError:
             values = np.empty((0, 0))
         if values.shape[1] != len(FIELDS):
@@ -223,8 +234,12 @@ class _Log:
                 return None
         if len(words) != len(FIELDS):
             few = len(words) < len(FIELDS)
-            column = words[-1].end() if few else words[len(FIELDS)].start() + 1
-            self.complaints.add_of_count(line, column, len(words), len(FIELDS))
+            column = (
+                words[-1].end() if few else words[len(FIELDS)].start() + 1
+            )
+            self.complaints.add_of_count(
+                line, column, len(words), len(FIELDS)
+            )
             return None
         return row
 
@@ -359,8 +374,12 @@ def jobs_of(
     stated = records["requested_s"] > 0
     low = stated & (records["requested_s"] < run_s)
     repaired = {
-        "processors neither requested nor allocated: 1 taken": ~(asked | given),
-        f"running time below {SHORTEST_S:g} s raised to it": records["run_s"]
+        "processors neither requested nor allocated: 1 taken": ~(
+            asked | given
+        ),
+        f"running time below {SHORTEST_S:g} s raised to it": records[
+            "run_s"
+        ]
         < SHORTEST_S,
         "requested time below the running time raised to it": low,
         "no requested time: the running time taken": ~stated,

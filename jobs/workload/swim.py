@@ -18,7 +18,14 @@ from jobs.workload.traces import (
     whole_number,
 )
 
-FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
+FIELDS = (
+    "job",
+    "submit time",
+    "gap",
+    "map input",
+    "shuffle",
+    "reduce output",
+)
 BLOCK_BYTES = 64_000_000
 _GREATEST = 10**18
 
@@ -89,12 +96,12 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
         value = whole_number(word, len(str(_GREATEST)))
         if value is None or not 0 <= value <= _GREATEST:
             digits = word.removeprefix("-")
-            wrong = "negative" if digits != word else "beyond what can be meant"
+            wrong = (
+                "negative" if digits != word else "beyond what can be meant"
+            )
             if not (digits.isascii() and digits.isdigit()):
                 wrong = "not a whole number"
-            message = (
-                f"field {k + 1} ({FIELDS[k]}): {quoted_text(word)} is {wrong}"
-            )
+            message = f"field {k + 1} ({FIELDS[k]}): {quoted_text(word)} is {wrong}"
             complaints.add(line, len("\t".join(words[:k])) + 2, message)
             return None
         values.append(value)

@@ -15,7 +15,12 @@ import numpy as np
 
 from jobs.demand import Pattern, Transfer
 from jobs.request import SERVICE_TAG, JobRequest
-from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
+from jobs.workload.distributions import (
+    Floats,
+    NormalDistribution,
+    Rule,
+    stream,
+)
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0
@@ -30,7 +35,9 @@ QUANTITIES = {
 """The mean and the floor of each quantity, in bit/s and seconds."""
 
 _ROOT = math.sqrt(2.0)
-INTERPRETATIONS: dict[str, tuple[tuple[float, float, float, float], Rule]] = {
+INTERPRETATIONS: dict[
+    str, tuple[tuple[float, float, float, float], Rule]
+] = {
     "G": ((0.456, 0.09, 2.0, 0.447), "redraw"),
     "literal": ((5.0, _ROOT, _ROOT, _ROOT), "redraw"),
     "literal-clamped": ((5.0, _ROOT, _ROOT, _ROOT), "clamp"),
@@ -58,7 +65,9 @@ def day_and_night(
     to these rates, so that all rates use the same random numbers.
     """
     starts = np.append(np.arange(0.0, span_s, HALF_DAY_S), span_s)
-    factor = np.where(np.arange(len(starts) - 1) % 2 == 0, 1.0, night_factor)
+    factor = np.where(
+        np.arange(len(starts) - 1) % 2 == 0, 1.0, night_factor
+    )
     per_s = per_hour / HOUR_S * factor
     # Arrivals expected by the time that a phase begins.
     expected = np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
@@ -66,7 +75,9 @@ def day_and_night(
     rng = stream(seed, "arrivals")
     # Eight standard deviations above the mean: hardly ever are more needed.
     clock = np.cumsum(
-        rng.standard_exponential(max(16, int(total + 8 * math.sqrt(total) + 8)))
+        rng.standard_exponential(
+            max(16, int(total + 8 * math.sqrt(total) + 8))
+        )
     )
     while clock[-1] < total:
         clock = np.concatenate(
@@ -106,7 +117,9 @@ class Tenants:
         duration = self.duration.draw(seed, "duration", count)
         ratio = self.deadline_ratio.draw(seed, "ratio", count)
         true_s = self._true_durations(seed, duration.tolist())
-        service = stream(seed, "services").random(count) < self.service_share
+        service = (
+            stream(seed, "services").random(count) < self.service_share
+        )
         digits = max(5, len(str(max(0, count - 1))))
         demand = Transfer(self.pattern)
         return tuple(

@@ -126,12 +126,17 @@ class Bounds:
     def check(self, n_lines: int, n_bytes: int) -> None:
         """Raises CutOff beyond them."""
         if n_lines > self.lines:
-            raise CutOff(f"over {self.lines:,} lines: {self.reason}", n_lines)
+            raise CutOff(
+                f"over {self.lines:,} lines: {self.reason}", n_lines
+            )
         if n_bytes > self.size_bytes:
             over = f"over {self.size_bytes >> 20:,} MiB"
             raise CutOff(f"{over}: {self.reason}", n_lines)
         # Asking for the time takes as long as reading a line.
-        if n_lines % LINES_A_CHECK == 0 and time.process_time() > self.until_s:
+        if (
+            n_lines % LINES_A_CHECK == 0
+            and time.process_time() > self.until_s
+        ):
             raise CutOff(f"too long a time: {self.reason}", n_lines)
 
 
@@ -227,7 +232,12 @@ class Complaints:
             )
 
     def trace(
-        self, path: Path, jobs: Sequence[T], *, lenient: bool, noun: str = "job"
+        self,
+        path: Path,
+        jobs: Sequence[T],
+        *,
+        lenient: bool,
+        noun: str = "job",
     ) -> Trace[T]:
         """The jobs that could be read. Raises as :meth:`conclude`."""
         self.conclude(path, len(jobs), lenient=lenient, noun=noun)
@@ -247,9 +257,7 @@ def check_name(
     """True if a job may be called so; else it is reported."""
     if re.fullmatch(SAFE_NAME, name):
         return True
-    rule = (
-        "letters, digits, '.', '_' and '-', 64 at most, a letter or digit first"
-    )
+    rule = "letters, digits, '.', '_' and '-', 64 at most, a letter or digit first"
     complaints.add(
         line, column, f"{field}: {quoted_text(name)} is no name: {rule}"
     )
@@ -258,7 +266,9 @@ def check_name(
 
 def whole_number(text: str, digits: int) -> int | None:
     """A number of at most so many ASCII digits; None for any other text."""
-    return int(text) if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text) else None
+    return (
+        int(text) if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text) else None
+    )
 
 
 @contextmanager
@@ -280,7 +290,9 @@ def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, Bounds]]:
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            what = f"the compressed file is cut off or damaged here ({error})"
+            what = (
+                f"the compressed file is cut off or damaged here ({error})"
+            )
             raise CutOff(what) from None
 
 
@@ -368,6 +380,7 @@ def published(name: str) -> PublishedTrace | None:
     whatever folder.
     """
     by_name = {
-        PurePath(t.name).name.removesuffix(".gz"): t for t in published_traces()
+        PurePath(t.name).name.removesuffix(".gz"): t
+        for t in published_traces()
     }
     return by_name.get(PurePath(name).name.removesuffix(".gz"))

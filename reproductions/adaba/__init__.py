@@ -4,7 +4,11 @@ simulated and live.
 
 from reproductions.adaba.adaba_acceptance import FIGURE_4, FIGURE_5
 from reproductions.adaba.bgmbf_live import KTH_LIVE
-from reproductions.adaba.bgmbf_scheduling import FIGURE_6, FIGURE_7, FIGURE_8
+from reproductions.adaba.bgmbf_scheduling import (
+    FIGURE_6,
+    FIGURE_7,
+    FIGURE_8,
+)
 
 FIGURES = (FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8)
 LIVE_FIGURES = (KTH_LIVE,)

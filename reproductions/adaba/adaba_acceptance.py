@@ -24,7 +24,12 @@ from reproductions.claim_checks import (
     mostly,
 )
 from reproductions.configuration import RunConfiguration, Together
-from reproductions.grid_quantities import Change, Difference, Gain, GainGrowth
+from reproductions.grid_quantities import (
+    Change,
+    Difference,
+    Gain,
+    GainGrowth,
+)
 from reproductions.published_figure import Figure, Panel
 
 ADABA, BEST, OKTOPUS, GREEDY = "AdaBa", "best fit", "Oktopus", "greedy"
@@ -110,7 +115,9 @@ FIGURE_4 = Figure(
             "Fewer jobs are accepted as the mean bandwidth grows",
             "all fall",
             tuple(
-                Check(Change(ACCEPTED, series, MEANS[0], MEANS[-1]), NEGATIVE)
+                Check(
+                    Change(ACCEPTED, series, MEANS[0], MEANS[-1]), NEGATIVE
+                )
                 for series in SERIES
             ),
         ),
@@ -129,7 +136,9 @@ FIGURE_4 = Figure(
         Claim(
             "Best fit is better than Oktopus and greedy in most cases",
             "best fit > Oktopus, greedy",
-            mostly([Difference(ACCEPTED, BEST, OKTOPUS, x) for x in MEANS], 0.0)
+            mostly(
+                [Difference(ACCEPTED, BEST, OKTOPUS, x) for x in MEANS], 0.0
+            )
             + mostly(
                 [Difference(ACCEPTED, BEST, GREEDY, x) for x in MEANS], 0.0
             ),
@@ -175,7 +184,9 @@ def _claims_5() -> tuple[Claim, ...]:
                 "grows",
                 tuple(
                     Check(
-                        GainGrowth(accepted, ADABA, other, LOADS[0], LOADS[-1]),
+                        GainGrowth(
+                            accepted, ADABA, other, LOADS[0], LOADS[-1]
+                        ),
                         POSITIVE,
                     )
                     for other in OTHERS

@@ -71,7 +71,9 @@ def random_jobs(
     embedder: str, seed: int, mean_mbps: float, *, jobs: int
 ) -> RunConfiguration:
     """Random jobs without a queue, of so much bandwidth per VM on average."""
-    values = settings(jobs=jobs, **{"bandwidth.mean": f"{mean_mbps:g} Mbit/s"})
+    values = settings(
+        jobs=jobs, **{"bandwidth.mean": f"{mean_mbps:g} Mbit/s"}
+    )
     variant = Variant(
         "adaba/adaba-random.yaml", "vc", (("embedder", embedder), *values)
     )
@@ -88,14 +90,23 @@ def both_logs(
     """
     return Together(
         tuple(
-            (log.name, one_log(log, policy, embedder, seed, load, jobs=jobs))
+            (
+                log.name,
+                one_log(log, policy, embedder, seed, load, jobs=jobs),
+            )
             for log in LOGS
         )
     )
 
 
 def one_log(
-    log: Log, policy: str, embedder: str, seed: int, load: float, *, jobs: int
+    log: Log,
+    policy: str,
+    embedder: str,
+    seed: int,
+    load: float,
+    *,
+    jobs: int,
 ) -> RunConfiguration:
     """The first jobs of a log; the seed draws their bandwidths. BgMBF's
     migrations are free.
@@ -103,7 +114,9 @@ def one_log(
     values = settings(path=log.file, first=jobs, load=load)
     backfilling = policy.startswith("bgmbf")
     entry = (
-        f"{{name: {policy}, migration_cost: 0 s}}" if backfilling else policy
+        f"{{name: {policy}, migration_cost: 0 s}}"
+        if backfilling
+        else policy
     )
     variant = Variant(
         "adaba/bgmbf-logs.yaml", entry, (("embedder", embedder), *values)

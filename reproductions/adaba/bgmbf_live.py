@@ -61,7 +61,9 @@ def measures(run: RecordedRun) -> Measures:
 
 def slots_by_hour(run: RecordedRun) -> Curve:
     """The share of VM slots in use, over hours."""
-    return [(at_s / HOUR_S, 100.0 * share) for at_s, share in slots_in_use(run)]
+    return [
+        (at_s / HOUR_S, 100.0 * share) for at_s, share in slots_in_use(run)
+    ]
 
 
 def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one load

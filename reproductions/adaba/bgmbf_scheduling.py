@@ -20,7 +20,13 @@ from reproductions.configuration import Together
 from reproductions.grid_quantities import Difference, Gain, Level, Measure
 from reproductions.published_figure import Figure, Panel
 
-FCFS, SBF, SDF, BGMBF, BGMBF_SDF = "FCFS", "SBF", "SDF", "BgMBF", "BgMBF-SDF"
+FCFS, SBF, SDF, BGMBF, BGMBF_SDF = (
+    "FCFS",
+    "SBF",
+    "SDF",
+    "BgMBF",
+    "BgMBF-SDF",
+)
 POLICIES = {
     FCFS: "fcfs",
     SBF: "sbf",
@@ -79,7 +85,9 @@ def _logs(series: str, load: float, seed: int, quick: bool) -> Together:
     )
 
 
-def _outperforms(measure: Measure, log: Log, what: str) -> tuple[Claim, ...]:
+def _outperforms(
+    measure: Measure, log: Log, what: str
+) -> tuple[Claim, ...]:
     """The claims of Figs. 6 and 7, alike of waiting and slowdown."""
     return (
         Claim(
@@ -211,7 +219,8 @@ def _figure_8_claims() -> tuple[Claim, ...]:
         Claim(
             "BgMBF-SDF migrates fewer jobs than BgMBF in most cases",
             "fewer",
-            mostly(fewer[: len(LOADS)], 0.0) + mostly(fewer[len(LOADS) :], 0.0),
+            mostly(fewer[: len(LOADS)], 0.0)
+            + mostly(fewer[len(LOADS) :], 0.0),
             interpretation="at most loads, on either log",
         ),
         Claim(

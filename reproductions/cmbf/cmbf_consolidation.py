@@ -7,7 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from reproductions.claim_checks import Band, Check, Claim, about, more, mostly
+from reproductions.claim_checks import (
+    Band,
+    Check,
+    Claim,
+    about,
+    more,
+    mostly,
+)
 from reproductions.cmbf.cmbf_setup import (
     AMBF,
     AMCBF,
@@ -163,7 +170,9 @@ def _claims(use_gain: float, saturated_gain: float) -> tuple[Claim, ...]:
                 check
                 for one in (CMCBF, AMCBF)
                 for check in about(
-                    Largest(USE, tuple(Gain(USE, one, EASY, x) for x in LOADS)),
+                    Largest(
+                        USE, tuple(Gain(USE, one, EASY, x) for x in LOADS)
+                    ),
                     use_gain,
                     use_gain,
                 )
@@ -247,7 +256,8 @@ def _figure(
         return nodes(model, series, seed, load, quick=quick)
 
     claims = (
-        replace(c, remark=why(model, c.text)) for c in _claims(gain, saturated)
+        replace(c, remark=why(model, c.text))
+        for c in _claims(gain, saturated)
     )
     return Figure(
         name=name,
@@ -258,7 +268,8 @@ def _figure(
         series=SIX,
         configuration=configuration,
         panels=tuple(
-            Panel(measure) for measure in (RESPONSE, SLOWDOWN, MIGRATIONS, USE)
+            Panel(measure)
+            for measure in (RESPONSE, SLOWDOWN, MIGRATIONS, USE)
         ),
         claims=(*claims, *own),
         also=(BUSY, CPU),

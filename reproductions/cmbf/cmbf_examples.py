@@ -41,7 +41,9 @@ MOVED = Measure(
     1.0,
     0,
 )
-TIERS = Measure("tiers", "moments with other jobs in either tier", "", 1.0, 0)
+TIERS = Measure(
+    "tiers", "moments with other jobs in either tier", "", 1.0, 0
+)
 
 
 @dataclass(frozen=True)
@@ -163,14 +165,18 @@ def example_of(run: RecordedRun) -> Example:
 
 def end_of(job: str) -> Measure:
     """A job's end over the example's."""
-    return Measure(f"end_{job}", f"{job}'s end over the example's", "", 1.0, 3)
+    return Measure(
+        f"end_{job}", f"{job}'s end over the example's", "", 1.0, 3
+    )
 
 
 def measures_of(run: RecordedRun) -> dict[str, float]:
     """The distance of ends and moves from the example's."""
     example = example_of(run)
     ends = {row.job_id: row.end_s or float("inf") for row in run.rows}
-    over = {job: ends[job] / (at * MIN_S) for job, at in example.ends.items()}
+    over = {
+        job: ends[job] / (at * MIN_S) for job, at in example.ends.items()
+    }
     moves = moves_of(run)
     unlike = sum(
         ours != theirs
@@ -211,7 +217,8 @@ def tiers_apart(run: RecordedRun) -> dict[str, float]:
     """The number of the example's moments with other jobs in either tier."""
     wanted = example_of(run).tiers
     apart = sum(
-        jobs_by_tier(run, at + DELAY_MIN) != two for at, two in wanted.items()
+        jobs_by_tier(run, at + DELAY_MIN) != two
+        for at, two in wanted.items()
     )
     return {TIERS.name: float(apart)}
 
@@ -224,7 +231,9 @@ def jobs_by_tier(run: RecordedRun, at_min: float) -> tuple[str, str]:
             break
         match event:
             case (
-                events.JobStarted() | events.JobMigrated() | events.JobResumed()
+                events.JobStarted()
+                | events.JobMigrated()
+                | events.JobResumed()
             ):
                 where[event.job_id] = event.tier
             case events.JobTierSwitched():
@@ -247,7 +256,9 @@ def nodes_in_use(run: RecordedRun) -> Curve:
     points = []
     for at_s in instants:
         jobs = jobs_by_tier(run, at_s / MIN_S)[0].split()
-        points.append((at_s / MIN_S, float(sum(sizes[job] for job in jobs))))
+        points.append(
+            (at_s / MIN_S, float(sum(sizes[job] for job in jobs)))
+        )
     return points
 
 

@@ -32,7 +32,9 @@ from testbed.record.metrics import JobRow
 from testbed.record.reading import RecordedRun
 
 LOSS = Measure("loss", "loss of the foreground process", "%", 100.0, 2)
-SHARE = Measure("share", "CPU share of the background process", "%", 100.0, 1)
+SHARE = Measure(
+    "share", "CPU share of the background process", "%", 100.0, 1
+)
 IDLE_USED = Measure("idle_used", "share of idle cycles that the background process uses", "%",
                     100.0, 1)  # fmt: skip
 
@@ -46,7 +48,9 @@ def interference(run: RecordedRun) -> dict[str, float]:
     rows = {row.job_id: row for row in run.rows}
     alone, foreground, rear = rows["alone"], rows["front"], rows["rear"]
     if not alone.measured_s or foreground.measured_s is None:
-        return dict.fromkeys((LOSS.name, SHARE.name, IDLE_USED.name), math.nan)
+        return dict.fromkeys(
+            (LOSS.name, SHARE.name, IDLE_USED.name), math.nan
+        )
     # Its bursts' share of the time that it ran: its waits are never exact.
     idle = 1.0 - _use(run) * foreground.duration_s / foreground.measured_s
     share = background_share(foreground, rear)
@@ -62,7 +66,11 @@ def background_share(foreground: JobRow, rear: JobRow) -> float:
     """The work of ``rear`` while the foreground ran, over the time that this
     took.
     """
-    if foreground.end_s is None or rear.end_s is None or rear.start_s is None:
+    if (
+        foreground.end_s is None
+        or rear.end_s is None
+        or rear.start_s is None
+    ):
         return math.nan
     both_s = foreground.end_s - rear.start_s
     done_s = rear.duration_s - (rear.end_s - foreground.end_s)
@@ -93,7 +101,8 @@ def _interference(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG00
     wall_s = QUICK_S if quick else WALL_S
     burst = f'"{x / 100:g}", "{wall_s:g}"'
     settings = [
-        (f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s") for k in range(3)
+        (f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s")
+        for k in range(3)
     ]
     for k in range(2):
         settings += [

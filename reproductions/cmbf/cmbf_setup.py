@@ -28,7 +28,10 @@ POLICIES = {
 }
 SIX = tuple(POLICIES)
 
-LABELS: dict[ModelName, str] = {"feitelson": "FWorkload", "jann": "JWorkload"}
+LABELS: dict[ModelName, str] = {
+    "feitelson": "FWorkload",
+    "jann": "JWorkload",
+}
 QUICK_SHARE = 10
 
 RESPONSE = Measure("response_s", "mean response time", "s", 1.0, 0)
@@ -75,11 +78,17 @@ def nodes(
     policy, jobs = POLICIES[series], jobs_of(model, quick=quick)
     by_cpu = policy in ("cmcbf", "amcbf")
     error = f", error: {cpu_error}" if cpu_error else ""
-    values = settings(jobs=jobs, load=load, cpu=f"{{low: {cpu_low}{error}}}")
+    values = settings(
+        jobs=jobs, load=load, cpu=f"{{low: {cpu_low}{error}}}"
+    )
     unknown = ", cpu: unknown" if by_cpu and cpu_error is None else ""
-    entry = f"{{name: {policy}, migration_cost: {migration_cost_s} s{unknown}}}"
+    entry = (
+        f"{{name: {policy}, migration_cost: {migration_cost_s} s{unknown}}}"
+    )
     plain = policy in ("fcfs", "easy")
-    weight = jobs * load * (4.0 if policy == "fcfs" else 8.0 if by_cpu else 1.0)
+    weight = (
+        jobs * load * (4.0 if policy == "fcfs" else 8.0 if by_cpu else 1.0)
+    )
     variant = Variant(
         f"cmbf/cmbf-{model}.yaml", policy if plain else entry, values
     )

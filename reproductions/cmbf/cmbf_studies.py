@@ -77,7 +77,9 @@ def _panels(cases: Mapping[str, Case]) -> tuple[Panel, ...]:
         Panel(
             measure,
             shown=tuple(
-                label for label, case in cases.items() if case.model == model
+                label
+                for label, case in cases.items()
+                if case.model == model
             ),
             subject=LABELS[model],
         )
@@ -90,14 +92,18 @@ def _of(policy: str, model: ModelName) -> tuple[str, ...]:
     return tuple(Case(policy, model, load).label for load in LOADS)
 
 
-def _gains(model: ModelName, x: float, policy: str = AMCBF) -> list[Quantity]:
+def _gains(
+    model: ModelName, x: float, policy: str = AMCBF
+) -> list[Quantity]:
     """EASY less AMCBF at each load, in both measures: above 0 where AMCBF is
     better.
     """
     return [
         Difference(measure, easy, ours, x)
         for measure in (RESPONSE, SLOWDOWN)
-        for easy, ours in zip(_of(EASY, model), _of(policy, model), strict=True)
+        for easy, ours in zip(
+            _of(EASY, model), _of(policy, model), strict=True
+        )
     ]
 
 
@@ -195,7 +201,9 @@ COST_WHY: dict[ModelName, str] = {
 _COST = _cases(EASY, AMCBF)
 
 
-def _cost(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+def _cost(
+    series: str, x: float, seed: int, quick: bool
+) -> RunConfiguration:
     case = _COST[series]
     if case.policy == EASY:
         return nodes(case.model, EASY, seed, case.load, quick=quick)
@@ -286,7 +294,9 @@ CAPACITY = Figure(
                 tuple(
                     check
                     for series in _of(AMCBF, model)
-                    for check in rises(RESPONSE, series, (MEANS[0], MEANS[-1]))
+                    for check in rises(
+                        RESPONSE, series, (MEANS[0], MEANS[-1])
+                    )
                 ),
                 interpretation="AMCBF's response is longer at full use than at 0.6, at each load",
                 remark="the means say so at every load; seeds differ by as much. At full use "

@@ -212,7 +212,8 @@ FIGURE_9 = Figure(
         Claim(
             "Time sliding and bandwidth scaling each accept more jobs than VC",
             "TS > VC, BS > VC",
-            more(SUCCESS, TS, (VC,), LARGE) + more(SUCCESS, BS, (VC,), LARGE),
+            more(SUCCESS, TS, (VC,), LARGE)
+            + more(SUCCESS, BS, (VC,), LARGE),
         ),
         Claim(
             "Together they accept more jobs than either alone",
@@ -222,7 +223,8 @@ FIGURE_9 = Figure(
         Claim(
             "Time sliding contributes more than bandwidth scaling",
             "TS > BS",
-            more(SUCCESS, TS, (BS,), LARGE) + more(REVENUE, TS, (BS,), LARGE),
+            more(SUCCESS, TS, (BS,), LARGE)
+            + more(REVENUE, TS, (BS,), LARGE),
         ),
         Claim(
             "DCloud's revenue grows with the batch",
@@ -235,7 +237,9 @@ FIGURE_9 = Figure(
                 "flat",
                 (
                     Check(
-                        Change(REVENUE, series, 200.0, 500.0, relative=True),
+                        Change(
+                            REVENUE, series, 200.0, 500.0, relative=True
+                        ),
                         Band(-15.0, 15.0),
                         5.0,
                     ),
@@ -279,7 +283,10 @@ WAYS: dict[str, tuple[str, dict[str, object]]] = {
     "permutation, independent": ("coupling: independent", {}),
     "ring, slowest flow": ("", {"pattern": "ring"}),
     "all-to-all, slowest flow": ("", {"pattern": "all-to-all"}),
-    UNEXTENDED: ("", {"deadline_ratio": "{mean: 1, sigma: 0, rule: clamp}"}),
+    UNEXTENDED: (
+        "",
+        {"deadline_ratio": "{mean: 1, sigma: 0, rule: clamp}"},
+    ),
 }
 """Parameters of the policy, and values of the workload section."""
 BL_RATES = (20.0, 40.0, 80.0, 160.0)

@@ -39,7 +39,11 @@ from testbed.record.reading import RecordedRun
 DCLOUD, VC, BL = "DCloud", "VC", "BL"
 # On the wire the flows of a job are independent of each other: so they must be
 # in the simulator.
-POLICIES = {DCLOUD: "dcloud", VC: "vc", BL: "{name: bl, coupling: independent}"}
+POLICIES = {
+    DCLOUD: "dcloud",
+    VC: "vc",
+    BL: "{name: bl, coupling: independent}",
+}
 RESERVING = (DCLOUD, VC)
 GAMMA = 0.12
 X = 10.0
@@ -54,7 +58,8 @@ def deadline_over_finish(run: RecordedRun) -> Curve:
     """
     ratios = sorted(_ratio(row) for row in run.rows)
     return [
-        (ratio, 100.0 * (i + 1) / len(ratios)) for i, ratio in enumerate(ratios)
+        (ratio, 100.0 * (i + 1) / len(ratios))
+        for i, ratio in enumerate(ratios)
     ]
 
 
@@ -71,7 +76,8 @@ def slots_by_hour(run: RecordedRun) -> Curve:
     """Figure 11(b): the share of VM slots in use, the mean of every hour."""
     curve = slots_in_use(run)
     until = [
-        hour * mean_until(curve, hour * HOUR_S) for hour in range(1, HOURS + 1)
+        hour * mean_until(curve, hour * HOUR_S)
+        for hour in range(1, HOURS + 1)
     ]
     means = [b - a for a, b in pairwise([0.0, *until])]
     return [

@@ -56,7 +56,10 @@ def _smallest_bandwidth(truth: Asked) -> tuple[Asked, ...]:
     b_bps = -(-truth.b_bps * truth.p_s // truth.d_s)
     return (
         replace(
-            truth, b_bps=int(b_bps), p_s=truth.d_s, true_s=truth.true_s * times
+            truth,
+            b_bps=int(b_bps),
+            p_s=truth.d_s,
+            true_s=truth.true_s * times,
         ),
     )
 
@@ -141,10 +144,14 @@ class Bargain:
 
         def bill(asked: tuple[Asked, ...]) -> Measures:
             return measured(
-                replace(experiment, jobs=_jobs(asked, truth.d_s)), BILL_METRICS
+                replace(experiment, jobs=_jobs(asked, truth.d_s)),
+                BILL_METRICS,
             )
 
-        asked, honest = bill(STRATEGIES[self.strategy](truth)), bill((truth,))
+        asked, honest = (
+            bill(STRATEGIES[self.strategy](truth)),
+            bill((truth,)),
+        )
         undiscounted = request_price(
             truth.n, truth.b_bps, truth.p_s, truth.d_s, discounts=False
         )
@@ -220,11 +227,15 @@ def _paid(strategy: str, ratio: float, seed: int, quick: bool) -> Bargain:
 
 
 def _never(strategy: str) -> tuple[Check, ...]:
-    return tuple(Check(Level(DONE, strategy, x), Band(0.0, 0.0)) for x in ROOM)
+    return tuple(
+        Check(Level(DONE, strategy, x), Band(0.0, 0.0)) for x in ROOM
+    )
 
 
 def _always(strategy: str) -> tuple[Check, ...]:
-    return tuple(Check(Level(DONE, strategy, x), Band(1.0, 1.0)) for x in ROOM)
+    return tuple(
+        Check(Level(DONE, strategy, x), Band(1.0, 1.0)) for x in ROOM
+    )
 
 
 CHARGING = Figure(
@@ -292,7 +303,10 @@ CHARGING = Figure(
             (
                 *_always("10 % shorter"),
                 *(
-                    Check(Difference(PRICE, "10 % shorter", TRUTH, x), NEGATIVE)
+                    Check(
+                        Difference(PRICE, "10 % shorter", TRUTH, x),
+                        NEGATIVE,
+                    )
                     for x in ROOM
                 ),
             ),

@@ -31,7 +31,9 @@ VM_USE = Measure("vm_use", "VM use", "%", 100.0)
 LINK_USE = Measure("link_use", "server link use", "%", 100.0)
 REVENUE = Measure("revenue", "revenue", "k$", 1e-3, 2)
 SLOWEST = Measure("allocation_max_s", "slowest allocation", "ms", 1e3, 1)
-VM_DAY = Measure("vm_use_day", "VM use within the first 24 hours", "%", 100.0)
+VM_DAY = Measure(
+    "vm_use_day", "VM use within the first 24 hours", "%", 100.0
+)
 LINK_DAY = Measure(
     "link_use_day", "server link use within the first 24 hours", "%", 100.0
 )
@@ -99,14 +101,18 @@ def configuration(
     size = QUICK if quick else FULL
     jobs = round(batch * size.jobs)
     values = {"vms.mean": size.vms, **(workload or {})}
-    values |= {"jobs": jobs} if batch else {"per_hour": per_hour * size.jobs}
+    values |= (
+        {"jobs": jobs} if batch else {"per_hour": per_hour * size.jobs}
+    )
     racks, aggregation = splits
     topology = (
         ("topology.fanout", str(list(size.fanout))),
         ("topology.oversubscription", f"[{aggregation:g}, {racks:g}]"),
     )
     name = POLICIES[series]
-    given = parameters or ("gamma: 0.12" if name.startswith("dcloud") else "")
+    given = parameters or (
+        "gamma: 0.12" if name.startswith("dcloud") else ""
+    )
     variant = Variant(
         "dcloud/dcloud-batch.yaml" if batch else "dcloud/dcloud-day.yaml",
         f"{{name: {name}, {given}}}" if given else name,
@@ -126,5 +132,6 @@ def panels(
     """
     known = published or {}
     return tuple(
-        Panel(m, known.get(m, {})) for m in (SUCCESS, VM_USE, LINK_USE, REVENUE)
+        Panel(m, known.get(m, {}))
+        for m in (SUCCESS, VM_USE, LINK_USE, REVENUE)
     )

@@ -66,7 +66,9 @@ def _drop(measure: Measure, published: float) -> Claim:
         f"γ from 0 to 12 % changes {measure}",
         f"{published:+g} %",
         about(
-            Change(measure, DCLOUD, 0.0, 12.0, relative=True), published, 2.0
+            Change(measure, DCLOUD, 0.0, 12.0, relative=True),
+            published,
+            2.0,
         ),
         interpretation="in percent of the value at γ = 0",
     )
@@ -87,7 +89,8 @@ FIGURE_4 = Figure(
             "2 to 4 % less",
             tuple(
                 Check(
-                    Change(m, DCLOUD, 0.0, 12.0, relative=True), Band(-6.0, 6.0)
+                    Change(m, DCLOUD, 0.0, 12.0, relative=True),
+                    Band(-6.0, 6.0),
                 )
                 for m in ALL_FOUR
             ),
@@ -183,7 +186,8 @@ FIGURE_5 = Figure(
             "BL ≈ 100 %",
             more(VM_USE, BL, (DCLOUD, VC), RATIOS)
             + tuple(
-                Check(Level(VM_USE, BL, x), Band(90.0, 110.0)) for x in RATIOS
+                Check(Level(VM_USE, BL, x), Band(90.0, 110.0))
+                for x in RATIOS
             ),
             remark=WORK_AFTER,
         ),
@@ -353,7 +357,10 @@ FIGURE_6 = Figure(
             "DCloud's advantage over VC and BL grows with the bandwidth",
             "grows",
             tuple(
-                Check(GainGrowth(REVENUE, DCLOUD, other, 50.0, 500.0), POSITIVE)
+                Check(
+                    GainGrowth(REVENUE, DCLOUD, other, 50.0, 500.0),
+                    POSITIVE,
+                )
                 for other in (VC, BL)
             ),
         ),
@@ -524,7 +531,9 @@ FIGURE_7 = Figure(
             "The gap in revenue grows with the ratio",
             "grows",
             tuple(
-                Check(GainGrowth(REVENUE, DCLOUD, other, 1.0, 16.0), POSITIVE)
+                Check(
+                    GainGrowth(REVENUE, DCLOUD, other, 1.0, 16.0), POSITIVE
+                )
                 for other in (VC, BL)
             ),
         ),

@@ -49,7 +49,9 @@ class SmallJob:
 
 
 def best_reward(
-    datacentre: DataCentre, jobs: Sequence[SmallJob], limit_s: float = 1800.0
+    datacentre: DataCentre,
+    jobs: Sequence[SmallJob],
+    limit_s: float = 1800.0,
 ) -> float:
     """The greatest reward that any schedule has, by HiGHS. RuntimeError where
     it gives up.
@@ -83,7 +85,9 @@ class _Programme:
                 self._at_most(row, float(datacentre.slots[server]))
         for link, times in self._links.items():
             for row in times:
-                self._at_most(row, float(datacentre.link_capacity_bps[link]))
+                self._at_most(
+                    row, float(datacentre.link_capacity_bps[link])
+                )
 
     def solve(self, limit_s: float) -> float:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -123,7 +127,10 @@ class _Programme:
         if not starts:
             return
         self._at_most(dict.fromkeys(starts.values(), 1.0), 1.0)
-        on = [self._column(float(job.n_vms)) for _ in range(self._dc.n_servers)]
+        on = [
+            self._column(float(job.n_vms))
+            for _ in range(self._dc.n_servers)
+        ]
         self._rows.append(dict.fromkeys(on, 1.0))
         self._least.append(float(job.n_vms))
         self._most.append(float(job.n_vms))
@@ -142,7 +149,10 @@ class _Programme:
         self._hold_links(job, on, running)
 
     def _hold_slots(
-        self, job: SmallJob, on: list[int], running: list[dict[int, list[int]]]
+        self,
+        job: SmallJob,
+        on: list[int],
+        running: list[dict[int, list[int]]],
     ) -> None:
         for server, placed in enumerate(on):
             for now, by_option in enumerate(running):
@@ -161,7 +171,10 @@ class _Programme:
                     self._slots[server][now][held] = 1.0
 
     def _hold_links(
-        self, job: SmallJob, on: list[int], running: list[dict[int, list[int]]]
+        self,
+        job: SmallJob,
+        on: list[int],
+        running: list[dict[int, list[int]]],
     ) -> None:
         n = float(job.n_vms)
         for link, below in self._below().items():
@@ -239,10 +252,13 @@ def random_case(
     made = []
     for _ in range(jobs):
         n_vms = rng.randint(1, min(8, 2 * machines * slots))
-        times = sorted(rng.sample(range(1, 7), rng.randint(1, 3)), reverse=True)
+        times = sorted(
+            rng.sample(range(1, 7), rng.randint(1, 3)), reverse=True
+        )
         rates = sorted(rng.sample(range(1, 5), len(times)))
         due = min(
-            10, max(1, round(times[len(times) // 2] * rng.uniform(1.0, 3.0)))
+            10,
+            max(1, round(times[len(times) // 2] * rng.uniform(1.0, 3.0))),
         )
         options = tuple(zip(rates, times, strict=True))
         made.append(
@@ -264,7 +280,9 @@ def reward_of(
         if getattr(event, "outcome", "") == "finished":
             job = due[event.job_id]
             earned += (
-                job.value if event.t <= (job.deadline_s or 0.0) + 1e-6 else 0.0
+                job.value
+                if event.t <= (job.deadline_s or 0.0) + 1e-6
+                else 0.0
             )
 
     built = build_policy(policy, embedder("oktopus"), {})
@@ -314,7 +332,9 @@ class OptimalityCases:
         for case in range(self.cases):
             datacentre, jobs, best = _solved(self.seed, self.jobs, case)
             if best > 0:
-                shares.append(reward_of(self.policy, datacentre, jobs) / best)
+                shares.append(
+                    reward_of(self.policy, datacentre, jobs) / best
+                )
         shares = shares or [1.0]
         return {
             "cases": len(shares),
@@ -342,7 +362,9 @@ def _solved(
 JOBS = (3.0, 5.0, 7.0)
 
 
-def _cases(series: str, x: float, seed: int, quick: bool) -> OptimalityCases:
+def _cases(
+    series: str, x: float, seed: int, quick: bool
+) -> OptimalityCases:
     return OptimalityCases(
         POLICIES[series], seed, int(x), 6 if quick else CASES
     )

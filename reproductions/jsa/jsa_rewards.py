@@ -8,13 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from reproductions.claim_checks import Check, Claim, alike, falls, more, rises
+from reproductions.claim_checks import (
+    Check,
+    Claim,
+    alike,
+    falls,
+    more,
+    rises,
+)
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import REWARD_METRICS
 from reproductions.grid_quantities import Measure
 from reproductions.published_figure import Figure, Panel
 
-JSA, SIMPLE, EDF, OKTOPUS, PSP = "JSA", "SimpleJSA", "EDF", "Oktopus", "PS-P"
+JSA, SIMPLE, EDF, OKTOPUS, PSP = (
+    "JSA",
+    "SimpleJSA",
+    "EDF",
+    "Oktopus",
+    "PS-P",
+)
 POLICIES = {
     JSA: "jsa",
     SIMPLE: "simple-jsa",
@@ -104,7 +117,8 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
         Claim(
             "EDF has a lower reward ratio than Oktopus and PS-P",
             "EDF < Oktopus, PS-P",
-            more(reward, OKTOPUS, (EDF,), xs) + more(reward, PSP, (EDF,), xs),
+            more(reward, OKTOPUS, (EDF,), xs)
+            + more(reward, PSP, (EDF,), xs),
             remark="EDF takes short jobs first, which favours it (decision 34); on few "
             "machines, kept strictly to its order, it is behind all the same (decisions 34 and 35)",
         ),
@@ -141,13 +155,21 @@ def of_counts(
 def of_sizes(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
     """Figures 4(b) and 5(b)."""
     smaller = "The larger the jobs, the lower the reward ratio"
-    return (*order(reward, xs), _trend(smaller, "all fall", falls, reward, xs))
+    return (
+        *order(reward, xs),
+        _trend(smaller, "all fall", falls, reward, xs),
+    )
 
 
-def of_deadlines(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+def of_deadlines(
+    reward: Measure, xs: tuple[float, ...]
+) -> tuple[Claim, ...]:
     """Figures 4(c) and 5(c)."""
     later = "Later deadlines raise the reward ratio"
-    return (*order(reward, xs), _trend(later, "all rise", rises, reward, xs))
+    return (
+        *order(reward, xs),
+        _trend(later, "all rise", rises, reward, xs),
+    )
 
 
 def of_speedups(
@@ -176,7 +198,9 @@ _simulated = partial(
 COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
 
 
-def _counted(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+def _counted(
+    series: str, x: float, seed: int, quick: bool
+) -> RunConfiguration:
     return _run(series, seed, quick=quick, jobs=x)
 
 
@@ -196,7 +220,9 @@ FIGURE_4A = _simulated(
 MEAN_VMS = (15.0, 20.0, 25.0, 30.0, 35.0)
 
 
-def _sized(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+def _sized(
+    series: str, x: float, seed: int, quick: bool
+) -> RunConfiguration:
     return _run(series, seed, quick=quick, vms=x)
 
 
@@ -236,7 +262,9 @@ FIGURE_4C = _simulated(
 ALPHAS = (0.01, 0.04, 0.07, 0.10, 0.13)
 
 
-def _sped(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+def _sped(
+    series: str, x: float, seed: int, quick: bool
+) -> RunConfiguration:
     return _run(series, seed, quick=quick, speedup=f"[{x}, {x}]")
 
 

@@ -45,7 +45,9 @@ USE_EARLY = Measure("use_early", "core use while leases arrive", "%", 100.0)
 SMALL_SIZE = "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 leases are a load of 1.6"  # noqa: E501
 
 
-def _few(series: str, count: float, seed: int, quick: bool) -> RunConfiguration:
+def _few(
+    series: str, count: float, seed: int, quick: bool
+) -> RunConfiguration:
     del quick  # it takes a second as it is
     values = settings(jobs=int(count), load=0.04 * count)
     variant = Variant(
@@ -127,7 +129,9 @@ SUCCESS = Measure("success", "success rate", "%", 100.0)
 AR = Measure("success_ar", "success rate of AR", "%", 100.0)
 IM = Measure("success_im", "success rate of IM", "%", 100.0)
 BE = Measure("success_be", "success rate of BE", "%", 100.0)
-COMPLETION = Measure("completion_h", "mean time to completion", "h", digits=2)
+COMPLETION = Measure(
+    "completion_h", "mean time to completion", "h", digits=2
+)
 MAKESPAN = Measure("makespan_h", "makespan", "h", digits=2)
 
 COUNTS = (100.0, 200.0, 400.0, 600.0, 800.0, 1000.0)
@@ -191,7 +195,8 @@ FIGURE_6 = Figure(
             "falls",
             (
                 Check(
-                    Change(IM, MBFCBS, SHARES[0], SHARES[-1]), Band(high=-15.0)
+                    Change(IM, MBFCBS, SHARES[0], SHARES[-1]),
+                    Band(high=-15.0),
                 ),
             ),
             interpretation="by 15 points or more from 10 to 60 % AR",

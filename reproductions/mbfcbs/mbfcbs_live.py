@@ -38,7 +38,11 @@ SERIES = tuple(SMALL_POLICIES)
 MARGIN_MIN = 3.0
 
 LATE = Measure(
-    "late_s", "greatest delay of an advance lease's start", "min", 1 / 60.0, 2
+    "late_s",
+    "greatest delay of an advance lease's start",
+    "min",
+    1 / 60.0,
+    2,
 )
 TWICE = Measure("twice", "best-effort leases preempted twice", digits=0)
 KILLED = Measure("killed", "leases that were killed", digits=0)
@@ -70,7 +74,9 @@ def measures(run: RecordedRun) -> Measures:
         },
         LATE.name: max(late, default=0.0),
         TWICE.name: float(sum(row.preemptions > 1 for row in run.rows)),
-        KILLED.name: float(sum(row.outcome == "killed" for row in run.rows)),
+        KILLED.name: float(
+            sum(row.outcome == "killed" for row in run.rows)
+        ),
     }
 
 
@@ -78,7 +84,9 @@ def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - o
     values = settings(
         jobs=int(x), load=f"{0.04 * x:g}", shortest="1 min"
     )  # as simulated
-    return Variant("mbfcbs/leases-live.yaml", SMALL_POLICIES[series], values)
+    return Variant(
+        "mbfcbs/leases-live.yaml", SMALL_POLICIES[series], values
+    )
 
 
 LEASES = LiveFigure(

@@ -53,7 +53,9 @@ class BookedHold(NamedTuple):
 
 NOTHING = AuditedHold()
 
-_GIVING = frozenset({events.JobPreempted, events.JobRequeued, events.JobEnded})
+_GIVING = frozenset(
+    {events.JobPreempted, events.JobRequeued, events.JobEnded}
+)
 _MOVING = frozenset(
     {events.JobResumed, events.JobTierSwitched, events.JobMigrated}
 )
@@ -124,7 +126,9 @@ def _bookings(job: JobHistory) -> Iterator[BookedHold]:
         if kind not in _GIVING:
             after = _booked_by(event, now, last) or now
         if now is not None and after is not now:
-            end_s = event.t if now.end_s is None else min(now.end_s, event.t)
+            end_s = (
+                event.t if now.end_s is None else min(now.end_s, event.t)
+            )
             if end_s > now.start_s:
                 yield now._replace(end_s=end_s)
         if kind in _GIVING:
@@ -399,7 +403,9 @@ def strict(history: History) -> Found:
                 amounts = (
                     f"{sent_bits:.0f} bits sent of {most_bits:.0f} reserved"
                 )
-                where = f"on {history.topology.link(link)}, over two samples"
+                where = (
+                    f"on {history.topology.link(link)}, over two samples"
+                )
                 yield event, f"{amounts} {where}"
         before = now
 
@@ -505,7 +511,11 @@ def _all_fit(
         return True
     resources = table[:, 0]
     most = float(table[:, 1].max()) * max(map(abs, signs)) * len(table)
-    if table.min() < 0 or resources.max() >= len(has) or most >= LARGEST_SUM:
+    if (
+        table.min() < 0
+        or resources.max() >= len(has)
+        or most >= LARGEST_SUM
+    ):
         return False
     signed = table[:, 1] * np.repeat(signs, n_pairs)
     # Stably: the changes of one resource follow each other in their order.
@@ -532,7 +542,9 @@ def slots(history: History) -> Found:
     """The VMs of each tier against the servers' slots; a lease's VM takes one
     for each core.
     """
-    per_job = {job_id: job.slots_per_vm for job_id, job in history.jobs.items()}
+    per_job = {
+        job_id: job.slots_per_vm for job_id, job in history.jobs.items()
+    }
     vms = "VMs"
     if any(n != 1 for n in per_job.values()):
         vms = "VM slots"
@@ -569,7 +581,9 @@ def _on_servers(
     for tier in sorted(tiers):
         where = "on" if tier == "foreground" else f"in the {tier} of"
         for changes, word in ((ran, "run"), (booked, "are booked")):
-            mine = [change for change in changes if change.hold.tier == tier]
+            mine = [
+                change for change in changes if change.hold.tier == tier
+            ]
             say = f"{{}} {taken} {word} {where} {{}}, which has {{}} {unit}"
             node = history.topology.node
             yield from _over(mine, _vms_on, has, node, say, per_job)
@@ -615,9 +629,9 @@ def _left(history: History, running: Mapping[str, Change]) -> Found:
     for change in running.values():
         n_slots += sum(n for _, n in change.hold.vms_on)
         links_taken.update(link for link, bps in change.hold.links if bps)
-    first = min(history.lines[id(change.event)] for change in running.values())
-    left = (
-        f"{n_slots} VM slots and bandwidth on {len(links_taken)} directed links"
+    first = min(
+        history.lines[id(change.event)] for change in running.values()
     )
+    left = f"{n_slots} VM slots and bandwidth on {len(links_taken)} directed links"
     holders = ", ".join(sorted(running))
     yield (EVENTS, first), f"at the end {left} are still taken by {holders}"

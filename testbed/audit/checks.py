@@ -24,7 +24,11 @@ from testbed.audit.history import (
     is_enforced,
     parsed,
 )
-from testbed.audit.policy_claims import CLAIM_CHECKS, has_leases, lease_starts
+from testbed.audit.policy_claims import (
+    CLAIM_CHECKS,
+    has_leases,
+    lease_starts,
+)
 from testbed.errors import BadInput
 from testbed.record.folder import EVENTS, JOBS, LINKS, SUMMARY
 from testbed.record.metrics import Recording
@@ -70,7 +74,9 @@ CHECKS = (
         stored.foreign_flows,
         stored.has_foreign_flows,
     ),
-    Invariant("topology", "the arrays describe a data centre", order.topology),
+    Invariant(
+        "topology", "the arrays describe a data centre", order.topology
+    ),
     Invariant(
         "lives",
         "each job's events are in order and end in one outcome",
@@ -118,14 +124,18 @@ CHECKS = (
         "every directed link within capacity at every instant",
         capacity.links,
     ),
-    Invariant("returned", "all capacity is back at the end", capacity.returned),
+    Invariant(
+        "returned", "all capacity is back at the end", capacity.returned
+    ),
     Invariant(
         "estimates",
         "every estimate is p·b/b', or the profile's",
         capacity.estimates,
     ),
     Invariant(
-        "measured", "measured times fit into the jobs' stays", order.measured
+        "measured",
+        "measured times fit into the jobs' stays",
+        order.measured,
     ),
     Invariant(
         "samples",
@@ -196,7 +206,9 @@ def audit(path: Path, file: Recording | None = None) -> Audit:
     return _audited(History(path, file, file.started), CHECKS)
 
 
-def audit_played(played: list[events.Event], resolved: dict[str, Any]) -> Audit:
+def audit_played(
+    played: list[events.Event], resolved: dict[str, Any]
+) -> Audit:
     """Audits a run without a folder by all checks that need none but its
     resolved experiment.
     """
@@ -209,7 +221,9 @@ def audit_played(played: list[events.Event], resolved: dict[str, Any]) -> Audit:
 def _audited(history: History, checks: Sequence[Invariant]) -> Audit:
     # Everything else looks nodes and links up in these arrays.
     if history.topology.problems():
-        checks = [check for check in checks if check.name in _ON_NO_TOPOLOGY]
+        checks = [
+            check for check in checks if check.name in _ON_NO_TOPOLOGY
+        ]
     started = history.started
     return Audit(
         str(history.folder),
@@ -226,7 +240,9 @@ _ON_NO_TOPOLOGY = ("stream", "topology")
 def _result(check: Invariant, history: History) -> Result:
     why_not = check.why_not(history)
     if why_not is not None:
-        return Result(check.name, check.says, "not applicable", why_not, 0, ())
+        return Result(
+            check.name, check.says, "not applicable", why_not, 0, ()
+        )
     findings = []
     for place, message in check.find(history):
         findings.append(_finding(history, place, message))
@@ -258,7 +274,10 @@ def audit_all(path: Path) -> list[Audit]:
         findings.append(Violation(SUMMARY, None, message))
     says = "the list says what each policy's summary says"
     above = _judged("summary-list", says, findings)
-    return [*audits, Audit(str(path), path.name, "all policies", 0, (above,))]
+    return [
+        *audits,
+        Audit(str(path), path.name, "all policies", 0, (above,)),
+    ]
 
 
 def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:

@@ -24,7 +24,9 @@ def topology_faults(declared: Any, run: Topology) -> Iterator[str]:
         "roots": [tree["root"] for tree in run.all_trees],
         "slots": run.slots,
         "memory_mib": run.memory_mib,
-        "links": list(zip(run.lower, run.upper, run.capacity_bps, strict=True)),
+        "links": list(
+            zip(run.lower, run.upper, run.capacity_bps, strict=True)
+        ),
     }
     try:
         due = _due(declared, run.n_nodes)
@@ -85,7 +87,9 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
     links: Links = []
     counts = [n_nodes - 1, 1]
     if declared["kind"] == "tree":
-        counts, links = _tree(declared["fanout"], declared["link_bps"], n_nodes)
+        counts, links = _tree(
+            declared["fanout"], declared["link_bps"], n_nodes
+        )
     elif declared["kind"] == "fat-tree":
         half = declared["k"] // 2
         bps = declared["link_bps"]

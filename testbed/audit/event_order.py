@@ -286,7 +286,9 @@ def overstays(history: History) -> Found:
                 ends_s = None
             elif isinstance(event, _LEAVING):
                 slack_s = history.live_slack_s
-                if ends_s is not None and not about(event.t, ends_s, slack_s):
+                if ends_s is not None and not about(
+                    event.t, ends_s, slack_s
+                ):
                     runs = f"{job.job_id} runs until {event.t:.6g} s"
                     yield event, f"{runs}, is booked until {ends_s:.6g} s"
                 ends_s = None
@@ -304,5 +306,7 @@ def measured(history: History) -> Found:
         stay_s = ended.t - reserved.start_s
         measured_s = ended.measured_s
         if not about(measured_s, stay_s):
-            times = f"measured {measured_s:.6g} s, was there for {stay_s:.6g} s"
+            times = (
+                f"measured {measured_s:.6g} s, was there for {stay_s:.6g} s"
+            )
             yield ended, f"{job.job_id}: {times}"

@@ -87,14 +87,20 @@ class _Walk:
         """Follows an event; faults of the event itself."""
         match event:
             case events.LinkFailed() | events.LinkRestored():
-                yield from self._changed(event, self.links, event.link, "link")
+                yield from self._changed(
+                    event, self.links, event.link, "link"
+                )
             case events.ServerFailed() | events.ServerRestored():
                 yield from self._changed(
                     event, self.servers, event.server, "server"
                 )
             case events.SwitchRestarted():
                 topology = self.history.topology
-                if not len(topology.slots) <= event.switch < topology.n_nodes:
+                if (
+                    not len(topology.slots)
+                    <= event.switch
+                    < topology.n_nodes
+                ):
                     yield f"node {event.switch} is no switch"
             case events.JobSubmitted():
                 kind = event.job.get("kind")
@@ -169,7 +175,8 @@ class _Walk:
                 job.root, job.hold = event.root, job.hold.changed(event)
                 yield from self._misplaced(job)
                 if any(
-                    directed // 2 in self.links for directed, _ in event.links
+                    directed // 2 in self.links
+                    for directed, _ in event.links
                 ):
                     yield f"is moved below {event.root}, to a link that is lost"
             case events.JobCut():
@@ -202,7 +209,9 @@ class _Walk:
         Live, switches have a second of the machine's time to confirm, beside a
         run's slack.
         """
-        patience_s = self.history.live_slack_s + self.history.machine_second_s
+        patience_s = (
+            self.history.live_slack_s + self.history.machine_second_s
+        )
         for job_id, (at_s, event) in list(self.due.items()):
             if now_s > at_s + patience_s:
                 job = self.jobs[job_id]
@@ -239,14 +248,18 @@ def _as_declared(history: History) -> Found:
     """The failures of the experiment and no others, at their times, while there
     are jobs.
     """
-    came = [event for event in history.events if isinstance(event, _FAILURES)]
+    came = [
+        event for event in history.events if isinstance(event, _FAILURES)
+    ]
     ends_s = [event.t for event in history.each(events.JobEnded)]
     ended_s = max(ends_s, default=0.0)
     for event, due in zip_longest(came, _declared(history)):
         if event is None:
             # A run that was stopped may have been at work on something else for
             # long.
-            before_end = not about(ended_s, due["at_s"], history.live_slack_s)
+            before_end = not about(
+                ended_s, due["at_s"], history.live_slack_s
+            )
             if history.status == "completed" and before_end:
                 yield history.events[-1], f"{due} of {RESOLVED} never came"
             return
@@ -272,4 +285,7 @@ def _untimely(history: History, event: events.Event, due_s: float) -> Found:
     late_s = event.t - due_s
     simulated = history.started.backend == "sim"
     if not about(0.0, late_s) or (simulated and not about(late_s, 0.0)):
-        yield event, f"comes at {event.t:.6g} s, in {RESOLVED} at {due_s:.6g} s"
+        yield (
+            event,
+            f"comes at {event.t:.6g} s, in {RESOLVED} at {due_s:.6g} s",
+        )

@@ -40,7 +40,9 @@ LEVELS = ("ok", "suspect", "invalid")
 OUTCOMES = ("finished", "rejected", "killed", "unfinished")
 
 _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("dcloud", "dcloud-ts", "dcloud-bs"), ("within-deadline",)),
+    **dict.fromkeys(
+        ("dcloud", "dcloud-ts", "dcloud-bs"), ("within-deadline",)
+    ),
     **dict.fromkeys(("jsa", "simple-jsa"), ("options-within-deadline",)),
     "easy": ("head-not-delayed",),
     "fcfs": ("in-order-of-arrival",),
@@ -245,7 +247,10 @@ class History:
             declared = self.resolved.get("claims")
         if isinstance(declared, list):
             return tuple(map(str, declared))
-        if self.policy == "easy" and "estimates=user" in self.started.policy:
+        if (
+            self.policy == "easy"
+            and "estimates=user" in self.started.policy
+        ):
             return ("head-not-delayed-by-user-estimates",)
         return _CLAIMS_OF_EARLIER_FOLDERS.get(self.policy, ())
 
@@ -320,7 +325,8 @@ class Topology:
         self.slots: Sequence[int] = record["slots"]
         self.memory_mib: Sequence[int] | None = record.get("memory_mib")
         self.lower, self.upper, self.capacity_bps = (
-            record["links"][key] for key in ("lower", "upper", "capacity_bps")
+            record["links"][key]
+            for key in ("lower", "upper", "capacity_bps")
         )
         self.all_trees: Sequence[Mapping[str, Any]] = record["trees"]
         self.trees = {tree["root"]: tree for tree in self.all_trees}
@@ -410,7 +416,10 @@ class Topology:
                 return f"no link leads from {node} to {above}"
             return ""
         known = link < len(self.lower)
-        if not known or (self.lower[link], self.upper[link]) != (node, above):
+        if not known or (self.lower[link], self.upper[link]) != (
+            node,
+            above,
+        ):
             return f"link {link} does not lead from {node} to {above}"
         return ""
 
@@ -555,7 +564,9 @@ class Violation:
     message: str
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        place = (
+            self.file if self.line is None else f"{self.file}:{self.line}"
+        )
         return f"{place}: {self.message}"
 
 

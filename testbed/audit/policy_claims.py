@@ -86,7 +86,11 @@ def in_order_of_arrival(history: History) -> Found:
 
 
 def no_preemption(history: History) -> Found:
-    moved = (events.JobPreempted, events.JobMigrated, events.JobTierSwitched)
+    moved = (
+        events.JobPreempted,
+        events.JobMigrated,
+        events.JobTierSwitched,
+    )
     for job in history.jobs.values():
         for event in job.events:
             if isinstance(event, moved):
@@ -129,7 +133,9 @@ def _lease_start(job: JobHistory, slack_s: float) -> Found:
     ended = job.first(events.JobEnded)
     accepted = job.first(events.JobReserved) is not None
     if started is not None:
-        if not (about(started.t, due_s, slack_s) and about(due_s, started.t)):
+        if not (
+            about(started.t, due_s, slack_s) and about(due_s, started.t)
+        ):
             starts = f"starts at {started.t:.6g} s"
             yield started, f"{starts}, was to start at {due_s:.6g} s"
     elif ended is None:
@@ -238,9 +244,7 @@ class _Queue:
         self.due_s = None
         if about(event.t, due_s, 1e-6):
             return None
-        due = (
-            f"{event.job_id} was due at {due_s:.6g} s when it came to the head"
-        )
+        due = f"{event.job_id} was due at {due_s:.6g} s when it came to the head"
         return f"{due} of the queue, and starts at {event.t:.6g} s"
 
 
@@ -298,7 +302,9 @@ def _surely_fits(history: History, job_id: str) -> bool:
     slots = history.topology.slots
     if request.get("cores", 1) != 1 or request.get("memory_mib"):
         return False
-    anywhere = not request["bandwidth_bps"] or not history.topology.capacity_bps
+    anywhere = (
+        not request["bandwidth_bps"] or not history.topology.capacity_bps
+    )
     most = sum(slots) if anywhere else max(slots, default=0)
     return int(request["n_vms"]) <= most
 
@@ -328,7 +334,9 @@ class _FirstThatWaits:
                 self.never_started.add(job_id)
                 self._waits(job_id)
             case (
-                events.JobStarted() | events.JobResumed() | events.JobMigrated()
+                events.JobStarted()
+                | events.JobResumed()
+                | events.JobMigrated()
             ):
                 starved = self._starts(event.job_id)
             case events.JobPreempted() | events.JobRequeued():
@@ -434,7 +442,9 @@ CLAIM_CHECKS = (
         "best-effort-preempted-once",
     ),
     _claim(
-        "no running job is preempted or moved", no_preemption, "no-preemption"
+        "no running job is preempted or moved",
+        no_preemption,
+        "no-preemption",
     ),
     _claim(
         "every job that fits the empty data centre starts",

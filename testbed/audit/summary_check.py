@@ -157,7 +157,9 @@ def experiment(history: History) -> Found:
         yield _RESOLVED, "jobs is not a list of jobs"
     elif listed:
         # An empty list: a trace or a model decides, and is not repeated there.
-        yield from _jobs(history, {str(job.get("id")): job for job in listed})
+        yield from _jobs(
+            history, {str(job.get("id")): job for job in listed}
+        )
 
 
 def foreign_flows(history: History) -> Found:

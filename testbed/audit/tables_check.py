@@ -65,7 +65,9 @@ def _holds(path: Path, write: Callable[[IO[str]], None]) -> bool:
 
 
 def _table(path: Path) -> TextIO:
-    return io.TextIOWrapper(open_regular(path), encoding="utf-8", newline="")
+    return io.TextIOWrapper(
+        open_regular(path), encoding="utf-8", newline=""
+    )
 
 
 def _unreadable(error: Exception) -> str:
@@ -157,7 +159,9 @@ def _text(value: Any) -> str:
 
 def _cell_is(cell: str, value: Any) -> bool:
     if isinstance(value, float) and cell:
-        return math.isclose(_number(cell), value, rel_tol=1e-9, abs_tol=1e-9)
+        return math.isclose(
+            _number(cell), value, rel_tol=1e-9, abs_tol=1e-9
+        )
     if isinstance(value, int) and not isinstance(value, bool):
         return cell in (str(value), str(float(value)))
     return cell == _text(value)
@@ -181,7 +185,9 @@ def links_csv(history: History) -> Found:
     path = history.folder / LINKS
     tally = history.file.tally
     try:
-        if _holds(path, lambda file: write_links_csv(link_rows(tally), file)):
+        if _holds(
+            path, lambda file: write_links_csv(link_rows(tally), file)
+        ):
             return
         with _table(path) as file:
             reader = csv.reader(file)
@@ -216,10 +222,16 @@ def _wrong_rates(cells: Sequence[str], row: LinkRow) -> str:
         if not _rate_is(cell[column], value, rounding):
             return f"{column} is {cell[column]!r}, by the events {value}"
     stated = (cell["link"], cell["directed_link"], cell["capacity_bps"])
-    link = (csv_text(row.link), str(row.directed_link), str(row.capacity_bps))
+    link = (
+        csv_text(row.link),
+        str(row.directed_link),
+        str(row.capacity_bps),
+    )
     if stated == link:
         return ""
-    return f"is of {stated} (link, number, capacity), by the events of {link}"
+    return (
+        f"is of {stated} (link, number, capacity), by the events of {link}"
+    )
 
 
 def _rate_is(cell: str, value: float | None, rounding: float) -> bool:

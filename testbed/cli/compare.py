@@ -35,7 +35,9 @@ from testbed.sweeps.sweep_comparison import (
 
 Jobs = Annotated[
     int,
-    typer.Option(min=0, help="How many jobs to list, most different first."),
+    typer.Option(
+        min=0, help="How many jobs to list, most different first."
+    ),
 ]
 Page = Annotated[
     Path | None,

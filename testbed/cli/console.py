@@ -117,7 +117,9 @@ def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from error
+        raise OSError(
+            error.errno, error.strerror, STANDARD_OUTPUT
+        ) from error
 
 
 def say(text: str) -> None:

@@ -35,7 +35,9 @@ Asked = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="A trace's name, or how it begins."),
+    typer.Argument(
+        metavar="NAME", help="A trace's name, or how it begins."
+    ),
 ]
 
 
@@ -148,7 +150,9 @@ def _check(
     else:
         for one in results:
             console.print_text(_line(one))
-    if any(one.problem is not None and one.path is not None for one in results):
+    if any(
+        one.problem is not None and one.path is not None for one in results
+    ):
         raise typer.Exit(1)
 
 

@@ -24,7 +24,9 @@ Folder = Annotated[
 ]
 
 
-def examples(folder: Folder = Path("examples"), as_json: Json = False) -> None:
+def examples(
+    folder: Folder = Path("examples"), as_json: Json = False
+) -> None:
     """Copy the example experiment files into a new folder. Exit code 2 if it is
     there already.
     """
@@ -36,7 +38,9 @@ def examples(folder: Folder = Path("examples"), as_json: Json = False) -> None:
     from testbed.spec.document import EXAMPLES
 
     shutil.copytree(EXAMPLES, folder, ignore=BESIDE)
-    files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    files = sorted(
+        str(path) for path in folder.rglob("*") if path.is_file()
+    )
     if as_json:
         console.print_json({"folder": str(folder), "files": files})
         return

@@ -14,7 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.request import Enforcement
-from testbed.backends.emu.vm_process import VmPlace, run_in_each, run_program
+from testbed.backends.emu.vm_process import (
+    VmPlace,
+    run_in_each,
+    run_program,
+)
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.cli.standing import Name, shown_tenant
@@ -26,7 +30,9 @@ from testbed.units import human_bandwidth, human_share
 
 Vm = Annotated[
     str,
-    typer.Argument(metavar="VM", help="A VM's name, as a.0, or h1 if open."),
+    typer.Argument(
+        metavar="VM", help="A VM's name, as a.0, or h1 if open."
+    ),
 ]
 VmOrTenant = Annotated[
     str,
@@ -63,12 +69,16 @@ def shell(vm: Vm) -> None:
             f"{vm} is no VM: a shell is in one of a tenant's, as {vm}.0"
         )
     bash = shutil.which("bash")
-    argv = [bash, "--noprofile", "--norc", "-i"] if bash else ["/bin/sh", "-i"]
+    argv = (
+        [bash, "--noprofile", "--norc", "-i"] if bash else ["/bin/sh", "-i"]
+    )
     prompt = f"[{place.name}] " + (r"\w \$ " if bash else "$ ")
     raise typer.Exit(run_program(place, argv, PS1=prompt))
 
 
-def measure(name: Name, seconds: Seconds = 5, as_json: Json = False) -> None:
+def measure(
+    name: Name, seconds: Seconds = 5, as_json: Json = False
+) -> None:
     """Measure a tenant's bandwidth and round trips among its VMs, against its
     reservation.
 
@@ -125,7 +135,12 @@ def _table(name: str, found: list[vm_measurement.PairMeasurement]) -> Table:
         verdict = (
             Text("ok", "green") if one.good else Text("OUTSIDE", "bold red")
         )
-        shown = f"{one.ratio:.4f}", rtt, human_share(one.lost_share), verdict
+        shown = (
+            f"{one.ratio:.4f}",
+            rtt,
+            human_share(one.lost_share),
+            verdict,
+        )
         table.add_row(one.sender, one.receiver, *rates, *shown)
     return table
 

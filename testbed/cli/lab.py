@@ -21,7 +21,9 @@ from testbed.record.folder import RunFolder
 
 lab = typer.Typer(no_args_is_help=True)
 
-Number = Annotated[int, typer.Argument(metavar="N", help="The lab's number.")]
+Number = Annotated[
+    int, typer.Argument(metavar="N", help="The lab's number.")
+]
 Into = Annotated[
     Path | None,
     typer.Option(
@@ -134,11 +136,14 @@ def reset(number: Number, folder: In = None, as_json: Json = False) -> None:
 @lab.command()
 def grade(
     class_folder: Annotated[
-        Path, typer.Argument(metavar="CLASSFOLDER", help="A folder a student.")
+        Path,
+        typer.Argument(metavar="CLASSFOLDER", help="A folder a student."),
     ],
     numbers: Annotated[
         list[int] | None,
-        typer.Option("--lab", metavar="N", help="This lab; may be repeated."),
+        typer.Option(
+            "--lab", metavar="N", help="This lab; may be repeated."
+        ),
     ] = None,
     out: Out = None,
     offline: Annotated[
@@ -147,7 +152,9 @@ def grade(
     ] = False,
     again: Annotated[
         bool,
-        typer.Option("--again", help="Forget what an earlier call has graded."),
+        typer.Option(
+            "--again", help="Forget what an earlier call has graded."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -164,7 +171,9 @@ def grade(
     folder = RunFolder(
         out or Path(f"{class_folder.resolve().name}-marks"), caller()
     )
-    every = grading.handed_in(class_folder, numbers or (), leave=folder.path)
+    every = grading.handed_in(
+        class_folder, numbers or (), leave=folder.path
+    )
     if not live:
         console.say(
             "without the checks on the wire"
@@ -173,7 +182,9 @@ def grade(
     marks: list[grading.Mark] = []
     try:
         with console.progress("grading", len(every)) as bars:
-            for mark in grading.marks(every, folder, live=live, again=again):
+            for mark in grading.marks(
+                every, folder, live=live, again=again
+            ):
                 marks.append(mark)
                 bars.advance(bars.task_ids[0])
     except KeyboardInterrupt:
@@ -198,7 +209,9 @@ def grade(
             console.print_text(
                 f"{student}, lab {', '.join(numbers_of)}: {problem}"
             )
-        console.print_text(f"{len(marks)} marks: {folder.path / grading.HTML}")
+        console.print_text(
+            f"{len(marks)} marks: {folder.path / grading.HTML}"
+        )
     if bad:
         raise typer.Exit(1)
 

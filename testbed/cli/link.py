@@ -53,7 +53,9 @@ def show(as_json: Json = False) -> None:
     if as_json:
         console.print_json([asdict(state) for state in states])
         return
-    table = Table("link", "state", "capacity", "reserved", "share", "tenants")
+    table = Table(
+        "link", "state", "capacity", "reserved", "share", "tenants"
+    )
     for state in states:
         if state.up and not state.capacity_bps:
             continue
@@ -64,7 +66,9 @@ def show(as_json: Json = False) -> None:
                 human_bandwidth(bps)
                 for bps in (state.capacity_bps, state.reserved_bps)
             ]
-            rates.append(human_share(state.reserved_bps / state.capacity_bps))
+            rates.append(
+                human_share(state.reserved_bps / state.capacity_bps)
+            )
         table.add_row(
             Text(state.name), shown, *rates, Text(" ".join(state.tenants))
         )
@@ -117,7 +121,9 @@ def _ends_and_rate(words: list[str]) -> tuple[list[str], int]:
     except UnitError as error:
         raise BadInput(str(error), LINK_SET) from None
     if not ends or not 0 < capacity_bps <= MAX_LINK_BPS:
-        raise BadInput("a link set has a link and a capacity above 0", LINK_SET)
+        raise BadInput(
+            "a link set has a link and a capacity above 0", LINK_SET
+        )
     return ends, capacity_bps
 
 
@@ -127,7 +133,9 @@ def _change(ends: list[str], *, up: bool, as_json: bool) -> None:
     if as_json:
         console.print_json(asdict(state))
         return
-    console.print_text(f"link {state.name} is {'up' if state.up else 'down'}")
+    console.print_text(
+        f"link {state.name} is {'up' if state.up else 'down'}"
+    )
     for text in (*state.moved, *state.broken):
         console.print_text(text)
     if not state.up and not state.broken:

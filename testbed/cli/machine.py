@@ -57,7 +57,9 @@ def doctor(as_json: Json = False) -> None:
             line = f"{MARKS[check.grade]} {escape(check.name)}: {escape(check.found)}"
             out.print(line, soft_wrap=True)
             if check.hint is not None:
-                out.print(f"     hint: {escape(check.hint)}", soft_wrap=True)
+                out.print(
+                    f"     hint: {escape(check.hint)}", soft_wrap=True
+                )
         out.print(escape(sentence), soft_wrap=True)
     if not able:
         raise typer.Exit(MachineCannot.exit_code)
@@ -69,7 +71,8 @@ def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
     """
     if os.geteuid() != 0:
         raise MachineCannot(
-            "removing namespaces and bridges needs root", "sudo testbed clean"
+            "removing namespaces and bridges needs root",
+            "sudo testbed clean",
         )
     from testbed.backends.emu.cleanup import clean as remove_leftovers
 

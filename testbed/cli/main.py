@@ -77,7 +77,9 @@ MODULES = {
     **dict.fromkeys(("status", "tenant", "down"), "testbed.cli.standing"),
     **dict.fromkeys(("exec", "shell", "measure"), "testbed.cli.in_vm"),
     **dict.fromkeys(("doctor", "clean"), "testbed.cli.machine"),
-    **dict.fromkeys(("audit", "explain", "report"), "testbed.cli.run_folders"),
+    **dict.fromkeys(
+        ("audit", "explain", "report"), "testbed.cli.run_folders"
+    ),
 }
 """Where a verb's function is, if not in ``testbed.cli.VERB``."""
 
@@ -122,7 +124,9 @@ def run(arguments: Sequence[str]) -> int:
         console.say("aborted")
         return INTERRUPTED
     except Exception as error:
-        shown = _usage_error(error) or _refused_by_the_system(error, arguments)
+        shown = _usage_error(error) or _refused_by_the_system(
+            error, arguments
+        )
         if shown is None:
             raise
         console.print_error(shown, as_json=as_json)
@@ -181,7 +185,12 @@ def _paragraphs(function: Callable[..., Any] | None) -> str:
 
 def _verb_in(arguments: Sequence[str]) -> str:
     return next(
-        (argument for argument in arguments if not argument.startswith("-")), ""
+        (
+            argument
+            for argument in arguments
+            if not argument.startswith("-")
+        ),
+        "",
     )
 
 
@@ -243,7 +252,9 @@ def _usage_error(error: Exception) -> BadInput | None:
         return None
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "testbed"
-    return BadInput(str(format_message()).rstrip("."), f"see {command} --help")
+    return BadInput(
+        str(format_message()).rstrip("."), f"see {command} --help"
+    )
 
 
 # What the verbs with --out write lies below it.

@@ -21,7 +21,10 @@ def mininet() -> None:
     try:
         from mininet.log import lg
 
-        from testbed.standing.attached_mininet import Script, StandingMininet
+        from testbed.standing.attached_mininet import (
+            Script,
+            StandingMininet,
+        )
     except ModuleNotFoundError as error:
         if error.name != "mininet":
             raise

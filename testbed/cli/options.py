@@ -12,7 +12,12 @@ from typing import Annotated, Literal
 import typer
 
 from testbed.cli import console
-from testbed.errors import BadInput, MachineCannot, from_checkout, install_hint
+from testbed.errors import (
+    BadInput,
+    MachineCannot,
+    from_checkout,
+    install_hint,
+)
 
 Json = Annotated[
     bool,
@@ -114,7 +119,9 @@ OpenFlowPort = Annotated[
 ]
 ApiPort = Annotated[
     int,
-    typer.Option(min=1, max=65535, help="Where the controller's API listens."),
+    typer.Option(
+        min=1, max=65535, help="Where the controller's API listens."
+    ),
 ]
 Prefix = Annotated[
     str,
@@ -138,12 +145,15 @@ Builder = Annotated[
 Force = Annotated[
     bool,
     typer.Option(
-        "--force", help="Run though this machine cannot do it by the preflight."
+        "--force",
+        help="Run though this machine cannot do it by the preflight.",
     ),
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Exit 1 unless the run's fidelity is ok."),
+    typer.Option(
+        "--strict", help="Exit 1 unless the run's fidelity is ok."
+    ),
 ]
 
 
@@ -152,6 +162,8 @@ def require_root(command: str) -> None:
     if os.geteuid() == 0:
         return
     if from_checkout():
-        raise MachineCannot("the live network needs root", f"sudo {command}")
+        raise MachineCannot(
+            "the live network needs root", f"sudo {command}"
+        )
     why = "the live network needs root and what provision.sh installs"
     raise MachineCannot(why, install_hint())

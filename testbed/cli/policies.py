@@ -45,10 +45,13 @@ if TYPE_CHECKING:
 policy = typer.Typer(no_args_is_help=True)
 
 WHICH = "A policy's name, or a class as ./mine.py:MyPolicy."
-Which = Annotated[str, typer.Argument(metavar="NAME|FILE:CLASS", help=WHICH)]
+Which = Annotated[
+    str, typer.Argument(metavar="NAME|FILE:CLASS", help=WHICH)
+]
 SETTINGS = "A parameter's value, as depth=3. May be given several times."
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS)
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS),
 ]
 
 
@@ -89,14 +92,17 @@ def show(which: Which, as_json: Json = False) -> None:
         for each in kind.takes.values():
             table.add_row(
                 *map(
-                    Text, (each.key, _written(each), _allowed(each), each.help)
+                    Text,
+                    (each.key, _written(each), _allowed(each), each.help),
                 )
             )
         console.out().print(table)
     for claim in kind.claims_of({}):
         console.print_text(f"claims {claim}: {CLAIMS[claim]}")
     if kind.on_failure:
-        console.print_text(f"on failure a job may {', '.join(kind.on_failure)}")
+        console.print_text(
+            f"on failure a job may {', '.join(kind.on_failure)}"
+        )
     console.print_text(f"in a file: policies: [{_entry(kind)}]")
 
 
@@ -134,7 +140,9 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
                 "help": each.help,
                 "unit": each.unit,
                 "choices": list(each.choices),
-                "limits": None if each.limits is None else list(each.limits),
+                "limits": None
+                if each.limits is None
+                else list(each.limits),
             }
             for each in kind.takes.values()
         ],
@@ -220,14 +228,17 @@ def check(
     live: Annotated[
         bool,
         typer.Option(
-            "--live", help="Also a small live run, and its replay; needs root."
+            "--live",
+            help="Also a small live run, and its replay; needs root.",
         ),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer runs; one seed in tables.")
+        bool,
+        typer.Option("--quick", help="Fewer runs; one seed in tables."),
     ] = False,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of the random experiments.")
+        int,
+        typer.Option("--seed", min=0, help="Of the random experiments."),
     ] = 1,
     out: Out = None,
     as_json: Json = False,
@@ -283,7 +294,9 @@ def _subject(
 
     spec = policy_from(which, Path.cwd())
     entry: dict[str, Any] = (
-        {"name": spec.name} if spec.plugin is None else {"class": _class(which)}
+        {"name": spec.name}
+        if spec.plugin is None
+        else {"class": _class(which)}
     )
     for setting in settings or ():
         key, equals, text = setting.partition("=")
@@ -420,11 +433,15 @@ def _cell(key: str, value: Estimate | None, text: Any) -> str:
 def new(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="The policy's name, as patient."),
+        typer.Argument(
+            metavar="NAME", help="The policy's name, as patient."
+        ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Instead of NAME, here."),
+        typer.Option(
+            "--out", metavar="FOLDER", help="Instead of NAME, here."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -442,7 +459,9 @@ def new(
             {"policy": name, "folder": str(made.folder), "files": files}
         )
         return
-    console.print_text(f"policy {name}: {made.folder}, {len(made.files)} files")
+    console.print_text(
+        f"policy {name}: {made.folder}, {len(made.files)} files"
+    )
     console.say(f"next: testbed simulate {made.folder}/by-class.yaml")
     if find_spec("pytest") is None:
         return

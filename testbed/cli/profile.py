@@ -19,7 +19,8 @@ from testbed.spec.experiment_file import load_experiment
 AppPath = Annotated[
     Path,
     typer.Argument(
-        metavar="APP", help="An experiment file with a workload of kind ladder."
+        metavar="APP",
+        help="An experiment file with a workload of kind ladder.",
     ),
 ]
 To = Annotated[

@@ -109,5 +109,9 @@ def played_live(
     top = new_run(experiment, out, console.say, tables)
     several = len(experiment.policies) > 1
     progress = partial(RunProgress, console.err(), several=several)
-    shown = LiveRun(console.say, progress, [] if recorded is None else recorded)
-    return run_live(experiment, top, live, shown, ["testbed", *sys.argv[1:]])
+    shown = LiveRun(
+        console.say, progress, [] if recorded is None else recorded
+    )
+    return run_live(
+        experiment, top, live, shown, ["testbed", *sys.argv[1:]]
+    )

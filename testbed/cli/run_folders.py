@@ -52,7 +52,9 @@ def audit(run: RunPath, as_json: Json = False) -> None:
             _show_audit(each)
         good = all(each.passed for each in audits)
         console.out().print(
-            Text(closing(audits), style="bold green" if good else "bold red")
+            Text(
+                closing(audits), style="bold green" if good else "bold red"
+            )
         )
     if not all(each.passed for each in audits):
         raise typer.Exit(1)
@@ -71,7 +73,9 @@ def _show_audit(checked: Audit) -> None:
         lines.add_row(*_cells(result))
         out.print(lines)
         for finding in result.findings:
-            out.print(Text(f"          {finding}", style="red"), soft_wrap=True)
+            out.print(
+                Text(f"          {finding}", style="red"), soft_wrap=True
+            )
         left = result.n_findings - len(result.findings)
         if left > 0:
             out.print(Text(f"          and {left:,} more"))
@@ -211,7 +215,9 @@ def report(
         return
     path = write_report(RunFolder.open(run))
     if as_json:
-        console.print_json({"report": str(path), "bytes": path.stat().st_size})
+        console.print_json(
+            {"report": str(path), "bytes": path.stat().st_size}
+        )
     else:
         console.print_text(str(path))
 

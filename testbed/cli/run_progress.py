@@ -22,19 +22,25 @@ INTERRUPTED = 130
 """The exit code of a command that was asked to end."""
 
 
-def so_far(experiment: Experiment, recorded: Sequence[RunRecord]) -> list[str]:
+def so_far(
+    experiment: Experiment, recorded: Sequence[RunRecord]
+) -> list[str]:
     """Sentences on an interrupted run: its progress, and how to resume."""
     if not recorded:
         return ["interrupted before the first policy was played to an end"]
     last = recorded[-1].results.summary
     ended = last.finished + last.rejected + last.killed
     n_policies = len(experiment.policies)
-    line = f"interrupted: {ended:,} of {len(experiment.jobs):,} jobs had ended"
+    line = (
+        f"interrupted: {ended:,} of {len(experiment.jobs):,} jobs had ended"
+    )
     left = [policy.label for policy in experiment.policies[len(recorded) :]]
     if last.status != "completed":
         left.insert(0, last.policy)
     if n_policies > 1:
-        line += f" under {last.policy}, policy {len(recorded)} of {n_policies}"
+        line += (
+            f" under {last.policy}, policy {len(recorded)} of {n_policies}"
+        )
     lines = [f"{line}; what was made for it is removed"]
     hint = "hint: the report shows the run as far as it came"
     if left and n_policies > 1:

@@ -99,9 +99,7 @@ def down(as_json: Json = False) -> None:
 
 
 def headline(state: NetworkState) -> str:
-    sizes = (
-        f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
-    )
+    sizes = f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
     return f"{state.name} is up ({state.topology}): {sizes}, rates times {state.scale_rate:g}"
 
 
@@ -110,16 +108,22 @@ def headline(state: NetworkState) -> str:
 
 tenant = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A tenant's name.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A tenant's name.")
+]
 Vms = Annotated[
     int | None, typer.Option("--vms", min=1, help="How many VMs it has.")
 ]
 RATE = "Bandwidth of each VM in the file's units, as '100 Mbit/s'."
-Rate = Annotated[str, typer.Option("--bandwidth", metavar="RATE", help=RATE)]
+Rate = Annotated[
+    str, typer.Option("--bandwidth", metavar="RATE", help=RATE)
+]
 NewRate = Annotated[str, typer.Argument(metavar="RATE", help=RATE)]
 Chosen = Annotated[
     str | None,
-    typer.Option("--embedder", metavar="NAME", help="In place of the file's."),
+    typer.Option(
+        "--embedder", metavar="NAME", help="In place of the file's."
+    ),
 ]
 AT = "Place so many VMs on a server, by its name or number. May be given several times."
 MODE = "In place of the file's: strict, work-conserving or none."
@@ -285,6 +289,10 @@ def _print_tenants(state: NetworkState) -> None:
         servers = ", ".join(dict.fromkeys(vm.server for vm in one.vms))
         rate = human_bandwidth(one.bandwidth_bps)
         table.add_row(
-            one.name, str(len(one.vms)), rate, one.enforcement, Text(servers)
+            one.name,
+            str(len(one.vms)),
+            rate,
+            one.enforcement,
+            Text(servers),
         )
     console.out().print(table)

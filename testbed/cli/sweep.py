@@ -51,7 +51,9 @@ Metrics = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(
-        "--processes", min=1, help="Cells at a time; default: all processors."
+        "--processes",
+        min=1,
+        help="Cells at a time; default: all processors.",
     ),
 ]
 Cluster = Annotated[
@@ -72,7 +74,8 @@ Again = Annotated[
     ),
 ]
 KeepRuns = Annotated[
-    bool, typer.Option("--keep-runs", help="Keep each cell's whole run folder.")
+    bool,
+    typer.Option("--keep-runs", help="Keep each cell's whole run folder."),
 ]
 Format = Annotated[
     Literal["csv", "parquet"],
@@ -159,7 +162,10 @@ def _asked(
             ) from None
     rule = None if share is None else Stop(share)
     return Asked(
-        tuple(map(read_option, over or ())), rule, tuple(metrics or ()), live
+        tuple(map(read_option, over or ())),
+        rule,
+        tuple(metrics or ()),
+        live,
     )
 
 
@@ -174,7 +180,9 @@ def _show(done: Sweep) -> None:
     left = len(done.plan.combined)
     for index, column in enumerate(printed_columns(done.plan)):
         table.add_column(
-            column, overflow="fold", justify="left" if index < left else "right"
+            column,
+            overflow="fold",
+            justify="left" if index < left else "right",
         )
     for row in done.rows[:SHOWN_ROWS]:
         table.add_row(*map(Text, printed_values(done.plan, row)))
@@ -189,4 +197,6 @@ def _show(done: Sweep) -> None:
         for message, count in Counter(reasons).most_common(SHOWN_REASONS):
             noun = "cell" if count == 1 else "cells"
             console.print_text(f"{outcome}, {count} {noun}: {message}")
-    console.print_text(f"{done.sentence}. Tables and picture: {done.folder}")
+    console.print_text(
+        f"{done.sentence}. Tables and picture: {done.folder}"
+    )

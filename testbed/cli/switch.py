@@ -14,13 +14,19 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.standing.keeper_protocol import RestartSwitch, ShowSwitches, ask
+from testbed.standing.keeper_protocol import (
+    RestartSwitch,
+    ShowSwitches,
+    ask,
+)
 from testbed.standing.network_state import SwitchState
 
 switch = typer.Typer(no_args_is_help=True)
 
 WHICH = "A part, a switch or server in it, as 'core 0', or all."
-Which = Annotated[str, typer.Argument(metavar="PART|SWITCH|all", help=WHICH)]
+Which = Annotated[
+    str, typer.Argument(metavar="PART|SWITCH|all", help=WHICH)
+]
 
 
 @switch.command()
@@ -40,7 +46,10 @@ def show(as_json: Json = False) -> None:
             else Text(str(state.pid))
         )
         table.add_row(
-            state.name, pid, f"{since:%H:%M:%S}", Text(", ".join(state.bridges))
+            state.name,
+            pid,
+            f"{since:%H:%M:%S}",
+            Text(", ".join(state.bridges)),
         )
     console.out().print(table)
 

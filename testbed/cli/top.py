@@ -16,11 +16,16 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.standing.network_state import NetworkState
-from testbed.standing.traffic_rates import TrafficRates, TrafficSample, samples
+from testbed.standing.traffic_rates import (
+    TrafficRates,
+    TrafficSample,
+    samples,
+)
 from testbed.units import human_bandwidth
 
 Once = Annotated[
-    bool, typer.Option("--once", help="One sample over a second, and no more.")
+    bool,
+    typer.Option("--once", help="One sample over a second, and no more."),
 ]
 # Lines of the screen that are not links: titles, headings, blanks.
 AROUND = 10
@@ -59,11 +64,11 @@ def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
     """``most``: links with traffic or reservations, the fullest first, as many
     as there is room.
     """
-    title = (
-        f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
-    )
+    title = f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
     trouble = (
-        [Text(f"trouble: {state.trouble}", "bold red")] if state.trouble else []
+        [Text(f"trouble: {state.trouble}", "bold red")]
+        if state.trouble
+        else []
     )
     links = [
         each for each in sample.links if each.reserved_bps or each.sent_bps
@@ -77,7 +82,12 @@ def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
     tenants = _table("tenant", sample.tenants)
     left = len(sample.links) - len(links[:most])
     rest = (
-        [Text(f"and {left} directions of links, idle or less loaded", "dim")]
+        [
+            Text(
+                f"and {left} directions of links, idle or less loaded",
+                "dim",
+            )
+        ]
         if left
         else []
     )

@@ -37,7 +37,9 @@ def validate(
     bad = any(isinstance(result, SpecErrors) for result in results)
     if as_json:
         pairs = zip(files, results, strict=True)
-        console.print_json([_record(path, result) for path, result in pairs])
+        console.print_json(
+            [_record(path, result) for path, result in pairs]
+        )
     else:
         for path, result in zip(files, results, strict=True):
             if isinstance(result, SpecErrors):
@@ -50,7 +52,9 @@ def validate(
         raise typer.Exit(SpecErrors.exit_code)
 
 
-def _checked(path: Path, overrides: dict[str, str]) -> Experiment | SpecErrors:
+def _checked(
+    path: Path, overrides: dict[str, str]
+) -> Experiment | SpecErrors:
     """The experiment, with every value of its sweep checked too."""
     try:
         experiment = load_experiment(path, overrides)

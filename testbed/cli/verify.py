@@ -49,7 +49,9 @@ def verify(as_json: Json = False) -> None:
 
 
 def _print(found: list[verification.NetworkCheck]) -> None:
-    table = Table("check", "of", Column("number", justify="right"), "verdict")
+    table = Table(
+        "check", "of", Column("number", justify="right"), "verdict"
+    )
     for check in found:
         if check.good:
             verdict = Text("ok", "green")

@@ -23,7 +23,9 @@ def declared(package: str, attribute: str) -> Iterator[Any]:
     """Yields what modules of a package list under a name, in order of the
     modules' names.
     """
-    for module in iter_modules(import_module(package).__path__, f"{package}."):
+    for module in iter_modules(
+        import_module(package).__path__, f"{package}."
+    ):
         yield from getattr(import_module(module.name), attribute, ())
 
 

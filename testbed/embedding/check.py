@@ -6,7 +6,12 @@ uses, so that a mistake there does not hide itself here.
 
 from __future__ import annotations
 
-from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
+from testbed.embedding.placement import (
+    ONE_SLOT,
+    Placement,
+    Residual,
+    VmSize,
+)
 from topologies.datacentre import DataCentre, Tree
 
 
@@ -78,14 +83,18 @@ def _check_servers(
             asked = count * size.memory_mib
             free = int(residual.free_memory_mib[server])
             if asked > free:
-                problems.append(f"{name}: {asked} MiB asked, {free} MiB free")
+                problems.append(
+                    f"{name}: {asked} MiB asked, {free} MiB free"
+                )
         before = server
         placed += count
     if placed != n_vms:
         problems.append(f"{placed} VMs placed, {n_vms} asked")
     processes = placement.processes
     if processes and sorted(processes) != list(range(n_vms)):
-        problems.append(f"its processes are not 0 to {n_vms - 1}, each once")
+        problems.append(
+            f"its processes are not 0 to {n_vms - 1}, each once"
+        )
     return problems
 
 
@@ -113,9 +122,7 @@ def _add_path(
                 int(datacentre.link_upper[link]),
             )
             if ends != (node, above):
-                names = (
-                    f"{datacentre.names[node]} and {datacentre.names[above]}"
-                )
+                names = f"{datacentre.names[node]} and {datacentre.names[above]}"
                 return [f"link {link} does not join {names}"]
             below[node] = below.get(node, 0) + count
         node = above

@@ -62,7 +62,9 @@ class Counts:
         self.below[: self.datacentre.n_servers] = self.residual.free_slots
         self.most: list[IntArray] = []
         self.allowed: list[IntArray] = []
-        self.per_link = link_counts(self.residual, self.n_vms, self.rate_bps)
+        self.per_link = link_counts(
+            self.residual, self.n_vms, self.rate_bps
+        )
 
     def bottom_up(self) -> Iterator[tuple[Layer, IntArray]]:
         """Bottom-up pass over the layers not yet counted; yields each with its
@@ -102,7 +104,9 @@ def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
         )
         return inside, nodes[inside] - layer.child_index.start
     low = np.searchsorted(layer.children_sorted, nodes, side="left")
-    width = np.searchsorted(layer.children_sorted, nodes, side="right") - low
+    width = (
+        np.searchsorted(layer.children_sorted, nodes, side="right") - low
+    )
     ends = np.cumsum(width)
     at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
         low - (ends - width), width
@@ -135,7 +139,9 @@ def share_out(
     total = np.cumsum(here)
     first = total[ends - width] - here[ends - width]
     before = total - here - np.repeat(first, width)
-    dealt = np.minimum(here, np.maximum(np.repeat(amounts, width) - before, 0))
+    dealt = np.minimum(
+        here, np.maximum(np.repeat(amounts, width) - before, 0)
+    )
     some = np.flatnonzero(dealt)
     return edges[some], dealt[some]
 
@@ -150,7 +156,9 @@ def placement_below(
     return Placement(
         root=int(datacentre.first_root[node]),
         vms_on=tuple(
-            zip(servers[order].tolist(), counts[order].tolist(), strict=True)
+            zip(
+                servers[order].tolist(), counts[order].tolist(), strict=True
+            )
         ),
     )
 
@@ -168,7 +176,9 @@ def on_one_server(
     return Placement(int(datacentre.first_root[server]), ((server, n_vms),))
 
 
-def servers_below(datacentre: DataCentre, switch: int) -> npt.NDArray[np.bool_]:
+def servers_below(
+    datacentre: DataCentre, switch: int
+) -> npt.NDArray[np.bool_]:
     """Servers that hang below a switch, as a mask of shape ``(n_servers,)``."""
     inside = np.zeros(datacentre.n_nodes, dtype=np.bool_)
     inside[switch] = True
@@ -247,7 +257,9 @@ def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
     trees = counts.datacentre.trees
     worst_of_all = (0, 0, -1)
     for layer, most in zip(
-        reversed(counts.datacentre.layers), reversed(counts.most), strict=True
+        reversed(counts.datacentre.layers),
+        reversed(counts.most),
+        strict=True,
     ):
         shut_out = (
             np.minimum(counts.below[layer.child_index], counts.n_vms) - most

@@ -78,7 +78,9 @@ class Exact:
         )
         if placement is not None:
             return placement
-        return reason_of_no_room(Counts(datacentre, residual, n_vms, rate_bps))
+        return reason_of_no_room(
+            Counts(datacentre, residual, n_vms, rate_bps)
+        )
 
 
 def least_bandwidth(
@@ -99,9 +101,15 @@ def least_bandwidth(
         )
     trail = _Trail(
         [],
-        [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)],
+        [
+            _begin(
+                np.arange(datacentre.n_servers), residual.free_slots, n_vms
+            )
+        ],
     )
-    best = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
+    best = _search(
+        datacentre, residual, n_vms, rate_bps, trail, lowest=lowest
+    )
     if best is None:
         return None
     return _place(datacentre, n_vms, best, trail)
@@ -252,7 +260,10 @@ def _grow(
     grown = _Chains(
         node=np.concatenate((layer.switches[owner], fresh.node)),
         held=np.concatenate(
-            (np.minimum(n_vms, held + total[owner] - room[edge]), fresh.held)
+            (
+                np.minimum(n_vms, held + total[owner] - room[edge]),
+                fresh.held,
+            )
         ),
         saved=np.concatenate(
             (chains.saved[chain] + 2 * held - n_vms, fresh.saved)
@@ -363,7 +374,9 @@ def least_bandwidth_uneven(
     for layer in datacentre.layers:
         for at, switch in enumerate(layer.switches.tolist()):
             table = _Table(np.zeros(1, np.int64), ())
-            for edge in range(int(layer.start[at]), int(layer.start[at + 1])):
+            for edge in range(
+                int(layer.start[at]), int(layer.start[at + 1])
+            ):
                 child = int(layer.child[edge])
                 link = int(layer.link[edge])
                 a = int(per_link[link]) if link >= 0 else n
@@ -412,7 +425,9 @@ def _with_child(
     return _Table(np.minimum(cost, _NEVER), (*table.steps, (child, split)))
 
 
-def _walk(tables: dict[int, _Table], switch: int, n_vms: int) -> dict[int, int]:
+def _walk(
+    tables: dict[int, _Table], switch: int, n_vms: int
+) -> dict[int, int]:
     """VMs by server, when a switch has so many."""
     counts: dict[int, int] = {}
     waiting = [(switch, n_vms)]

@@ -26,7 +26,9 @@ from testbed.plugins import (
 from testbed.units import format_bandwidth
 from topologies.datacentre import DataCentre, IntArray
 
-_METHOD = "embed(self, datacentre, residual, n_vms, rate_bps, *, largest_bps=0)"
+_METHOD = (
+    "embed(self, datacentre, residual, n_vms, rate_bps, *, largest_bps=0)"
+)
 
 
 class EmbedderFailed(RunFailed):

@@ -55,7 +55,9 @@ class Oktopus:
             only_here = Residual(
                 np.where(inside, residual.free_slots, 0), residual.free_bps
             )
-            repaired = least_bandwidth(datacentre, only_here, n_vms, rate_bps)
+            repaired = least_bandwidth(
+                datacentre, only_here, n_vms, rate_bps
+            )
             if repaired is not None:
                 return repaired
         return reason_of_no_room(counts)
@@ -95,7 +97,9 @@ def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
         edges, dealt = share_out(layer, nodes[level], amounts[level], most)
         # With X of N VMs below, a link carries min(X, N-X) times their rate.
         passing = np.minimum(dealt, n_vms - dealt)
-        sound = sound and bool(np.all(passing <= counts.allowed[height][edges]))
+        sound = sound and bool(
+            np.all(passing <= counts.allowed[height][edges])
+        )
         child = layer.child[edges]
         server = child < datacentre.n_servers
         servers.append(child[server])

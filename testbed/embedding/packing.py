@@ -22,7 +22,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from testbed.embedding.counts import Counts, reason_of_no_room, servers_below
+from testbed.embedding.counts import (
+    Counts,
+    reason_of_no_room,
+    servers_below,
+)
 from testbed.embedding.placement import Placement, Refusal, Residual
 from topologies.datacentre import DataCentre
 
@@ -39,7 +43,9 @@ class Subtree(NamedTuple):
     paths: dict[int, tuple[int, ...]]
 
 
-_KEPT: WeakKeyDictionary[DataCentre, dict[int, Subtree]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[DataCentre, dict[int, Subtree]] = (
+    WeakKeyDictionary()
+)
 
 
 def subtree(datacentre: DataCentre, switch: int) -> Subtree:
@@ -162,7 +168,9 @@ def fullest(packing: Packing, _: int) -> Iterable[int]:
     return sorted(packing.paths, key=packing.free_slots.__getitem__)
 
 
-def weight(free_slots: int, slots: int, rate_bps: int, largest_bps: int) -> int:
+def weight(
+    free_slots: int, slots: int, rate_bps: int, largest_bps: int
+) -> int:
     """Eq. 7 times 2·B_max, a whole number: -a²·B_max + 2·L·B·a.
 
     ``free_slots`` is a, ``slots`` is L (slots of an idle server),
@@ -210,13 +218,17 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
     def occupation(server: int, count: int) -> float:
         most = 0.0
         for link in packing.paths[server]:
-            carried = full[link] - free[link] + packing.carried_bps(link, count)
+            carried = (
+                full[link] - free[link] + packing.carried_bps(link, count)
+            )
             # Shares that are equal as fractions are equal as floats: division
             # rounds correctly.
             most = max(most, carried / full[link])
         return most
 
-    offers = [server for server in packing.paths if packing.free_slots[server]]
+    offers = [
+        server for server in packing.paths if packing.free_slots[server]
+    ]
     while True:
         ranked = []
         for server in offers:

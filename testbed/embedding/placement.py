@@ -124,16 +124,18 @@ def tree_of(datacentre: DataCentre, root: int) -> Tree:
     try:
         return datacentre.tree_by_root[root]
     except KeyError:
-        raise KeyError(f"no tree of this data centre has root {root}") from None
+        raise KeyError(
+            f"no tree of this data centre has root {root}"
+        ) from None
 
 
 def is_idle(datacentre: DataCentre, free: Residual) -> bool:
     """True while no slot and no bandwidth is taken, and no server or link is
     lost.
     """
-    return np.array_equal(free.free_slots, datacentre.slots) and np.array_equal(
-        free.free_bps, datacentre.directed_capacity_bps
-    )
+    return np.array_equal(
+        free.free_slots, datacentre.slots
+    ) and np.array_equal(free.free_bps, datacentre.directed_capacity_bps)
 
 
 def empty_residual(datacentre: DataCentre) -> Residual:

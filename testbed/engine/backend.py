@@ -57,7 +57,11 @@ class Backend(Protocol):
         ...
 
     def start(
-        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: Tier,
     ) -> None:
         """Start a job at ``rate_bps`` per VM (experiment units). Raises
         StartFailed.

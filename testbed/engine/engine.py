@@ -17,7 +17,12 @@ from typing import Any
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.installed_embedder import EmbedderFailed
-from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
+from testbed.embedding.placement import (
+    Placement,
+    Residual,
+    hose_bps,
+    tree_of,
+)
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.engine_state import EngineState
 from testbed.engine.job_states import (
@@ -81,7 +86,10 @@ class EngineView:
         return self._state.largest_bps
 
     def residual(
-        self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
+        self,
+        start_s: float,
+        end_s: float | None,
+        tier: act.Tier = "foreground",
     ) -> Residual:
         return self._state.reservations.residual(start_s, end_s, tier)
 
@@ -162,7 +170,9 @@ class Engine(EngineState):
             raise
         for job_id in list(self.waiting):
             self._end(
-                self.jobs[job_id], "unfinished", "the policy never started it"
+                self.jobs[job_id],
+                "unfinished",
+                "the policy never started it",
             )
         self.emit(events.RunEnded(self.now_s, "completed", ""))
 
@@ -257,7 +267,9 @@ class Engine(EngineState):
             if priority is EventPriority.START and job.pending is not None:
                 job.pending = None
                 self._launch(job, job.placed())
-            elif priority is EventPriority.END and job.yields_to is not None:
+            elif (
+                priority is EventPriority.END and job.yields_to is not None
+            ):
                 self._preempt(key, job.yields_to)
                 self.ask(act.Preempted(key))
             elif priority is EventPriority.END:
@@ -349,7 +361,9 @@ class Engine(EngineState):
         if last is not None:
             self.ask(last)
 
-    def _price(self, policy: Charging, done: Completion) -> dict[str, float]:
+    def _price(
+        self, policy: Charging, done: Completion
+    ) -> dict[str, float]:
         """The price of a job; nothing where the job was late."""
         request = self.jobs[done.job_id].request
         due_s = request.deadline_at_s
@@ -426,7 +440,9 @@ class Engine(EngineState):
 
     def _reject(self, action: act.Reject) -> None:
         self._end(
-            self._require(action.job_id, "waiting"), "rejected", action.reason
+            self._require(action.job_id, "waiting"),
+            "rejected",
+            action.reason,
         )
 
     def _start(self, action: act.Start) -> None:
@@ -449,15 +465,23 @@ class Engine(EngineState):
     def _reserve(self, action: act.Reserve) -> None:
         job = self._require(action.job_id, "waiting")
         self._hold(
-            job, action.placement, action.rate_bps, action.start_s, action.end_s
+            job,
+            action.placement,
+            action.rate_bps,
+            action.start_s,
+            action.end_s,
         )
         self.emit(self._reserved(job, action.start_s, action.end_s))
         job.phase = "reserved"
         job.pending = action
         self.waiting.pop(action.job_id, None)
-        self._at(action.start_s, EventPriority.START, action.job_id, job.epoch)
+        self._at(
+            action.start_s, EventPriority.START, action.job_id, job.epoch
+        )
         if action.kill_at_end:
-            self._at(action.end_s, EventPriority.END, action.job_id, job.epoch)
+            self._at(
+                action.end_s, EventPriority.END, action.job_id, job.epoch
+            )
 
     def _reserved(
         self, job: JobState, start_s: float, end_s: float | None
@@ -512,7 +536,9 @@ class Engine(EngineState):
         self.catch_up()
         if self._sink is not None:
             self._sink(
-                events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier)
+                events.JobStarted(
+                    self.now_s, job_id, job.rate_bps, job.tier
+                )
             )
         if self._outages.lasting:
             self._outages.started(job)
@@ -523,7 +549,9 @@ class Engine(EngineState):
         job = self._require(job_id, "running")
         placement = job.placed()
         if job.tier == "background":
-            raise ActionRefused("it is in the background, which has no links")
+            raise ActionRefused(
+                "it is in the background, which has no links"
+            )
         with refusing():
             self.ledger.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
@@ -590,7 +618,9 @@ class Engine(EngineState):
         self._run_again(job, job.placed(), action)
         self.backend.resume(job_id, cost_s, tier)
         until_s = action.reserve_until_s
-        self.emit(events.JobResumed(self.now_s, job_id, tier, cost_s, until_s))
+        self.emit(
+            events.JobResumed(self.now_s, job_id, tier, cost_s, until_s)
+        )
 
     def _migrate(self, action: act.Migrate) -> None:
         """Resumes a preempted or running job on (other) nodes."""

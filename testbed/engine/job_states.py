@@ -160,7 +160,9 @@ def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
     for job in jobs:
         if instant and job.submit_s != instant[0].submit_s:
             if job.submit_s < instant[0].submit_s:
-                raise ValueError(f"job {job.id} of a stream is out of order")
+                raise ValueError(
+                    f"job {job.id} of a stream is out of order"
+                )
             if len(instant) > 1:
                 instant.sort(key=by_id)
             yield from instant

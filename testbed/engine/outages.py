@@ -132,14 +132,18 @@ class Outages:
             more = bool(anew) or job_id != gone[-1][0]
             engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
         for job_id in anew:
-            if job_id in engine.waiting:  # or it was started with one before it
+            if (
+                job_id in engine.waiting
+            ):  # or it was started with one before it
                 engine.ask(act.Arrived(job_id))
 
     # -- inside -----------------------------------------------------------------------------
 
     def _lacks_server(self, job: JobState) -> bool:
         """True if a job has VMs on a server that is lost."""
-        return any(server in self._servers for server, _ in job.placed().vms_on)
+        return any(
+            server in self._servers for server, _ in job.placed().vms_on
+        )
 
     def _lacks_link(self, job: JobState) -> bool:
         """True if the links that are lost keep some of a job's VMs from others."""
@@ -209,7 +213,9 @@ class Outages:
             engine.catch_up()
         links = engine.links(moved, job.rate_bps)
         engine.emit(
-            events.JobRerooted(engine.now_s, job_id, text, moved.root, links)
+            events.JobRerooted(
+                engine.now_s, job_id, text, moved.root, links
+            )
         )
         return moved
 
@@ -235,7 +241,9 @@ class Outages:
     def _link_text(self, job: JobState) -> str:
         name = self._engine.datacentre.link_name
         names = [name(up(link)) for link in self._lost_links(job)]
-        return f"lost link{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        return (
+            f"lost link{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        )
 
     def _server_text(self, job: JobState) -> str:
         names = self._engine.datacentre.names

@@ -76,7 +76,9 @@ def in_words(action: act.Action) -> str:
         case act.Start() | act.Rescale():
             words += f" at {human_bandwidth(action.rate_bps)}"
         case act.Reserve():
-            times = f"from {seconds(action.start_s)} to {seconds(action.end_s)}"
+            times = (
+                f"from {seconds(action.start_s)} to {seconds(action.end_s)}"
+            )
             words += f" at {human_bandwidth(action.rate_bps)}, {times}"
         case act.Shorten():
             words += f" to {seconds(action.until_s)}"

@@ -20,7 +20,12 @@ import numpy as np
 
 from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
-from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
+from testbed.embedding.placement import (
+    ONE_SLOT,
+    Placement,
+    Residual,
+    VmSize,
+)
 from testbed.engine.refusals import ActionRefused, refusing
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger, LedgerBroken
@@ -52,13 +57,17 @@ class SlotCounters:
             fits = self._take(placement.vms_on, n_vms)
         except IndexError:
             fits = False  # There is no such server.
-        if not fits or (processes and sorted(processes) != list(range(n_vms))):
+        if not fits or (
+            processes and sorted(processes) != list(range(n_vms))
+        ):
             self.free = self._left()
             return False
         self.held[job_id] = (placement, rate_bps)
         return True
 
-    def _take(self, vms_on: tuple[tuple[int, int], ...], n_vms: int) -> bool:
+    def _take(
+        self, vms_on: tuple[tuple[int, int], ...], n_vms: int
+    ) -> bool:
         """Takes slots as far as nothing is wrong with a placement; True if
         nothing is.
         """
@@ -100,7 +109,9 @@ class SingleSlotCounters(SlotCounters):
     do: held or free.
     """
 
-    def _take(self, vms_on: tuple[tuple[int, int], ...], n_vms: int) -> bool:
+    def _take(
+        self, vms_on: tuple[tuple[int, int], ...], n_vms: int
+    ) -> bool:
         free = self.free
         before = -1
         for server, count in vms_on:
@@ -135,7 +146,9 @@ class Reservations:
             kind = SlotCounters
             if (datacentre.slots == 1).all():
                 kind = SingleSlotCounters
-            self.counters = {tier: kind(datacentre) for tier in self.counters}
+            self.counters = {
+                tier: kind(datacentre) for tier in self.counters
+            }
 
     def ledger(self, tier: Tier = "foreground") -> Ledger:
         """Everything in a tier as a ledger, from now on."""
@@ -147,7 +160,9 @@ class Reservations:
             for job_id, (placement, rate_bps) in (
                 counters.held.items() if counters else ()
             ):
-                ledger.reserve(job_id, placement, rate_bps, self.now_s, None)
+                ledger.reserve(
+                    job_id, placement, rate_bps, self.now_s, None
+                )
         return self.ledgers[tier]
 
     def residual(
@@ -199,7 +214,9 @@ class Reservations:
             )
             if wrong:
                 raise ActionRefused(f"{tier}: {'; '.join(wrong)}")
-            ledger.reserve(job_id, placement, rate_bps, start_s, end_s, size)
+            ledger.reserve(
+                job_id, placement, rate_bps, start_s, end_s, size
+            )
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""
@@ -237,4 +254,6 @@ class Reservations:
                 both.append(job_id)
         both.sort()
         if both:
-            raise RunFailed(f"jobs hold nodes in both tiers: {', '.join(both)}")
+            raise RunFailed(
+                f"jobs hold nodes in both tiers: {', '.join(both)}"
+            )

@@ -169,7 +169,9 @@ def _named(pair: PolicyComparison) -> dict[str, str]:
 
 
 def _table(pair: PolicyComparison) -> str:
-    records = [summary_record(summary.to_json()) for summary in pair.summaries]
+    records = [
+        summary_record(summary.to_json()) for summary in pair.summaries
+    ]
     rows = [["metric", *pair.names]]
     for metric in SHOWN:
         texts = [_text(record[metric]) for record in records]

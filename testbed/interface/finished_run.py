@@ -141,13 +141,17 @@ class Run:
         Raises BadInput.
         """
         by_label = [part for part in self._parts if part.label == policy]
-        by_folder = [part for part in self._parts if part.path.name == policy]
+        by_folder = [
+            part for part in self._parts if part.path.name == policy
+        ]
         parts = by_label
         # Labels of one policy with two settings may be the same.
         if by_folder and len(by_label) != 1:
             parts = by_folder
         if not parts:
-            raise BadInput(unknown_name("policy", str(policy), self.policies))
+            raise BadInput(
+                unknown_name("policy", str(policy), self.policies)
+            )
         run = Run(parts[0].path, ())
         run._parts = parts[:1]
         return run

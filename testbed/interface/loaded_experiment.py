@@ -109,7 +109,9 @@ class Experiment:
         self._text = text
         self._overrides = dict(overrides)
         self._problems = tuple(problems)
-        self._checked = _checked(path, text, self._overrides, self._problems)
+        self._checked = _checked(
+            path, text, self._overrides, self._problems
+        )
 
     @property
     def name(self) -> str:
@@ -238,7 +240,9 @@ class Experiment:
         from testbed.play.live_run import LiveRun, run_live
 
         top = self._new_run(out, tables, progress=progress)
-        shown = LiveRun(_say(progress=progress), lambda *_: nullcontext(_heard))
+        shown = LiveRun(
+            _say(progress=progress), lambda *_: nullcontext(_heard)
+        )
         command = self._command("run")
         records = run_live(self._checked, top, live, shown, command)
         return _finished(top, records)
@@ -256,9 +260,13 @@ class Experiment:
     def _chosen(self, label: str | None) -> list[PolicySpec]:
         policies = list(self._checked.policies)
         if label is not None:
-            policies = [policy for policy in policies if policy.label == label]
+            policies = [
+                policy for policy in policies if policy.label == label
+            ]
         if not policies:
-            raise BadInput(unknown_name("policy", str(label), self.policies))
+            raise BadInput(
+                unknown_name("policy", str(label), self.policies)
+            )
         return policies
 
     def _new_run(
@@ -275,7 +283,9 @@ class Experiment:
         above: Path | None = None
         if out is not None:
             above = Path(out)
-        return new_run(self._checked, above, _say(progress=progress), tables)
+        return new_run(
+            self._checked, above, _say(progress=progress), tables
+        )
 
     def _command(self, verb: str) -> list[str]:
         """The command that does the same, for the provenance."""

@@ -18,4 +18,6 @@ else:
             from testbed.labs import checked_folder
 
             return getattr(checked_folder, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}"
+        )

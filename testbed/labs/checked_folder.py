@@ -129,7 +129,9 @@ def check_folder(
     )
     network = live_network(folder.lab)
     outcomes = []
-    for outcome in run_checks(folder.lab.checks, submission, network=network):
+    for outcome in run_checks(
+        folder.lab.checks, submission, network=network
+    ):
         outcomes.append(outcome)
         report(outcome)
     return CheckedFolder(folder, tuple(outcomes))

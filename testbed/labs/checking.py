@@ -354,7 +354,9 @@ def number_of(value: object, call: str, look: str) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Wrong(f"{call} returned {shown(value)}", "a finite number", look)
+        raise Wrong(
+            f"{call} returned {shown(value)}", "a finite number", look
+        )
     return number
 
 

@@ -113,7 +113,9 @@ class Mark:
         return self.problem in ("", NOTHING)
 
     def _with(self, verdict: str) -> list[dict[str, Any]]:
-        return [check for check in self.checks if check["verdict"] == verdict]
+        return [
+            check for check in self.checks if check["verdict"] == verdict
+        ]
 
     def of_layer(self, layer: Layer) -> int | None:
         """Points earned in a layer; None where no check of it ran."""
@@ -201,7 +203,9 @@ def _is_folder_or_link(path: Path) -> bool:
     return path.is_symlink() or path.is_dir()
 
 
-def _handed_in(student: Path, graded_lab: Lab, folders: LabFolders) -> HandedIn:
+def _handed_in(
+    student: Path, graded_lab: Lab, folders: LabFolders
+) -> HandedIn:
     folder = folders.get(graded_lab.number, folders.get(0, NOTHING))
     # A name on disk is bytes, and what a student calls a folder is printed.
     name = os.fsencode(student.name).decode(errors="backslashreplace")
@@ -219,7 +223,9 @@ def _labs_of(student: Path) -> LabFolders:
             return {_number(student): student}
         items = [
             item
-            for item in sorted(filter(_is_folder_or_link, student.iterdir()))
+            for item in sorted(
+                filter(_is_folder_or_link, student.iterdir())
+            )
             if item.name not in NOBODYS
         ]
     except BadInput as error:
@@ -292,7 +298,8 @@ def marks(
     reason = sandbox.unavailable()
     if reason:
         raise MachineCannot(
-            f"submissions cannot be confined here: {reason}", sandbox.INSTALL
+            f"submissions cannot be confined here: {reason}",
+            sandbox.INSTALL,
         )
     out.make()
     if live:
@@ -387,7 +394,9 @@ def _graded(entry: HandedIn, folder: Path, *, live: bool) -> Mark:
     # By fork: checks are functions of files in a folder, which do not pickle.
     fork = multiprocessing.get_context("fork")
     receive, send = fork.Pipe(duplex=False)
-    process = fork.Process(target=_work, args=(send, entry.lab, folder, live))
+    process = fork.Process(
+        target=_work, args=(send, entry.lab, folder, live)
+    )
     due = _in_order(entry.lab.checks)
     try:
         _start(process)
@@ -411,7 +420,9 @@ def _in_order(checks: Sequence[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: LAYERS.index(check.layer))
 
 
-def _outcomes(receive: Connection, due: Sequence[Check]) -> list[CheckOutcome]:
+def _outcomes(
+    receive: Connection, due: Sequence[Check]
+) -> list[CheckOutcome]:
     """The outcomes of all checks, as they come; a check that hangs is the last.
 
     Raises the error that the process sends in place of one.
@@ -567,7 +578,15 @@ def table(graded: Iterable[Mark]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(
-        ["student", "lab", "earned", "points", "not_run", *LAYERS, "sentence"]
+        [
+            "student",
+            "lab",
+            "earned",
+            "points",
+            "not_run",
+            *LAYERS,
+            "sentence",
+        ]
     )
     for mark in graded:
         row = [_cell(mark.student), mark.lab, mark.earned, mark.points]

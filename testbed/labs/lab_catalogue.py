@@ -85,7 +85,8 @@ def lab(number: int) -> Lab:
     if number not in by_number:
         numbers = ", ".join(map(str, by_number))
         raise BadInput(
-            f"there is no lab {number}: known are {numbers}", "testbed lab list"
+            f"there is no lab {number}: known are {numbers}",
+            "testbed lab list",
         )
     return by_number[number]
 

@@ -251,7 +251,12 @@ def _namespaces(limits: Limits, rules_fd: int) -> list[str]:
     # Of devices those that discard, give zeros or random bytes.
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     for scratch in ("/tmp", "/dev/shm"):  # noqa: S108 - inside
-        arguments += ["--size", str(limits.scratch_bytes), "--tmpfs", scratch]
+        arguments += [
+            "--size",
+            str(limits.scratch_bytes),
+            "--tmpfs",
+            scratch,
+        ]
     return arguments
 
 

@@ -91,7 +91,9 @@ def small_text(folder: Path, file: str) -> str:
     except FileNotFoundError:
         raise CodeFailed(file, "is not in the folder") from None
     except OSError as error:
-        raise CodeFailed(file, f"cannot be read: {error.strerror}") from None
+        raise CodeFailed(
+            file, f"cannot be read: {error.strerror}"
+        ) from None
     if len(content) > MOST_FILE_BYTES:
         raise CodeFailed(file, f"has more than {MOST_FILE_BYTES >> 10} KiB")
     try:
@@ -271,7 +273,9 @@ class _Process:
                     raise CodeFailed("", self._end_text(child, function))
                 reply += chunk
                 if len(reply) > MOST_REPLY_BYTES:
-                    raise CodeFailed("", f"{function} returned more than 1 MiB")
+                    raise CodeFailed(
+                        "", f"{function} returned more than 1 MiB"
+                    )
         return self._parsed(reply, function)
 
     def _parsed(
@@ -292,7 +296,9 @@ class _Process:
         # The student's code may find the pipe: its lines have no number, or one
         # of another call.
         if not isinstance(record, dict) or record.get("n") != self._number:
-            raise CodeFailed("", f"{function} wrote into the checker's pipe")
+            raise CodeFailed(
+                "", f"{function} wrote into the checker's pipe"
+            )
         return record
 
     def _late_text(self, function: str) -> str:

@@ -64,7 +64,9 @@ def serve_calls(folder: str) -> None:
             reply = _called(folder, modules, request)
             if os.getpid() != server_pid:
                 os._exit(0)  # a fork of the student's code
-            replies.write(b'{"n": %d, %s}\n' % (request["n"], reply.encode()))
+            replies.write(
+                b'{"n": %d, %s}\n' % (request["n"], reply.encode())
+            )
             replies.flush()
 
 
@@ -174,7 +176,9 @@ def _failure(
 def _last_line(file: str, error: BaseException) -> int | None:
     """The last line of a file that an exception has passed."""
     line = None
-    for frame in traceback.extract_tb(error.__traceback__, limit=-MOST_FRAMES):
+    for frame in traceback.extract_tb(
+        error.__traceback__, limit=-MOST_FRAMES
+    ):
         if frame.filename.endswith("/" + file):
             line = frame.lineno
     return line

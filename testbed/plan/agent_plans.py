@@ -62,7 +62,10 @@ def sending(
 
 
 def time_limit_s(
-    job: JobRequest, rate_bps: int, scale: Scale, least_s: float | None = None
+    job: JobRequest,
+    rate_bps: int,
+    scale: Scale,
+    least_s: float | None = None,
 ) -> float:
     """The wall time after which a job at ``rate_bps`` is given up.
 
@@ -158,7 +161,9 @@ def _paced_curve(
         rate_bps = 0
         # A step without demand sends nothing: no trickle of scaled_bps.
         if bandwidth_bps:
-            rate_bps = payload_rate_bps(scaled_bps(bandwidth_bps, scale.rate))
+            rate_bps = payload_rate_bps(
+                scaled_bps(bandwidth_bps, scale.rate)
+            )
         curve.append((progress, rate_bps))
     return tuple(curve)
 
@@ -241,5 +246,6 @@ def remaining(
         for flow in report.received:
             arrived_bytes[flow.peer, index] = flow.size_bytes
     return tuple(
-        plan.remaining(reports.get(plan.index), arrived_bytes) for plan in plans
+        plan.remaining(reports.get(plan.index), arrived_bytes)
+        for plan in plans
     )

@@ -135,7 +135,9 @@ class PrefixFilter(Item):
     can be deleted without knowing the handle that the kernel gave it.
     """
 
-    removed = "filter del dev {0.dev} parent 1: protocol ip pref {0.preference}"
+    removed = (
+        "filter del dev {0.dev} parent 1: protocol ip pref {0.preference}"
+    )
     added = (
         "filter {verb} dev {0.dev} parent 1: protocol ip pref {0.preference}"
         " u32 match ip src {0.source} flowid 1:{0.minor:x}"
@@ -212,7 +214,9 @@ class Neighbour(Item):
     leaves one behind.
     """
 
-    added = "neighbour {verb} {0.ip} lladdr {0.mac} dev {0.dev} nud permanent"
+    added = (
+        "neighbour {verb} {0.ip} lladdr {0.mac} dev {0.dev} nud permanent"
+    )
     removed = "neighbour delete {0.ip} dev {0.dev}"
     ip: IPv4Address
     mac: str

@@ -149,7 +149,9 @@ class JobEvidence:
         if not self.is_complete and not self.is_seen_in_part:
             return ""
         if self.excess > self.lack:
-            return f"at most -{self.excess:.1%} from limits that did not hold"
+            return (
+                f"at most -{self.excess:.1%} from limits that did not hold"
+            )
         error = f"at most +{self.lack:.1%} from lack of processor"
         if self.is_complete:
             return error
@@ -200,9 +202,7 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         f"{max(0.0, short.tail_s):.2f} s of it after the last count"
     )
     over = max(jobs, key=lambda job: job.excess)
-    excess = (
-        f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
-    )
+    excess = f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
     late = max(jobs, key=lambda job: job.late)
     lost = (
         f"an agent of job {late.job_id} fell behind by {late.lost_s:.2f} s, "
@@ -240,7 +240,9 @@ def weighed(
         worst = "ok"
         if max(job.lack for job in jobs) > SUSPECT:
             worst = "suspect"
-    elif jobs and all(job.is_complete or job.is_seen_in_part for job in jobs):
+    elif jobs and all(
+        job.is_complete or job.is_seen_in_part for job in jobs
+    ):
         worst = "suspect"
     result = []
     for finding in findings:

@@ -142,7 +142,9 @@ def preflight(
     for finding in lacking:
         delivered = min(delivered, finding.metrics.get("share", 1.0))
     delivered = min(1.0, max(delivered, 0.001))
-    load = _tested_load(delivered, busy_share, taken_share, kept_up=not lacking)
+    load = _tested_load(
+        delivered, busy_share, taken_share, kept_up=not lacking
+    )
     reason = (
         f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of summed port load at its "
         f"peak; at scale.rate: {rate_text(scale_rate)} that is {load:.0%} of what this machine can"
@@ -163,7 +165,11 @@ def preflight(
 
 
 def _tested_load(
-    delivered: float, busy_share: float, taken_share: float, *, kept_up: bool
+    delivered: float,
+    busy_share: float,
+    taken_share: float,
+    *,
+    kept_up: bool,
 ) -> float:
     """The load of a test as a share of what the machine can do."""
     load = max(busy_share - taken_share, 0.001) / delivered
@@ -225,7 +231,9 @@ def fitting_rate(
     rate = start
     while rate not in loads and len(loads) < MOST_TESTS:
         loads[rate] = test(rate)
-        fitting = [tested for tested, load in loads.items() if load <= limit]
+        fitting = [
+            tested for tested, load in loads.items() if load <= limit
+        ]
         fit = max(fitting, default=0.0)
         too_high = [
             tested
@@ -236,9 +244,13 @@ def fitting_rate(
         crossing, sure = _crossing(loads, fit, limit)
         if fit and not largest:
             break
-        if fit and _close_enough(loads[fit], fit, over, crossing, sure=sure):
+        if fit and _close_enough(
+            loads[fit], fit, over, crossing, sure=sure
+        ):
             break
-        low, high = _next_range(fit, over, load_falls=sure or len(loads) == 1)
+        low, high = _next_range(
+            fit, over, load_falls=sure or len(loads) == 1
+        )
         wanted = two_figures(min(max(0.93 * crossing, low), high))
         # At two figures the next rate may be a tenth away.
         next_above = two_figures(1.06 * fit)
@@ -410,7 +422,9 @@ class Starved:
             return Finding("ok", self.check, self.nothing, {})
         reason = self.nothing
         if self._worst_name:
-            reason = f"{self._worst_name} {self.how} {share:.1%} of its rate"
+            reason = (
+                f"{self._worst_name} {self.how} {share:.1%} of its rate"
+            )
         return _graded(self.check, share, reason, {"share": share})
 
 
@@ -566,7 +580,9 @@ class ReceivedShares:
 
     @staticmethod
     def _sums_by_tenant(
-        tenants: NDArray[np.int64], interval_s: Floats, samples: ClassSamples
+        tenants: NDArray[np.int64],
+        interval_s: Floats,
+        samples: ClassSamples,
     ) -> dict[int, Floats]:
         """Bits received, bits at the rates, and packets' squares, by tenant."""
         numbers, row_of = np.unique(tenants, return_inverse=True)
@@ -606,9 +622,7 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
         busiest += (
             ", by the run alone, and reserved VMs received at their rates"
         )
-    taken = (
-        f"the hypervisor took {stolen:.1%} of the processors' time for others"
-    )
+    taken = f"the hypervisor took {stolen:.1%} of the processors' time for others"
     metrics = {"idle_p10": low, "idle_mean": sum(idle) / len(idle)}
     for name in ("others", "received"):
         values = [getattr(sample, name) for sample in samples]
@@ -652,11 +666,15 @@ def lateness(late_s: Sequence[float]) -> list[Finding]:
     p99 = _quantile(late_s, 0.99)
     reason = f"a sleeping process woke up to {p99 * 1e3:.0f} ms late (p99)"
     return [
-        _graded("lateness", p99, reason, {"p99_s": p99, "max_s": max(late_s)})
+        _graded(
+            "lateness", p99, reason, {"p99_s": p99, "max_s": max(late_s)}
+        )
     ]
 
 
-def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
+def leaks(
+    unclassified: dict[str, int], drops: dict[str, int]
+) -> list[Finding]:
     """Findings on packets past the limits and on drops, both counted by port."""
     return [_unshaped(unclassified), _dropped(drops)]
 

@@ -102,7 +102,8 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
     address is refused, another's route stays.
     """
     all_neighbours = [
-        BatchLine("replace", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms
+        BatchLine("replace", Neighbour(vm.ip, vm.slot.mac))
+        for vm in tenant.vms
     ]
     window = initial_window_segments(
         tenant.rate_bps,
@@ -112,7 +113,9 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
     packet = BatchLine("change", _largest_packet(tenant))
     addresses = [vm.interface(tenant.prefix) for vm in tenant.vms]
     # A topology may give its hosts addresses of several networks.
-    networks = tuple(dict.fromkeys(address.network for address in addresses))
+    networks = tuple(
+        dict.fromkeys(address.network for address in addresses)
+    )
     sections = []
     for i, vm in enumerate(tenant.vms):
         own_lines = (packet, BatchLine("add", Address(addresses[i])))
@@ -175,18 +178,24 @@ def reroot_text(
         tenant_flows(controller_tenant(network, new)),
     )
     text = f"# new limits (tc -batch)\n{batch_text(made)}"
-    for title, step in zip(("new", "turned", "removed"), steps, strict=True):
+    for title, step in zip(
+        ("new", "turned", "removed"), steps, strict=True
+    ):
         flows = {}
         for dpid, changes in step.items():
             flows[dpid] = tuple(change.flow for change in changes)
-        step_text = flows_text(network, flows, controller).removeprefix("# ")
+        step_text = flows_text(network, flows, controller).removeprefix(
+            "# "
+        )
         text += f"# {title} {step_text}"
     return f"{text}# limits to be removed (tc -batch)\n{batch_text(gone)}"
 
 
 def network_text(network: NetworkPlan, controller: object = None) -> str:
     """The network before any tenant: switch parts, link limits, base flows."""
-    flows = {switch.dpid: BASE_FLOWS for switch in controller_switches(network)}
+    flows = {
+        switch.dpid: BASE_FLOWS for switch in controller_switches(network)
+    }
     return (
         f"{parts_text(network)}"
         f"# limits (tc -batch)\n{batch_text(network_limits(network))}"

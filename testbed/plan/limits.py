@@ -150,7 +150,9 @@ def _root_class(
 
 
 def _added(netns: str | None, items: list[TcItem]) -> BatchSection:
-    return BatchSection(netns, tuple(BatchLine("add", item) for item in items))
+    return BatchSection(
+        netns, tuple(BatchLine("add", item) for item in items)
+    )
 
 
 def _default_class(
@@ -160,7 +162,9 @@ def _default_class(
 
     It has a trickle, or, where it borrows, all that is left of the link.
     """
-    rate_bps = max(MIN_DEFAULT_CLASS_BPS, capacity_bps // DEFAULT_CLASS_SHARE)
+    rate_bps = max(
+        MIN_DEFAULT_CLASS_BPS, capacity_bps // DEFAULT_CLASS_SHARE
+    )
     ceil_bps = rate_bps
     if borrows:
         ceil_bps = max(capacity_bps, rate_bps)
@@ -296,7 +300,9 @@ def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
     They are its share of those of a server's link, or what TCP needs.
     """
     share = LINK_PACKETS_PER_S * min(rate_bps, uplink_bps) // uplink_bps
-    return max(MIN_PACKETS_PER_S, share, rate_bps // (8 * LEAST_PACKET_BYTES))
+    return max(
+        MIN_PACKETS_PER_S, share, rate_bps // (8 * LEAST_PACKET_BYTES)
+    )
 
 
 def _send_cap(rate_bps: int, packets: int) -> list[TcItem]:
@@ -343,8 +349,12 @@ def rerate_lines(
         replace(tenant, rate_bps=0, link_bps=()) for tenant in (old, new)
     ]
     if without_rates[0] != without_rates[1]:
-        raise ValueError(f"tenant {new.tenant_id}: not a change of rate alone")
-    return _changes(tenant_limits(network, old), tenant_limits(network, new))
+        raise ValueError(
+            f"tenant {new.tenant_id}: not a change of rate alone"
+        )
+    return _changes(
+        tenant_limits(network, old), tenant_limits(network, new)
+    )
 
 
 def capacity_lines(
@@ -379,7 +389,9 @@ def _changes(
     sections = []
     for before, after in zip(old_limits, new_limits, strict=True):
         lines = []
-        for old_line, new_line in zip(before.lines, after.lines, strict=True):
+        for old_line, new_line in zip(
+            before.lines, after.lines, strict=True
+        ):
             if old_line != new_line:
                 lines.append(
                     BatchLine("change", new_line.item, before=old_line.item)

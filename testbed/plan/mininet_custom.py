@@ -15,7 +15,9 @@ from testbed.spec.experiment_file import load_experiment
 from topologies.mininet_topo import mininet_topo
 
 
-def _hosenet(path: str, rate: float | None = None, prefix: str = "mn") -> Any:
+def _hosenet(
+    path: str, rate: float | None = None, prefix: str = "mn"
+) -> Any:
     """The network of an experiment file, at its ``scale.rate`` unless ``rate``
     is given.
 

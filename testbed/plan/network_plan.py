@@ -16,7 +16,12 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from controller import values
 from jobs.request import Enforcement, JobRequest
-from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
+from testbed.embedding.placement import (
+    Placement,
+    hose_bps,
+    tree_of,
+    vms_below,
+)
 from testbed.errors import BadInput
 from topologies.datacentre import DataCentre, HostNames
 
@@ -209,7 +214,9 @@ class TenantPlan:
 
         Such a tenant gets no flows.
         """
-        return not self.edges and len({vm.slot.server for vm in self.vms}) > 1
+        return (
+            not self.edges and len({vm.slot.server for vm in self.vms}) > 1
+        )
 
 
 def _letter(level: int, top: int) -> str:
@@ -239,7 +246,9 @@ def check_prefix(prefix: str, option: str) -> None:
         )
 
 
-def check_reachable(datacentre: DataCentre, jobs: Iterable[JobRequest]) -> None:
+def check_reachable(
+    datacentre: DataCentre, jobs: Iterable[JobRequest]
+) -> None:
     """Raises BadInput where VMs are to talk and no network is between them."""
     if datacentre.kind != "flat":
         return
@@ -292,7 +301,9 @@ def network_plan(
         lower = numbering.new_port(int(datacentre.link_lower[number]), "-u")
         upper = numbering.new_port(int(datacentre.link_upper[number]), "-d")
         capacity_bps = int(datacentre.link_capacity_bps[number])
-        links.append(Link(lower, upper, scaled_bps(capacity_bps, scale_rate)))
+        links.append(
+            Link(lower, upper, scaled_bps(capacity_bps, scale_rate))
+        )
     plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
     _check_name_lengths(plan)
     return plan
@@ -318,7 +329,9 @@ def _bridges(datacentre: DataCentre, prefix: str) -> list[Bridge]:
     count_of_letter: Counter[str] = Counter()
     bridges = []
     for node in range(n_bridges):
-        letter = _letter(int(datacentre.level[node]), datacentre.n_levels - 1)
+        letter = _letter(
+            int(datacentre.level[node]), datacentre.n_levels - 1
+        )
         label = ""
         if datacentre.hosts and node >= datacentre.n_servers:
             label = datacentre.names[node]
@@ -416,7 +429,9 @@ def tenant_plan(
     for index, slot in enumerate(slots):
         # The prefix's first address is the network's own.
         vms.append(TenantVm(index, ip=prefix[index + 1], slot=slot))
-    need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
+    need = hose_bps(
+        tree_of(datacentre, placement.root), placement, rate_bps
+    )
     return TenantPlan(
         tenant_id=tenant_id,
         job_id=job_id,
@@ -463,7 +478,9 @@ def on_network(network: NetworkPlan, tenant: TenantPlan) -> TenantPlan:
     edges = tuple(links[edge.lower.name] for edge in tenant.edges)
     moved = replace(tenant, edges=edges)
     if tenant.lent_bps:
-        moved = replace(moved, lent_bps=_largest_uplink_bps(network, tenant))
+        moved = replace(
+            moved, lent_bps=_largest_uplink_bps(network, tenant)
+        )
     return moved
 
 

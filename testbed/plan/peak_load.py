@@ -70,7 +70,9 @@ class _RunningJobs:
         """Follows the change of a reservation: another tree, place or rate."""
         match event:
             case events.JobRerooted(job_id=job_id, root=root, links=links):
-                changed = replace(self._booked[job_id], root=root, links=links)
+                changed = replace(
+                    self._booked[job_id], root=root, links=links
+                )
                 self._booked[job_id] = changed
                 # A reservation for later can move too.
                 if job_id not in self.running:
@@ -79,7 +81,10 @@ class _RunningJobs:
                 job_id=job_id, root=root, vms_on=vms_on, links=links
             ):
                 changed = replace(
-                    self._booked[job_id], root=root, vms_on=vms_on, links=links
+                    self._booked[job_id],
+                    root=root,
+                    vms_on=vms_on,
+                    links=links,
                 )
             case events.JobRescaled(
                 job_id=job_id, rate_bps=rate_bps, links=links
@@ -152,7 +157,9 @@ def with_shares(
     for job_id in sorted(running):
         reserved = running[job_id]
         if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:
-            vms_on = tuple((server, count) for server, count in reserved.vms_on)
+            vms_on = tuple(
+                (server, count) for server, count in reserved.vms_on
+            )
             placement = Placement(reserved.root, vms_on)
             tree = tree_of(datacentre, reserved.root)
             units[job_id] = hose_bps(tree, placement, 1)
@@ -160,7 +167,9 @@ def with_shares(
             free_bps[link] -= bps
     together = dict(running)
     if units:
-        for job_id, share_bps in shares_bps(units, wanted, free_bps).items():
+        for job_id, share_bps in shares_bps(
+            units, wanted, free_bps
+        ).items():
             links = []
             for link, vms in units[job_id].items():
                 links.append([link, vms * share_bps])

@@ -118,7 +118,9 @@ def _ordered(
     above = [node for node in nodes if level[node] == top]
     below = [node for node in nodes if level[node] < top]
     inside = [
-        cable for cable in cables if max(level[node] for node in cable) < top
+        cable
+        for cable in cables
+        if max(level[node] for node in cable) < top
     ]
     ordered = []
     for group in _connected(below, inside):
@@ -149,7 +151,9 @@ def parts_text(network: NetworkPlan) -> str:
     parts = switch_parts(network)
     if len(parts) == 1:
         return ""
-    lines = ["# switch parts, on the userspace datapath (namespace: bridges)"]
+    lines = [
+        "# switch parts, on the userspace datapath (namespace: bridges)"
+    ]
     for part in parts:
         names = [network.bridge_of_node[node].name for node in part.nodes]
         lines.append(f"{part.netns}: {' '.join(names)}")

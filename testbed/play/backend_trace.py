@@ -117,7 +117,11 @@ class TracingBackend(_JobCalls):
         return done
 
     def start(
-        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: Tier,
     ) -> None:
         try:
             self._backend.start(job, placement, rate_bps, tier)

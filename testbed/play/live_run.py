@@ -126,14 +126,22 @@ def _run_policies(
     rooms = namespaces_per_server(plans, slots)
     logs = top.path / names.LOGS
     n_agents = max(
-        sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks
+        sum(n for job in busiest for _, n in job.vms_on)
+        for busiest in peaks
     )
 
     def network(scale: Scale) -> AbstractContextManager[Emulation]:
         centre = experiment.datacentre
         name = experiment.name
         return emulate(
-            centre, scale, options, logs, name, show.narrate, rooms, n_agents
+            centre,
+            scale,
+            options,
+            logs,
+            name,
+            show.narrate,
+            rooms,
+            n_agents,
         )
 
     with terminated_as_interrupt(), ExitStack() as stack:
@@ -182,7 +190,9 @@ def _computing(
     plans: list[list[events.Event]], slots: int, scale: Scale
 ) -> Iterator[str]:
     """A sentence on the processors that jobs compute on, where they do."""
-    most = max(computing_processors(plan, slots, scale.cpu) for plan in plans)
+    most = max(
+        computing_processors(plan, slots, scale.cpu) for plan in plans
+    )
     share = most / len(os.sched_getaffinity(0))
     if share > 0.0:
         yield f"the jobs' own computing takes up to {share:.0%} of the processors"
@@ -222,7 +232,9 @@ def _one_policy(
     ``finding``: the preflight's.
     """
     began = time.monotonic()
-    expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
+    expected = {
+        e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)
+    }
     try:
         with (
             DiskReserve(folder.path) as reserve,
@@ -234,7 +246,9 @@ def _one_policy(
                 "w",
                 encoding="utf-8",
             ) as trace,
-            show.progress(expected, experiment.scale.time, policy.label) as bar,
+            show.progress(
+                expected, experiment.scale.time, policy.label
+            ) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy.kind.sharing_of({}).weights == "proximate"
@@ -265,7 +279,9 @@ def _one_policy(
     # Whoever asks the run to end now is heard when it is written down.
     with uninterrupted():
         recorded.append(
-            conclude_run(folder, experiment, policy, time.monotonic() - began)
+            conclude_run(
+                folder, experiment, policy, time.monotonic() - began
+            )
         )
 
 

@@ -56,7 +56,9 @@ class Planned:
             tenants=tuple(
                 t for t in self.tenants if job_id in (None, t.job_id)
             ),
-            refused=tuple(r for r in self.refused if job_id in (None, r[0])),
+            refused=tuple(
+                r for r in self.refused if job_id in (None, r[0])
+            ),
         )
 
     def __str__(self) -> str:
@@ -102,7 +104,8 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
         experiment.datacentre, "hn", experiment.scale.rate, room
     )
     free = {
-        server: list(slots) for server, slots in network.slots_of_server.items()
+        server: list(slots)
+        for server, slots in network.slots_of_server.items()
     }
     requests = {job.id: job for job in experiment.jobs}
     taken: dict[str, tuple[int, TenantPlan]] = {}
@@ -125,13 +128,20 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                     where = event
                     rate_bps = _give_back(free, taken, job_id)
                 place = _tenant(
-                    experiment, network, free, where, rate_bps, len(tenants) + 1
+                    experiment,
+                    network,
+                    free,
+                    where,
+                    rate_bps,
+                    len(tenants) + 1,
                 )
                 tenant = sending(
                     place, requests[job_id], experiment.scale, rate_bps
                 )
                 if not requests[job_id].is_best_effort(rate_bps):
-                    tenant = enforced(network, tenant, experiment.enforcement)
+                    tenant = enforced(
+                        network, tenant, experiment.enforcement
+                    )
                 taken[job_id] = rate_bps, tenant
                 text = tenant_text(network, tenant, experiment.controller)
                 tenants.append(
@@ -180,7 +190,9 @@ def _tenant(
     tenant_id: int,
 ) -> TenantPlan:
     """A job where an event puts it, as the tenant that it would be there."""
-    placement = Placement(event.root, tuple((s, n) for s, n in event.vms_on))
+    placement = Placement(
+        event.root, tuple((s, n) for s, n in event.vms_on)
+    )
     slots: list[Slot] = []
     for server, count in placement.vms_on:
         for _ in range(count):

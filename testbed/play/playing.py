@@ -20,10 +20,18 @@ from testbed.engine.engine import Engine
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.events import Event
 from testbed.play.backend_trace import TRACE, ReplayBackend, read_trace
-from testbed.plugin_guard.policy_guard import guarded, limited, of_the_testbed
+from testbed.plugin_guard.policy_guard import (
+    guarded,
+    limited,
+    of_the_testbed,
+)
 from testbed.plugins import SourceFile, raised_anywhere
 from testbed.record import folder as names
-from testbed.record.comparison import Difference, decisions, first_difference
+from testbed.record.comparison import (
+    Difference,
+    decisions,
+    first_difference,
+)
 from testbed.record.conclusion import Results, conclude, conclude_all
 from testbed.record.event_file import paused_collection, read_events
 from testbed.record.folder import DEFAULT_OUT, EVENTS, RunFolder, Sink
@@ -50,7 +58,9 @@ def new_run(
     """Creates a run folder under ``out``; prints its path and notes on the
     topology and the workload.
     """
-    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
+    top = RunFolder.create(
+        out or DEFAULT_OUT, experiment.name, experiment.seed
+    )
     say(f"run folder: {top.path}")
     for note in experiment.notes:
         say(note)
@@ -118,7 +128,11 @@ def play(
     try:
         built = _built(experiment, policy)
     except Exception as error:
-        sink(events.RunEnded(0.0, "failed", str(error) or type(error).__name__))
+        sink(
+            events.RunEnded(
+                0.0, "failed", str(error) or type(error).__name__
+            )
+        )
         raise
     observed = built if around is None else around(built)
     engine = Engine(
@@ -170,7 +184,9 @@ def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
     return guarded(built, policy.label)
 
 
-def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
+def dry_run(
+    experiment: Experiment, policy: PolicySpec
+) -> list[events.Event]:
     """The events of the same policy and jobs in the simulator (decision 01)."""
     history: list[events.Event] = []
     play(experiment, policy, simulated(experiment, policy), history.append)
@@ -219,11 +235,15 @@ def run_simulated(
     recorded = [] if recorded is None else recorded
     policies = experiment.policies
     labels = [policy.label for policy in policies]
-    run = running_run(top.path, experiment.name, labels, len(experiment.jobs))
+    run = running_run(
+        top.path, experiment.name, labels, len(experiment.jobs)
+    )
     try:
         with noted(top, run):
             for policy in policies:
-                folder = top.policy(policy.label) if len(policies) > 1 else top
+                folder = (
+                    top.policy(policy.label) if len(policies) > 1 else top
+                )
                 _one_policy(
                     experiment, policy, folder, progress, command, recorded
                 )
@@ -258,14 +278,20 @@ def _one_policy(
             progress(policy.label, len(experiment.jobs)) as bar,
         ):
             play(
-                experiment, policy, simulated(experiment, policy), tee(log, bar)
+                experiment,
+                policy,
+                simulated(experiment, policy),
+                tee(log, bar),
             )
             took_s = time.monotonic() - began
     finally:
         # What was simulated until then is written down, whatever stopped it.
         recorded.append(
             conclude_run(
-                folder, experiment, policy, took_s or time.monotonic() - began
+                folder,
+                experiment,
+                policy,
+                took_s or time.monotonic() - began,
             )
         )
 
@@ -315,14 +341,20 @@ class RunRecord:
         elif verdicts.met and verdicts.judged:
             out.append("every job is within what was expected")
         if fidelity.verdict is not None:
-            why = f": {'; '.join(fidelity.reasons)}" if fidelity.reasons else ""
+            why = (
+                f": {'; '.join(fidelity.reasons)}"
+                if fidelity.reasons
+                else ""
+            )
             out.append(f"fidelity: {fidelity.verdict}{why}")
         failed = [
-            result for result in self.audit.results if result.status == "failed"
+            result
+            for result in self.audit.results
+            if result.status == "failed"
         ]
-        out += [f"audit: {one.name} FAILED: {one.says}" for one in failed] or [
-            "audit: passed"
-        ]
+        out += [
+            f"audit: {one.name} FAILED: {one.says}" for one in failed
+        ] or ["audit: passed"]
         out.append(f"report: {self.folder.path / names.REPORT}")
         return out
 
@@ -383,7 +415,10 @@ def resolved_record(
 
 
 def conclude_run(
-    folder: RunFolder, experiment: Experiment, policy: PolicySpec, wall_s: float
+    folder: RunFolder,
+    experiment: Experiment,
+    policy: PolicySpec,
+    wall_s: float,
 ) -> RunRecord:
     """Tables, summary, audit and report from the events on disk, however the
     run ended.
@@ -456,7 +491,9 @@ class ReplaySource:
     trace: list[tuple[int, dict[str, Any]]]
 
 
-def replay_sources(experiment: Experiment, live: Path) -> list[ReplaySource]:
+def replay_sources(
+    experiment: Experiment, live: Path
+) -> list[ReplaySource]:
     """The live run's folder of every policy, read. Raises BadInput; makes
     nothing.
     """

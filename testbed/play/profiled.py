@@ -54,7 +54,9 @@ def profiled(
     try:
         measured = sweep_of_rows(experiment.sweep, recorded.results.rows)
     except RunFailed as error:
-        raise RunFailed(error.message, f"see {recorded.folder.path}") from None
+        raise RunFailed(
+            error.message, f"see {recorded.folder.path}"
+        ) from None
     folder = recorded.folder
     verdict = recorded.results.summary.fidelity.verdict
     fidelity = "" if verdict is None else f", fidelity {verdict}"

@@ -164,7 +164,9 @@ def _rate(value: object, _: float) -> int:
         )
     rate_bps = _whole(value)
     if not 0 <= rate_bps <= MAX_LINK_BPS:
-        raise Nonsense(f"{_shown(value)}, not from 0 to {MAX_LINK_BPS:,} bit/s")
+        raise Nonsense(
+            f"{_shown(value)}, not from 0 to {MAX_LINK_BPS:,} bit/s"
+        )
     return rate_bps
 
 
@@ -257,7 +259,8 @@ def _placement(value: object, _: float) -> Placement:
     try:
         root = _whole(value.root)
         vms_on = tuple(
-            (_small(server), _small(count)) for server, count in value.vms_on
+            (_small(server), _small(count))
+            for server, count in value.vms_on
         )
         processes = tuple(_small(process) for process in value.processes)
     except Nonsense as fault:

@@ -20,7 +20,10 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
+from testbed.embedding.installed_embedder import (
+    CheckedEmbedder,
+    EmbedderFailed,
+)
 from testbed.embedding.placement import Embedder
 from testbed.engine.refusals import refused_answer
 from testbed.errors import RunFailed
@@ -91,7 +94,9 @@ class _Guarded:
         self._idle_wakes = 0
         self._forbidden_change: str | None = None
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         """Asks the policy. Raises RunFailed where it does what no policy may."""
         sentence = partial(refused_answer, self.name, view.now_s, event)
         job_id = getattr(event, "job_id", "")
@@ -183,7 +188,9 @@ class _GuardedCharging(_Guarded):
         """The policy's price. Raises RunFailed as :meth:`decide` does."""
 
         def sentence(fault: str) -> str:
-            return f"policy {self.name}, on the price of job {job.id}: {fault}"
+            return (
+                f"policy {self.name}, on the price of job {job.id}: {fault}"
+            )
 
         charging = cast("Charging", self._policy)
         price = self._answer(sentence, charging.price, job, ran_s)
@@ -192,7 +199,9 @@ class _GuardedCharging(_Guarded):
                 sentence(f"answered {kind_of(price)} instead of dollars")
             )
         if not math.isfinite(price):
-            raise RunFailed(sentence(f"answered {price} instead of dollars"))
+            raise RunFailed(
+                sentence(f"answered {price} instead of dollars")
+            )
         return float(price)
 
 

@@ -36,8 +36,14 @@ class JitteredBackend(SimulatedBackend):
         return self._seen_s
 
     def start(
-        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: Tier,
     ) -> None:
-        share = stream(self._seed, "jitter", job.id).uniform(SHORTEST, LONGEST)
+        share = stream(self._seed, "jitter", job.id).uniform(
+            SHORTEST, LONGEST
+        )
         late = replace(job, true_duration_s=job.true_s * float(share))
         super().start(late, placement, rate_bps, tier)

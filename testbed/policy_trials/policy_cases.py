@@ -89,7 +89,9 @@ NO_JOB = Case(
     {"kind": "flat", "nodes": 1},
     {
         "kind": "jobs",
-        "jobs": [{"id": "one", "vms": 1, "duration": "1 s", "kind": "compute"}],
+        "jobs": [
+            {"id": "one", "vms": 1, "duration": "1 s", "kind": "compute"}
+        ],
     },
 )
 """The least experiment, to read a policy's entry with."""
@@ -137,7 +139,9 @@ def _jobs(
         lambda n: st.lists(columns, min_size=n, max_size=n)
     )
     return sizes.map(
-        lambda all_: [entry(number, one) for number, one in enumerate(all_, 1)]
+        lambda all_: [
+            entry(number, one) for number, one in enumerate(all_, 1)
+        ]
     )
 
 
@@ -177,7 +181,9 @@ def _flat(draw: DrawFn) -> Case:
     nodes = draw(st.integers(4, 10))
     jobs = draw(_jobs(bandwidth=False, most_vms=min(8, nodes)))
     return Case(
-        "flat", {"kind": "flat", "nodes": nodes}, {"kind": "jobs", "jobs": jobs}
+        "flat",
+        {"kind": "flat", "nodes": nodes},
+        {"kind": "jobs", "jobs": jobs},
     )
 
 
@@ -249,14 +255,18 @@ def _failure(
     if draw(st.booleans()):
         found["server"] = f"server {server}"
     else:
-        found["link"] = f"server {server} - rack {server // servers_per_rack}"
+        found["link"] = (
+            f"server {server} - rack {server // servers_per_rack}"
+        )
     lasts = draw(st.sampled_from([None, 10, 50]))
     if lasts is None:
         return found
     return found | {"lasts": _seconds(lasts)}
 
 
-def largest(found: SearchStrategy[Case], number: int, seed: int) -> list[Case]:
+def largest(
+    found: SearchStrategy[Case], number: int, seed: int
+) -> list[Case]:
     """So many cases, those with the most jobs of several times as many random
     ones.
     """
@@ -413,7 +423,9 @@ def live_case(kind: PolicyKind, families: Sequence[Family]) -> Case:
             "load": 1.5,
         }
         leases |= {"memory": False, "shortest": "15 min", "margin": "3 min"}
-        return Case("live", topology, leases, scale={"time": 720, "cpu": 0.05})
+        return Case(
+            "live", topology, leases, scale={"time": 720, "cpu": 0.05}
+        )
     flat = "tree" not in families
     asks = (
         {"kind": "compute", "cpu": "10 %"}
@@ -435,5 +447,8 @@ def live_case(kind: PolicyKind, families: Sequence[Family]) -> Case:
         {"kind": "flat", "nodes": 4} if flat else {"kind": "tree", **links}
     )
     return Case(
-        "live", topology, {"kind": "jobs", "jobs": jobs}, scale={"rate": 0.05}
+        "live",
+        topology,
+        {"kind": "jobs", "jobs": jobs},
+        scale={"rate": 0.05},
     )

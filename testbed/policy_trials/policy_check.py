@@ -68,7 +68,9 @@ def determinism(subject: Subject) -> PolicyFinding:
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(in_fresh_process, texts, 1, 2)
         second = pool.submit(in_fresh_process, texts, 2, 1)
-        pairs = list(zip(chosen, first.result(), second.result(), strict=True))
+        pairs = list(
+            zip(chosen, first.result(), second.result(), strict=True)
+        )
     whole = [case for case, (one, _), _ in pairs if one[-1].startswith("{")]
     subject.count(3 * len(whole), 3 * sum(case.n_jobs for case in whole))
     failed = [
@@ -78,7 +80,9 @@ def determinism(subject: Subject) -> PolicyFinding:
     ]
     good = f"{subject.tried()}: two processes with different hash seeds, two instances in one"
     return subject.finding(
-        says, min(failed, key=lambda one: one.case.n_jobs, default=None), good
+        says,
+        min(failed, key=lambda one: one.case.n_jobs, default=None),
+        good,
     )
 
 
@@ -126,7 +130,9 @@ def replay(subject: Subject) -> PolicyFinding:
     found = _searched(
         subject, subject.families, _replayed, subject.effort.replayed
     )
-    good = f"{subject.tried()}, each second one a replay: no decision differs"
+    good = (
+        f"{subject.tried()}, each second one a replay: no decision differs"
+    )
     return subject.finding(says, found, good)
 
 
@@ -134,12 +140,15 @@ def _replayed(subject: Subject, case: Case) -> str | None:
     trace: list[dict[str, Any]] = []
 
     def jittered(experiment: Experiment) -> Backend:
-        sharing = subject.spec.kind.sharing_of(dict(subject.spec.parameters))
+        sharing = subject.spec.kind.sharing_of(
+            dict(subject.spec.parameters)
+        )
         backend = JitteredBackend(
             experiment.datacentre, sharing, experiment.seed
         )
         return TracingBackend(
-            backend, lambda answer: trace.append(json.loads(json.dumps(answer)))
+            backend,
+            lambda answer: trace.append(json.loads(json.dumps(answer))),
         )
 
     live = decisions(subject.play(case, jittered))
@@ -244,7 +253,9 @@ def _audited(
         folder.write_json(
             RESOLVED, resolved_record(experiment, experiment.policies[0])
         )
-        conclude(folder, experiment.expect, name=experiment.name, wall_s=0.0)
+        conclude(
+            folder, experiment.expect, name=experiment.name, wall_s=0.0
+        )
         results = audit(folder.path).results
     return {
         one.name: one.findings[0].message
@@ -274,7 +285,9 @@ def starvation(subject: Subject) -> PolicyFinding:
     declared = "no-starvation" in subject.claims
     worst: list[str] = []
     tried = [
-        case for family in subject.families for case in starving_cases(family)
+        case
+        for family in subject.families
+        for case in starving_cases(family)
     ]
     for case in tried:
         try:
@@ -285,7 +298,9 @@ def starvation(subject: Subject) -> PolicyFinding:
         if declared and "no-starvation" in faults:
             failed = Failed(case, faults["no-starvation"])
             return subject.finding(
-                says, smaller(failed, lambda less: _starves(subject, less)), ""
+                says,
+                smaller(failed, lambda less: _starves(subject, less)),
+                "",
             )
     seen = f"a large job in {len(worst)} streams of small ones: {max(worst, default='no run')}"
     return subject.finding(
@@ -308,9 +323,7 @@ def _fate(history: Sequence[Event]) -> str:
             submitted = 1
         elif isinstance(event, JobStarted):
             if event.job_id == LARGE:
-                return (
-                    f"it starts after {overtaken:2d} of those that came later"
-                )
+                return f"it starts after {overtaken:2d} of those that came later"
             overtaken += submitted
         elif isinstance(event, JobEnded) and event.job_id == LARGE:
             return f"it was {event.outcome}"
@@ -345,7 +358,9 @@ def failures(subject: Subject) -> PolicyFinding:
         if found is not None:
             failed = Failed(found.case, f"on_failure {fate}: {found.how}")
             return other.finding(says, failed, "")
-    return subject.finding(says, None, f"{subject.tried()}: {', '.join(fates)}")
+    return subject.finding(
+        says, None, f"{subject.tried()}: {', '.join(fates)}"
+    )
 
 
 def _with(subject: Subject, fate: str) -> Subject:

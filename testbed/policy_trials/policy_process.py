@@ -20,7 +20,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from jobs.python_child import SEEDED, python_command, without_python_variables
+from jobs.python_child import (
+    SEEDED,
+    python_command,
+    without_python_variables,
+)
 from testbed.errors import RunFailed
 from testbed.play.playing import play, simulated
 from testbed.policy_trials.timed_policy import TimedPolicy
@@ -81,7 +85,9 @@ def in_fresh_process(
             f"{len(texts)} small runs take longer than {TIMEOUT_S} s"
         ) from None
     except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (error.stderr.strip().splitlines() or ["it said nothing"])[
+            -1
+        ]
         raise RunFailed(
             f"a fresh process ends with {error.returncode}: {last}"
         ) from error

@@ -72,7 +72,9 @@ _CLUSTER = {
 }
 
 
-def _on_nodes(says: str, nodes: int, kind: str, **workload: Any) -> Workload:
+def _on_nodes(
+    says: str, nodes: int, kind: str, **workload: Any
+) -> Workload:
     flat = {"kind": "flat", "nodes": nodes}
     return Workload(
         says, Case(kind, flat, {"kind": kind, "jobs": 300, **workload})
@@ -81,7 +83,8 @@ def _on_nodes(says: str, nodes: int, kind: str, **workload: Any) -> Workload:
 
 def _leases(says: str, name: str, **workload: Any) -> Workload:
     return Workload(
-        says, Case(name, _CLUSTER, {"kind": "leases", "jobs": 200, **workload})
+        says,
+        Case(name, _CLUSTER, {"kind": "leases", "jobs": 200, **workload}),
     )
 
 
@@ -231,7 +234,10 @@ class Row:
         for name, value in self.metrics.items():
             metrics[name] = None
             if value is not None:
-                metrics[name] = {"mean": value.mean, "half": value.half_width}
+                metrics[name] = {
+                    "mean": value.mean,
+                    "half": value.half_width,
+                }
         return {**vars(self), "metrics": metrics}
 
 

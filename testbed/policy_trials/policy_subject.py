@@ -130,7 +130,9 @@ class Subject:
             return True
 
     def play(
-        self, case: Case, backend: Callable[[Experiment], Backend] | None = None
+        self,
+        case: Case,
+        backend: Callable[[Experiment], Backend] | None = None,
     ) -> list[Event]:
         """The events of one run; the ledger is checked after each step. Raises
         NoEvidence.
@@ -200,7 +202,11 @@ class Subject:
         if failed is None:
             return PolicyFinding(self.check, says, verdict, good)
         return PolicyFinding(
-            self.check, says, "failed", failed.how, failed.case.text(self.entry)
+            self.check,
+            says,
+            "failed",
+            failed.how,
+            failed.case.text(self.entry),
         )
 
 

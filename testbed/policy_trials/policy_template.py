@@ -68,7 +68,9 @@ def make(name: str, folder: Path) -> Repository:
         "version": _version(),
     }
     templates = Environment(
-        loader=PackageLoader("testbed.policy_trials", "policy_template_files"),
+        loader=PackageLoader(
+            "testbed.policy_trials", "policy_template_files"
+        ),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - Python and YAML, of a name of letters and hyphens
@@ -77,7 +79,8 @@ def make(name: str, folder: Path) -> Repository:
     written.make()
     files = [
         written.write_text(
-            path.format(module=module), templates.get_template(of).render(given)
+            path.format(module=module),
+            templates.get_template(of).render(given),
         )
         for path, of in FILES.items()
     ]

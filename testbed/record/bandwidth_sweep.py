@@ -119,9 +119,7 @@ class MeasuredSweep:
             return f"{at}; up to {top} nothing was faster by more than {within}"
         if len(self.points) > 1:
             highest = f"{top} is the highest tried"
-            return (
-                f"not reached, {highest} and still faster than what is below it"
-            )
+            return f"not reached, {highest} and still faster than what is below it"
         return f"one bandwidth, {top}, tells nothing of it"
 
     def to_json(self) -> dict[str, Any]:
@@ -188,7 +186,9 @@ def sweep_of_rows(
     _require_all_finished(sweep, of_application)
     points = []
     for bps in sweep.bandwidths_bps:
-        repeated = [row for row in of_application if row.requested_bps == bps]
+        repeated = [
+            row for row in of_application if row.requested_bps == bps
+        ]
         times = tuple(row.measured_s or 0.0 for row in repeated)
         model_s = repeated[0].estimate_s if sweep.modelled else None
         points.append(SweepPoint(bps, times, model_s))

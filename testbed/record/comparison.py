@@ -46,7 +46,11 @@ class Decision:
         return f"{self.job_id} {self.name}{detail}"
 
     def to_json(self) -> dict[str, Any]:
-        known = {"t": self.at_s, "job_id": self.job_id, "decision": self.name}
+        known = {
+            "t": self.at_s,
+            "job_id": self.job_id,
+            "decision": self.name,
+        }
         return {**known, **dict(self.what)}
 
 
@@ -148,7 +152,9 @@ class PolicyComparison:
         n_first, n_second = self.n_decisions
         difference = self.difference
         if difference is None:
-            return [f"all {n_first} decisions are the same, {self._times()}"]
+            return [
+                f"all {n_first} decisions are the same, {self._times()}"
+            ]
         place = f"decision {difference.place} (of {n_first} and {n_second})"
         lines = [f"{place} is the first that differs:"]
         both = (difference.first, difference.second)
@@ -197,7 +203,9 @@ _APART = ("estimate_ratio", "iperf3_ratio", "fidelity")
 def _ends_sentence(jobs: Sequence[JobPair]) -> str | None:
     """A sentence on the distance of jobs' ends; None where no job ended in both runs."""
     apart = {
-        pair.job_id: pair.later_s for pair in jobs if pair.later_s is not None
+        pair.job_id: pair.later_s
+        for pair in jobs
+        if pair.later_s is not None
     }
     if not apart:
         return None
@@ -308,7 +316,9 @@ def first_difference(
     return None
 
 
-def compare_runs(first: RecordedRun, second: RecordedRun) -> PolicyComparison:
+def compare_runs(
+    first: RecordedRun, second: RecordedRun
+) -> PolicyComparison:
     """Two runs of the same jobs on different backends or by different policies."""
     of_first = decisions(first.file.events)
     of_second = decisions(second.file.events)
@@ -355,7 +365,10 @@ def _names(first: RecordedRun, second: RecordedRun) -> tuple[str, str]:
         return names[0], names[1]
     seeds = first.started.seed, second.started.seed
     if seeds[0] != seeds[1]:
-        return f"{names[0]}, seed {seeds[0]}", f"{names[1]}, seed {seeds[1]}"
+        return (
+            f"{names[0]}, seed {seeds[0]}",
+            f"{names[1]}, seed {seeds[1]}",
+        )
     if first.path == second.path:
         return names[0], names[1]
     places = _place(first.path), _place(second.path)
@@ -372,7 +385,9 @@ def _place(folder: Path) -> str:
     return folder.parent.name or str(folder)
 
 
-def _without(jobs: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+def _without(
+    jobs: Iterable[str], others: Collection[str]
+) -> tuple[str, ...]:
     return tuple(job_id for job_id in jobs if job_id not in others)
 
 
@@ -380,7 +395,9 @@ def _pair(first: JobRow, second: JobRow) -> JobPair:
     difference = None
     finished = first.outcome == second.outcome == "finished"
     if finished and first.measured_s and second.measured_s:
-        difference = (second.measured_s - first.measured_s) / first.measured_s
+        difference = (
+            second.measured_s - first.measured_s
+        ) / first.measured_s
     later_s = None
     if finished and first.end_s is not None and second.end_s is not None:
         later_s = second.end_s - first.end_s

@@ -61,7 +61,9 @@ def conclude(
     # Row by row: a long live run has more samples than memory is to hold twice.
     links = link_rows(file.tally)
     folder.write_text(names.JOBS, file.jobs_table)
-    folder.write_lines(names.LINKS, lambda text: write_links_csv(links, text))
+    folder.write_lines(
+        names.LINKS, lambda text: write_links_csv(links, text)
+    )
     folder.write_json(names.SUMMARY, results.to_json())
     if folder.parquet:
         # Arrow takes half a second to import.

@@ -151,7 +151,9 @@ class RunFolder:
         safe = _UNSAFE.sub("-", label).strip("-.") or "policy"
         return replace(self, path=_first_free(self.path, safe, self.owner))
 
-    def write_text(self, name: str, text: str, mode: int = FILE_MODE) -> Path:
+    def write_text(
+        self, name: str, text: str, mode: int = FILE_MODE
+    ) -> Path:
         """``text`` as the whole of the file ``name`` (relative, may name a
         sub-folder).
         """
@@ -179,7 +181,9 @@ class RunFolder:
         """A file too long to hold in memory: ``write`` is given the open file."""
         return self._replace(name, write, FILE_MODE)
 
-    def write_lines(self, name: str, write: Callable[[IO[str]], None]) -> Path:
+    def write_lines(
+        self, name: str, write: Callable[[IO[str]], None]
+    ) -> Path:
         """A text file too long to hold in memory: ``write`` is given the open
         file.
         """
@@ -204,7 +208,9 @@ class RunFolder:
         target = self._inside(name)
         scratch = f".{target.name}.{secrets.token_hex(4)}"
         try:
-            with opened_folder(target.parent, self.owner, make=True) as here:
+            with opened_folder(
+                target.parent, self.owner, make=True
+            ) as here:
                 try:
                     new = new_file_in(here, scratch, mode, self.owner)
                     with os.fdopen(new, "wb") as file:
@@ -219,7 +225,9 @@ class RunFolder:
                         os.unlink(scratch, dir_fd=here)
         except OSError as error:
             # Under the name that people know.
-            raise OSError(error.errno, error.strerror, str(target)) from error
+            raise OSError(
+                error.errno, error.strerror, str(target)
+            ) from error
         return target
 
     def open_events(self) -> EventLog:
@@ -238,7 +246,9 @@ class RunFolder:
     def _inside(self, name: str) -> Path:
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts:
-            raise ValueError(f"{name!r} is not a file inside the run folder")
+            raise ValueError(
+                f"{name!r} is not a file inside the run folder"
+            )
         return self.path / name
 
 
@@ -293,7 +303,9 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class DiskReserve:
     """A file of zeros that is given up when the disk is full, or at the end."""
 
-    def __init__(self, folder: Path, size_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(
+        self, folder: Path, size_bytes: int = RESERVE_BYTES
+    ) -> None:
         self._path = folder / ".reserve"
         self._size_bytes = size_bytes
 

@@ -51,7 +51,9 @@ def _known(table: pa.Table, columns: Columns, path: Path) -> pa.Table:
     for name in CATEGORIES.keys() & columns.keys():
         for value in pc.unique(table[name]).to_pylist():
             if value not in (None, *CATEGORIES[name]):
-                raise BadInput(f"{path}: damaged: {name} is {value!r}", CHANGED)
+                raise BadInput(
+                    f"{path}: damaged: {name} is {value!r}", CHANGED
+                )
     return table
 
 
@@ -89,7 +91,9 @@ def summary_record(summary: Mapping[str, Any]) -> dict[str, Any]:
     """A ``summary.json`` as one row: nested values under dotted names, lists as
     JSON text.
     """
-    return {name: _cell(summary, name, kind) for name, kind in SUMMARY.items()}
+    return {
+        name: _cell(summary, name, kind) for name, kind in SUMMARY.items()
+    }
 
 
 def _cell(summary: Mapping[str, Any], name: str, kind: str) -> Any:

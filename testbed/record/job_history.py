@@ -112,7 +112,10 @@ class _Looking:
             self._follow(explanation, event)
         elif isinstance(event, events.JobEnded):
             self._later.pop(event.job_id, None)
-        elif isinstance(event, events.JobStarted) and self._since_s is not None:
+        elif (
+            isinstance(event, events.JobStarted)
+            and self._since_s is not None
+        ):
             self._overtaken(explanation, event)
 
     def result(self) -> Explanation:
@@ -155,7 +158,9 @@ class _Looking:
             overtaker = Overtaker(event.job_id, submit_s, event.t, n_vms)
             explanation.overtaken_by.append(overtaker)
 
-    def _follow(self, explanation: Explanation, event: events.JobEvent) -> None:
+    def _follow(
+        self, explanation: Explanation, event: events.JobEvent
+    ) -> None:
         """Records an event of the job, and whether it waits from then on."""
         self._lives.follow(event)
         life = self._lives.jobs[self._job_id]
@@ -236,7 +241,9 @@ def _where(vms_on: list[list[int]], tier: str) -> str:
     """``on server 3 (2 VMs), server 5`` by the servers' numbers."""
     servers = []
     for server, count in vms_on:
-        servers.append(f"{server} ({count} VMs)" if count > 1 else str(server))
+        servers.append(
+            f"{server} ({count} VMs)" if count > 1 else str(server)
+        )
     text = "on server " if len(servers) <= 1 else "on servers "
     text += ", ".join(servers[:SHOWN_SERVERS])
     n_left = len(servers) - SHOWN_SERVERS

@@ -137,7 +137,9 @@ class JobLives:
 
     def stretches(self) -> list[Stretch]:
         """All stretches by their end; open ones end with the stream."""
-        living = [life for life in self.jobs.values() if life.phase != "ended"]
+        living = [
+            life for life in self.jobs.values() if life.phase != "ended"
+        ]
         living.sort(key=lambda life: life.phase_since_s)
         recorded = list(self._stretches)
         for life in living:
@@ -187,7 +189,9 @@ class JobLives:
             self._held.append(held)
 
     def _stretch(self, life: JobLife) -> Stretch:
-        return Stretch(life.job_id, life.phase, life.phase_since_s, self.now_s)
+        return Stretch(
+            life.job_id, life.phase, life.phase_since_s, self.now_s
+        )
 
 
 def _reserved(
@@ -202,7 +206,9 @@ def _reserved(
     lives.enter(life, "reserved")
 
 
-def _started(lives: JobLives, life: JobLife, event: events.JobStarted) -> None:
+def _started(
+    lives: JobLives, life: JobLife, event: events.JobStarted
+) -> None:
     # One that was requeued has waited until its first start.
     if life.start_s is None:
         life.start_s = event.t
@@ -219,13 +225,17 @@ def _rescaled(
     lives.take(life)
 
 
-def _preempted(lives: JobLives, life: JobLife, _: events.JobPreempted) -> None:
+def _preempted(
+    lives: JobLives, life: JobLife, _: events.JobPreempted
+) -> None:
     life.preemptions += 1
     lives.release(life)
     lives.enter(life, "waiting")
 
 
-def _resumed(lives: JobLives, life: JobLife, event: events.JobResumed) -> None:
+def _resumed(
+    lives: JobLives, life: JobLife, event: events.JobResumed
+) -> None:
     life.tier = event.tier
     lives.take(life)
     lives.enter(life, "running")
@@ -269,7 +279,9 @@ def _reconnected(
     lives.enter(life, "running")
 
 
-def _requeued(lives: JobLives, life: JobLife, _: events.JobRequeued) -> None:
+def _requeued(
+    lives: JobLives, life: JobLife, _: events.JobRequeued
+) -> None:
     life.failed = True
     lives.release(life)
     lives.enter(life, "waiting")
@@ -290,7 +302,9 @@ def _ended(lives: JobLives, life: JobLife, event: events.JobEnded) -> None:
     lives.enter(life, "ended")
 
 
-_EFFECTS: dict[type[events.Event], Callable[[JobLives, JobLife, Any], None]] = {
+_EFFECTS: dict[
+    type[events.Event], Callable[[JobLives, JobLife, Any], None]
+] = {
     events.JobReserved: _reserved,
     events.JobStarted: _started,
     events.JobRescaled: _rescaled,

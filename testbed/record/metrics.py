@@ -158,7 +158,13 @@ def _cell(value: object) -> object:
 # -- groups of jobs
 
 
-_MEANS = ("wait_s", "queued_s", "response_s", "slowdown", "bounded_slowdown")
+_MEANS = (
+    "wait_s",
+    "queued_s",
+    "response_s",
+    "slowdown",
+    "bounded_slowdown",
+)
 
 
 def group(rows: Sequence[JobRow]) -> dict[str, Any]:
@@ -169,7 +175,9 @@ def group(rows: Sequence[JobRow]) -> dict[str, Any]:
     for row in rows:
         count[row.outcome] = count.get(row.outcome, 0) + 1
         n_met += row.met_deadline is True
-        n_good += row.outcome == "finished" and row.met_deadline is not False
+        n_good += (
+            row.outcome == "finished" and row.met_deadline is not False
+        )
     n = len(rows)
     rates: dict[str, float | None] = {
         "success_rate": None,
@@ -372,7 +380,9 @@ class Tally:
 
     def rows(self) -> Iterator[JobRow]:
         """One row per submitted job, in order of submission."""
-        return (_row(life, self.started) for life in self.lives.jobs.values())
+        return (
+            _row(life, self.started) for life in self.lives.jobs.values()
+        )
 
     def fidelity(self) -> Fidelity:
         """The worst note's level, and the reasons of all that are not ok, each
@@ -424,7 +434,9 @@ class Tally:
             wall_s=wall_s,
         )
 
-    def _utilisation(self) -> tuple[float | None, float | None, float | None]:
+    def _utilisation(
+        self,
+    ) -> tuple[float | None, float | None, float | None]:
         """Means over the run: VM slots, reserved capacity, sent capacity (where
         sampled).
         """
@@ -566,7 +578,10 @@ def _may_end_early(life: JobLife) -> bool:
     """
     request = life.request
     granted_bps = life.granted_bps or 0
-    if request["kind"] == "demand" and granted_bps < request["bandwidth_bps"]:
+    if (
+        request["kind"] == "demand"
+        and granted_bps < request["bandwidth_bps"]
+    ):
         return True
     true_s = request.get("true_duration_s")
     is_shorter = true_s is not None and true_s < request["duration_s"]
@@ -600,7 +615,9 @@ def _met(job: JobLife) -> bool | None:
     return bool(job.end_s <= due_s + 1e-9 * max(1.0, abs(due_s)))
 
 
-def tally(stream: Iterable[events.Event], *, recording: bool = False) -> Tally:
+def tally(
+    stream: Iterable[events.Event], *, recording: bool = False
+) -> Tally:
     """The tally of a whole event stream."""
     out = Tally(recording=recording)
     for event in stream:
@@ -612,7 +629,9 @@ def tally(stream: Iterable[events.Event], *, recording: bool = False) -> Tally:
 class Recording(EventFile):
     """A run's events and what follows from them, each made once."""
 
-    judged: list[tuple[object, Any]] = field(default_factory=list, repr=False)
+    judged: list[tuple[object, Any]] = field(
+        default_factory=list, repr=False
+    )
     """Verdicts by what was expected, as of ``verdicts_of``."""
 
     @cached_property

@@ -51,7 +51,9 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def schema(columns: Columns) -> pa.Schema:
-    return pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
+    return pa.schema(
+        [(name, _ARROW[kind]) for name, kind in columns.items()]
+    )
 
 
 def parquet_name(table: str) -> str:
@@ -119,7 +121,9 @@ def table_batches(path: Path, table: str) -> Batches:
     source = path / SOURCES[table]
     columns = TABLES[table]
     if table == "events":
-        return _event_batches(stream_events(source), policy_at(path), source)
+        return _event_batches(
+            stream_events(source), policy_at(path), source
+        )
     if source.is_file():
         return _csv_batches(source, columns, policy_at(path))
     history = path / names.EVENTS
@@ -131,7 +135,9 @@ def policy_at(path: Path) -> str:
     begin with it.
     """
     file = path / names.EVENTS
-    return EventFile(file, list(islice(stream_events(file), 1))).started.policy
+    return EventFile(
+        file, list(islice(stream_events(file), 1))
+    ).started.policy
 
 
 def _job_records(file: Path) -> Iterator[Record]:
@@ -168,7 +174,9 @@ def _batches(
         cells: dict[str, list[Any]] = {}
         for name in columns:
             values = [record[name] for record in chunk]
-            cells[name] = [None if value == "" else value for value in values]
+            cells[name] = [
+                None if value == "" else value for value in values
+            ]
         yield _batch(cells, columns, source)
 
 
@@ -224,7 +232,9 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
                     raise BadInput(
                         f"{path}: damaged: a line without {first}", CHANGED
                     )
-                yield batch if of_jobs else _labelled(batch, columns, policy)
+                yield (
+                    batch if of_jobs else _labelled(batch, columns, policy)
+                )
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
 

@@ -82,15 +82,26 @@ def code(tree: Path) -> dict[str, Any]:
     if (tree / ".git").exists():
         commit = _git(tree, "rev-parse", "HEAD")
     if commit is not None:
-        changes = _git(tree, "status", "--porcelain", "--untracked-files=no")
+        changes = _git(
+            tree, "status", "--porcelain", "--untracked-files=no"
+        )
         dirty = None if changes is None else changes != ""
-    return {"hosenet": _version("hosenet"), "commit": commit, "dirty": dirty}
+    return {
+        "hosenet": _version("hosenet"),
+        "commit": commit,
+        "dirty": dirty,
+    }
 
 
 def _git(tree: Path, *arguments: str) -> str | None:
     # Under sudo the tree belongs to another user than root, which git refuses
     # without this setting.
-    settings = ("-c", f"safe.directory={tree}", "-c", "core.fsmonitor=false")
+    settings = (
+        "-c",
+        f"safe.directory={tree}",
+        "-c",
+        "core.fsmonitor=false",
+    )
     command = ("git", *settings, "-C", str(tree), *arguments)
     owner = tree.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
@@ -145,7 +156,9 @@ def kernel() -> dict[str, Any]:
         "version": platform.version(),
         "distribution": distribution(),
         "congestion_control": _read(net / "ipv4/tcp_congestion_control"),
-        "congestion_controls": None if controls is None else controls.split(),
+        "congestion_controls": None
+        if controls is None
+        else controls.split(),
         "default_qdisc": _read(net / "core/default_qdisc"),
         "wmem_default": _read_number(net / "core/wmem_default"),
         "wmem_max": _read_number(net / "core/wmem_max"),

@@ -84,7 +84,9 @@ def in_order_of_list(path: Path, folders: list[Path]) -> list[Path]:
     order: dict[object, int] = {}
     if isinstance(listed, list):
         for entry in listed:
-            if isinstance(entry, dict) and isinstance(entry.get("folder"), str):
+            if isinstance(entry, dict) and isinstance(
+                entry.get("folder"), str
+            ):
                 order.setdefault(entry["folder"], len(order))
     return sorted(folders, key=lambda p: order.get(p.name, len(order)))
 
@@ -110,7 +112,9 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
     n_runs = max(len(runs), n_kept)
     listed = []
     for (run, seed, backend), folders in runs.items():
-        listed.append(f"{', '.join(folders)} ({run}, {backend}, seed {seed})")
+        listed.append(
+            f"{', '.join(folders)} ({run}, {backend}, seed {seed})"
+        )
     shown = "; ".join(listed[:SHOWN_RUNS])
     if len(listed) > SHOWN_RUNS:
         shown += f" and {len(listed) - SHOWN_RUNS:,} more"
@@ -160,7 +164,9 @@ def load_run(path: Path, file: Recording | None = None) -> RecordedRun:
             path / names.PROVENANCE, above / names.PROVENANCE
         ),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
-        resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
+        resolved=_first_object(
+            path / names.RESOLVED, above / names.RESOLVED
+        ),
     )
 
 

@@ -160,7 +160,9 @@ def sentences(run: RunningRun) -> list[str]:
     ]
     far = how_far(run)
     if far.policy is None:
-        lines.append("its network is being built and tested: no job has begun")
+        lines.append(
+            "its network is being built and tested: no job has begun"
+        )
     else:
         which = far.policy
         if len(run.policies) > 1:

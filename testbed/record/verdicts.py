@@ -128,7 +128,9 @@ def evaluate(
     rows = tuple(rows)
     expect = applicable(expect, fidelity)
     all_start = MUST_START in claims
-    judged = tuple(_verdict(expect, row, all_start=all_start) for row in rows)
+    judged = tuple(
+        _verdict(expect, row, all_start=all_start) for row in rows
+    )
     decisive = decisive_verdicts(expect)
     complaints = [
         f"{verdict.job_id}: {verdict.why}"
@@ -203,7 +205,9 @@ def _worse(noted: str, accepted: str | None) -> bool:
     return accepted is not None and severity(noted) > severity(accepted)
 
 
-def _verdict(expect: Expectation, row: JobRow, *, all_start: bool) -> Verdict:
+def _verdict(
+    expect: Expectation, row: JobRow, *, all_start: bool
+) -> Verdict:
     stated = expect.applications.get(row.application or "")
     judgement = None
     # A policy may reject; what a script starts, and an application named in the
@@ -211,7 +215,9 @@ def _verdict(expect: Expectation, row: JobRow, *, all_start: bool) -> Verdict:
     if stated is None and not all_start:
         judgement = _by_policy(row)
     if judgement is None:
-        judgement = _by_file(expect, stated or ApplicationExpectation(), row)
+        judgement = _by_file(
+            expect, stated or ApplicationExpectation(), row
+        )
     if judgement is None:
         judgement = by_reservation(expect, row)
     answer, why = judgement
@@ -247,7 +253,9 @@ def _by_file(
 ) -> Judgement | None:
     """The judgement by the file; None where it states nothing of the job."""
     band = stated.estimate_ratio or expect.estimate_ratio
-    full = row.granted_bps is not None and row.granted_bps >= row.requested_bps
+    full = (
+        row.granted_bps is not None and row.granted_bps >= row.requested_bps
+    )
     below = None if full else stated.scaled_down_below
     if band is None and below is None:
         return None
@@ -257,7 +265,9 @@ def _by_file(
     if band:
         bounds.append((band.holds(row.ratio), str(band)))
     if below:
-        bounds.append((row.ratio < below, f"below {below:g} when scaled down"))
+        bounds.append(
+            (row.ratio < below, f"below {below:g} when scaled down")
+        )
     for holds, bound in bounds:
         if not holds:
             why = f"measured/estimate {row.ratio:.4f}, expected {bound}"

@@ -48,7 +48,9 @@ class Application:
 
     @property
     def least_bps(self) -> int:
-        return min(row.granted_bps or self.requested_bps for row in self.rows)
+        return min(
+            row.granted_bps or self.requested_bps for row in self.rows
+        )
 
     @property
     def granted_mbps(self) -> list[float]:
@@ -73,8 +75,12 @@ def applications(
     by_name: dict[str, list[JobRow]] = {}
     for row in rows:
         if row.ratio is not None and row.granted_bps and row.requested_bps:
-            by_name.setdefault(row.application or row.job_id, []).append(row)
-    outside = frozenset(verdict.job_id for verdict in verdicts if verdict.bad)
+            by_name.setdefault(row.application or row.job_id, []).append(
+                row
+            )
+    outside = frozenset(
+        verdict.job_id for verdict in verdicts if verdict.bad
+    )
     shown = []
     for name, measured in by_name.items():
         demands = {(row.duration_s, row.requested_bps) for row in measured}
@@ -147,7 +153,11 @@ def _times(axes: Axes, shown: Sequence[Application]) -> None:
 
 
 def _estimates(
-    axes: Axes, application: Application, alone: bool, colour: str, dashes: Any
+    axes: Axes,
+    application: Application,
+    alone: bool,
+    colour: str,
+    dashes: Any,
 ) -> None:
     label = "estimate p·b/b'"
     if not alone:
@@ -191,7 +201,9 @@ def _ratios(axes: Axes, application: Application, index: int) -> None:
     if band is not None:
         _band(axes, band, low, high)
     if below is not None:
-        axes.axhline(below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2)))
+        axes.axhline(
+            below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2))
+        )
     axes.axhline(1.0, color=MUTED, linewidth=1.0)
     axes.plot(xs, ys, **_points(index, size=7.0, edge=1.8))
     _rings(axes, application, xs, ys)
@@ -309,7 +321,9 @@ def profile_figure(measured: MeasuredSweep) -> Figure:
         _limited_by_the_network(axes, measured)
         if measured.found:
             low = measured.threshold_bps / 1e6
-            axes.axvspan(low, points[-1].bandwidth_bps * 1.02 / 1e6, **_SHADE)
+            axes.axvspan(
+                low, points[-1].bandwidth_bps * 1.02 / 1e6, **_SHADE
+            )
         axes.set(
             ylim=(0, None),
             xlabel="bandwidth of each VM [Mbit/s]",
@@ -353,7 +367,9 @@ def _limited_by_the_network(axes: Axes, measured: MeasuredSweep) -> None:
 
 def _between(low_bps: float, high_bps: float) -> list[float]:
     """Three hundred short pieces look like the hyperbola they are."""
-    return [low_bps + (high_bps - low_bps) * step / 300 for step in range(301)]
+    return [
+        low_bps + (high_bps - low_bps) * step / 300 for step in range(301)
+    ]
 
 
 def profile_alt(measured: MeasuredSweep) -> str:
@@ -362,9 +378,7 @@ def profile_alt(measured: MeasuredSweep) -> str:
     for point in measured.points:
         at = bandwidth_text(point.bandwidth_bps)
         points.append(f"{seconds_text(point.median_s)} at {at}")
-    text = (
-        f"{measured.application}: {', '.join(points)}. {measured.sentence()}."
-    )
+    text = f"{measured.application}: {', '.join(points)}. {measured.sentence()}."
     model = measured.model_sentence()
     if model:
         text += f" {model}."

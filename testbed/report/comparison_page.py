@@ -32,7 +32,9 @@ _METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("revenue", _NUMBER),
 )
 """Rows of the table: names as in ``summary.json``, and their form."""
-_JOBS = "Jobs, the most different first; last, the second run less the first"
+_JOBS = (
+    "Jobs, the most different first; last, the second run less the first"
+)
 _CAPTIONS = {
     "gantt": "a lane per job, thin while it waits, hatched while it is booked, filled while it"
     " runs; the upright stroke is the estimated end, a diamond the deadline, a cross marks a job"
@@ -62,7 +64,10 @@ def metric_cells(found: PolicyComparison) -> Iterator[list[str]]:
             for r in received
         ]
         yield ["iperf3_ratio", *cells]
-    yield ["fidelity", *(s.fidelity.verdict or "–" for s in found.summaries)]
+    yield [
+        "fidelity",
+        *(s.fidelity.verdict or "–" for s in found.summaries),
+    ]
 
 
 def most_different(found: PolicyComparison, count: int) -> list[JobPair]:
@@ -82,7 +87,9 @@ def job_cells(pair: JobPair) -> list[str]:
         pair.outcomes, pair.start_s, pair.end_s, strict=True
     ):
         cells.append(_times(outcome, start_s, end_s))
-    cells.append(labels.or_dash("{:+.2%}".format)(pair.completion_difference))
+    cells.append(
+        labels.or_dash("{:+.2%}".format)(pair.completion_difference)
+    )
     cells.append(labels.or_dash("{:+.2f} s".format)(pair.later_s))
     return cells
 

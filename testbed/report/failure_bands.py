@@ -20,7 +20,10 @@ _BEGINS = {
     events.SwitchRestarted: "switch restarted",
     events.ControllerKilled: "controller killed",
 }
-_ENDS = {events.LinkRestored: "link lost", events.ServerRestored: "server lost"}
+_ENDS = {
+    events.LinkRestored: "link lost",
+    events.ServerRestored: "server lost",
+}
 _LOOKS: dict[str, Any] = {
     "link lost": {"facecolor": BAD, "alpha": 0.13, "linewidth": 0},
     "server lost": {"facecolor": BAD, "alpha": 0.28, "linewidth": 0},
@@ -140,7 +143,10 @@ def of_link(failed: Iterable[Outage], *links: str) -> list[Outage]:
     ends = [set(link.split(" -> ")) for link in links]
     shown = []
     for outage in failed:
-        if outage.kind == "link lost" and set(outage.part.split(" – ")) in ends:
+        if (
+            outage.kind == "link lost"
+            and set(outage.part.split(" – ")) in ends
+        ):
             shown.append(outage)
     return shown
 

@@ -73,7 +73,9 @@ def gantt_figure(
             cut |= span.phase == "cut"
         draw(axes, failed, unit_s)
         _marks(axes, rows, unit_s)
-        axes.set_yticks(range(len(rows)), [_short(row.job_id) for row in rows])
+        axes.set_yticks(
+            range(len(rows)), [_short(row.job_id) for row in rows]
+        )
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         _legend(axes, index_of, cut=cut)
@@ -114,7 +116,12 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
                 row.end_s / unit_s, axes.get_xlim()[1]
             )  # events may be out of order
             axes.plot(
-                ended, lane, marker, markersize=7, color=colour, clip_on=False
+                ended,
+                lane,
+                marker,
+                markersize=7,
+                color=colour,
+                clip_on=False,
             )
 
 
@@ -140,7 +147,9 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
         )
     )
     if cut:
-        handles.append(Patch(color=series_colour(0), label="cut off", **_PALE))
+        handles.append(
+            Patch(color=series_colour(0), label="cut off", **_PALE)
+        )
     handles += axes.get_legend_handles_labels()[0]
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5
@@ -221,7 +230,9 @@ def _means(
 
 def _full(axes: Axes, total_slots: int) -> None:
     """Where every slot would be taken."""
-    axes.axhline(total_slots, color=TEXT, linewidth=1.2, linestyle=(0, (5, 2)))
+    axes.axhline(
+        total_slots, color=TEXT, linewidth=1.2, linestyle=(0, (5, 2))
+    )
     near: Any = {
         "xy": (0, total_slots),
         "xytext": (4, 3),
@@ -231,7 +242,9 @@ def _full(axes: Axes, total_slots: int) -> None:
     axes.set(ylim=(0, total_slots * 1.12), ylabel="VM slots in use")
 
 
-def gantt_alt(rows: Sequence[JobRow], all_spans: Sequence[Stretch] = ()) -> str:
+def gantt_alt(
+    rows: Sequence[JobRow], all_spans: Sequence[Stretch] = ()
+) -> str:
     """The picture in words, a sentence a job; times when it was cut."""
     sentences = []
     for row in rows:

@@ -93,7 +93,9 @@ def _unfinished(run: RunningRun) -> Headline:
     first, *rest = sentences(run)
     badges = [Badge("Run", "in progress", "open", first)]
     for label in ("Expectation", "Fidelity", "Audit"):
-        badges.append(Badge(label, "to come", "open", "when the run has ended"))
+        badges.append(
+            Badge(label, "to come", "open", "when the run has ended")
+        )
     return Headline("open", _joined([first, rest[0]]), tuple(badges))
 
 
@@ -104,7 +106,9 @@ def _bad_sentence(bad: list[Badge], verdicts: Verdicts) -> str:
     ]
     says = [badge.says for badge in bad]
     if all(about_fidelity):
-        others = [badge.says for badge in bad if badge.label != "Expectation"]
+        others = [
+            badge.says for badge in bad if badge.label != "Expectation"
+        ]
         says = others or says
     return _joined(says)
 
@@ -156,7 +160,9 @@ def _expectation_badge(verdicts: Verdicts) -> Badge:
     says = f"{len(bad):,} of {judged} {kinds}"
     if not verdicts.met:
         if not bad:
-            says = f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
+            says = (
+                f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
+            )
         return Badge(label, "not met", "bad", says)
     if bad:
         says = f"{says}, which the file accepts"

@@ -67,13 +67,17 @@ def link_series(rows: Iterable[LinkRow]) -> list[Series]:
     for row in rows:
         times[row.time_s] = None
         by_link.setdefault(row.directed_link, {})[row.time_s] = row
-    series = [_series(by_time, tuple(times)) for by_time in by_link.values()]
+    series = [
+        _series(by_time, tuple(times)) for by_time in by_link.values()
+    ]
     used = [link for link in series if link.peak_bps > 0]
     # Stable: links alike stay in the order of their numbers.
     return sorted(used, key=lambda link: -link.load)
 
 
-def _series(by_time: dict[float, LinkRow], times: tuple[float, ...]) -> Series:
+def _series(
+    by_time: dict[float, LinkRow], times: tuple[float, ...]
+) -> Series:
     reserved = []
     sent = []
     measured = False
@@ -100,9 +104,9 @@ def alike(series: Sequence[Series]) -> list[Alike]:
     """Links with equal reservations together, busiest first."""
     groups: dict[tuple[int, tuple[float, ...]], list[Series]] = {}
     for link in series:
-        groups.setdefault((link.capacity_bps, link.reserved_bps), []).append(
-            link
-        )
+        groups.setdefault(
+            (link.capacity_bps, link.reserved_bps), []
+        ).append(link)
     return list(groups.values())
 
 
@@ -170,7 +174,9 @@ def _panel(axes: Axes, group: Alike, unit_s: float) -> None:
 
 def _sent(axes: Axes, group: Alike, xs: list[float]) -> None:
     """The group's mean, and the spread around it; nothing without samples."""
-    sent = [series.sent_bps for series in group if series.sent_bps is not None]
+    sent = [
+        series.sent_bps for series in group if series.sent_bps is not None
+    ]
     if not sent:
         return
     middle = []
@@ -244,7 +250,9 @@ def heat_figure(
         draw(axes, restarts(failed), unit_s)
         if failed:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
-        bar = made.colorbar(image, ax=axes, shrink=min(1.0, 10 / n), pad=0.01)
+        bar = made.colorbar(
+            image, ax=axes, shrink=min(1.0, 10 / n), pad=0.01
+        )
         bar.set_label("share of capacity reserved")
         bar.outline.set_edgecolor(MUTED)
         return made

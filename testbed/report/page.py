@@ -62,7 +62,9 @@ def write_report(
             names.REPORT,
             run_page(load_run(folder.path, file), checked, in_progress),
         )
-    runs = [load_run(path) for path in in_order_of_list(folder.path, folders)]
+    runs = [
+        load_run(path) for path in in_order_of_list(folder.path, folders)
+    ]
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(
             names.REPORT,
@@ -87,7 +89,9 @@ def run_page(
         "report",
         run=run,
         summary=run.summary,
-        headline=labels.headline(run.summary, verdicts, checked, in_progress),
+        headline=labels.headline(
+            run.summary, verdicts, checked, in_progress
+        ),
         in_progress=in_progress,
         verdicts=verdicts,
         table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
@@ -178,7 +182,9 @@ def overview_page(
     for run in runs:
         verdicts = stored_verdicts(run)
         checked = audits[str(run.path)]
-        headline = labels.headline(run.summary, verdicts, checked, in_progress)
+        headline = labels.headline(
+            run.summary, verdicts, checked, in_progress
+        )
         entries.append((run, headline))
     # The list above policies is written when the last has ended.
     above = None if in_progress else audits.get(str(path))
@@ -227,7 +233,9 @@ def _provenance(run: RecordedRun) -> dict[str, str]:
 
 
 def _seeds(seeds: dict[str, int] | None) -> str:
-    return ", ".join(f"{name} {seed}" for name, seed in (seeds or {}).items())
+    return ", ".join(
+        f"{name} {seed}" for name, seed in (seeds or {}).items()
+    )
 
 
 def _code(commit: str | None, dirty: bool | None) -> str | None:
@@ -254,7 +262,10 @@ def _of_live_run(run: RecordedRun) -> dict[str, str]:
     """Scale and congestion control of a live run."""
     controls: dict[str, None] = {}
     for event in run.file.events:
-        if isinstance(event, JobEnded) and "congestion_control" in event.detail:
+        if (
+            isinstance(event, JobEnded)
+            and "congestion_control" in event.detail
+        ):
             controls[_flat(event.detail["congestion_control"])] = None
     scale = (run.resolved or {}).get("scale") or {}
     return {
@@ -295,7 +306,9 @@ def _flat(value: Any) -> str:
 
 def _packages(run: RecordedRun) -> list[tuple[str, str]]:
     """All packages with their versions, the most telling first."""
-    packages = known(run.provenance, "python.packages", dict[str, str]) or {}
+    packages = (
+        known(run.provenance, "python.packages", dict[str, str]) or {}
+    )
     first = [name for name in SHOWN_PACKAGES if name in packages]
     order = dict.fromkeys([*first, *packages])
     return [(name, packages[name]) for name in order]

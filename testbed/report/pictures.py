@@ -69,7 +69,9 @@ def pictures(run: RecordedRun, verdicts: Verdicts) -> list[Picture]:
     if shown:
         out.append(
             Picture(
-                "scaling", partial(scaling_figure, shown), scaling_alt(shown)
+                "scaling",
+                partial(scaling_figure, shown),
+                scaling_alt(shown),
             )
         )
     failed = outages(run.file.events, run.started.topology)
@@ -114,7 +116,9 @@ def jobs_picture(
     facts = {"failures": len(failed)}
     if len(run.rows) <= MAX_LANES:
         picture = partial(gantt_figure, run.rows, all_spans, span_s, failed)
-        alt = f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
+        alt = (
+            f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
+        )
         return Picture("gantt", picture, alt, facts)
     slots = sum(run.started.topology["slots"])
     alt = (
@@ -128,7 +132,9 @@ def jobs_picture(
     return Picture("occupancy", picture, alt.rstrip(), facts)
 
 
-def _link_pictures(run: RecordedRun, failed: Sequence[Outage]) -> list[Picture]:
+def _link_pictures(
+    run: RecordedRun, failed: Sequence[Outage]
+) -> list[Picture]:
     """Panels of the busiest links; where those are not all, how full each link
     was too.
     """
@@ -146,7 +152,10 @@ def _link_pictures(run: RecordedRun, failed: Sequence[Outage]) -> list[Picture]:
     }
     out = [
         Picture(
-            "links", partial(panels_figure, groups, span_s, failed), alt, panels
+            "links",
+            partial(panels_figure, groups, span_s, failed),
+            alt,
+            panels,
         )
     ]
     if len(groups) > MAX_PANELS:
@@ -157,7 +166,10 @@ def _link_pictures(run: RecordedRun, failed: Sequence[Outage]) -> list[Picture]:
         }
         out.append(
             Picture(
-                "heat", partial(heat_figure, series, span_s, failed), alt, rows
+                "heat",
+                partial(heat_figure, series, span_s, failed),
+                alt,
+                rows,
             )
         )
     return out

@@ -46,8 +46,13 @@ def file_figure(
 def files(made: Figure) -> dict[str, bytes]:
     """The figure as ``svg`` and ``png``, the same bytes each time."""
     saved = {}
-    for kind, without in (("svg", ("Date", "Creator")), ("png", ("Software",))):
+    for kind, without in (
+        ("svg", ("Date", "Creator")),
+        ("png", ("Software",)),
+    ):
         out = io.BytesIO()
-        made.savefig(out, format=kind, dpi=150, metadata=dict.fromkeys(without))
+        made.savefig(
+            out, format=kind, dpi=150, metadata=dict.fromkeys(without)
+        )
         saved[kind] = out.getvalue()
     return saved

@@ -39,7 +39,10 @@ VARIABLES = {
     MUTED: "--muted",
     GRID: "--grid",
     BAD: "--bad",
-    **{colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)},
+    **{
+        colour: f"--series-{number}"
+        for number, colour in enumerate(SERIES, 1)
+    },
 }
 # Any: the type stubs' list of known keys differs between versions of
 # matplotlib.
@@ -94,7 +97,9 @@ def figure(
     from testbed.report.shown_figure import ShownFigure
 
     with mpl.rc_context(style):
-        yield ShownFigure(figsize=(width_in, height_in), layout="constrained")
+        yield ShownFigure(
+            figsize=(width_in, height_in), layout="constrained"
+        )
 
 
 def svg(made: Figure, name: str) -> str:

@@ -77,7 +77,11 @@ class Refused:
         """Refusals by ⟨VMs, bit/s⟩ that still hold; empty where anything is
         different.
         """
-        now = (largest_bps, free.free_slots.tobytes(), free.free_bps.tobytes())
+        now = (
+            largest_bps,
+            free.free_slots.tobytes(),
+            free.free_bps.tobytes(),
+        )
         if now != (self.largest_bps, self.slots, self.bps):
             self.largest_bps, self.slots, self.bps = now
             self.reasons = {}
@@ -104,7 +108,9 @@ class HoseCapacity:
         self._refused = refused
         # Footprints taken here.
         self._taken: dict[str, Footprint] = {}
-        self._free = view.residual(view.now_s, None) if free is None else free
+        self._free = (
+            view.residual(view.now_s, None) if free is None else free
+        )
         self._free_slots = int(self._free.free_slots.sum())
         self._known = self._still_refused()
 
@@ -262,7 +268,9 @@ class NodeCapacity:
             and (any_bandwidth or self._networked)
         ):
             return "it asks for bandwidth, which this policy cannot reserve"
-        if job.demand.cores != 1 or (job.demand.memory_mib and self._memory):
+        if job.demand.cores != 1 or (
+            job.demand.memory_mib and self._memory
+        ):
             return "it asks for several cores or memory, which this policy does not count"
         return None
 
@@ -391,7 +399,9 @@ class TierCapacity:
         idle.sort(key=load.__getitem__)
         return idle
 
-    def match(self, holder: Holder, room: Sequence[int]) -> list[int] | Refusal:
+    def match(
+        self, holder: Holder, room: Sequence[int]
+    ) -> list[int] | Refusal:
         """Finds VMs for a job: its busiest process on the least loaded node,
         and so on.
 
@@ -431,5 +441,7 @@ class TierCapacity:
             self.who[node] = None
             self.use[node] = 0.0
         self.idle += len(at)
-        del self.holders[bisect_left(self.holders, self.holder_of.pop(job_id))]
+        del self.holders[
+            bisect_left(self.holders, self.holder_of.pop(job_id))
+        ]
         return at

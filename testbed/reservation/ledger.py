@@ -141,13 +141,19 @@ class Ledger:
         """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as
         :meth:`reserve` does.
         """
-        self._rebook(at_s, replace(self._holdings[job_id], rate_bps=rate_bps))
+        self._rebook(
+            at_s, replace(self._holdings[job_id], rate_bps=rate_bps)
+        )
 
-    def reroot(self, job_id: str, at_s: float, placement: Placement) -> None:
+    def reroot(
+        self, job_id: str, at_s: float, placement: Placement
+    ) -> None:
         """From ``at_s`` on the job holds another placement. Raises as
         :meth:`reserve` does.
         """
-        self._rebook(at_s, replace(self._holdings[job_id], placement=placement))
+        self._rebook(
+            at_s, replace(self._holdings[job_id], placement=placement)
+        )
 
     def _rebook(self, at_s: float, new: Holding) -> None:
         job_id = new.job_id
@@ -167,7 +173,9 @@ class Ledger:
         self._require_room(job_id, print_, begin_s, old.until_s, held)
         self._cut(old, at_s)
         number = self.timeline.add(print_, begin_s, old.until_s)
-        self._holdings[job_id] = replace(new, start_s=begin_s, number=number)
+        self._holdings[job_id] = replace(
+            new, start_s=begin_s, number=number
+        )
         self._job_of[number] = job_id
 
     def shorten(self, job_id: str, end_s: float) -> None:
@@ -199,7 +207,8 @@ class Ledger:
         """
         n_servers = self.datacentre.n_servers
         self._lost = np.array(
-            sorted({*servers, *(n_servers + k for k in links)}), dtype=np.int64
+            sorted({*servers, *(n_servers + k for k in links)}),
+            dtype=np.int64,
         )
 
     def forget_before(self, now_s: float) -> None:
@@ -246,7 +255,9 @@ class Ledger:
         if len(objects) > FEW:
             return self.residual(start_s, end_s)
         free = np.zeros_like(self._capacity)
-        free[objects] = self.timeline.least_free_of(objects, start_s, until_s)
+        free[objects] = self.timeline.least_free_of(
+            objects, start_s, until_s
+        )
         return self._residual(free)
 
     def residuals(
@@ -312,7 +323,10 @@ class Ledger:
         """
         kept = self.timeline.pool.footprint(holding.number)
         afresh = footprint(
-            self.datacentre, holding.placement, holding.rate_bps, holding.size
+            self.datacentre,
+            holding.placement,
+            holding.rate_bps,
+            holding.size,
         )
         if not (
             np.array_equal(kept.objects, afresh.objects)
@@ -345,8 +359,12 @@ class Ledger:
         del self._job_of[holding.number]
         if at_s >= holding.until_s:
             self._former[holding.number] = holding
-        elif at_s <= holding.start_s and holding.start_s > self._forgotten_s:
-            self.timeline.drop(holding.number, holding.start_s, holding.until_s)
+        elif (
+            at_s <= holding.start_s and holding.start_s > self._forgotten_s
+        ):
+            self.timeline.drop(
+                holding.number, holding.start_s, holding.until_s
+            )
         else:
             self.timeline.cut(holding.number, holding.until_s, at_s)
             self._former[holding.number] = replace(holding, end_s=at_s)
@@ -386,7 +404,9 @@ class Ledger:
             return f"{needs} slots asked, {has} free"
         if place >= self.datacentre.n_servers + self.datacentre.n_links:
             return f"{needs} MiB asked, {has} MiB free"
-        return f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+        return (
+            f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+        )
 
     def _place(self, place: int) -> str:
         """An object as people read it."""
@@ -414,7 +434,9 @@ class Ledger:
         self._not_forgotten(start_s)
         until_s = math.inf if end_s is None else end_s
         if not until_s > start_s:
-            raise ValueError(f"[{start_s:g} s, {until_s:g} s) is no interval")
+            raise ValueError(
+                f"[{start_s:g} s, {until_s:g} s) is no interval"
+            )
         return until_s
 
     def _not_forgotten(self, at_s: float) -> None:
@@ -454,8 +476,12 @@ def footprint(
     servers = datacentre.n_servers
     links = datacentre.n_links
     # Numbers of objects: servers' slots, links, servers' memory.
-    taken = {server: count * size.slots for server, count in placement.vms_on}
-    need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
+    taken = {
+        server: count * size.slots for server, count in placement.vms_on
+    }
+    need = hose_bps(
+        tree_of(datacentre, placement.root), placement, rate_bps
+    )
     for link, bps in need.items():
         taken[servers + link // 2] = bps
     if datacentre.memory_mib is not None and size.memory_mib:

@@ -81,7 +81,9 @@ def fill_loop(
         units = active[:n_active]
         _shares(units, start, link, weight, priority, left, share)
         slack[:] = False
-        _levels(units, start, link, cap, priority, share, level, at_cap, slack)
+        _levels(
+            units, start, link, cap, priority, share, level, at_cap, slack
+        )
         n_active = _fix_rates(
             units, start, link, weight, level, at_cap, slack, left, rate
         )

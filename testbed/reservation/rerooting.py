@@ -14,7 +14,9 @@ from testbed.reservation.ledger import Ledger, OverCommit
 from topologies.datacentre import DataCentre
 
 
-def links_used(datacentre: DataCentre, placement: Placement) -> frozenset[int]:
+def links_used(
+    datacentre: DataCentre, placement: Placement
+) -> frozenset[int]:
     """Links on which some of a tenant's VMs reach others; none where all are on
     one server.
     """
@@ -32,7 +34,9 @@ def other_roots(
         moved = placement._replace(root=tree.root)
         if tree.root == placement.root:
             continue
-        inside = all(tree.parent[server] >= 0 for server, _ in placement.vms_on)
+        inside = all(
+            tree.parent[server] >= 0 for server, _ in placement.vms_on
+        )
         if inside and links_used(datacentre, moved).isdisjoint(lost):
             yield moved
 

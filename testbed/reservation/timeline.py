@@ -97,7 +97,9 @@ class Timeline:
 
     # -- intervals --------------------------------------------------------------------------
 
-    def add(self, footprint: Footprint, start_s: float, end_s: float) -> int:
+    def add(
+        self, footprint: Footprint, start_s: float, end_s: float
+    ) -> int:
         """Take ``footprint`` in ``[start_s, end_s)`` (end inf: for ever); the
         interval's number.
 
@@ -214,7 +216,12 @@ class Timeline:
         low = self._capacity[objects]
         few = len(objects) <= FEW
         if few and LEAST(
-            LONGEST * len(objects), self.record(), objects, start_s, end_s, low
+            LONGEST * len(objects),
+            self.record(),
+            objects,
+            start_s,
+            end_s,
+            low,
         ):
             return low
         return self.least_free(start_s, end_s)[objects]
@@ -437,7 +444,9 @@ class Pool:
         room = max(2 * (len(live) + size), 16 * _ROOM)
         _replace(self, ("objects", "amounts", "owner"), live, room)
         self._end = len(live)
-        numbers, first = np.unique(self.owner[: self._end], return_index=True)
+        numbers, first = np.unique(
+            self.owner[: self._end], return_index=True
+        )
         self.start[numbers] = first
         self._link_anew(room)
 
@@ -449,7 +458,9 @@ class Pool:
         sorted_objects = self.objects[order]
         same = sorted_objects[1:] == sorted_objects[:-1]
         self.following[order[1:][same]] = order[:-1][same]
-        last = np.concatenate((~same, np.ones(min(1, len(order)), dtype=bool)))
+        last = np.concatenate(
+            (~same, np.ones(min(1, len(order)), dtype=bool))
+        )
         self.head[sorted_objects[last]] = order[last]
 
 

@@ -37,7 +37,9 @@ class BgMBF(HoseQueue):
         cost_s: float = 0.0,
     ) -> None:
         super().__init__(
-            "bgmbf-sdf" if shortest_first else "bgmbf", embedder, cost_s=cost_s
+            "bgmbf-sdf" if shortest_first else "bgmbf",
+            embedder,
+            cost_s=cost_s,
         )
         self._shortest_first = shortest_first
         self._evict = evict
@@ -58,7 +60,9 @@ class BgMBF(HoseQueue):
         that must wait.
         """
         while queue:
-            head = min(queue.values(), key=lambda job: plan.view.order(job.id))
+            head = min(
+                queue.values(), key=lambda job: plan.view.order(job.id)
+            )
             refusal = plan.try_to_start(head)
             if refusal is not None:
                 evicted = self._start_by_force(plan, head)
@@ -82,7 +86,9 @@ class BgMBF(HoseQueue):
         if isinstance(answer, Refusal):
             return []
         for job_id in victims:
-            plan.evict(job_id, f"{head.id} stands first and needs its place")
+            plan.evict(
+                job_id, f"{head.id} stands first and needs its place"
+            )
         plan.start(head, answer)
         return victims
 

@@ -43,7 +43,9 @@ class Baseline:
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         due_s = None if is_service(job) else job.deadline_at_s
-        return [Start(job.id, answer, 0, due_s, kill_at_end=due_s is not None)]
+        return [
+            Start(job.id, answer, 0, due_s, kill_at_end=due_s is not None)
+        ]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
         """Price, for its tenant, of a job that met its deadline: no discount."""

@@ -25,7 +25,9 @@ def deadline_discount(ratio: float) -> float:
     return math.log10(9.0 + 1.0 / ratio)
 
 
-def service_price(n_vms: int, bandwidth_bps: float, actual_s: float) -> float:
+def service_price(
+    n_vms: int, bandwidth_bps: float, actual_s: float
+) -> float:
     """(αb + β)·n·p'' in dollars, for a user-facing service that ran for p''
     (Section VI).
     """

@@ -161,7 +161,9 @@ class Cmbf:
         elif self._background.give_back(job_id) is not None:
             self._background_left = True
         else:
-            self._queue = [entry for entry in self._queue if entry[3] != job_id]
+            self._queue = [
+                entry for entry in self._queue if entry[3] != job_id
+            ]
             self._foreground_left |= not self._has_background
 
     def _after_ends(self, nodes: NodeCapacity) -> list[Action]:
@@ -181,7 +183,9 @@ class Cmbf:
 
     # -- Algorithm 2 --------------------------------------------------------------------------
 
-    def _fill_foreground(self, nodes: NodeCapacity, out: list[Action]) -> None:
+    def _fill_foreground(
+        self, nodes: NodeCapacity, out: list[Action]
+    ) -> None:
         """Moves every job to the foreground that can, in order of arrival
         (CMBF: Algorithm 1).
 
@@ -306,7 +310,9 @@ class Cmbf:
         """
         self._background_left = False
         room = (
-            self._background.open() if waiting and self._has_background else []
+            self._background.open()
+            if waiting and self._has_background
+            else []
         )
         for entry in list(waiting):
             if not room:
@@ -317,7 +323,11 @@ class Cmbf:
             del self._queue[bisect_left(self._queue, entry)]
             out.append(
                 self._dispatch(
-                    nodes, entry[3], at, "background", "fits in the background"
+                    nodes,
+                    entry[3],
+                    at,
+                    "background",
+                    "fits in the background",
                 )
             )
             self._background.take(entry, at)
@@ -356,7 +366,11 @@ class Cmbf:
             earlier = holders[: bisect_left(holders, (order, 0, 0, ""))]
             waits_for = tuple(holder for _, _, _, holder in earlier)
             return Wait(job_id, f"first in the queue: {reason}", waits_for)
-        if self._head_only and not self._has_background and n <= idle + later:
+        if (
+            self._head_only
+            and not self._has_background
+            and n <= idle + later
+        ):
             reason += "; the head of the queue alone may preempt"
         return Wait(job_id, reason, (head[3],))
 
@@ -394,7 +408,9 @@ class CmbfParameters:
 
 @dataclass(frozen=True)
 class CmcbfParameters(CmbfParameters):
-    cpu: str = parameter(CPU[0], "CPU use of the VMs, to match by", choices=CPU)
+    cpu: str = parameter(
+        CPU[0], "CPU use of the VMs, to match by", choices=CPU
+    )
 
 
 def _kind(

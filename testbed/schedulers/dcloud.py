@@ -64,7 +64,10 @@ def relaxed_s(duration_s: float, deadline_s: float, gamma: float) -> float:
 
 
 def shapes(
-    bandwidth_bps: int, relaxed: float, deadline_s: float, reshaping: Reshaping
+    bandwidth_bps: int,
+    relaxed: float,
+    deadline_s: float,
+    reshaping: Reshaping,
 ) -> list[list[Shape]]:
     """The grid of Algorithm 1, one list per t' in rising order, b' falling
     within it.
@@ -94,7 +97,9 @@ def shapes(
         # In tenths of a tick, so that a tenth of the room is whole.
         time = d_ticks * STEPS - step * room
         rates = _rates(bandwidth_bps, p_ticks * STEPS, time, reshaping)
-        delay_s = float(Fraction(step * room, STEPS * scale)) if step else 0.0
+        delay_s = (
+            float(Fraction(step * room, STEPS * scale)) if step else 0.0
+        )
         row = []
         for rate in rates:
             duration_s = scaled_duration_s(relaxed, bandwidth_bps, rate)
@@ -116,7 +121,9 @@ def _rates(
     divisor = STEPS * time
     rates = []
     for step in range(STEPS + 1):
-        rates.append(-(-bandwidth_bps * (divisor - step * spare) // divisor))
+        rates.append(
+            -(-bandwidth_bps * (divisor - step * spare) // divisor)
+        )
     return rates
 
 
@@ -153,7 +160,9 @@ class DCloud:
             return self._serve(view, job)
         if job.deadline_s is not None and job.deadline_s < job.duration_s:
             return [
-                Reject(job.id, "its deadline is shorter than its own duration")
+                Reject(
+                    job.id, "its deadline is shorter than its own duration"
+                )
             ]
         choice = self.choose(view, job)
         if choice is None:
@@ -169,7 +178,9 @@ class DCloud:
         no point fits.
         """
         search = self._search_in(view.datacentre)
-        return search.best(view.ledger, view.now_s, job.n_vms, self.grid(job))
+        return search.best(
+            view.ledger, view.now_s, job.n_vms, self.grid(job)
+        )
 
     def grid(self, job: JobRequest) -> list[list[Shape]]:
         """The points that are tried, by starting time. Without a deadline there
@@ -179,7 +190,9 @@ class DCloud:
         if deadline_s is None:
             deadline_s = (1.0 + self._gamma) * job.duration_s
         relaxed = relaxed_s(job.duration_s, deadline_s, self._gamma)
-        return shapes(job.bandwidth_bps, relaxed, deadline_s, self._reshaping)
+        return shapes(
+            job.bandwidth_bps, relaxed, deadline_s, self._reshaping
+        )
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -209,7 +222,10 @@ class DCloud:
         return f"{reason}; nor does it fit at {others} later starts and smaller bandwidths"
 
     def _search_in(self, datacentre: DataCentre) -> Search:
-        if self._search is None or self._search.datacentre is not datacentre:
+        if (
+            self._search is None
+            or self._search.datacentre is not datacentre
+        ):
             self._search = search_of(datacentre, self._embedder)
         return self._search
 
@@ -220,7 +236,11 @@ def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
     end_s = start_s + shape.duration_s
     if start_s <= now_s:
         return Start(
-            job.id, choice.placement, shape.rate_bps, end_s, kill_at_end=True
+            job.id,
+            choice.placement,
+            shape.rate_bps,
+            end_s,
+            kill_at_end=True,
         )
     return Reserve(
         job.id,
@@ -260,7 +280,9 @@ POLICIES = (
         Reshaping(),
     ),
     _kind(
-        "dcloud-ts", "DCloud with time sliding alone", Reshaping(scales=False)
+        "dcloud-ts",
+        "DCloud with time sliding alone",
+        Reshaping(scales=False),
     ),
     _kind(
         "dcloud-bs",

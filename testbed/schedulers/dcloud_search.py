@@ -65,7 +65,11 @@ class Choice:
 
 
 def place(
-    ledger: Ledger, embedder: Embedder, now_s: float, n_vms: int, shape: Shape
+    ledger: Ledger,
+    embedder: Embedder,
+    now_s: float,
+    n_vms: int,
+    shape: Shape,
 ) -> Placement | Refusal:
     """Place of Algorithm 1: embed in the least that is free while the job would
     run.
@@ -171,7 +175,9 @@ class TreeSearch(Search):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
                 span = slice(int(offset[k]), int(offset[k] + width[k]))
-                servers[span], counts[span] = zip(*answer.vms_on, strict=True)
+                servers[span], counts[span] = zip(
+                    *answer.vms_on, strict=True
+                )
         fitting = np.flatnonzero(width)
         if not len(fitting):
             return None
@@ -501,7 +507,15 @@ def _place(
             total += most[child[e]]
         if total >= n_vms:
             return _deal(
-                tree, low, n_vms, rate, most, queue, servers, amounts, switch
+                tree,
+                low,
+                n_vms,
+                rate,
+                most,
+                queue,
+                servers,
+                amounts,
+                switch,
             )
         free = low[uplink[switch]] if uplink[switch] >= 0 else ANY
         most[switch] = _fitting(total, free, n_vms, rate)

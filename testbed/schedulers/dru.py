@@ -367,7 +367,9 @@ def _pieces(
         time = record.time[k]
         group = k
         while k < changes[1] and record.time[k] == time:
-            _change(nodes, record, k, (inner, carried), dirty, matters, group)
+            _change(
+                nodes, record, k, (inner, carried), dirty, matters, group
+            )
             k += 1
         for level in range(nodes.n_levels):
             for j in range(length[level]):
@@ -576,7 +578,9 @@ def _increase(
     for k in range(lo, hi):
         server = points.servers[k]
         count = points.counts[k]
-        _rise(nodes, pieces, points, point, server, count, count, reach, out)
+        _rise(
+            nodes, pieces, points, point, server, count, count, reach, out
+        )
     # Children stand before their parents: by level, for servers may differ in
     # depth.
     for level in range(1, nodes.n_levels):

@@ -28,7 +28,12 @@ from testbed.schedulers.jsa import (
     least_option,
     why_late,
 )
-from testbed.schedulers.policy import Claim, PolicyKind, SharingModel, parameter
+from testbed.schedulers.policy import (
+    Claim,
+    PolicyKind,
+    SharingModel,
+    parameter,
+)
 from testbed.schedulers.queues import SortKey, by_arrival
 
 COMPLETE = ("exact", "oktopus", "vmplace", SlotsAlone.name)
@@ -41,7 +46,9 @@ LATE, QUEUE = ("drop", "run"), ("skip", "block")
 @dataclass(frozen=True)
 class FixedDemandParameters:
     late: str = parameter(
-        LATE[0], "what becomes of a job that is too late for B̄", choices=LATE
+        LATE[0],
+        "what becomes of a job that is too late for B̄",
+        choices=LATE,
     )
     queue: str = parameter(
         QUEUE[0], "jobs behind one that does not fit", choices=QUEUE

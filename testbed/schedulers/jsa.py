@@ -127,7 +127,9 @@ class Room:
         self.free.free_slots[taken.objects[:split]] -= taken.amounts[:split]
         self.free_slots -= placement.n_vms
         held = Held(
-            placement, taken.objects[split:] - servers, taken.amounts[split:]
+            placement,
+            taken.objects[split:] - servers,
+            taken.amounts[split:],
         )
         self.take(held, rate_bps)
         return held
@@ -153,7 +155,9 @@ class Room:
         if n_vms > self.datacentre.total_slots:
             return False
         idle = empty_residual(self.datacentre)
-        answer = self._embedder.embed(self.datacentre, idle, n_vms, rate_bps)
+        answer = self._embedder.embed(
+            self.datacentre, idle, n_vms, rate_bps
+        )
         return isinstance(answer, Placement)
 
 
@@ -319,12 +323,17 @@ class Rounds:
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Woken):
             self._asked = False
-            ready = [self._candidate(view, job_id) for job_id in view.waiting()]
+            ready = [
+                self._candidate(view, job_id) for job_id in view.waiting()
+            ]
             if not ready:
                 return []
             free = view.residual(view.now_s, None)
             room = Room(
-                view.datacentre, free, self._embedder, complete=self._complete
+                view.datacentre,
+                free,
+                self._embedder,
+                complete=self._complete,
             )
             return self.round(room, ready, view.now_s)
         if self._asked or (
@@ -367,7 +376,9 @@ class Rounds:
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
             what += "" if room.complete else " that this embedder finds"
             return [
-                Reject(job.id, f"the idle data centre has no place for {what}")
+                Reject(
+                    job.id, f"the idle data centre has no place for {what}"
+                )
             ]
         why = reason_of_no_room(
             Counts(room.datacentre, room.free, job.n_vms, rate_bps)
@@ -391,7 +402,9 @@ class JSA(Rounds):
     changed.
     """
 
-    def __init__(self, name: str = "jsa", *, speeds_up: bool = True) -> None:
+    def __init__(
+        self, name: str = "jsa", *, speeds_up: bool = True
+    ) -> None:
         super().__init__(name, VMPLACE)
         self._speeds_up = speeds_up
 

@@ -59,7 +59,9 @@ class AvailabilityList:
             self._refresh(host, now_s)
         stale.clear()
 
-    def most_used(self, now_s: float, end_s: float, wanted: Use) -> int | None:
+    def most_used(
+        self, now_s: float, end_s: float, wanted: Use
+    ) -> int | None:
         """The host that can hold ``wanted`` from now to ``end_s`` and has the
         fewest cores free.
 
@@ -91,7 +93,9 @@ class AvailabilityList:
         )
         for host in _ranked(available_s, use):
             start_s = max(now_s, float(available_s[host]))
-            if self._has_memory(host, start_s, start_s + duration_s, wanted):
+            if self._has_memory(
+                host, start_s, start_s + duration_s, wanted
+            ):
                 return start_s, host
         return None
 
@@ -101,7 +105,9 @@ class AvailabilityList:
         if not wanted.memory_mib:
             return True
         used = self._calendar.used(host, start_s, end_s).memory_mib
-        return bool(used + wanted.memory_mib <= self._calendar.memory_mib[host])
+        return bool(
+            used + wanted.memory_mib <= self._calendar.memory_mib[host]
+        )
 
     def _refresh(self, host: int, now_s: float) -> None:
         """A host's row, from its bookings. O(n log n + cores) for n bookings."""
@@ -135,7 +141,9 @@ class AvailabilityList:
             heapq.heappush(self._changes, (next_start_s, host))
 
 
-def _ranked(first: FloatArray, then: FloatArray | IntArray) -> Iterator[int]:
+def _ranked(
+    first: FloatArray, then: FloatArray | IntArray
+) -> Iterator[int]:
     """Hosts in rising order of two keys, equals by number, but those at
     infinity in the first.
 

@@ -117,14 +117,18 @@ class Calendar:
         self._first = 0
         # Hosts; all leases and the firm ones; cores and memory; buckets from
         # _first on.
-        self._dtype = np.int32 if int(memory_mib.max()) < _NARROW else np.int64
+        self._dtype = (
+            np.int32 if int(memory_mib.max()) < _NARROW else np.int64
+        )
         self._sums = np.zeros((self._hosts, 2, 2, _ROWS), dtype=self._dtype)
         # All leases and the firm ones; buckets; hosts. Differences of two fit
         # as well.
         self._capacity = cores.astype(
             np.min_scalar_type(-2 * int(cores.max()) - 1)
         )
-        self._free = np.empty((2, 0, self._hosts), dtype=self._capacity.dtype)
+        self._free = np.empty(
+            (2, 0, self._hosts), dtype=self._capacity.dtype
+        )
         self._extend_free(_ROWS)
         self._lists: dict[int, dict[int, list[Booking]]] = {}
         self._booked: list[dict[str, Booking]] = [
@@ -151,7 +155,8 @@ class Calendar:
         first, last = self._span(booking.start_s, booking.end_s)
         for bucket in range(first, last + 1):
             insort(
-                self._lists.setdefault(bucket, {}).setdefault(host, []), booking
+                self._lists.setdefault(bucket, {}).setdefault(host, []),
+                booking,
             )
         self._count(host, booking, first, last, 1)
 
@@ -218,7 +223,12 @@ class Calendar:
     # -- all hosts at once ----------------------------------------------------------------------
 
     def most_used_first(
-        self, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
+        self,
+        start_s: float,
+        end_s: float,
+        wanted: Use,
+        *,
+        firm: bool = False,
     ) -> Iterator[int]:
         """Hosts with room in every bucket that ``[start_s, end_s)`` touches.
 
@@ -245,10 +255,17 @@ class Calendar:
         # In growing batches: few are looked at where an early one will do.
         bounds = [2**k for k in range(4, len(order).bit_length())]
         for batch in np.split(order, bounds):
-            yield from self._with_memory(batch, kind, rows, wanted.memory_mib)
+            yield from self._with_memory(
+                batch, kind, rows, wanted.memory_mib
+            )
 
     def perhaps_room(
-        self, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
+        self,
+        start_s: float,
+        end_s: float,
+        wanted: Use,
+        *,
+        firm: bool = False,
     ) -> Iterator[int]:
         """Hosts with the cores in all buckets that lie inside ``[start_s,
         end_s)`` as a whole.
@@ -340,7 +357,9 @@ class Calendar:
 
     def _rows(self, first: int, last: int) -> slice:
         """Rows of the buckets; in those behind the last row nothing is booked."""
-        return slice(first - self._first, max(first, last + 1) - self._first)
+        return slice(
+            first - self._first, max(first, last + 1) - self._first
+        )
 
     def _reach(self, last: int) -> None:
         """Rows up to a bucket."""

@@ -86,7 +86,9 @@ class HeldLease:
     @property
     def each(self) -> Use:
         """Cores and memory of one of its VMs."""
-        return Use(self.request.demand.cores, self.request.demand.memory_mib)
+        return Use(
+            self.request.demand.cores, self.request.demand.memory_mib
+        )
 
     @property
     def asks(self) -> str:
@@ -128,7 +130,11 @@ class LeaseCapacity:
     """
 
     def __init__(
-        self, datacentre: DataCentre, slot_s: float, *, best_fit: bool = True
+        self,
+        datacentre: DataCentre,
+        slot_s: float,
+        *,
+        best_fit: bool = True,
     ) -> None:
         self._datacentre = datacentre
         self._root = datacentre.trees[0].root
@@ -185,7 +191,9 @@ class LeaseCapacity:
     def place_at(self, lease: HeldLease, start_s: float) -> bool:
         """Best fit among all hosts with room in the lease's interval."""
         return self._place_all(
-            lease, start_s, lambda: self._best_fit(lease, start_s, firm=False)
+            lease,
+            start_s,
+            lambda: self._best_fit(lease, start_s, firm=False),
         )
 
     def place_earliest(self, lease: HeldLease) -> bool:
@@ -213,7 +221,9 @@ class LeaseCapacity:
         start_s, host = earliest
         return start_s, {host: 1}
 
-    def _several(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
+    def _several(
+        self, lease: HeldLease
+    ) -> tuple[float, dict[int, int]] | None:
         """The earliest time from which on there is room for all its VMs for
         good. O(hosts).
         """
@@ -240,7 +250,9 @@ class LeaseCapacity:
         """When all that is booked has ended: where memory leaves no earlier
         room. O(hosts).
         """
-        on = first_hosts(self.fit_when_empty(lease.each), lease.request.n_vms)
+        on = first_hosts(
+            self.fit_when_empty(lease.each), lease.request.n_vms
+        )
         if on is None:
             return None
         start_s = self.now_s
@@ -270,7 +282,9 @@ class LeaseCapacity:
             return list(victims.values())
         return None
 
-    def _place_all(self, lease: HeldLease, start_s: float, find: Find) -> bool:
+    def _place_all(
+        self, lease: HeldLease, start_s: float, find: Find
+    ) -> bool:
         """Every VM to the host that ``find`` names, one after the other; undone
         if one has none.
         """
@@ -301,7 +315,8 @@ class LeaseCapacity:
         wanted = lease.each
         end_s = start_s + lease.remaining_s
         host = next(
-            calendar.most_used_first(start_s, end_s, wanted, firm=firm), None
+            calendar.most_used_first(start_s, end_s, wanted, firm=firm),
+            None,
         )
         if host is not None:
             return host
@@ -396,7 +411,9 @@ class LeaseCapacity:
             )
         ]
 
-    def start_on(self, lease: HeldLease, on: dict[int, int]) -> list[Action]:
+    def start_on(
+        self, lease: HeldLease, on: dict[int, int]
+    ) -> list[Action]:
         """It starts, or resumes, now on these hosts, which have room."""
         lease.start_s = self.now_s
         lease.on = on
@@ -415,7 +432,11 @@ class LeaseCapacity:
         rate_bps = lease.request.bandwidth_bps
         return [
             Reserve(
-                lease.id, self._placement(lease), rate_bps, lease.start_s, end_s
+                lease.id,
+                self._placement(lease),
+                rate_bps,
+                lease.start_s,
+                end_s,
             )
         ]
 
@@ -461,14 +482,18 @@ class LeaseCapacity:
                 # One on several hosts is planned again as a whole.
                 if len(lease.on) == 1:
                     leases.append(lease)
-        return sorted(leases, key=lambda lease: (lease.start_s, lease.order))
+        return sorted(
+            leases, key=lambda lease: (lease.start_s, lease.order)
+        )
 
     def move_up(self, lease: HeldLease) -> bool:
         """Place a planned lease on its host now instead, if there is room."""
         ((host, count),) = lease.on.items()
         self.available.update(self.now_s)
         needs = Use(count * lease.each.cores, count * lease.each.memory_mib)
-        if self.available.free_cores[host] < needs.cores or not self._has_room(
+        if self.available.free_cores[
+            host
+        ] < needs.cores or not self._has_room(
             host, (lease.id,), self.now_s, lease.remaining_s, needs
         ):
             return False

@@ -158,21 +158,23 @@ def never_fits(
     """
     cores = lease.each.cores
     if lease.request.bandwidth_bps and n_links:
-        return "it asks for bandwidth, and leases have cores and memory alone"
+        return (
+            "it asks for bandwidth, and leases have cores and memory alone"
+        )
     most = int(capacity.fit_when_empty(lease.each).sum())
     if most >= lease.request.n_vms:
         return None
     if most == 0:
         most_cores = int(capacity.calendar.cores.max())
         if cores > most_cores:
-            return (
-                f"{cores_text(cores)} asked, no host has more than {most_cores}"
-            )
+            return f"{cores_text(cores)} asked, no host has more than {most_cores}"
         return f"{lease.asks} asked, no host has more than {capacity.calendar.memory_mib.max()} MiB"
     return f"{lease.asks} asked, the empty hosts hold {most} of them"
 
 
-def no_room(capacity: LeaseCapacity, lease: HeldLease, start_s: float) -> str:
+def no_room(
+    capacity: LeaseCapacity, lease: HeldLease, start_s: float
+) -> str:
     """The reason for rejecting a firm lease: what such leave on the emptiest
     host.
     """

@@ -40,7 +40,10 @@ class Settings:
         default=True, help="best effort starts as early as it can"
     )
     slot_s: float = parameter(
-        SLOT_S, "α, the calendar's bucket", unit="s", limits=(1.0, 1_000_000.0)
+        SLOT_S,
+        "α, the calendar's bucket",
+        unit="s",
+        limits=(1.0, 1_000_000.0),
     )
     depth: int = parameter(
         DEPTH,
@@ -77,7 +80,8 @@ class Mbfcbs(LeasePolicy):
             self._immediate(lease)
         elif len(self._queue) >= self.settings.depth:
             self._wait(
-                lease, f"it waits behind {len(self._queue)} best-effort leases"
+                lease,
+                f"it waits behind {len(self._queue)} best-effort leases",
             )
         else:
             self._best_effort(lease)
@@ -101,7 +105,9 @@ class Mbfcbs(LeasePolicy):
         """Line 4: into the queue of the host that has room first, of those
         without AR.
         """
-        if not (self.settings.earliest and self.capacity.place_earliest(lease)):
+        if not (
+            self.settings.earliest and self.capacity.place_earliest(lease)
+        ):
             return False
         hosts = ", ".join(self.capacity.name(host) for host in lease.on)
         self.plan(
@@ -136,7 +142,9 @@ class Mbfcbs(LeasePolicy):
         else:
             self._reject(lease, start_s)
 
-    def _reject(self, lease: HeldLease, start_s: float, when: str = "") -> None:
+    def _reject(
+        self, lease: HeldLease, start_s: float, when: str = ""
+    ) -> None:
         reason = f"{lease.asks} asked{when}, {no_room(self.capacity, lease, start_s)}"
         self.actions.append(Reject(lease.id, reason))
 
@@ -158,7 +166,9 @@ class Mbfcbs(LeasePolicy):
                 self._requeue(victim)
                 if planned:
                     self.actions.append(
-                        Wait(victim.id, f"its place went to lease {lease.id}")
+                        Wait(
+                            victim.id, f"its place went to lease {lease.id}"
+                        )
                     )
         if any(victim.state == "waiting" for victim in victims):
             self.wake_now()
@@ -198,10 +208,14 @@ class Mbfcbs(LeasePolicy):
             self._unsorted = False
         # What did not fit for so long does not fit for longer either.
         failed: dict[tuple[Use, int], float] = {}
-        for lease in list(islice(self._queue.values(), self.settings.depth)):
+        for lease in list(
+            islice(self._queue.values(), self.settings.depth)
+        ):
             size = (lease.each, lease.request.n_vms)
             failed_s = failed.get(size, math.inf)
-            if lease.remaining_s < failed_s and self.capacity.place_now(lease):
+            if lease.remaining_s < failed_s and self.capacity.place_now(
+                lease
+            ):
                 del self._queue[lease.id]
                 self.actions += self.capacity.start(lease)
             elif self._plan(lease):

@@ -233,13 +233,13 @@ class Parameter:
     def objection(self, value: object) -> str | None:
         """Why a value of the right type is not allowed; None where it is."""
         if self.choices and value not in self.choices:
-            return f"must be one of {', '.join(self.choices)}, not {value!r}"
+            return (
+                f"must be one of {', '.join(self.choices)}, not {value!r}"
+            )
         if self.limits is not None and isinstance(value, int | float):
             low, high = self.limits
             if not low <= value <= high:
-                return (
-                    f"must lie between {low:g} and {high:g}, not at {value:g}"
-                )
+                return f"must lie between {low:g} and {high:g}, not at {value:g}"
         return None
 
 
@@ -274,7 +274,9 @@ class PolicyKind:
     @cached_property
     def takes(self) -> Mapping[str, Parameter]:
         """All keys that the policy takes in a file, by name."""
-        taken = [Parameter.of(declared) for declared in fields(self.parameters)]
+        taken = [
+            Parameter.of(declared) for declared in fields(self.parameters)
+        ]
         if self.sharing is not None:
             taken.append(
                 Parameter(
@@ -342,7 +344,8 @@ class PolicyKind:
         """
         model = self.sharing or SharingModel()
         return replace(
-            model, flow_dependency=values.get("coupling", model.flow_dependency)
+            model,
+            flow_dependency=values.get("coupling", model.flow_dependency),
         )
 
     def on_failure_of(self, values: Mapping[str, Any]) -> OnFailure:

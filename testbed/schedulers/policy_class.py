@@ -102,7 +102,9 @@ def _of_class(policy: type[Any], name: str | None) -> PolicyKind:
         _check_parameters(declared)
         _check_constructor(policy)
     summary = next(iter((policy.__doc__ or "").strip().splitlines()), name)
-    build = _builder(policy, name, embeds=embeds, declared=declared is not None)
+    build = _builder(
+        policy, name, embeds=embeds, declared=declared is not None
+    )
     optional = {}
     for key in _OPTIONAL:
         if hasattr(policy, key):
@@ -250,7 +252,9 @@ def _field(argument: Argument, hint: Any) -> Any:
         raise NotAPolicy(
             f"takes {name}, which has a meaning of its own: call it otherwise"
         )
-    declared = next(filter(_is_field, getattr(hint, "__metadata__", ())), None)
+    declared = next(
+        filter(_is_field, getattr(hint, "__metadata__", ())), None
+    )
     default = argument.default
     if default is Argument.empty and declared is not None:
         default = declared.default
@@ -274,4 +278,6 @@ def _check_default(name: str, default: Any) -> None:
     endless = isinstance(default, float) and not isfinite(default)
     if endless or not isinstance(default, _SCALARS):
         what = "a default is true or false, a number or a text"
-        raise NotAPolicy(f"takes {name} with the default {default!r}: {what}")
+        raise NotAPolicy(
+            f"takes {name} with the default {default!r}: {what}"
+        )

@@ -17,7 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.schedulers.actions import Kill, Preempt, Reject, Wait
-from testbed.schedulers.lease_capacity import HeldLease, first_hosts, fitting
+from testbed.schedulers.lease_capacity import (
+    HeldLease,
+    first_hosts,
+    fitting,
+)
 from testbed.schedulers.lease_policy import LeasePolicy
 from testbed.schedulers.policy import PolicyKind, parameter
 from topologies.datacentre import IntArray
@@ -46,7 +50,9 @@ class Priorities:
     advance: int = parameter(
         3, "priority of advance reservations", limits=_WHOLE
     )
-    immediate: int = parameter(2, "priority of immediate leases", limits=_WHOLE)
+    immediate: int = parameter(
+        2, "priority of immediate leases", limits=_WHOLE
+    )
     best_effort: int = parameter(
         1, "priority of best-effort leases", limits=_WHOLE
     )
@@ -151,7 +157,9 @@ class Priority(LeasePolicy):
                 lower.append(other)
         on = first_hosts(self._room(lease, lower), lease.request.n_vms)
         # The lowest priority first, and among equals the latest start.
-        lower.sort(key=lambda v: (self.priorities.of(v), -v.start_s, -v.order))
+        lower.sort(
+            key=lambda v: (self.priorities.of(v), -v.start_s, -v.order)
+        )
         for host, count in (on or {}).items():
             for victim in lower:
                 if host not in victim.on:
@@ -166,12 +174,12 @@ class Priority(LeasePolicy):
         failed.
         """
         if victim.type == "immediate":
-            reason = (
-                f"preempted by lease {by.id}: an immediate lease cannot wait"
-            )
+            reason = f"preempted by lease {by.id}: an immediate lease cannot wait"
             self.actions.append(Kill(victim.id, reason))
         else:
-            self.actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
+            self.actions.append(
+                Preempt(victim.id, f"{by.type} lease {by.id}")
+            )
             self._waiting[victim.id] = victim
         self.capacity.leave(victim.id)
         self.wake_now()

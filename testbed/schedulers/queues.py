@@ -78,7 +78,10 @@ class Pass:
         else:
             self.actions.append(
                 Migrate(
-                    job.id, placement, "its place was given up", self._cost_s
+                    job.id,
+                    placement,
+                    "its place was given up",
+                    self._cost_s,
                 )
             )
         self.free.take(job, placement)
@@ -91,7 +94,9 @@ class Pass:
         self.start(job, answer)
         return None
 
-    def _start_alone(self, job: JobRequest, refusal: Refusal) -> Refusal | None:
+    def _start_alone(
+        self, job: JobRequest, refusal: Refusal
+    ) -> Refusal | None:
         """Starts a job that its embedder finds no place for though nothing is
         taken.
 
@@ -179,9 +184,9 @@ class HoseQueue:
     ) -> Refusal | None:
         if self._empty is None or self._empty[0] is not view.datacentre:
             self._empty = (view.datacentre, empty_residual(view.datacentre))
-        answer = HoseCapacity(view, self._embedder, free=self._empty[1]).fit(
-            job
-        )
+        answer = HoseCapacity(
+            view, self._embedder, free=self._empty[1]
+        ).fit(job)
         if isinstance(answer, Refusal):
             return answer
         return None
@@ -198,7 +203,12 @@ class OrderedQueue(HoseQueue):
     """
 
     def __init__(
-        self, name: str, embedder: Embedder, key: SortKey, *, skip: bool = False
+        self,
+        name: str,
+        embedder: Embedder,
+        key: SortKey,
+        *,
+        skip: bool = False,
     ) -> None:
         super().__init__(name, embedder)
         self._key = key
@@ -302,7 +312,9 @@ class NodeQueue:
         if isinstance(event, Ended):
             if nodes.give_back(event.job_id) is None:
                 self.queue = [
-                    entry for entry in self.queue if entry[-1] != event.job_id
+                    entry
+                    for entry in self.queue
+                    if entry[-1] != event.job_id
                 ]
             if not event.more_at_this_time and self.queue:
                 return self.schedule(view)

@@ -80,7 +80,9 @@ def policy_kind(name: str) -> PolicyKind:
 
 
 @cache
-def _of_packages(plugins: tuple[Installed, ...]) -> Mapping[str, PolicyKind]:
+def _of_packages(
+    plugins: tuple[Installed, ...],
+) -> Mapping[str, PolicyKind]:
     kinds: dict[str, PolicyKind] = {}
     for plugin in plugins:
         with suppress(PluginError):  # told to whoever asks for it

@@ -29,7 +29,9 @@ class Vmct(LeasePolicy):
         super().__init__(SLOT_S, best_fit=False)
 
     def arrive(self, lease: HeldLease) -> None:
-        if not self.comes_later(lease, ", and v-mct reserves nothing ahead"):
+        if not self.comes_later(
+            lease, ", and v-mct reserves nothing ahead"
+        ):
             self._assign(lease)
 
     def woken(self) -> None:
@@ -45,7 +47,9 @@ class Vmct(LeasePolicy):
         wanted_s = lease.request.demand.wanted_s
         if not capacity.place_earliest(lease):
             self.actions.append(
-                Reject(lease.id, f"{lease.asks} asked; no host will have them")
+                Reject(
+                    lease.id, f"{lease.asks} asked; no host will have them"
+                )
             )
             return
         reason = f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"

@@ -92,9 +92,13 @@ class SweepWorkload(WorkloadSection):
     """One application, run at one bandwidth after another."""
 
     kind: Literal["ladder"]
-    application: SweepApplication = Field(description="whose profile is wanted")
+    application: SweepApplication = Field(
+        description="whose profile is wanted"
+    )
     bandwidths: (
-        Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=100)]
+        Annotated[
+            list[PositiveBandwidth], Field(min_length=1, max_length=100)
+        ]
         | None
     ) = Field(
         None,
@@ -111,7 +115,9 @@ class SweepWorkload(WorkloadSection):
         " no-elongation threshold is found (default 2 %)",
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         """The application's runs: rounds over the bandwidths, the greatest
         first, one at a time.
         """
@@ -119,12 +125,16 @@ class SweepWorkload(WorkloadSection):
         application: Any = self["application"]
         if application is not None:
             check_entry(here / "application", application, context)
-        if context.datacentre is not None and context.datacentre.kind == "flat":
+        if (
+            context.datacentre is not None
+            and context.datacentre.kind == "flat"
+        ):
             here.report(_NO_LINKS, "kind")
         if application is None or not here.is_sound():
             return LoadedWorkload()
         values = {
-            name: application[name] for name in SweepApplication.model_fields
+            name: application[name]
+            for name in SweepApplication.model_fields
         }
         entry = JobEntry.model_construct(**values)
         (request,) = requests(

@@ -60,7 +60,9 @@ def _as_arguments(value: object) -> object:
 def _as_address(value: str) -> str:
     match = REMOTE.fullmatch(value)
     if match is None or int(match[2]) > 65535:
-        raise refused_value(f"must be like tcp:127.0.0.1:6653, not {value!r}")
+        raise refused_value(
+            f"must be like tcp:127.0.0.1:6653, not {value!r}"
+        )
     return value
 
 
@@ -72,7 +74,9 @@ Address = Annotated[
 Applications = Annotated[
     list[str],
     BeforeValidator(_as_list),
-    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+    WithJsonSchema(
+        {"type": ["string", "array"], "items": {"type": "string"}}
+    ),
 ]
 Arguments = Annotated[
     list[str],
@@ -81,7 +85,9 @@ Arguments = Annotated[
         {
             "type": ["string", "array", "object"],
             "items": {"type": "string"},
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
+            "additionalProperties": {
+                "type": ["string", "number", "boolean"]
+            },
         }
     ),
 ]
@@ -140,7 +146,9 @@ def controller_choice(
     if section.remote is not None:
         for key in ("app", "options", "python", "confined"):
             if key in section.model_fields_set:
-                here.report("cannot stand beside remote: leave one out", key)
+                here.report(
+                    "cannot stand beside remote: leave one out", key
+                )
         return ControllerChoice(remote=section.remote)
     if "app" not in section.model_fields_set:
         here.report(
@@ -212,5 +220,7 @@ def _application(name: str, here: Location) -> str | None:
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
-    here.document.problems.append(Problem(place, dotted(here.path), message))
+    here.document.problems.append(
+        Problem(place, dotted(here.path), message)
+    )
     return None

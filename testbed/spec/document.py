@@ -65,7 +65,9 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        where = f"{self.place}: {self.path}" if self.path else str(self.place)
+        where = (
+            f"{self.place}: {self.path}" if self.path else str(self.place)
+        )
         return f"{where}: {self.message}"
 
     def to_json(self) -> dict[str, Any]:
@@ -87,9 +89,13 @@ class SpecErrors(BadInput):
         )
         if not self.problems:
             raise ValueError("there is nothing wrong")
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__(
+            "\n".join(str(problem) for problem in self.problems)
+        )
 
-    def __reduce__(self) -> tuple[type[SpecErrors], tuple[tuple[Problem, ...]]]:
+    def __reduce__(
+        self,
+    ) -> tuple[type[SpecErrors], tuple[tuple[Problem, ...]]]:
         return SpecErrors, (
             self.problems,
         )  # made from problems, not from the text
@@ -252,9 +258,13 @@ def read_text(path: FilePath) -> str:
     except IsADirectoryError:
         raise _refused(source, "is a directory, not a file") from None
     except FileNotFoundError:
-        raise _refused(source, f"there is no such file{_meant(path)}") from None
+        raise _refused(
+            source, f"there is no such file{_meant(path)}"
+        ) from None
     except OSError as error:
-        raise _refused(source, f"cannot be read: {error.strerror}") from None
+        raise _refused(
+            source, f"cannot be read: {error.strerror}"
+        ) from None
     if len(raw) > MAX_FILE_BYTES:
         limit = f"{MAX_FILE_BYTES >> 20} MiB"
         raise _refused(
@@ -380,7 +390,9 @@ def _compose(text: str, source: str) -> yaml.Node:
     except yaml.MarkedYAMLError as error:
         raise SpecErrors([_syntax_problem(error, source)]) from None
     except RecursionError:
-        raise _refused(Place(source, 1, 1), "is nested too deeply") from None
+        raise _refused(
+            Place(source, 1, 1), "is nested too deeply"
+        ) from None
     if root is None or (
         isinstance(root, yaml.ScalarNode)
         and root.value == ""
@@ -432,7 +444,9 @@ class _Reader:
         if len(path) > MAX_DEPTH:
             raise _refused(place, f"is nested more than {MAX_DEPTH} deep")
         if self._values > MAX_VALUES:
-            message = f"holds more than {MAX_VALUES:,} values, aliases expanded"
+            message = (
+                f"holds more than {MAX_VALUES:,} values, aliases expanded"
+            )
             raise _refused(place, message)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
@@ -465,7 +479,9 @@ class _Reader:
             here = (*path, key)
             if key in out:
                 first = self.document.key_places[here]
-                message = f"is a duplicate: it stands in line {first.line} too"
+                message = (
+                    f"is a duplicate: it stands in line {first.line} too"
+                )
                 self.document.problems.append(
                     Problem(place, dotted(here), message)
                 )
@@ -540,7 +556,9 @@ def plain_scalar(text: str) -> bool | int | float | str:
     if text in _NULL:
         raise ScalarError("has no value: write one, or remove the key")
     if len(text) > _MAX_DIGITS and re.fullmatch(r"[-+0-9._:]+", text):
-        raise ScalarError(f"is too long for a number: {len(text)} characters")
+        raise ScalarError(
+            f"is too long for a number: {len(text)} characters"
+        )
     if text in _BOOL:
         return _BOOL[text]
     if _INT.fullmatch(text):
@@ -635,7 +653,11 @@ _SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
         f"{_EITHER}, or '{{0}}' in quotes",
         lambda text: int(text, 0),
     ),
-    (r"[-+]?0[0-9_]+", "{0} begins with a 0{1}, or '{0}' in quotes", _octal),
+    (
+        r"[-+]?0[0-9_]+",
+        "{0} begins with a 0{1}, or '{0}' in quotes",
+        _octal,
+    ),
     (
         # An underscore may stand before the point, after it, and in both.
         r"[-+]?(?=[0-9.]*_)([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?",

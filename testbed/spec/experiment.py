@@ -79,7 +79,10 @@ class PolicySpec:
         it has any.
         """
         text = "-".join(
-            [self.name, *(f"{key}={value}" for key, value in self.parameters)]
+            [
+                self.name,
+                *(f"{key}={value}" for key, value in self.parameters),
+            ]
         )
         return re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
 
@@ -159,7 +162,9 @@ class Experiment:
         if kind.source is not None:
             uses.append(PluginUse("policies", kind.name, kind.source))
         if kind.embeds:
-            name = str(dict(policy.parameters).get("embedder", self.embedder))
+            name = str(
+                dict(policy.parameters).get("embedder", self.embedder)
+            )
             source = embedder_source(name)
             if source is not None:
                 uses.append(PluginUse("embedders", name, source))
@@ -187,7 +192,9 @@ class Experiment:
             "policies": [policy.resolved for policy in self.policies],
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
-            **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),
+            **(
+                {} if self.sweep is None else {"ladder": asdict(self.sweep)}
+            ),
             **own,
             **(
                 {"failures": [asdict(one) for one in self.failures]}

@@ -59,7 +59,11 @@ from testbed.spec.policy_section import (
 )
 from testbed.spec.sweep_section import SweepSection, check_sweep
 from testbed.spec.swim_section import SwimWorkload
-from testbed.spec.topology_section import LoadContext, Topology, with_topology
+from testbed.spec.topology_section import (
+    LoadContext,
+    Topology,
+    with_topology,
+)
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
 from testbed.spec.unit_types import Duration, Name, Share, refused_value
 from testbed.spec.validation import (
@@ -256,7 +260,9 @@ class ExperimentFile(Section):
         description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs],"
         " for kind ladder [scripted])",
     )
-    workload: Workload = Field(description="the jobs, a mapping with a kind")
+    workload: Workload = Field(
+        description="the jobs, a mapping with a kind"
+    )
     failures: list[FailureEntry] | None = Field(
         None,
         description="links, servers, switches and the controller that fail at given times",
@@ -305,7 +311,10 @@ def parse_experiment(
 
 
 def _checked(
-    document: Document, text: str, path: FilePath, overrides: Mapping[str, str]
+    document: Document,
+    text: str,
+    path: FilePath,
+    overrides: Mapping[str, str],
 ) -> Experiment:
     """The experiment of a document; raises with all errors of form and of
     meaning together.
@@ -455,7 +464,11 @@ def _check_expect(
 def _check_band(band: BandSection | None, here: Location) -> None:
     if band is None:
         return
-    if band.min is not None and band.max is not None and band.min > band.max:
+    if (
+        band.min is not None
+        and band.max is not None
+        and band.min > band.max
+    ):
         here.report(f"min {band.min:g} is above max {band.max:g}", "min")
     if here.value == {}:
         here.report("needs a min, a max, or both")
@@ -481,7 +494,9 @@ def _override(document: Document, key: str, text: str) -> None:
         value = read_document(text, source.source)
     except SpecErrors as errors:
         value = Document(
-            problems=list(errors.problems), places={(): source}, unreadable={()}
+            problems=list(errors.problems),
+            places={(): source},
+            unreadable={()},
         )
     holder[path[-1]] = value.data
     document.key_places[path] = source
@@ -493,7 +508,9 @@ def _override(document: Document, key: str, text: str) -> None:
     for below in value.unreadable:
         document.unreadable.add(path + below)
     for problem in value.problems:
-        document.problems.append(Problem(source, dotted(path), problem.message))
+        document.problems.append(
+            Problem(source, dotted(path), problem.message)
+        )
 
 
 def key_path(key: str) -> Path:

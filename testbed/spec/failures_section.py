@@ -50,7 +50,9 @@ class FailureEntry(Section):
 
 
 def read_failures(
-    entries: Sequence[FailureEntry], here: Location, centre: DataCentre | None
+    entries: Sequence[FailureEntry],
+    here: Location,
+    centre: DataCentre | None,
 ) -> tuple[Failure, ...]:
     """Failures and their ends in order of time; what is wrong with an entry is
     reported.
@@ -160,7 +162,9 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
     known = sorted(set[str]().union(*named))
     for end in ends if named and len(ends) == 2 else ():
         if end not in known:
-            here.report(f"no link ends at {end!r}{did_you_mean(end, known)}")
+            here.report(
+                f"no link ends at {end!r}{did_you_mean(end, known)}"
+            )
             return None
     example = " - ".join(sorted(named[0])) if named else ""
     reason = "there are no links"
@@ -186,5 +190,7 @@ def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
         if not policy.kind.on_failure:
             entry = (here / "policies" / index).nearest
             where = entry if entry.path else here / "failures"
-            why = "keeps its own record of free nodes, and plays no failures"
+            why = (
+                "keeps its own record of free nodes, and plays no failures"
+            )
             where.report(f"{policy.name} {why}: {', '.join(able)} do")

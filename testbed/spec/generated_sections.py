@@ -11,7 +11,12 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from jobs.demand import Pattern
-from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
+from jobs.workload.distributions import (
+    Floats,
+    NormalDistribution,
+    Rule,
+    stream,
+)
 from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
 from jobs.workload.tenants import (
     QUANTITIES,
@@ -87,7 +92,9 @@ class CountDistribution(Distribution):
         description="of the distribution, before draws are drawn again (default 120)",
     )
     sigma: Sigma | None = Field(None, description=_SIGMA)
-    rule: Rule | None = Field(None, description="what becomes of draws below 1")
+    rule: Rule | None = Field(
+        None, description="what becomes of draws below 1"
+    )
 
 
 class RatioDistribution(CountDistribution):
@@ -180,9 +187,7 @@ class TenantWorkload(WorkloadSection):
         error = self.profiling_error
         low, high = (0.0, 0.0) if error is None else (error.low, error.high)
         if not -1.0 < low <= high:
-            message = (
-                "a profiling error lies between above -100 % and a finite share"
-            )
+            message = "a profiling error lies between above -100 % and a finite share"
             here.report(message, "profiling_error")
         if len(here.document.problems) > before:
             return None
@@ -209,14 +214,18 @@ class TenantWorkload(WorkloadSection):
         """When the jobs arrive, rising; too many are reported."""
         raise NotImplementedError
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         tenants = self.with_defaults().tenants(here)
         if tenants is None or not here.is_sound():
             return NO_JOBS
         jobs = tenants.requests(
             self.arrivals_s(here, context.seed), context.seed
         )
-        return LoadedWorkload(jobs, {job.id: here.place for job in jobs}, ())
+        return LoadedWorkload(
+            jobs, {job.id: here.place for job in jobs}, ()
+        )
 
 
 class PoissonWorkload(TenantWorkload):
@@ -291,13 +300,14 @@ class SyntheticLeases(LeaseWorkload):
         description="the share of advance reservations, in place of the mix's",
     )
     immediate: Share | None = Field(
-        None, description="the share of immediate leases, in place of the mix's"
+        None,
+        description="the share of immediate leases, in place of the mix's",
     )
-    sizes: Annotated[list[Size], Field(min_length=1, max_length=100)] | None = (
-        Field(
-            None,
-            description="the VM types, all as likely (default: each of the four once)",
-        )
+    sizes: (
+        Annotated[list[Size], Field(min_length=1, max_length=100)] | None
+    ) = Field(
+        None,
+        description="the VM types, all as likely (default: each of the four once)",
     )
     mean_duration: PositiveDuration = Field(
         3600.0, description="of an exponential distribution (default 1 h)"
@@ -330,18 +340,25 @@ class SyntheticLeases(LeaseWorkload):
             immediate if self.immediate is None else self.immediate,
         )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         if not here.is_sound() or context.datacentre is None:
             return NO_JOBS
         advance, immediate = self.shares
         if advance + immediate > 1.0 + 1e-9:
-            here.report("advance and immediate together are more than 100 %")
+            here.report(
+                "advance and immediate together are more than 100 %"
+            )
             return NO_JOBS
         leases = self.draw(context.seed, context.datacentre.total_slots)
         last_s = leases[-1].arrival_s
         where = (here / "load").nearest
         if not within(
-            last_s, "seconds of arrivals", where.report, "take a higher load"
+            last_s,
+            "seconds of arrivals",
+            where.report,
+            "take a higher load",
         ):
             return NO_JOBS
         facts = {
@@ -373,7 +390,9 @@ class SyntheticLeases(LeaseWorkload):
             self.mean_duration * exponential("duration"), self.shortest
         )
         lead_s = self.mean_lead * exponential("lead")
-        size = stream(seed, self.kind, "size").integers(0, len(sizes), count)
+        size = stream(seed, self.kind, "size").integers(
+            0, len(sizes), count
+        )
         cores = np.array([cores for cores, _ in sizes])[size]
         type_ = np.searchsorted(
             np.cumsum(self.shares),

@@ -19,7 +19,19 @@ from testbed.spec.validation import kind_of
 from topologies.datacentre import dotted
 
 _WORDS = frozenset(
-    ("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf")
+    (
+        "y",
+        "n",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "true",
+        "false",
+        "null",
+        "nan",
+        "inf",
+    )
 )
 _PLAIN = re.compile(r"[A-Za-z_./][\w ./+-]*", re.ASCII)
 _TAG = "tag:yaml.org,2002:"
@@ -72,9 +84,13 @@ def plain_value(
             return float(value)
         case os.PathLike():
             return os.fspath(value)
-        case Mapping() | list() | tuple() | range() if len(path) <= MAX_DEPTH:
+        case Mapping() | list() | tuple() | range() if (
+            len(path) <= MAX_DEPTH
+        ):
             return _plain_inside(value, path, source, problems)
-    message = f"must be a value as a file can hold it, not {_described(value)}"
+    message = (
+        f"must be a value as a file can hold it, not {_described(value)}"
+    )
     problems.append(Problem(source, dotted(path), message))
     return None
 
@@ -85,7 +101,9 @@ def _plain_inside(
     if not isinstance(value, Mapping):
         entries = []
         for index, entry in enumerate(value):
-            entries.append(plain_value(entry, (*path, index), source, problems))
+            entries.append(
+                plain_value(entry, (*path, index), source, problems)
+            )
         return entries
     out = {}
     for key, entry in value.items():
@@ -103,7 +121,9 @@ def _described(value: object) -> str:
         return f"{value}"
     if isinstance(value, Mapping | list | tuple | range):
         return f"{kind_of(value)} nested deeper than {MAX_DEPTH}"
-    return f"an object of {type(value).__module__}.{type(value).__qualname__}"
+    return (
+        f"an object of {type(value).__module__}.{type(value).__qualname__}"
+    )
 
 
 class _Dumper(yaml.SafeDumper):

@@ -16,7 +16,12 @@ from jobs.demand import KINDS, Command, Lease
 from jobs.job_names import SAFE_NAME
 from jobs.request import JobRequest
 from jobs.workload.distributions import stream
-from testbed.plugins import PluginError, installed, raised_anywhere, shown_value
+from testbed.plugins import (
+    PluginError,
+    installed,
+    raised_anywhere,
+    shown_value,
+)
 from testbed.spec.document import Location
 from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
@@ -42,16 +47,24 @@ class InstalledWorkload(WorkloadSection):
     def kinds(cls) -> tuple[str, ...]:
         return tuple(installed("workloads"))
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         """The function's jobs; none, and reported, where it raises or one of
         them is unsound.
         """
         plugin = plugin_function(here / "kind", "workloads", self.kind)
         parameters = None if plugin is None else plugin.read(here)
-        if plugin is None or parameters is None or context.datacentre is None:
+        if (
+            plugin is None
+            or parameters is None
+            or context.datacentre is None
+        ):
             return NO_JOBS
         try:
-            jobs = _made(plugin, context.datacentre, context.seed, parameters)
+            jobs = _made(
+                plugin, context.datacentre, context.seed, parameters
+            )
         except PluginError as error:
             here.report(error.reason)
             return NO_JOBS
@@ -84,7 +97,9 @@ def _made(
     """
     try:
         jobs = plugin.function(
-            datacentre, stream(seed, "plug-in", plugin.use.name), **parameters
+            datacentre,
+            stream(seed, "plug-in", plugin.use.name),
+            **parameters,
         )
         return tuple(_checked(jobs))
     except UnsoundJob as objection:

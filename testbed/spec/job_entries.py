@@ -45,7 +45,12 @@ from testbed.spec.unit_types import (
     Share,
     refused_value,
 )
-from testbed.spec.validation import Section, SpecModel, kind_of, read_section
+from testbed.spec.validation import (
+    Section,
+    SpecModel,
+    kind_of,
+    read_section,
+)
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, format_duration, format_share
 
@@ -82,7 +87,9 @@ class DemandStep(SpecModel):
     )
 
 
-DemandCurve = Annotated[list[DemandStep], Field(min_length=1, max_length=1000)]
+DemandCurve = Annotated[
+    list[DemandStep], Field(min_length=1, max_length=1000)
+]
 
 
 class GrantedSweep(SpecModel):
@@ -155,7 +162,8 @@ class JobEntry(Section):
         " are files beside this one",
     )
     reward: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
-        None, description="what it is worth to end by the deadline (default 0)"
+        None,
+        description="what it is worth to end by the deadline (default 0)",
     )
     profile: Annotated[str, Field(min_length=1)] | None = Field(
         None,
@@ -178,7 +186,9 @@ class JobListWorkload(WorkloadSection):
         list[JobEntry], Field(min_length=1, max_length=LIMITS["jobs"])
     ] = Field(description="the jobs")
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
         document = here.document
         profiles = Profiles()
@@ -223,14 +233,18 @@ def _ids(entry: JobEntry) -> list[str]:
     """The ids of an entry's jobs: its own, or with a sweep one per bandwidth."""
     if entry.sweep is None:
         return [entry.id]
-    return [f"{entry.id}-{suffix}" for suffix in suffixes(entry.sweep.granted)]
+    return [
+        f"{entry.id}-{suffix}" for suffix in suffixes(entry.sweep.granted)
+    ]
 
 
 def _application(entry: JobEntry) -> str | None:
     """The label of an entry's jobs: a sweep that names none is an application
     of its own.
     """
-    return entry.application or (entry.id if entry.sweep is not None else None)
+    return entry.application or (
+        entry.id if entry.sweep is not None else None
+    )
 
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
@@ -283,7 +297,9 @@ def requests(
     granted = [entry.granted]
     if entry.sweep is not None:
         granted = list(entry.sweep.granted)
-    after = None if entry.after is None else last.get(entry.after, entry.after)
+    after = (
+        None if entry.after is None else last.get(entry.after, entry.after)
+    )
     demand = demands.of(entry) or demand_of(
         _kind(entry),
         entry.pattern,
@@ -315,7 +331,9 @@ def requests(
 # ------------------------------------------------------------------ checks
 
 
-def check_entry(here: Location, entry: Section, context: LoadContext) -> None:
+def check_entry(
+    here: Location, entry: Section, context: LoadContext
+) -> None:
     """Checks one entry by itself and against the data centre."""
     _check_kind(here, entry)
     _check_command(here, entry)
@@ -324,8 +342,14 @@ def check_entry(here: Location, entry: Section, context: LoadContext) -> None:
     duration, deadline, vms = (
         entry[key] for key in ("duration", "deadline", "vms")
     )
-    if duration is not None and deadline is not None and deadline < duration:
-        shorter = f"{format_duration(deadline)} is shorter than the duration"
+    if (
+        duration is not None
+        and deadline is not None
+        and deadline < duration
+    ):
+        shorter = (
+            f"{format_duration(deadline)} is shorter than the duration"
+        )
         here.report(f"{shorter}, {format_duration(duration)}", "deadline")
     if (
         vms is not None
@@ -357,7 +381,9 @@ def _check_command(here: Location, entry: Section) -> None:
     for key in ("pattern", "demand"):
         if command and key in entry.model_fields_set:
             here.report(
-                "means nothing to a job that runs a command", key, at_key=True
+                "means nothing to a job that runs a command",
+                key,
+                at_key=True,
             )
 
 
@@ -410,13 +436,17 @@ def _check_demand(here: Location, entry: Section) -> None:
             here.report(message, "demand", index, "until")
         reached = max(reached, step.until)
     if steps and reached != 1.0:
-        message = f"the last step must reach 100 %, not {format_share(reached)}"
+        message = (
+            f"the last step must reach 100 %, not {format_share(reached)}"
+        )
         here.report(message, "demand", len(steps) - 1, "until")
     if steps and not any(step.at for step in steps):
         here.report("no step asks for any bandwidth", "demand", at_key=True)
 
 
-def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
+def _check_rates(
+    here: Location, entry: Section, context: LoadContext
+) -> None:
     """Bandwidths against each other and against the servers' links."""
     asked: int | None = entry["bandwidth"]
     rates: list[tuple[Location, int]] = []
@@ -433,7 +463,11 @@ def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
             more = f"{format_bandwidth(rate)} is more than the job asks for"
             where.report(f"{more}, {format_bandwidth(asked)}")
     datacentre = context.datacentre
-    if datacentre is None or not context.links_known or datacentre.n_links == 0:
+    if (
+        datacentre is None
+        or not context.links_known
+        or datacentre.n_links == 0
+    ):
         return
     nic_bps = int(datacentre.nic_bps.max())
     for where, rate in [(here / "bandwidth", asked or 0), *rates]:
@@ -451,11 +485,15 @@ def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
         if entry.sweep is not None and len(set(entry.sweep.granted)) < len(
             entry.sweep.granted
         ):
-            here.report("names a bandwidth twice", index, "sweep", "granted")
+            here.report(
+                "names a bandwidth twice", index, "sweep", "granted"
+            )
         for name in dict.fromkeys([entry.id, *_ids(entry)]):
             if name in first:
                 line = (here / first[name]).place.line
-                message = f"{name!r} is the id of the job in line {line} too"
+                message = (
+                    f"{name!r} is the id of the job in line {line} too"
+                )
                 here.report(message, index, "id")
                 break
             first[name] = index
@@ -547,7 +585,9 @@ class PluginDemands:
             here.report(f"is required for a {kind} job", "bandwidth")
         for key in () if demand.network else ("granted", "sweep"):
             if key in entry.model_fields_set:
-                here.report(f"means nothing to a {kind} job", key, at_key=True)
+                here.report(
+                    f"means nothing to a {kind} job", key, at_key=True
+                )
         self._made[entry.id] = demand
         self._uses[kind] = plugin.use
 
@@ -594,7 +634,9 @@ def _demand_by(
 class ProfileOption(SpecModel):
     """One option."""
 
-    bandwidth: PositiveBandwidth = Field(description="per VM, as 200 Mbit/s")
+    bandwidth: PositiveBandwidth = Field(
+        description="per VM, as 200 Mbit/s"
+    )
     time: PositiveDuration = Field(
         description="the job's running time at it, as 30 s"
     )
@@ -656,7 +698,9 @@ class Profiles:
         name = entry.profile
         speedup = entry.speedup
         if name is not None and speedup is not None:
-            here.report("the profile says it: remove one of them", "speedup")
+            here.report(
+                "the profile says it: remove one of them", "speedup"
+            )
         other = (
             entry["kind"] in ("demand", "compute")
             or entry["demand"] is not None

@@ -41,7 +41,9 @@ def read_network(
     if found is None:
         return None
     if find_spec("mininet") is None:
-        raise MachineCannot(f"{here.place}: Mininet is missing", install_hint())
+        raise MachineCannot(
+            f"{here.place}: Mininet is missing", install_hint()
+        )
     request = {
         "path": str(found),
         "topo": wanted,
@@ -75,11 +77,11 @@ def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         reply: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        reason = f"ends its process with {done.returncode}, without a network"
+        reason = (
+            f"ends its process with {done.returncode}, without a network"
+        )
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-            reason = (
-                "computes for minutes, or was killed: does it wait in a loop?"
-            )
+            reason = "computes for minutes, or was killed: does it wait in a loop?"
         reply = {"key": "path", "reason": reason, "line": 0}
     return reply
 

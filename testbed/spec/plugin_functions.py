@@ -33,7 +33,9 @@ from topologies.datacentre import DataCentre, TopologyError
 
 T = TypeVar("T")
 
-GIVEN: Mapping[Group, tuple[str, ...]] = {"workloads": ("datacentre", "random")}
+GIVEN: Mapping[Group, tuple[str, ...]] = {
+    "workloads": ("datacentre", "random")
+}
 """The arguments that a function gets before its parameters."""
 
 
@@ -142,16 +144,22 @@ def _section(
     for parameter in parameters[len(passed) :]:
         annotation = _annotation(parameter, hints)
         fields[parameter.name] = (annotation, _default(parameter))
-    summary = next(iter((function.__doc__ or "").strip().splitlines()), name)
+    summary = next(
+        iter((function.__doc__ or "").strip().splitlines()), name
+    )
     with warnings.catch_warnings():
         # A name that pydantic has other plans with is refused.
         warnings.simplefilter("ignore")
-        return create_model(name, __base__=Section, __doc__=summary, **fields)
+        return create_model(
+            name, __base__=Section, __doc__=summary, **fields
+        )
 
 
 def _annotation(parameter: Parameter, hints: Mapping[str, Any]) -> Any:
     if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-        raise ValueError(f"*{parameter.name} is no key that a file can give")
+        raise ValueError(
+            f"*{parameter.name} is no key that a file can give"
+        )
     if (
         parameter.name == "kind"
         or hasattr(Section, parameter.name)

@@ -19,7 +19,9 @@ from testbed.spec.validation import kind_of
 from topologies.datacentre import dotted
 
 
-def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
+def load_plugin(
+    here: Location, written: object, example: str
+) -> Loaded | None:
     """The object that the key here names; what keeps it from being loaded is
     reported.
 
@@ -68,7 +70,10 @@ def _found(here: Location, name: str) -> Path | None:
     is in none of them.
     """
     at_work = [] if here.place.line else [Path.cwd() / name]
-    elsewhere = (here.document.folder / "plugins" / kept_name(name), *at_work)
+    elsewhere = (
+        here.document.folder / "plugins" / kept_name(name),
+        *at_work,
+    )
     return file_at(here, name, elsewhere=elsewhere)
 
 

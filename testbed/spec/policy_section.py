@@ -29,7 +29,12 @@ from testbed.spec.experiment import PolicySpec, Scalar
 from testbed.spec.plugin_keys import load_plugin, report_plugin
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.validation import kind_of
-from testbed.units import UnitError, human_duration, parse_duration, parse_share
+from testbed.units import (
+    UnitError,
+    human_duration,
+    parse_duration,
+    parse_share,
+)
 from topologies.datacentre import DataCentre
 
 DEFAULT_POLICIES = (PolicySpec("vc"),)
@@ -56,7 +61,9 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     if not here.is_readable:
         return ()
     if not isinstance(here.value, list):
-        here.report(f"must be a list such as [vc], not {kind_of(here.value)}")
+        here.report(
+            f"must be a list such as [vc], not {kind_of(here.value)}"
+        )
         return ()
     if not here.value:
         here.report("needs at least one policy")
@@ -105,7 +112,9 @@ def _twice(policy: PolicySpec, other: PolicySpec) -> str:
     return f"{policy.label} is the name of {source} too: {hint}"
 
 
-def _check_workload(here: Location, policy: PolicySpec, workload: str) -> None:
+def _check_workload(
+    here: Location, policy: PolicySpec, workload: str
+) -> None:
     if workload in LEASE_WORKLOADS and not policy.kind.leases:
         able = []
         for name, kind in known_policies().items():
@@ -147,7 +156,9 @@ def _read_policy(here: Location) -> PolicySpec | None:
     return PolicySpec(name, _parameters(here, "name", policy_kind(name)))
 
 
-def _read_class(here: Location, entry: Mapping[str, Any]) -> PolicySpec | None:
+def _read_class(
+    here: Location, entry: Mapping[str, Any]
+) -> PolicySpec | None:
     """An entry that takes its policy from a file or a module."""
     if not (here / "class").is_readable:
         return None
@@ -290,7 +301,9 @@ def read_embedder(here: Location) -> str | None:
     if isinstance(written, str):
         return written if _is_embedder(here, written) else None
     if not isinstance(written, dict) or list(written) != ["class"]:
-        wanted = "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
+        wanted = (
+            "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
+        )
         here.report(f"must be {wanted}, not {kind_of(written)}")
         return None
     here = here / "class"
@@ -353,7 +366,10 @@ def check_policies(
             model = kind.sharing_of(parameters)
             independent = model.flow_dependency == "independent"
             _check_sharing(
-                where, model.recompute_s if independent else 0.0, centre, jobs
+                where,
+                model.recompute_s if independent else 0.0,
+                centre,
+                jobs,
             )
 
 
@@ -380,16 +396,21 @@ def _check_leases(
     longest_s = ahead_s = work_s = booked = 0.0
     for job in jobs:
         wanted_s = job.demand.wanted_s
-        lead_s = 0.0 if wanted_s is None else max(0.0, wanted_s - job.submit_s)
+        lead_s = (
+            0.0 if wanted_s is None else max(0.0, wanted_s - job.submit_s)
+        )
         longest_s = max(longest_s, job.stated_s)
         ahead_s = max(ahead_s, lead_s + job.stated_s)
         work_s += (
-            job.stated_s * job.demand.cores * min(job.n_vms, centre.total_slots)
+            job.stated_s
+            * job.demand.cores
+            * min(job.n_vms, centre.total_slots)
         )
         booked += (job.stated_s / slot_s + 2.0) * min(job.n_vms, hosts)
     # What waits is booked behind all work that is there already.
     wanted = max(
-        hosts * (ahead_s + work_s / max(1, centre.total_slots)) / slot_s, booked
+        hosts * (ahead_s + work_s / max(1, centre.total_slots)) / slot_s,
+        booked,
     )
     longer = f", or a longer slot than {slot_s:g} s" if has_slot else ""
     hint = f"leases last up to {human_duration(longest_s)}: take shorter ones, fewer hosts{longer}"

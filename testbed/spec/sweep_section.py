@@ -73,9 +73,9 @@ class SweepSection(Section):
     stop: StopSection | None = Field(
         None, description="when seeds are enough (default: all run)"
     )
-    metrics: Annotated[list[str], Field(min_length=1, max_length=20)] | None = (
-        Field(None, description="the metrics of the table and the picture")
-    )
+    metrics: (
+        Annotated[list[str], Field(min_length=1, max_length=20)] | None
+    ) = Field(None, description="the metrics of the table and the picture")
     backend: Literal["sim", "live"] = Field(
         "sim", description="the simulator or the live network (default sim)"
     )
@@ -110,7 +110,8 @@ class SweptKey:
     def is_numeric(self) -> bool:
         """True where an axis has places for all values."""
         return all(
-            isinstance(v, int | float) and not isinstance(v, bool) for v in self
+            isinstance(v, int | float) and not isinstance(v, bool)
+            for v in self
         )
 
     @cached_property
@@ -194,7 +195,10 @@ def check_size(keys: Sequence[SweptKey], here: Location) -> None:
             return
     cells = prod(len(key) for key in keys)
     within(
-        cells, "cells of a sweep", here.report, "split it, or take fewer values"
+        cells,
+        "cells of a sweep",
+        here.report,
+        "split it, or take fewer values",
     )
 
 
@@ -207,7 +211,9 @@ def _parts(here: Location) -> Iterator[tuple[Sequence[Any], Place]]:
         here.report(f"needs a value, not {kind_of(here.value)}")
         return
     for where in (
-        [here / index for index in range(len(here.value))] if many else [here]
+        [here / index for index in range(len(here.value))]
+        if many
+        else [here]
     ):
         values = _values(where) if where.is_readable else ()
         if values:

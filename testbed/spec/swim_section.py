@@ -88,10 +88,13 @@ class SwimWorkload(TraceWorkload):
         [0.0, 0.14], description="α, uniform (default [0, 0.14])"
     )
     pattern: Pattern = Field(
-        "all-to-all", description="communication pattern (default all-to-all)"
+        "all-to-all",
+        description="communication pattern (default all-to-all)",
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         self.with_defaults()._check(here)  # noqa: SLF001 - its own kind
         read = self.read(here, read_swim)
         if read is None or not here.is_sound():
@@ -138,12 +141,15 @@ class SwimWorkload(TraceWorkload):
             )
         if self.vms != "as-is" and self.vms > self.largest:
             here.report(
-                f"a mean of {self.vms:g} VMs with {self.largest} at most", "vms"
+                f"a mean of {self.vms:g} VMs with {self.largest} at most",
+                "vms",
             )
         for key in ("reward", "deadline_factor"):
             low, high = self[key]
             if low > high:
-                here.report("a range rises from a number of at least 0", key)
+                here.report(
+                    "a range rises from a number of at least 0", key
+                )
         if not self.speedup[0] <= self.speedup[1] < STEEPEST:
             here.report(
                 f"must rise, from at least 0 to below {STEEPEST}", "speedup"
@@ -180,7 +186,9 @@ class SwimWorkload(TraceWorkload):
         sample = self._sample(trace, seed)
         draws = self._draws(len(trace.jobs), seed, link_bps)
         names = _names([trace.jobs[row].name for row in sample.chosen])
-        order = stream(seed, "swim", "order").permutation(len(sample.chosen))
+        order = stream(seed, "swim", "order").permutation(
+            len(sample.chosen)
+        )
         # Batches as equal as whole numbers can be.
         bounds = np.linspace(0, len(order), self.batches + 1).round()
         jobs = []
@@ -201,7 +209,9 @@ class SwimWorkload(TraceWorkload):
         """
         sizes = [job.tasks for job in trace.jobs]
         if self.vms != "as-is":
-            return stratified(sizes, self.jobs, self.vms, self.largest, seed)
+            return stratified(
+                sizes, self.jobs, self.vms, self.largest, seed
+            )
         fit = np.flatnonzero(np.array(sizes) <= self.largest)
         if len(fit) < self.jobs:
             raise ValueError(
@@ -213,7 +223,9 @@ class SwimWorkload(TraceWorkload):
             tuple(chosen), float(np.mean([sizes[k] for k in chosen])), 0
         )
 
-    def _draws(self, jobs: int, seed: int, link_bps: int) -> dict[str, Floats]:
+    def _draws(
+        self, jobs: int, seed: int, link_bps: int
+    ) -> dict[str, Floats]:
         """Draws for every job of the trace, chosen or not: a job keeps its
         draws in any sample.
 
@@ -239,7 +251,11 @@ class SwimWorkload(TraceWorkload):
         return draws
 
     def _request(
-        self, name: str, job: SwimJob, values: Mapping[str, float], batch: int
+        self,
+        name: str,
+        job: SwimJob,
+        values: Mapping[str, float],
+        batch: int,
     ) -> JobRequest:
         took_s = self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
         bandwidth_bps = int(values["bandwidth"])

@@ -95,7 +95,9 @@ def _record(
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     try:
-        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        code = compile(
+            path.read_bytes(), str(path), "exec", dont_inherit=True
+        )
         exec(code, vars(module))  # noqa: S102 - what the file is for
     except NetworkRead:
         # What it has defined until then is there.
@@ -143,10 +145,14 @@ def _known(module: ModuleType) -> dict[str, Any]:
 
 
 def _looks_like_topo(value: object) -> bool:
-    return all(callable(getattr(value, name, None)) for name in TOPO_METHODS)
+    return all(
+        callable(getattr(value, name, None)) for name in TOPO_METHODS
+    )
 
 
-def _made(wanted: str, maker: Any, args: Mapping[str, Any]) -> MininetRecord:
+def _made(
+    wanted: str, maker: Any, args: Mapping[str, Any]
+) -> MininetRecord:
     """The network that a class, a function or an object gives."""
     NETWORKS.clear()
     made = maker
@@ -174,7 +180,9 @@ def _empty(wanted: str, topo: Any) -> str:
     steps = [
         name
         for name, value in vars(type(topo)).items()
-        if isfunction(value) and not name.startswith("_") and name != "build"
+        if isfunction(value)
+        and not name.startswith("_")
+        and name != "build"
     ]
     reason = f"{wanted} makes a Topo without nodes"
     if steps:

@@ -72,13 +72,17 @@ def _one_or_list(schema: dict[str, Any]) -> WithJsonSchema:
 # schema says it too.
 Count = Annotated[Any, WithJsonSchema(_COUNT)]
 Counts = Annotated[
-    list[Any], WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1})
+    list[Any],
+    WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1}),
 ]
 Slots = Annotated[Any, WithJsonSchema(_SLOTS)]
 Ratios = Annotated[
     list[Any],
     WithJsonSchema(
-        {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}
+        {
+            "type": "array",
+            "items": {"type": "number", "exclusiveMinimum": 0},
+        }
     ),
 ]
 Links = Annotated[
@@ -144,7 +148,8 @@ class FatTreeTopology(RegularTopology):
 
     kind: Literal["fat-tree"]
     k: Annotated[
-        Any, WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2})
+        Any,
+        WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2}),
     ] = Field(description="ports per switch, an even number")
     links: Links = Field(
         description="one capacity, or three: core, aggregation and server links"
@@ -159,7 +164,9 @@ class FatTreeTopology(RegularTopology):
     )
 
     def build(self) -> DataCentre:
-        return fat_tree(self.k, self.links, self.slots_per_server, self.network)
+        return fat_tree(
+            self.k, self.links, self.slots_per_server, self.network
+        )
 
 
 class FlatTopology(RegularTopology):
@@ -181,7 +188,9 @@ class FlatTopology(RegularTopology):
     )
 
     def build(self) -> DataCentre:
-        return flat(self.nodes, self.slots_per_server, self.memory_per_server)
+        return flat(
+            self.nodes, self.slots_per_server, self.memory_per_server
+        )
 
 
 class CustomServer(SpecModel):
@@ -208,7 +217,8 @@ class CustomContent(Section):
     switches: list[str] = Field(description="the switches' names")
     links: list[CustomLink] = Field(description="the links")
     roots: list[str] | None = Field(
-        None, description="the switches without uplink, where there are several"
+        None,
+        description="the switches without uplink, where there are several",
     )
 
 
@@ -382,13 +392,17 @@ def _named(
             read_section(CustomContent, source)
     built = None
     if source is not None and isinstance(source.value, dict):
-        built = _built(source, lambda: custom(_plain_content(source.value)), {})
+        built = _built(
+            source, lambda: custom(_plain_content(source.value)), {}
+        )
     if source is not None and source.document is not here.document:
         here.document.problems.extend(source.document.problems)
     return built
 
 
-def _installed(context: LoadContext, kind: str, here: Location) -> LoadContext:
+def _installed(
+    context: LoadContext, kind: str, here: Location
+) -> LoadContext:
     """The data centre that a function of an installed package makes."""
     from testbed.spec.plugin_functions import plugin_function
 
@@ -413,13 +427,18 @@ def _regular(
 ) -> LoadContext:
     fields = type(section).model_fields
     lost = [
-        name for name, field in fields.items() if not section.is_readable(name)
+        name
+        for name, field in fields.items()
+        if not section.is_readable(name)
     ]
     if any(
-        fields[name].is_required() and name not in _STAND_INS for name in lost
+        fields[name].is_required() and name not in _STAND_INS
+        for name in lost
     ):
         return context
-    stand_ins = {name: _STAND_INS[name] for name in lost if name in _STAND_INS}
+    stand_ins = {
+        name: _STAND_INS[name] for name in lost if name in _STAND_INS
+    }
     whole = section.with_defaults().model_copy(update=stand_ins)
     datacentre = _built(here, whole.build, section.builder_names)
     if datacentre is None:
@@ -434,7 +453,9 @@ def _regular(
 
 
 def _built(
-    here: Location, build: Callable[[], DataCentre], names: Mapping[str, str]
+    here: Location,
+    build: Callable[[], DataCentre],
+    names: Mapping[str, str],
 ) -> DataCentre | None:
     document = here.document
     try:
@@ -497,7 +518,9 @@ def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
     Where a capacity cannot be read any other does, so that the structure is
     checked all the same.
     """
-    content = {key: value for key, value in section.items() if key != "kind"}
+    content = {
+        key: value for key, value in section.items() if key != "kind"
+    }
     if isinstance(content.get("links"), list):
         content["links"] = [
             {**link, "capacity": _capacity(link["capacity"])}

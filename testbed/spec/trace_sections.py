@@ -15,7 +15,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from jobs.workload.lwf import read_lwf
-from jobs.workload.swf import NEEDED, JobsOfLog, Swf, ZeroRun, jobs_of, read_swf
+from jobs.workload.swf import (
+    NEEDED,
+    JobsOfLog,
+    Swf,
+    ZeroRun,
+    jobs_of,
+    read_swf,
+)
 from jobs.workload.swim import read_swim
 from jobs.workload.traces import (
     PROBLEM_LIMIT,
@@ -26,7 +33,13 @@ from jobs.workload.traces import (
     published,
     published_traces,
 )
-from testbed.spec.document import Location, Place, Problem, file_at, find_file
+from testbed.spec.document import (
+    Location,
+    Place,
+    Problem,
+    file_at,
+    find_file,
+)
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Duration, PositiveDuration
@@ -63,7 +76,9 @@ class TraceWorkload(WorkloadSection):
         if self["path"] is None:
             return None
         trace = published(self.path)
-        origin = f"; its origin: {trace.origin}" if trace is not None else ""
+        origin = (
+            f"; its origin: {trace.origin}" if trace is not None else ""
+        )
         path = file_at(here / "path", self.path, origin)
         if path is None:
             return None
@@ -82,7 +97,9 @@ class TraceWorkload(WorkloadSection):
             return
         for problem in error.problems:
             place = Place(str(path), problem.line, problem.column)
-            here.document.problems.append(Problem(place, "", problem.message))
+            here.document.problems.append(
+                Problem(place, "", problem.message)
+            )
         shown = ""
         if error.found > PROBLEM_LIMIT:
             shown = f", the first {PROBLEM_LIMIT} are named"
@@ -102,7 +119,9 @@ class TraceWorkload(WorkloadSection):
         trace = published(self.path)
         try:
             sha256 = checksum(path)
-        except CutOff:  # a damaged archive, read leniently as far as it goes
+        except (
+            CutOff
+        ):  # a damaged archive, read leniently as far as it goes
             sha256 = ""
         origin = None
         is_published = None
@@ -143,14 +162,18 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
         description="records that ran for more are left out (default: none)",
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         read = self.read(
             here, partial(read_swf, first=self.first, names=NEEDED)
         )
         if read is None or not here.is_sound():
             return NO_JOBS
         log, path = read
-        if self.longest is not None and self.longest < (self.shortest or 0.0):
+        if self.longest is not None and self.longest < (
+            self.shortest or 0.0
+        ):
             here.report("is below 'shortest': no record is left", "longest")
             return NO_JOBS
         longest_s = math.inf if self.longest is None else self.longest
@@ -169,12 +192,16 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
         """The provenance of the jobs, and what was left out."""
         return {
             **self.provenance(path),
-            "header": {key: list(values) for key, values in log.header.items()},
+            "header": {
+                key: list(values) for key, values in log.header.items()
+            },
             "first": self.first,
             "records": len(log.records),
             "lenient": self.lenient,
             "lines_left_out": log.skipped,
-            "examples": [f"line {p.line}: {p.message}" for p in log.examples],
+            "examples": [
+                f"line {p.line}: {p.message}" for p in log.examples
+            ],
             "zero_run_time": self.zero_run_time,
             "shortest_s": self.shortest,
             "longest_s": self.longest,
@@ -188,7 +215,9 @@ def _log_notes(facts: Mapping[str, Any]) -> list[str]:
         f"{facts['path']}: {facts['records']:,} records from {facts['file']}"
     ]
     if facts["is_the_published_file"] is False:
-        out.append("its checksum is not that of the published log of this name")
+        out.append(
+            "its checksum is not that of the published log of this name"
+        )
     if facts["lines_left_out"]:
         first = facts["examples"][0]
         out.append(
@@ -209,10 +238,13 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
 
     kind: Literal["lwf"]
     first: Annotated[int, Field(ge=1, le=LIMITS["leases"])] | None = Field(
-        None, description="only so many leases from its beginning (default all)"
+        None,
+        description="only so many leases from its beginning (default all)",
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         del context  # leases are as large as the file says
         read = self.read(here, read_lwf)
         if read is None or not here.is_sound():
@@ -220,14 +252,19 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
         file, path = read
         leases = file.jobs[: self.first]
         if not within(
-            len(leases), "leases", (here / "path").report, "say first: 200000"
+            len(leases),
+            "leases",
+            (here / "path").report,
+            "say first: 200000",
         ):
             return NO_JOBS
         facts = {
             **self.model_dump(),
             **self.provenance(path),
             "lines_left_out": file.skipped,
-            "examples": [f"line {p.line}: {p.message}" for p in file.examples],
+            "examples": [
+                f"line {p.line}: {p.message}" for p in file.examples
+            ],
         }
         places = {
             lease.name: Place(str(path), lease.line, 1) for lease in leases
@@ -253,9 +290,20 @@ class FoundTrace:
     problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        names = ("name", "format", "what", "jobs", "origin", "sha256", "thanks")
+        names = (
+            "name",
+            "format",
+            "what",
+            "jobs",
+            "origin",
+            "sha256",
+            "thanks",
+        )
         known = {name: getattr(self.trace, name) for name in names}
-        return {**known, "path": None if self.path is None else str(self.path)}
+        return {
+            **known,
+            "path": None if self.path is None else str(self.path),
+        }
 
     @property
     def result(self) -> dict[str, Any]:
@@ -295,9 +343,7 @@ def verified_trace(found: FoundTrace) -> FoundTrace:
         return replace(found, problem=str(error))
     problem = None
     if sum_ != found.trace.sha256:
-        problem = (
-            f"its checksum is {sum_}, not the published {found.trace.sha256}"
-        )
+        problem = f"its checksum is {sum_}, not the published {found.trace.sha256}"
     elif jobs != found.trace.jobs:
         problem = f"has {jobs:,} jobs, not {found.trace.jobs:,}"
     return replace(found, sha256=sum_, jobs=jobs, problem=problem)
@@ -306,4 +352,6 @@ def verified_trace(found: FoundTrace) -> FoundTrace:
 def _count(path: FilePath, format_: str) -> int:
     if format_ == "swf":
         return len(read_swf(path).records)
-    return len((read_swim(path) if format_ == "swim" else read_lwf(path)).jobs)
+    return len(
+        (read_swim(path) if format_ == "swim" else read_lwf(path)).jobs
+    )

@@ -20,7 +20,9 @@ HOUR_S: Final = 3600.0
 
 def refused_value(message: str) -> PydanticCustomError:
     """The error of a value that is refused with a sentence of its own."""
-    return PydanticCustomError("quantity", "{message}", {"message": message})
+    return PydanticCustomError(
+        "quantity", "{message}", {"message": message}
+    )
 
 
 def _checked(parse: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -52,7 +54,9 @@ def _text_or_number(parse: Callable[[str], float]) -> BeforeValidator:
     )
 
 
-def _schema(pattern: str, description: str, *examples: str) -> dict[str, Any]:
+def _schema(
+    pattern: str, description: str, *examples: str
+) -> dict[str, Any]:
     text = {"type": "string", "pattern": pattern}
     return {**text, "description": description, "examples": list(examples)}
 
@@ -130,7 +134,9 @@ BandwidthCap = Annotated[
 ]
 """Bit/s, or None from ``none``."""
 
-Memory = Annotated[int, _positive(_mebibytes), WithJsonSchema(MEMORY_SCHEMA)]
+Memory = Annotated[
+    int, _positive(_mebibytes), WithJsonSchema(MEMORY_SCHEMA)
+]
 """Whole MiB, from ``16 GiB``."""
 
 Duration = Annotated[
@@ -138,7 +144,9 @@ Duration = Annotated[
 ]
 """Seconds, from ``6 s``."""
 
-PositiveDuration = Annotated[float, _positive(units.parse_duration), _SECONDS]
+PositiveDuration = Annotated[
+    float, _positive(units.parse_duration), _SECONDS
+]
 
 Hours = Annotated[
     float,

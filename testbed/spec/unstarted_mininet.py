@@ -55,7 +55,9 @@ class EndedProcess:
     pid = NO_PROCESS
     returncode = 0
 
-    def __init__(self, args: Any, *_positional: Any, **options: Any) -> None:
+    def __init__(
+        self, args: Any, *_positional: Any, **options: Any
+    ) -> None:
         self.args = args
         named = ("text", "universal_newlines", "encoding")
         self._text = any(options.get(name) for name in named)
@@ -166,13 +168,17 @@ def _make_nodes_inert(node: Any) -> None:
     # These would set the addresses that Mininet chooses.
     node.config = node.configDefault = _returning({})
     node.checkSetup = _returning(None)
-    node.popen = lambda _node, *args, **options: EndedProcess(args, **options)
+    node.popen = lambda _node, *args, **options: EndedProcess(
+        args, **options
+    )
     node.pexec = _returning(("", "", 0))
     node.setIP = _set_address
     node.setMAC = _set_mac
 
 
-def _set_address(node: Any, address: str, *length: Any, **options: Any) -> None:
+def _set_address(
+    node: Any, address: str, *length: Any, **options: Any
+) -> None:
     """As Mininet's ``setIP(address, prefixLen=8, intf=None)``."""
     with_length = address
     if "/" not in address:
@@ -193,7 +199,9 @@ def _options_of(node: Any) -> dict[str, Any]:
 
 def _configure(interface: Any, **options: Any) -> dict[str, Any]:
     """Keeps the options of one end of a link, in place of setting them."""
-    kept: dict[str, Any] = interface.__dict__.setdefault("given_options", {})
+    kept: dict[str, Any] = interface.__dict__.setdefault(
+        "given_options", {}
+    )
     kept.update(options)
     return {}
 

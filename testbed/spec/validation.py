@@ -155,7 +155,8 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
     origin = _origin(model.model_fields[name].annotation)
     if origin is list and isinstance(value, list):
         return [
-            _partly(sections[0], here / index) for index in range(len(value))
+            _partly(sections[0], here / index)
+            for index in range(len(value))
         ]
     if origin is dict and isinstance(value, dict):
         return {key: _partly(sections[0], here / key) for key in value}
@@ -178,14 +179,17 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
     strict = ConfigDict(strict=True)
     return {
         name: TypeAdapter(
-            hints[name], config=None if any(_models(hints[name])) else strict
+            hints[name],
+            config=None if any(_models(hints[name])) else strict,
         )
         for name in model.model_fields
     }
 
 
 @cache
-def _sections(model: type[SpecModel], name: str) -> tuple[type[Section], ...]:
+def _sections(
+    model: type[SpecModel], name: str
+) -> tuple[type[Section], ...]:
     """The sections that a field holds, in whatever form."""
     annotation = model.model_fields[name].annotation
     return tuple(m for m in _models(annotation) if issubclass(m, Section))
@@ -250,7 +254,10 @@ def _of_kind(
         return models[0]
     known = []
     for model in models:
-        if issubclass(model, Section) and value.get("kind") in model.kinds():
+        if (
+            issubclass(model, Section)
+            and value.get("kind") in model.kinds()
+        ):
             known.append(model)
     for model in known:
         if "path" in value and "path" in model.model_fields:
@@ -327,7 +334,8 @@ def _report(
         elif kind == "extra_forbidden":
             known = [] if owner is None else list(owner.model_fields)
             hint = (
-                did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+                did_you_mean(key, known)
+                or f"; known keys: {', '.join(known)}"
             )
             here.report(f"is an unknown key{hint}", at_key=True)
         elif kind in _UNION:
@@ -470,9 +478,7 @@ def _message(detail: ErrorDetails) -> str:
         else:
             word = "most"
             name = "max_length"
-        sentence = (
-            f"needs at {word} {context[name]}, not {context['actual_length']}"
-        )
+        sentence = f"needs at {word} {context[name]}, not {context['actual_length']}"
     else:
         sentence = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
     return sentence
@@ -482,7 +488,11 @@ def _numeric(text: str) -> bool:
     return text.strip().removeprefix("-").replace(".", "", 1).isdecimal()
 
 
-_UNION = ("union_tag_invalid", "union_tag_not_found", "model_attributes_type")
+_UNION = (
+    "union_tag_invalid",
+    "union_tag_not_found",
+    "model_attributes_type",
+)
 
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),

@@ -97,7 +97,9 @@ class ModelWorkload(ParallelWorkload):
         """
         raise NotImplementedError
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         if not here.is_sound() or context.datacentre is None:
             return NO_JOBS
         try:
@@ -116,7 +118,10 @@ class ModelWorkload(ParallelWorkload):
             ),
             "calibration": [asdict(metric) for metric in calibration],
         }
-        notes = (f"{self.kind.capitalize()}-style jobs", *map(str, calibration))
+        notes = (
+            f"{self.kind.capitalize()}-style jobs",
+            *map(str, calibration),
+        )
         return fitted(self, here, jobs, context, here.place, known, notes)
 
 
@@ -125,7 +130,9 @@ class FeitelsonWorkload(ModelWorkload):
 
     kind: Literal["feitelson"]
     jobs: Jobs = Field(20_000, description="how many (default 20,000)")
-    largest: Largest = Field(256, description="the greatest size (default 256)")
+    largest: Largest = Field(
+        256, description="the greatest size (default 256)"
+    )
     size_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
         1.0,
         description="a size n has the weight n to the power of minus this (default 1)",
@@ -134,7 +141,9 @@ class FeitelsonWorkload(ModelWorkload):
         10.0,
         description="times this where n is a power of two above 1 (default 10)",
     )
-    serial: Factor = Field(3.0, description="and this where n is 1 (default 3)")
+    serial: Factor = Field(
+        3.0, description="and this where n is 1 (default 3)"
+    )
     mean_run_time: PositiveDuration = Field(
         2500.0,
         description="what the distribution of running times is scaled to (default 2500 s)",
@@ -155,7 +164,8 @@ class FeitelsonWorkload(ModelWorkload):
         description="r runs have the weight r to the power of minus this (default 2.5)",
     )
     most_repeats: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000, description="a job is run so many times at most (default 1000)"
+        1000,
+        description="a job is run so many times at most (default 1000)",
     )
 
     @cached_property
@@ -185,7 +195,8 @@ class FeitelsonWorkload(ModelWorkload):
     def _long(self, n: Floats) -> Floats:
         rise = (n - 1.0) / max(1, self.largest - 1)
         return (
-            self.long_at_one + (self.long_at_largest - self.long_at_one) * rise
+            self.long_at_one
+            + (self.long_at_largest - self.long_at_one) * rise
         )
 
     @property
@@ -241,19 +252,24 @@ class FeitelsonWorkload(ModelWorkload):
         )
         run_s = self.short_s * np.where(long, self.long_over_short, 1.0)
         run_s = np.maximum(
-            run_s * stream(seed, self.kind, "run").standard_exponential(groups),
+            run_s
+            * stream(seed, self.kind, "run").standard_exponential(groups),
             1.0,
         )
         r = np.arange(1, self.most_repeats + 1, dtype=np.float64)
         weights = r**-self.repeat_exponent
-        times = choose(seed, (self.kind, "repeats"), r, weights, groups).astype(
-            int
-        )
+        times = choose(
+            seed, (self.kind, "repeats"), r, weights, groups
+        ).astype(int)
         which = np.repeat(np.arange(groups), times)
         turn = np.arange(len(which)) - np.repeat(
             np.cumsum(times) - times, times
         )
-        return begin_s[which] + turn * run_s[which], sizes[which], run_s[which]
+        return (
+            begin_s[which] + turn * run_s[which],
+            sizes[which],
+            run_s[which],
+        )
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         n = np.arange(1, self.largest + 1)
@@ -326,7 +342,9 @@ class JannWorkload(ModelWorkload):
 
     kind: Literal["jann"]
     jobs: Jobs = Field(10_000, description="how many (default 10,000)")
-    largest: Largest = Field(256, description="the greatest size (default 256)")
+    largest: Largest = Field(
+        256, description="the greatest size (default 256)"
+    )
     serial: Share = Field(
         0.40, description="the share of jobs of one process (default 40 %)"
     )
@@ -364,7 +382,10 @@ class JannWorkload(ModelWorkload):
 
     def _check(self) -> None:
         """Raises ValueError where the parameters fit no distribution."""
-        if not 0 < self.serial < self.below_20 < 1 or self.largest < 2 * SMALL:
+        if (
+            not 0 < self.serial < self.below_20 < 1
+            or self.largest < 2 * SMALL
+        ):
             raise ValueError(
                 "serial lies above 0 and below below_20, that below 1, and largest is 40 at least"
             )
@@ -385,7 +406,9 @@ class JannWorkload(ModelWorkload):
     @cached_property
     def shares(self) -> Floats:
         """The share of each class."""
-        weights = np.array([self.decay**k for k in range(len(self.classes))])
+        weights = np.array(
+            [self.decay**k for k in range(len(self.classes))]
+        )
         small = np.array([high < SMALL for _, high in self.classes])
         small[0] = False
         large = np.array([high >= SMALL for _, high in self.classes])
@@ -417,8 +440,12 @@ class JannWorkload(ModelWorkload):
     @cached_property
     def run_means_s(self) -> Floats:
         """Mean running time of each class."""
-        growth = self.growth ** np.arange(len(self.classes), dtype=np.float64)
-        out: Floats = growth * self.mean_run_time / float(self.shares @ growth)
+        growth = self.growth ** np.arange(
+            len(self.classes), dtype=np.float64
+        )
+        out: Floats = (
+            growth * self.mean_run_time / float(self.shares @ growth)
+        )
         return out
 
     @property
@@ -440,7 +467,8 @@ class JannWorkload(ModelWorkload):
             self._class(seed, k, gap_s) for k in range(len(self.classes))
         ]
         submit_s, sizes, run_s = (
-            np.concatenate(columns) for columns in zip(*classes, strict=True)
+            np.concatenate(columns)
+            for columns in zip(*classes, strict=True)
         )
         return in_order(submit_s, sizes, run_s, self.jobs)
 
@@ -479,9 +507,13 @@ class JannWorkload(ModelWorkload):
             1.0 + self.run_cv2
         )
         return (
-            Calibration("mean running time", self.mean_run_time, mean_s, "s"),
             Calibration(
-                "share of serial jobs", self.serial, float((got == 1).mean())
+                "mean running time", self.mean_run_time, mean_s, "s"
+            ),
+            Calibration(
+                "share of serial jobs",
+                self.serial,
+                float((got == 1).mean()),
             ),
             Calibration(
                 "share below 20 processes",
@@ -523,7 +555,9 @@ class ExponentialWorkload(ModelWorkload):
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
         """Jobs a second apart on average: the load is the caller's to set."""
-        vms = stream(seed, "sizes").integers(1, 2 * self.mean_vms, self.jobs)
+        vms = stream(seed, "sizes").integers(
+            1, 2 * self.mean_vms, self.jobs
+        )
         run_s = stream(seed, "running times").exponential(
             self.mean_run_time, self.jobs
         )

@@ -73,7 +73,9 @@ class WorkloadSection(Section):
 
     kind: str
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+    def loaded(
+        self, here: Location, context: LoadContext
+    ) -> LoadedWorkload:
         """The jobs, in order of submission or of the file; reports what is
         wrong.
         """
@@ -115,7 +117,8 @@ class CpuRule(SpecModel):
     """
 
     low: Share = Field(
-        0.4, description="the least of a uniform distribution (default 40 %)"
+        0.4,
+        description="the least of a uniform distribution (default 40 %)",
     )
     high: Share = Field(1.0, description="the greatest (default 100 %)")
     error: Share | None = Field(
@@ -138,7 +141,8 @@ class ParallelWorkload(WorkloadSection):
         " submissions; arrivals are stretched or squeezed to it",
     )
     processes_per_vm: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        1, description="processors of a job that one VM stands for (default 1)"
+        1,
+        description="processors of a job that one VM stands for (default 1)",
     )
     bandwidth: BandwidthRule | None = Field(
         None,
@@ -193,7 +197,8 @@ def fitted(
     demand = _demand(section, datacentre)
     if demand is not None:
         scaled = replace(
-            scaled, bandwidth_bps=demand.draw(context.seed, scaled.processes)
+            scaled,
+            bandwidth_bps=demand.draw(context.seed, scaled.processes),
         )
     if section.cpu is not None:
         scaled = _with_cpu(scaled, section.cpu, context.seed)
@@ -214,7 +219,11 @@ def _check_parallel(
     if not len(jobs):
         here.report("not one of its jobs can be scheduled")
     rule = section.bandwidth
-    if rule is not None and datacentre is not None and not datacentre.n_links:
+    if (
+        rule is not None
+        and datacentre is not None
+        and not datacentre.n_links
+    ):
         here.report(
             "a flat data centre has no links: leave it out",
             "bandwidth",
@@ -235,7 +244,10 @@ def _countable(
     where = (here / "load").nearest
     cpu = (here / "cpu").nearest
     good = within(
-        jobs.span_s, "seconds of arrivals", where.report, "take a higher load"
+        jobs.span_s,
+        "seconds of arrivals",
+        where.report,
+        "take a higher load",
     )
     processes = 0
     if section.cpu is not None:
@@ -270,7 +282,9 @@ def _demand(
         return None
     rule = section.bandwidth or BandwidthRule()
     cap = (
-        rule.max_b_cap if rule.mean is None else round(rule.mean / MEAN_OF_MAX)
+        rule.max_b_cap
+        if rule.mean is None
+        else round(rule.mean / MEAN_OF_MAX)
     )
     link = rule.network or int(datacentre.nic_bps.max())
     return HoseDemand(
@@ -314,9 +328,7 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
     )
     if facts["natural_load"] is not None:
         change = facts["natural_load"] / facts["load"]
-        stretched = (
-            f", arrivals' distances times {change:.4g} for {facts['load']:g}"
-        )
+        stretched = f", arrivals' distances times {change:.4g} for {facts['load']:g}"
         yield (
             f"load on {facts['slots']:,} slots {facts['natural_load']:.3f}"
             f"{'' if change == 1 else stretched}"

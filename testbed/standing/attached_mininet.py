@@ -109,7 +109,9 @@ class StandingMininet(AttachedMininet):
     def stop(self) -> None:
         """End the shells of this object, and say that the network stays."""
         self.close()
-        output("*** The network stays up: sudo testbed down takes it down\n")
+        output(
+            "*** The network stays up: sudo testbed down takes it down\n"
+        )
 
     def interact(self) -> Any:
         """Mininet's prompt, until Ctrl-D or ``exit``."""
@@ -122,7 +124,9 @@ def _switches(layout: NetworkLayout) -> dict[str, SwitchDaemons]:
     for place in layout.switches.values():
         run_dir, netns = place
         switches[place] = SwitchDaemons(Path(run_dir), netns)
-    return {name: switches[place] for name, place in layout.switches.items()}
+    return {
+        name: switches[place] for name, place in layout.switches.items()
+    }
 
 
 class StandingPrompt(Prompt):

@@ -35,7 +35,10 @@ from typing import IO, NoReturn
 
 from jobs.live.agent_pool import AgentPoolError
 from jobs.request import JobRequest
-from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+)
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import terminated_as_interrupt
 from testbed.backends.emu.netlink import DeviceEvents
@@ -112,7 +115,9 @@ def bring_up(setup: StandingSetup, narrate: Narrate) -> NetworkState:
         with os.fdopen(read_fd, "rb") as lines:
             reply = _narrated(lines, narrate)
         if not reply:
-            died = RunFailed("the keeper ended while it came up", f"see {log}")
+            died = RunFailed(
+                "the keeper ended while it came up", f"see {log}"
+            )
             reply = reply_line(died)
         return read_reply(reply, NetworkState)
     except BaseException:
@@ -146,7 +151,9 @@ def _narrated(lines: Iterable[bytes], narrate: Narrate) -> bytes:
     return b""
 
 
-def _become_keeper(setup: StandingSetup, log: Path, client_fd: int) -> NoReturn:
+def _become_keeper(
+    setup: StandingSetup, log: Path, client_fd: int
+) -> NoReturn:
     """Leaves the terminal and keeps the network, in the child; never returns."""
     code = RunFailed.exit_code
     try:
@@ -243,7 +250,9 @@ class Keeper:
             # returns.
             self._client.write(reply_line(self.state()))
             self._client.close()
-            self._switches = StandingSwitches(self._emulation, self._tenants)
+            self._switches = StandingSwitches(
+                self._emulation, self._tenants
+            )
             self._port_events = stack.enter_context(
                 self._emulation.network.port_events()
             )
@@ -358,10 +367,15 @@ class Keeper:
     def layout(self) -> NetworkLayout:
         """The network as it was built."""
         switches = {}
-        for name, switch in self._emulation.network.switch_of_bridge.items():
+        for (
+            name,
+            switch,
+        ) in self._emulation.network.switch_of_bridge.items():
             switches[name] = (str(switch.run_dir), switch.netns)
         port = self._emulation.controller.openflow_port
-        return NetworkLayout(self._emulation.plan, switches, port, os.getpid())
+        return NetworkLayout(
+            self._emulation.plan, switches, port, os.getpid()
+        )
 
     def _tenant_plans(self) -> TenantPlans:
         return TenantPlans(

@@ -176,7 +176,9 @@ def ask(
     except FileNotFoundError:
         raise NothingUp from None
     except TimeoutError:
-        raise RunFailed(f"no reply within {REPLY_TIMEOUT_S:.0f} s") from None
+        raise RunFailed(
+            f"no reply within {REPLY_TIMEOUT_S:.0f} s"
+        ) from None
     except ConnectionError:
         # As if it had hung up in the middle of a reply.
         text = b""
@@ -242,7 +244,9 @@ def _plain(value: Any) -> object:
     """
     if not is_dataclass(value):
         return str(value)
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {
+        field.name: getattr(value, field.name) for field in fields(value)
+    }
 
 
 def serve(
@@ -374,6 +378,12 @@ def _parsed(text: bytes) -> KeeperRequest:
         return TypeAdapter(kinds[name]).validate_json(json.dumps(arguments))
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+    except (
+        ValueError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):
         reason = "unknown form"
     raise BadInput(f"not a request: {reason}")

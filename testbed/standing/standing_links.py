@@ -23,7 +23,9 @@ from testbed.standing.standing_tenants import StandingTenants
 class StandingLinks:
     """The cables of one network: its links in order, then those of VM slots."""
 
-    def __init__(self, emulation: Emulation, tenants: StandingTenants) -> None:
+    def __init__(
+        self, emulation: Emulation, tenants: StandingTenants
+    ) -> None:
         self._links = emulation.plan.links
         self._network = emulation.network
         self._tenants = tenants
@@ -93,14 +95,18 @@ class StandingLinks:
                 "sudo testbed tenant rerate NAME RATE",
             )
         lower = [link.lower.name for link in self._links]
-        self._tenants.set_capacity(lower.index(state.ports[0]), capacity_bps)
+        self._tenants.set_capacity(
+            lower.index(state.ports[0]), capacity_bps
+        )
         return self._named(names)
 
     def _named(self, names: Sequence[str]) -> LinkState:
         """The one cable that has all these ends. Raises BadInput."""
         states = self.states()
         ends = _ends_of(names, states)
-        matching = [state for state in states if set(ends) <= set(state.ends)]
+        matching = [
+            state for state in states if set(ends) <= set(state.ends)
+        ]
         if len(matching) > 1:
             # A host of a Topo and its VM have one name: the link is meant.
             matching = [state for state in matching if state.capacity_bps]
@@ -178,7 +184,9 @@ def _cut(name: str, states: Sequence[LinkState]) -> list[str]:
     return _CUT.split(name)
 
 
-def _ends_of(names: Sequence[str], states: Sequence[LinkState]) -> list[str]:
+def _ends_of(
+    names: Sequence[str], states: Sequence[LinkState]
+) -> list[str]:
     """Ends as they are given, or in a link's name. Raises BadInput."""
     ends: list[str] = []
     for name in names:

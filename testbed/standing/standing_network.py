@@ -82,7 +82,9 @@ def _run_command(arguments: list[str]) -> dict[str, Any]:
     ) as child:
         text = _output(child)
     if not text.strip():
-        raise RunFailed(f"testbed up ended with exit code {child.returncode}")
+        raise RunFailed(
+            f"testbed up ended with exit code {child.returncode}"
+        )
     record: dict[str, Any] = json.loads(text)
     if child.returncode != 0:
         raise requests.error_of(record)
@@ -167,7 +169,9 @@ class StandingNetwork:
         ``seconds``: how long iperf3 measures. Raises BadInput, MachineCannot,
         RunFailed.
         """
-        return measure(self.tenants.show(name), seconds, tick=lambda _: None)
+        return measure(
+            self.tenants.show(name), seconds, tick=lambda _: None
+        )
 
     def down(self) -> None:
         """Takes the network down; returns when all of it is removed.

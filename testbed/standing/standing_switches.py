@@ -28,7 +28,9 @@ MACHINE_NAME = "machine"
 class StandingSwitches:
     """The parts of the switch, or the machine's own, under one network."""
 
-    def __init__(self, emulation: Emulation, tenants: StandingTenants) -> None:
+    def __init__(
+        self, emulation: Emulation, tenants: StandingTenants
+    ) -> None:
         self._emulation = emulation
         self._network = emulation.network
         self._tenants = tenants
@@ -40,7 +42,9 @@ class StandingSwitches:
 
     def states(self) -> tuple[SwitchState, ...]:
         """All of them as they are now."""
-        return tuple(self._state(switch) for switch in self._network.switches)
+        return tuple(
+            self._state(switch) for switch in self._network.switches
+        )
 
     def restart(self, name: str) -> tuple[SwitchState, ...]:
         """Ends and starts a switch, by its name or that of a bridge or node.
@@ -97,7 +101,9 @@ class StandingSwitches:
 
     def _controller_ended(self) -> None:
         if self._emulation.revive_controller():
-            logging.warning("the controller had ended, and is started again")
+            logging.warning(
+                "the controller had ended, and is started again"
+            )
         # A person's own controller is reported as trouble, and not started.
         if self._emulation.own is None:
             self._watch_controller()

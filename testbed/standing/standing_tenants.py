@@ -446,7 +446,9 @@ class StandingTenants:
         # The ledger numbers its objects: servers first, then links.
         first_link = self.datacentre.n_servers
         end = first_link + self.datacentre.n_links
-        for place, bps in zip(reserved.objects, reserved.amounts, strict=True):
+        for place, bps in zip(
+            reserved.objects, reserved.amounts, strict=True
+        ):
             if first_link <= place < end:
                 yield int(place) - first_link, int(bps)
 
@@ -522,7 +524,8 @@ class StandingTenants:
     def _check_known(self, name: str) -> None:
         if not self._states:
             raise BadInput(
-                f"unknown tenant {name!r}: there are none", "testbed tenant add"
+                f"unknown tenant {name!r}: there are none",
+                "testbed tenant add",
             )
         if name not in self._states:
             raise BadInput(unknown_name("tenant", name, list(self._states)))

@@ -107,7 +107,9 @@ class StandingVms:
     def _hosts(self, plan: TenantPlan) -> str:
         machines_own = ""
         if HOSTS.exists():
-            machines_own = HOSTS.read_text(encoding="utf-8", errors="replace")
+            machines_own = HOSTS.read_text(
+                encoding="utf-8", errors="replace"
+            )
         lines = [machines_own.rstrip("\n")]
         for vm in plan.vms:
             names = dict.fromkeys((self._name(plan, vm), vm.slot.host))

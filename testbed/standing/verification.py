@@ -16,7 +16,11 @@ from typing import get_args
 from controller.flow_rules import desired_flows
 from controller.values import DesiredState
 from testbed.backends.emu import installed_state, packet_probes
-from testbed.backends.emu.installed_state import NO_QUEUE, Objects, differences
+from testbed.backends.emu.installed_state import (
+    NO_QUEUE,
+    Objects,
+    differences,
+)
 from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
@@ -53,7 +57,9 @@ class NetworkCheck:
         return not self.problems
 
 
-def checks(layout: NetworkLayout, plans: TenantPlans) -> Iterator[NetworkCheck]:
+def checks(
+    layout: NetworkLayout, plans: TenantPlans
+) -> Iterator[NetworkCheck]:
     """All checks, one after the other. Raises RunFailed where a tool fails."""
     ports_up, installed = _ports_and_limits(layout, plans)
     titles = _titles(layout, plans)
@@ -100,7 +106,10 @@ def _ports_and_limits(
         # question is a process, and idle slots have none.
         queued = []
         for port in ports:
-            if port in devices and devices[port].get("qdisc") not in NO_QUEUE:
+            if (
+                port in devices
+                and devices[port].get("qdisc") not in NO_QUEUE
+            ):
                 queued.append(port)
         installed |= installed_state.installed_limits(netns, queued)
     return ports_up, installed | _limits_in_vms(plans)
@@ -118,7 +127,9 @@ def _limits_in_vms(plans: TenantPlans) -> Objects:
     return installed
 
 
-def _ports_by_namespace(layout: NetworkLayout) -> dict[str | None, list[str]]:
+def _ports_by_namespace(
+    layout: NetworkLayout,
+) -> dict[str | None, list[str]]:
     ports: dict[str | None, list[str]] = {}
     for port in layout.plan.ports:
         _, netns = layout.switches[port.bridge]

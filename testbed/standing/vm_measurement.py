@@ -264,7 +264,9 @@ def _wait_until_listening(
     give_up = time.monotonic() + PATIENCE_S
     # Read from the kernel's table: a connection to find out would be the only
     # one that the server takes.
-    while server.poll() is None and PORT not in listening(place.ip, server.pid):
+    while server.poll() is None and PORT not in listening(
+        place.ip, server.pid
+    ):
         if time.monotonic() > give_up:
             raise RunFailed(f"iperf3 does not listen in VM {place.name}")
         time.sleep(POLL_S)
@@ -292,7 +294,9 @@ def _outputs(
                 tick(now_s - last_s)
                 last_s = now_s
                 if now_s > give_up:
-                    raise RunFailed(f"{child.args!r} does not end") from None
+                    raise RunFailed(
+                        f"{child.args!r} does not end"
+                    ) from None
         texts.append(output.decode("utf-8", "replace"))
         # Killed with the rest of its VM, as when the tenant is removed.
         if child.returncode < 0:

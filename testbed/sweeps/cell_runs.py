@@ -80,14 +80,19 @@ class Cell:
         # From the root, so that words of commands are the same wherever the
         # file lies.
         path = Path("/", self.name)
-        experiment = parse_experiment(text, path, dict(self.overrides), files)
+        experiment = parse_experiment(
+            text, path, dict(self.overrides), files
+        )
         if unknown := experiment.files.keys() - self.named.keys():
             raise RunFailed(
                 f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
                 "sweep one key that holds both values together",
             )
         for name, ref in used_files(experiment).items():
-            if name not in self.named or self.named[name].sha256 != ref.sha256:
+            if (
+                name not in self.named
+                or self.named[name].sha256 != ref.sha256
+            ):
                 raise RunFailed(
                     f"{ref.name} is another one here than where the sweep began",
                     "install the same version, or start the sweep again",
@@ -113,14 +118,21 @@ class Cell:
         for name in python_files:
             digest.update(f"{name}\0{self.named[name].sha256}".encode())
         folder = context.scratch / digest.hexdigest()[:24]
-        laid = laid_out(folder, {name: places[name] for name in python_files})
+        laid = laid_out(
+            folder, {name: places[name] for name in python_files}
+        )
         return {**places, **laid}
 
     def _simulated(self, experiment: Experiment) -> dict[str, Any]:
         if self.keep is not None:
             return _kept(experiment, self.keep)
         # Here, so that planning a sweep loads neither engine nor report.
-        from testbed.play.playing import play, resolved_record, simulated, tee
+        from testbed.play.playing import (
+            play,
+            resolved_record,
+            simulated,
+            tee,
+        )
 
         (policy,) = experiment.policies
         tally = Tally()
@@ -176,5 +188,8 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     )
     digest = hashlib.sha256((place / EVENTS).read_bytes()).hexdigest()
     return _result(
-        record.results.summary, record.results.verdicts, record.audit, digest
+        record.results.summary,
+        record.results.verdicts,
+        record.audit,
+        digest,
     )

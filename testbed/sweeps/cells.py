@@ -80,7 +80,9 @@ class Cells:
 
     def _swept(self, head: str, texts: Sequence[tuple[str, str]]) -> str:
         inside = []
-        for path, (_, text) in zip(self._paths.values(), texts, strict=True):
+        for path, (_, text) in zip(
+            self._paths.values(), texts, strict=True
+        ):
             if path[0] == head:
                 inside.append((path, text))
         return self._section(head, tuple(inside))

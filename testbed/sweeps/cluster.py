@@ -92,7 +92,9 @@ def _check(cluster: str) -> None:
         async with rpc(
             cluster, connection_args=security.get_connection_args("client")
         ) as scheduler:
-            await asyncio.wait_for(scheduler.identity(n_workers=0), ANSWER_S)
+            await asyncio.wait_for(
+                scheduler.identity(n_workers=0), ANSWER_S
+            )
 
     # In a thread: a notebook has an event loop of its own in this one. Dask's
     # client would wait for the answer of any server for ever.
@@ -170,4 +172,6 @@ def _distributed() -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [f"nothing within {ANSWER_S:g} s"])[0]
+    return (str(error).splitlines() or [f"nothing within {ANSWER_S:g} s"])[
+        0
+    ]

@@ -17,7 +17,12 @@ SHOWING = ("testbed.cli", "testbed.report", "testbed.plan", "testbed.backends.em
            "testbed.audit", "testbed.sweeps", "testbed.labs")  # fmt: skip
 """Packages that no simulated run's measures depend on."""
 MEASURING = (*COMPUTING, "controller")
-NOT_LIVE = ("testbed.cli", "testbed.report", "testbed.sweeps", "testbed.labs")
+NOT_LIVE = (
+    "testbed.cli",
+    "testbed.report",
+    "testbed.sweeps",
+    "testbed.labs",
+)
 """Packages that no live run's measures depend on."""
 JUDGING = "testbed.audit"
 DECIDING = ("numpy", "numba", "pydantic")
@@ -48,7 +53,9 @@ def code_digest(*, live: bool = False) -> str:
     digest = hashlib.sha256(modules_digest(live=live).encode())
     for name in PLAYING if live else PLAYING[:2]:
         digest.update(source(name).read_bytes())
-    for path in () if live else sorted(source(JUDGING).parent.rglob("*.py")):
+    for path in (
+        () if live else sorted(source(JUDGING).parent.rglob("*.py"))
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -75,7 +82,8 @@ def computing_modules(*, live: bool = False) -> Iterator[tuple[str, Path]]:
                 (package, *path.relative_to(top).with_suffix("").parts)
             )
             if not any(
-                name == shown or name.startswith(f"{shown}.") for shown in apart
+                name == shown or name.startswith(f"{shown}.")
+                for shown in apart
             ):
                 yield name, path
 

@@ -48,7 +48,8 @@ class ContentStore:
         for path in self._candidates(content):
             with suppress(OSError):
                 same_size = (
-                    path.is_file() and path.stat().st_size == content.size_bytes
+                    path.is_file()
+                    and path.stat().st_size == content.size_bytes
                 )
                 if same_size and file_digest(path) == content.sha256:
                     self._found[content.sha256] = path

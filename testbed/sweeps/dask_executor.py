@@ -276,7 +276,8 @@ class DaskExecutor:
         """
         live = head is not None and head.task.live
         able = any(
-            self._offers_live(seat) or not live for seat in self._seats.values()
+            self._offers_live(seat) or not live
+            for seat in self._seats.values()
         )
         return not self._busy and not able
 
@@ -335,7 +336,9 @@ class DaskExecutor:
                 case WorkerRefused() as refusal:
                     refused.append(refusal)
         if refused and not self._seats:
-            others = f" (and {len(refused) - 1} more)" if refused[1:] else ""
+            others = (
+                f" (and {len(refused) - 1} more)" if refused[1:] else ""
+            )
             first = f"{refused[0].sentence}{others}"
             raise BadInput(
                 f"no worker of {self._name} can be used: {first}",
@@ -370,9 +373,7 @@ class DaskExecutor:
         for batch in batches:
             orders.extend(batch.orders)
         if not expected:
-            live = (
-                "; what a live run left there, the next one there removes first"
-            )
+            live = "; what a live run left there, the next one there removes first"
             more = live if orders and orders[0].task.live else ""
             had = ""
             if orders:
@@ -400,9 +401,7 @@ class DaskExecutor:
             if order.losses < LOSSES:
                 repeated.append(order)
                 continue
-            times = (
-                f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
-            )
+            times = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
             yield order.task, Outcome(None, TaskFailure(times))
         supply.again(repeated)
 
@@ -418,7 +417,9 @@ class DaskExecutor:
             )
             supply.again(batch.orders)
         except TestbedError as error:
-            failure = TaskFailure(error.message, error.hint, error.exit_code)
+            failure = TaskFailure(
+                error.message, error.hint, error.exit_code
+            )
             for order in batch.orders:
                 yield order.task, Outcome(None, failure)
         except futures.CancelledError:
@@ -478,14 +479,19 @@ class DaskExecutor:
             why = f"{order.task.key} is not done: no live worker is left; {self._left_out}"
             yield (
                 order.task,
-                Outcome(None, TaskFailure(why, None, MachineCannot.exit_code)),
+                Outcome(
+                    None, TaskFailure(why, None, MachineCannot.exit_code)
+                ),
             )
 
     def _scheduler_gone(self) -> RunFailed:
-        return RunFailed(f"the Dask scheduler of {self._name} is gone", RESUME)
+        return RunFailed(
+            f"the Dask scheduler of {self._name} is gone", RESUME
+        )
 
     def _no_worker(self) -> RunFailed:
         waited = f"for {self._patience_s:g} s" if self._patience_s else ""
         return RunFailed(
-            f"{self._name} has had no worker that can be used {waited}", RESUME
+            f"{self._name} has had no worker that can be used {waited}",
+            RESUME,
         )

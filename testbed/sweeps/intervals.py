@@ -51,7 +51,9 @@ def estimate(values: Sequence[float]) -> Estimate:
             return Estimate(value, None, len(values))
     if len(values) == 1:
         return Estimate(values[0], None, 1)
-    half_width = _quantile(len(values)) * stdev(values) / math.sqrt(len(values))
+    half_width = (
+        _quantile(len(values)) * stdev(values) / math.sqrt(len(values))
+    )
     return Estimate(fmean(values), half_width, len(values))
 
 
@@ -77,7 +79,9 @@ class Stop:
     metric: str = ""
     least: int = 3
 
-    def needed(self, columns: Sequence[Sequence[float | None]]) -> int | None:
+    def needed(
+        self, columns: Sequence[Sequence[float | None]]
+    ) -> int | None:
         """The fewest first seeds that are enough; None where all of them are
         not.
 

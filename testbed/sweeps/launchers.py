@@ -16,7 +16,9 @@ from typing import Any
 
 from testbed.errors import BadInput, MachineCannot
 
-SETTINGS = "its settings stand in Dask's configuration files (docs/clusters.md)"
+SETTINGS = (
+    "its settings stand in Dask's configuration files (docs/clusters.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class Launcher:
         try:
             for name in self.needs:
                 importlib.import_module(name)
-            return getattr(importlib.import_module(self.module), self.cluster)
+            return getattr(
+                importlib.import_module(self.module), self.cluster
+            )
         except ModuleNotFoundError as error:
             raise MachineCannot(
                 f"--cluster {self.extra} needs the Python package {error.name!r}",
@@ -41,7 +45,9 @@ class Launcher:
             ) from None
 
 
-SLURM = Launcher("slurm", ("dask_jobqueue",), "dask_jobqueue", "SLURMCluster")
+SLURM = Launcher(
+    "slurm", ("dask_jobqueue",), "dask_jobqueue", "SLURMCluster"
+)
 KUBERNETES = Launcher(
     "kubernetes",
     ("dask_kubernetes",),
@@ -72,7 +78,9 @@ def on_hosts(hosts: tuple[str, ...], workers: int) -> Iterator[Any]:
     options = {"nthreads": 1, "n_workers": each}
     # Every line that a worker writes, otherwise.
     logging.getLogger("distributed.deploy.ssh").setLevel(logging.WARNING)
-    with _started(SSH, [hosts[0], *hosts], worker_options=options) as cluster:
+    with _started(
+        SSH, [hosts[0], *hosts], worker_options=options
+    ) as cluster:
         yield cluster
 
 
@@ -80,9 +88,13 @@ def hosts_of(name: str) -> tuple[str, ...]:
     """The hosts of ``ssh:HOST1,HOST2``. Raises BadInput if there is none, or an
     empty one.
     """
-    hosts = tuple(host.strip() for host in name.removeprefix("ssh:").split(","))
+    hosts = tuple(
+        host.strip() for host in name.removeprefix("ssh:").split(",")
+    )
     if not all(hosts):
-        raise BadInput(f"{name!r} names no host", "--cluster ssh:HOST1,HOST2")
+        raise BadInput(
+            f"{name!r} names no host", "--cluster ssh:HOST1,HOST2"
+        )
     return hosts
 
 
@@ -94,9 +106,9 @@ def _started(
     try:
         cluster = kind(*arguments, **options)
     except Exception as error:  # each launcher has its own
-        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(
-            ",:"
-        )
+        first = (str(error).splitlines() or [type(error).__name__])[
+            0
+        ].rstrip(",:")
         raise MachineCannot(
             f"Dask's {launcher.cluster} does not start: {first}", SETTINGS
         ) from error

@@ -72,7 +72,9 @@ def played_live(
         return _read(record)
 
 
-def _until_free(command: Sequence[str]) -> tuple[CompletedProcess[str], Any]:
+def _until_free(
+    command: Sequence[str],
+) -> tuple[CompletedProcess[str], Any]:
     """The command's end, and the record that it printed; it is run again while
     another run holds the network, for at most ``IN_USE_S``.
     """

@@ -162,7 +162,9 @@ class Processors:
             supply.again([order, *others])
             return None
         supply.again(others)
-        why = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
+        why = (
+            f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
+        )
         return order.task, Outcome(None, TaskFailure(why))
 
     def _end(self) -> None:

@@ -48,7 +48,9 @@ def sweep(
     """
     path, text = _source(experiment)
     rule = None if stop is None else Stop(stop, stop_metric, least)
-    keys = tuple(_key(name, values) for name, values in (over or {}).items())
+    keys = tuple(
+        _key(name, values) for name, values in (over or {}).items()
+    )
     plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
     usable = processes or len(os.sched_getaffinity(0))
     options = SweepOptions(

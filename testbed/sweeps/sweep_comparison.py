@@ -13,7 +13,11 @@ from markupsafe import Markup
 
 from testbed.errors import BadInput
 from testbed.sweeps.intervals import Estimate
-from testbed.sweeps.sweep_tables import TABLE_CSV, four_digits, with_interval
+from testbed.sweeps.sweep_tables import (
+    TABLE_CSV,
+    four_digits,
+    with_interval,
+)
 
 PICTURE = "sweep.svg"
 CELLS = "cells"
@@ -160,7 +164,9 @@ def _read(folder: Path) -> SweepTable:
                 values = tuple(row[key] for key in keys)
                 means[values] = dict(_estimates(columns, row))
     except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise BadInput(f"{file}: is no table of a sweep: {error}") from error
+        raise BadInput(
+            f"{file}: is no table of a sweep: {error}"
+        ) from error
     return SweepTable(folder.name, keys, means)
 
 
@@ -184,7 +190,9 @@ def sweeps_page(found: SweepComparison, folders: Sequence[Path]) -> str:
         # A file of somebody's: as an image no script in it runs.
         source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
         image = Markup('<img alt="" src="{}">').format(source)
-        shown.append((f"Picture of {name}", image, f"{name}: as on its page"))
+        shown.append(
+            (f"Picture of {name}", image, f"{name}: as on its page")
+        )
     cells = [pair.cells() for pair in found.pairs]
     table = ("Means with their 95 % intervals", found.columns, cells)
     section = (found.names, found.sentences(), shown, [table])

@@ -166,7 +166,9 @@ def run_sweep(
     store = ResultStore(options.store)
     spec = stored_spec(plan, options.store)
     with executor_of(options, say, live=plan.live) as executor:
-        run = SweepRun(plan, store, executor, report, spec, keep, options.again)
+        run = SweepRun(
+            plan, store, executor, report, spec, keep, options.again
+        )
         run.compute()
     return _written(run, options)
 
@@ -237,7 +239,9 @@ def asked_for(
         "cells": counted(plan, counts),
         "store": str(options.store.absolute()),
         "code_sha256": code_digest(live=plan.live),
-        "files_sha256": {name: ref.sha256 for name, ref in plan.files.items()},
+        "files_sha256": {
+            name: ref.sha256 for name, ref in plan.files.items()
+        },
     }
 
 

@@ -56,7 +56,10 @@ def sweep_page(
         rows=[printed_values(plan, row) for row in rows],
         reasons=[
             ("Failed cells", most_common(reasons)),
-            ("Outside what was expected", most_common(outside_reasons(table))),
+            (
+                "Outside what was expected",
+                most_common(outside_reasons(table)),
+            ),
         ],
         fidelity=_fidelity(table),
         where=_provenance(where),

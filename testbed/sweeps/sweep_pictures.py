@@ -146,7 +146,9 @@ def _of(row: TableRow, keys: Sequence[int]) -> tuple[Any, ...]:
     return tuple(row.values[at] for at in keys)
 
 
-def _lines(plan: SweepPlan, table: Sequence[TableRow], x: Across) -> list[Line]:
+def _lines(
+    plan: SweepPlan, table: Sequence[TableRow], x: Across
+) -> list[Line]:
     """Points by the values of the keys that are not along x: a colour a policy,
     or a value of the first of them.
     """
@@ -219,7 +221,9 @@ def _draw_line(
     )
 
 
-def _panel(axes: Axes, lines: Sequence[Line], x: Across, metric: int) -> None:
+def _panel(
+    axes: Axes, lines: Sequence[Line], x: Across, metric: int
+) -> None:
     every = list(chain.from_iterable(line.xs for line in lines))
     apart = APART * (max(every) - min(every)) if every else 0.0
     for number, line in enumerate(lines):

@@ -42,7 +42,12 @@ POLICIES = "policies"
 INSTALLED = "plug-in "
 """Before the name of what is not a file to be sent."""
 NOWHERE = Path()
-SHOWN = ("acceptance_rate", "wait_mean_s", "response_mean_s", "vm_utilisation")
+SHOWN = (
+    "acceptance_rate",
+    "wait_mean_s",
+    "response_mean_s",
+    "vm_utilisation",
+)
 """The metrics of a table that was asked for none."""
 SPREADS = ("estimate_ratio", "iperf3_ratio")
 NAMED = 10
@@ -109,7 +114,9 @@ class SweepPlan:
     accepts: str
     policy: str
     files: Mapping[str, FileRef]
-    changes: Mapping[tuple[str, str], FileChange] = field(default_factory=dict)
+    changes: Mapping[tuple[str, str], FileChange] = field(
+        default_factory=dict
+    )
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -148,7 +155,9 @@ class SweepPlan:
         return tuple(columns)
 
 
-def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
+def plan_sweep(
+    path: Path, text: str, asked: Asked | None = None
+) -> SweepPlan:
     """The sweep of a file's text. Raises SpecErrors or BadInput with everything
     that is wrong.
 
@@ -182,7 +191,8 @@ def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
         over=over,
         stop=stop,
         metrics=metrics,
-        live=asked.live or (section is not None and section.backend == "live"),
+        live=asked.live
+        or (section is not None and section.backend == "live"),
         accepts=data.get("expect", {}).get("fidelity", "ok"),
         policy=base.policies[0].label,
         files=loaded.files,
@@ -227,7 +237,11 @@ def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
         written = read_over(here / "sweep" / "over")
     keys = {swept.key: swept for swept in (*written, *asked.over)}
     entries = document.data.get(POLICIES)
-    if POLICIES not in keys and isinstance(entries, list) and len(entries) > 1:
+    if (
+        POLICIES not in keys
+        and isinstance(entries, list)
+        and len(entries) > 1
+    ):
         parts = []
         for index, entry in enumerate(entries):
             parts.append(((entry,), (here / POLICIES / index).place))
@@ -347,7 +361,9 @@ class _Values:
     wrong.
     """
 
-    def __init__(self, path: Path, text: str, over: Sequence[SweptKey]) -> None:
+    def __init__(
+        self, path: Path, text: str, over: Sequence[SweptKey]
+    ) -> None:
         self._path = path
         self._text = text
         self._over = over
@@ -426,7 +442,9 @@ class _Values:
             return problem
         text, place = written[varied]
         where = f"{problem.path}: " if problem.path else ""
-        return Problem(place, varied, f"with {text}, {where}{problem.message}")
+        return Problem(
+            place, varied, f"with {text}, {where}{problem.message}"
+        )
 
 
 def used_files(experiment: Experiment) -> dict[str, FileRef]:
@@ -436,7 +454,9 @@ def used_files(experiment: Experiment) -> dict[str, FileRef]:
     """
     files = _plugin_refs(experiment)
     for name, path in experiment.files.items():
-        files.setdefault(name, FileRef(name, sha256_of(path), path.absolute()))
+        files.setdefault(
+            name, FileRef(name, sha256_of(path), path.absolute())
+        )
     return {name: files[name] for name in sorted(files)}
 
 
@@ -473,6 +493,8 @@ def _identity(source: Source) -> list[str | None]:
 
     Raises PluginError where this process has imported other sources of it.
     """
-    contents = [hashlib.sha256(each.text).hexdigest() for each in source.files]
+    contents = [
+        hashlib.sha256(each.text).hexdigest() for each in source.files
+    ]
     sources = imported_digest(source.module or "")
     return [source.distribution, source.version, sources, *contents]

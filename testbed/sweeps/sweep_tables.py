@@ -60,7 +60,9 @@ class TableRow:
     fidelity: tuple[str, ...] = ()
 
 
-def cell_rows(run: SweepRun, combination: Sequence[Any]) -> Iterator[CellRow]:
+def cell_rows(
+    run: SweepRun, combination: Sequence[Any]
+) -> Iterator[CellRow]:
     """A combination's cells in the order of their seeds.
 
     They end where the stop rule is fulfilled, or before a cell that was not
@@ -140,7 +142,9 @@ def _verdicts(records: Sequence[Record]) -> Iterator[str]:
             yield verdict
 
 
-def printed_cells(plan: SweepPlan, values: Sequence[Any]) -> tuple[Any, ...]:
+def printed_cells(
+    plan: SweepPlan, values: Sequence[Any]
+) -> tuple[Any, ...]:
     """Values as tables print them: policies by their labels, numbers and texts
     as they are, all others as YAML.
     """
@@ -173,7 +177,9 @@ def write_tables(
     if parquet:
         folder.write_bytes(CELLS_PARQUET, _parquet(run, table))
     else:
-        folder.write_lines(CELLS, lambda file: _write_cells(run, table, file))
+        folder.write_lines(
+            CELLS, lambda file: _write_cells(run, table, file)
+        )
     folder.write_lines(
         TABLE_CSV, lambda file: write_table(run.plan, table, file)
     )
@@ -214,7 +220,9 @@ def _csv_value(value: Any) -> Any:
     return value
 
 
-def _write_cells(run: SweepRun, table: list[TableRow], file: IO[str]) -> None:
+def _write_cells(
+    run: SweepRun, table: list[TableRow], file: IO[str]
+) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(cell_columns(run.plan))
     for row in _passed(run, table):
@@ -276,7 +284,12 @@ def table_values(plan: SweepPlan, row: TableRow) -> tuple[Any, ...]:
 
     A mean is None where there is nothing to average.
     """
-    values = [*map(_csv_value, row.values), row.cells, row.failed, row.outside]
+    values = [
+        *map(_csv_value, row.values),
+        row.cells,
+        row.failed,
+        row.outside,
+    ]
     if plan.stop is not None:
         values.append(row.needed)
     for metric in row.estimates:
@@ -302,7 +315,9 @@ def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     """A combination as people read it: ``0.84 ± 0.02``."""
     texts = []
     for value in row.values:
-        texts.append(f"{value:g}" if isinstance(value, float) else str(value))
+        texts.append(
+            f"{value:g}" if isinstance(value, float) else str(value)
+        )
     texts.append(_count(plan, row))
     texts += map(with_interval, row.estimates)
     return tuple(texts)

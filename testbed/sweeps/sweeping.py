@@ -113,7 +113,8 @@ class SweepRun:
                 return
             ahead = max(1, self.executor.width // len(growing))
             waves = [
-                combination.next_cells(stop, ahead) for combination in growing
+                combination.next_cells(stop, ahead)
+                for combination in growing
             ]
             if not any(waves):
                 return
@@ -172,7 +173,9 @@ class SweepRun:
         done = self.counts.computed + self.counts.failed
         kept = self.counts.kept
         size = self.plan.size
-        self.report(SweepProgress(done + kept, size, done, size - kept, kept))
+        self.report(
+            SweepProgress(done + kept, size, done, size - kept, kept)
+        )
 
 
 class _Growing:

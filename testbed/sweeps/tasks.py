@@ -36,7 +36,9 @@ def sha256_of(path: Path) -> str:
     try:
         return file_digest(path)
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror}"
+        ) from error
 
 
 def unchanged(ref: FileRef, *places: Path) -> Path:
@@ -48,7 +50,8 @@ def unchanged(ref: FileRef, *places: Path) -> Path:
             if file_digest(place) == ref.sha256:
                 return place
     raise RunFailed(
-        f"{ref.path} has changed since the sweep began", "start the sweep again"
+        f"{ref.path} has changed since the sweep began",
+        "start the sweep again",
     )
 
 
@@ -165,7 +168,9 @@ class Executor(AbstractContextManager["Executor"], Protocol):
     @property
     def width(self) -> int: ...
 
-    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
+    def results(
+        self, tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Outcome]]:
         """Outcomes in order of completion. Tasks are taken when workers have
         room.
         """
@@ -217,7 +222,9 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
+    def results(
+        self, tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Outcome]]:
         # A job's command in a live cell's folder is run by another user.
         with private_folder("sweep-", entered=True) as scratch:
             for task in tasks:

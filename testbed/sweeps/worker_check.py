@@ -68,9 +68,7 @@ def _fault(facts: Any) -> str:
     digest = worker_side.worker_digest(live=facts.live)
     if facts.digest == digest:
         return ""
-    return (
-        f"has other code of Hosenet: {facts.digest[:12]} (here {digest[:12]})"
-    )
+    return f"has other code of Hosenet: {facts.digest[:12]} (here {digest[:12]})"
 
 
 def own_versions() -> dict[str, str | None]:
@@ -94,7 +92,9 @@ def _reason(error: object) -> str:
 
 async def _differs(client: Any, address: str, what: str) -> Differs:
     host = await _asked(client, address, socket.gethostname)
-    return Differs(f"worker {address} on host {host} is not used: it {what}")
+    return Differs(
+        f"worker {address} on host {host} is not used: it {what}"
+    )
 
 
 async def _asked(

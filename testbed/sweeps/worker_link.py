@@ -117,7 +117,11 @@ class WorkerLink:
         match event[1]:
             case {"action": "add-worker", "worker": str(address)}:
                 await self._check(address)
-            case {"action": "remove-worker", "worker": str(address), **more}:
+            case {
+                "action": "remove-worker",
+                "worker": str(address),
+                **more,
+            }:
                 self._known.discard(address)
                 self._report(Lost(address, bool(more.get("expected"))))
 
@@ -127,9 +131,7 @@ class WorkerLink:
         self._known.add(address)
         facts = await joined_worker(self._client, address)
         if facts is None and address in self._known:
-            sentence = (
-                f"worker {address} is not used: its scheduler does not reach it"
-            )
+            sentence = f"worker {address} is not used: its scheduler does not reach it"
             self._report(WorkerRefused(sentence, REACH))
         elif isinstance(facts, Differs):
             self._report(WorkerRefused(facts.sentence))
@@ -209,7 +211,9 @@ class WorkerLink:
             # Workers of a machine share its cache: the second one finds what
             # the first was sent.
             async with self._sending[seat.facts.boot_id]:
-                lacking = await self._run(seat, worker_side.missing, [content])
+                lacking = await self._run(
+                    seat, worker_side.missing, [content]
+                )
                 for missing in lacking:
                     await self._send(seat, missing)
             seat.files.add(sha256)

@@ -22,7 +22,11 @@ from testbed.errors import MachineCannot
 from testbed.private_folders import replaceable
 from testbed.sweeps.child_process import interrupt
 from testbed.sweeps.computing_sources import code_digest
-from testbed.sweeps.content_store import Content, ContentStore, standard_store
+from testbed.sweeps.content_store import (
+    Content,
+    ContentStore,
+    standard_store,
+)
 from testbed.sweeps.tasks import FileRef, Outcome, Task, attempt, unchanged
 
 LIVE = "testbed"

@@ -22,7 +22,10 @@ from tests.unit.jobs_live.test_python_child import NAMES, ROOT
 from tests.unit.record.test_links_of_others import exchange, untouched
 from tests.unit.sweeps.test_private_folders import NOBODY, Places
 
-MODULES = (("testbed.cli.main", "--version"), ("controller.launch", "--help"))
+MODULES = (
+    ("testbed.cli.main", "--version"),
+    ("controller.launch", "--help"),
+)
 TASKS = 4
 WRITTEN = ("plan/0001.txt", "plan/more/0001.txt", "passwd")
 
@@ -60,7 +63,9 @@ def _modules(command: Callable[..., list[str]]) -> Tries:
     """Every name that the program imports, in the working directory."""
     with TemporaryDirectory() as folder:
         taken = Path(folder, "taken")
-        code = f"open({str(taken)!r}, 'a').write('x')\nraise SystemExit(9)\n"
+        code = (
+            f"open({str(taken)!r}, 'a').write('x')\nraise SystemExit(9)\n"
+        )
         hostile = Path(folder, "hostile")
         hostile.mkdir()
         for name in NAMES:
@@ -168,7 +173,10 @@ def _links(write: Write) -> Tries:
 
 def _followed(write: Write, name: str, place: str) -> bool:
     called = {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY)}
-    with TemporaryDirectory() as folder, mock.patch.dict(os.environ, called):
+    with (
+        TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, called),
+    ):
         elsewhere = Path(folder, "elsewhere")
         elsewhere.mkdir()
         (elsewhere / "passwd").write_text("root\n")

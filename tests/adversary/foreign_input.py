@@ -109,7 +109,9 @@ def _printed(text: str) -> str:
 def _escapes(show: Callable[[str], str]) -> Tries:
     texts = _texts()
     shown = [show(text) for text in texts]
-    return Tries(len(texts), sum(bool(ORDERS.search(text)) for text in shown))
+    return Tries(
+        len(texts), sum(bool(ORDERS.search(text)) for text in shown)
+    )
 
 
 def _formulas(cell: Callable[[str], str]) -> Tries:
@@ -120,7 +122,9 @@ def _formulas(cell: Callable[[str], str]) -> Tries:
     cells = [cell(text) for text in texts]
     marks = table([Mark(cell(text), 1, 0, ()) for text in texts])
     if cell is not str:
-        cells += [row["student"] for row in csv.DictReader(io.StringIO(marks))]
+        cells += [
+            row["student"] for row in csv.DictReader(io.StringIO(marks))
+        ]
     through = sum(_is_formula(text) for text in cells)
     return Tries(len(cells), through)
 
@@ -130,7 +134,9 @@ def _is_formula(text: str) -> bool:
     the usual ones.
     """
     printable = "".join(c for c in text if c.isprintable())
-    return unicodedata.normalize("NFKC", printable).startswith(tuple("=@+-"))
+    return unicodedata.normalize("NFKC", printable).startswith(
+        tuple("=@+-")
+    )
 
 
 @contextmanager

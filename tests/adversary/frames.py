@@ -116,7 +116,9 @@ def _source_route(scene: Scene, mark: bytes) -> bytes:
     return ipv4(scene.attacker.ip, scene.victim.ip, mark, options=options)
 
 
-def _tag(scene: Scene, tag: int, body: bytes, kind: int = ETH_VLAN) -> bytes:
+def _tag(
+    scene: Scene, tag: int, body: bytes, kind: int = ETH_VLAN
+) -> bytes:
     inner = struct.pack("!HH", tag, ETH_IP) + body
     return _sent(scene, kind, inner)
 
@@ -149,7 +151,9 @@ KINDS: dict[str, Frame] = {
     "victim's address": lambda s, m: _sent(
         s, ETH_IP, ipv4(s.victim.ip, s.victim.ip, m)
     ),
-    "neighbour's address": lambda s, m: _sent(s, ETH_IP, _as_neighbour(s, m)),
+    "neighbour's address": lambda s, m: _sent(
+        s, ETH_IP, _as_neighbour(s, m)
+    ),
     "neighbour's MAC": lambda s, m: ethernet(
         s.victim.mac, s.neighbour.mac, ETH_IP, _own(s, m)
     ),
@@ -181,7 +185,9 @@ KINDS: dict[str, Frame] = {
     ),
     "IPv6": _ipv6,
     "MPLS": lambda s, m: _sent(
-        s, ETH_MPLS, struct.pack("!I", (16 << 12) | (1 << 8) | 64) + _own(s, m)
+        s,
+        ETH_MPLS,
+        struct.pack("!I", (16 << 12) | (1 << 8) | 64) + _own(s, m),
     ),
     "LLDP": lambda s, m: _to_group(s, "01:80:c2:00:00:0e", ETH_LLDP, m),
     "spanning tree": _spanning_tree,

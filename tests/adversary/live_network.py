@@ -65,7 +65,9 @@ def attacks() -> list[Attack]:
 
 
 @contextmanager
-def _two_tenants() -> Iterator[tuple[Emulation, tuple[TenantPlan, TenantPlan]]]:
+def _two_tenants() -> Iterator[
+    tuple[Emulation, tuple[TenantPlan, TenantPlan]]
+]:
     """Two tenants of two VMs, which share both of the servers."""
     with network(tree([2], [LINK_BPS], 2), "ha") as emulation:
         tenants = (
@@ -120,7 +122,8 @@ def _sent(
     sender_of: list[int] = []
     with ExitStack() as stack:
         wires = {
-            netns: stack.enter_context(_opened(netns)) for netns in tenant_of
+            netns: stack.enter_context(_opened(netns))
+            for netns in tenant_of
         }
         token = MARK + os.urandom(6)
         arrived: set[int] = set()
@@ -162,7 +165,14 @@ def _arrivals(
 def _put_rules(emulation: Emulation) -> None:
     for bridge in emulation.plan.bridges:
         subprocess.run(
-            ["ovs-ofctl", "-O", "OpenFlow13", "add-flow", bridge.name, OPEN],
+            [
+                "ovs-ofctl",
+                "-O",
+                "OpenFlow13",
+                "add-flow",
+                bridge.name,
+                OPEN,
+            ],
             check=True,
             timeout=60,
         )

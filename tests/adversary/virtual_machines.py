@@ -216,7 +216,9 @@ def _reach_from_another_vm() -> Tries:
 def _reach_as_root() -> Tries:
     with _vm() as place, _victim(place) as pid:
         argv = ("/usr/bin/python3", "-c", REACH, str(pid))
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False
+        )
         return _counted(done.stdout)
 
 
@@ -242,9 +244,7 @@ def _in_group(
     files: tuple[Path, ...], code: str, argument: int
 ) -> subprocess.Popen[bytes]:
     """A Python that joins the group first, as an agent does."""
-    join = (
-        "import os, sys\nfor file in sys.argv[2:]: open(file, 'w').write('0')\n"
-    )
+    join = "import os, sys\nfor file in sys.argv[2:]: open(file, 'w').write('0')\n"
     command = [sys.executable, "-S", "-c", join + code, str(argument)]
     return subprocess.Popen(
         [*command, *map(str, files)],
@@ -272,7 +272,9 @@ def _forks(*, limited: bool) -> Tries:
 def _memory(*, limited: bool) -> Tries:
     with _group() as (group, files):
         if limited and not group.set_memory(0, MEMORY_MIB << 20, 0):
-            raise RuntimeError("this machine's control groups have no memory")
+            raise RuntimeError(
+                "this machine's control groups have no memory"
+            )
         with _in_group(files, HUNGRY, MORE_MEMORY_MIB) as process:
             taken_mib = _number(process)
     return Tries(MORE_MEMORY_MIB, max(0, taken_mib - MEMORY_MIB))
@@ -284,7 +286,8 @@ def _fill_from_a_vm() -> Tries:
         with _started(place, *argv) as process:
             written = _number(process)
     through = (
-        max(0, written - SHARED_MIB) + MORE_SHARED_MIB * SHARED_FILE.exists()
+        max(0, written - SHARED_MIB)
+        + MORE_SHARED_MIB * SHARED_FILE.exists()
     )
     return Tries(MORE_SHARED_MIB, through)
 

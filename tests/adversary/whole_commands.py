@@ -13,10 +13,10 @@ from tests.adversary.attack import Attack, Tries
 EMU = "tests/emu"
 LABS = f"{EMU}/test_lab_grading.py"
 TYPING = "::test_a_program_cannot_type_into_its_hosts_shell"
-ENDS_ITSELF = "::test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing"
-LOOKS = (
-    "::test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none"
+ENDS_ITSELF = (
+    "::test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing"
 )
+LOOKS = "::test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none"
 SUBMISSIONS = "tests/unit/labs/test_hostile_submissions.py"
 # The others are of what marks say.
 DO_HARM = (
@@ -99,5 +99,7 @@ def _tested(tests: tuple[str, ...]) -> Tries:
     through = counts.get("failed", 0) + counts.get("error", 0)
     attempts = counts.get("passed", 0) + through
     if not attempts and not counts.get("skipped"):
-        raise RuntimeError(f"pytest ran no test: {done.stdout}{done.stderr}")
+        raise RuntimeError(
+            f"pytest ran no test: {done.stdout}{done.stderr}"
+        )
     return Tries(attempts, through)

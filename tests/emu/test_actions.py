@@ -70,10 +70,13 @@ def whole(history: list[events.Event]) -> None:
     end = ended(history)
     assert end.outcome == "finished", end.reason
     assert (
-        end.detail["received_bytes_raw"] == end.detail["volume_bytes_raw"] > 0
+        end.detail["received_bytes_raw"]
+        == end.detail["volume_bytes_raw"]
+        > 0
     )
     assert (
-        end.detail["acknowledged_bytes_raw"] == end.detail["volume_bytes_raw"]
+        end.detail["acknowledged_bytes_raw"]
+        == end.detail["volume_bytes_raw"]
     )
 
 
@@ -171,7 +174,9 @@ def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(
         histories["job"], events.JobReserved
     )
     assert 3.9 < measured(histories["job"]) < lasted_s + 0.2
-    assert [name[-2:] for name in ended(histories["job"]).detail["vms"]] == [
+    assert [
+        name[-2:] for name in ended(histories["job"]).detail["vms"]
+    ] == [
         "v0",
         "v0",
     ]
@@ -211,7 +216,11 @@ def test_an_advance_start_keeps_its_time_and_the_deadline_kills(
         asked.append(view.now_s)
         return [
             Reserve(
-                "later", place, 500 * MBIT, view.now_s + 1.0, view.now_s + 3.0
+                "later",
+                place,
+                500 * MBIT,
+                view.now_s + 1.0,
+                view.now_s + 3.0,
             )
         ]
 
@@ -260,7 +269,10 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
             used.append(
-                (cpu_s(emulation.cgroup, 0, 0), cpu_s(emulation.cgroup, 0, 1))
+                (
+                    cpu_s(emulation.cgroup, 0, 0),
+                    cpu_s(emulation.cgroup, 0, 1),
+                )
             )
             return list(actions)
 
@@ -274,7 +286,9 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     scripted = ScriptedPolicy(
         {
             "ahead": lambda _: [Start("ahead", place, 0)],
-            "behind": lambda _: [Start("behind", place, 0, tier="background")],
+            "behind": lambda _: [
+                Start("behind", place, 0, tier="background")
+            ],
         },
         {
             0.1: sample(),
@@ -310,7 +324,9 @@ def test_a_job_in_the_background_of_another_is_done_when_that_one_is(
     scripted = ScriptedPolicy(
         {
             "ahead": lambda _: [Start("ahead", place, 0)],
-            "behind": lambda _: [Start("behind", place, 0, tier="background")],
+            "behind": lambda _: [
+                Start("behind", place, 0, tier="background")
+            ],
         },
     )
     jobs = [
@@ -360,7 +376,9 @@ def command(name: str, script: str, n_vms: int = 3) -> JobRequest:
     )
 
 
-def test_an_application_finds_its_peers_by_rank(emulation: Emulation) -> None:
+def test_an_application_finds_its_peers_by_rank(
+    emulation: Emulation,
+) -> None:
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
     scripted = ScriptedPolicy(
         {"mpi": lambda _: [Start("mpi", place, 500 * MBIT)]}
@@ -414,7 +432,9 @@ def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
     assert (end.outcome, end.reason) == ("killed", "its time is over")
     # Its group is gone, so nothing is left in it; and the next job may have its place at once.
     mark = emulation.cgroup.paths[0].name
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*"))
+    assert not list(
+        Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*")
+    )
     again = ScriptedPolicy(
         {
             "next": lambda _: [

@@ -79,11 +79,13 @@ def picture(network: EmulatedNetwork) -> dict[str, Any]:
         if str(name) in bridges
     }
     targets = {
-        name: command("ovs-vsctl", "get-controller", name) for name in bridges
+        name: command("ovs-vsctl", "get-controller", name)
+        for name in bridges
     }
     ports = {port.name: port.bridge for port in plan.ports}
     owners = {
-        port: command("ovs-vsctl", "port-to-br", port).strip() for port in ports
+        port: command("ovs-vsctl", "port-to-br", port).strip()
+        for port in ports
     }
     kept = command(
         "ovs-vsctl", "--columns=type", "--bare", "list", "QoS"
@@ -175,14 +177,19 @@ def object_with_a_tenant(
     assert net is network.mininet
     # Slots and bridges are the plan's own values, by which the testbed names devices.
     assert [host.slot for host in net.hosts] == list(plan.slots)
-    assert all(a.slot is b for a, b in zip(net.hosts, plan.slots, strict=True))
     assert all(
-        a.bridge is b for a, b in zip(net.switches, plan.bridges, strict=True)
+        a.slot is b for a, b in zip(net.hosts, plan.slots, strict=True)
+    )
+    assert all(
+        a.bridge is b
+        for a, b in zip(net.switches, plan.bridges, strict=True)
     )
     for vm in tenant.vms:
         host = net[vm.slot.netns]
         named = (NETNS_DIR / vm.slot.netns).stat()
-        assert Path(f"/proc/{host.pid}/ns/net").stat().st_ino == named.st_ino
+        assert (
+            Path(f"/proc/{host.pid}/ns/net").stat().st_ino == named.st_ino
+        )
         assert host.IP() == str(vm.ip)
         assert "ceil 20Mbit" in host.cmd("tc class show dev eth0")
         switch = net[vm.slot.port.bridge]
@@ -222,7 +229,8 @@ def played(testbed: Testbed, builder: str, out: Path) -> dict[str, Any]:
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     with (folder / "jobs.csv").open(encoding="utf-8") as file:
         ratios = {
-            row["job_id"]: float(row["ratio"]) for row in csv.DictReader(file)
+            row["job_id"]: float(row["ratio"])
+            for row in csv.DictReader(file)
         }
     provenance = json.loads((folder / "provenance.json").read_text("utf-8"))
     assert provenance["live"]["builder"] == builder
@@ -231,7 +239,9 @@ def played(testbed: Testbed, builder: str, out: Path) -> dict[str, Any]:
         for each in (folder / "events.jsonl").read_text().splitlines()
     ]
     places = {
-        e["job_id"]: e["vms_on"] for e in events if e["event"] == "job_reserved"
+        e["job_id"]: e["vms_on"]
+        for e in events
+        if e["event"] == "job_reserved"
     }
     assert journals(testbed.state) == []
     return {
@@ -264,7 +274,9 @@ def test_one_job_set_has_the_same_ratios_on_both_builders(
     assert "Mininet builds 64 links one by one" in plain["said"]
     assert plain["places"] == batched["places"]
     assert set(plain["ratios"]) == {"ring", "all", "pairs"}
-    assert plain["ratios"] == pytest.approx(batched["ratios"], rel=0.01), runs
+    assert plain["ratios"] == pytest.approx(batched["ratios"], rel=0.01), (
+        runs
+    )
 
 
 def test_a_network_in_parts_is_refused(prefix: str, tmp_path: Path) -> None:
@@ -303,7 +315,9 @@ def test_killed_at_any_moment_what_mininet_made_is_removed_and_nothing_else(
         run.end(signal.SIGKILL, after_s)
         removed = clean()
         left = [
-            trace for trace in traces(prefix, run.tag) if trace not in foreign
+            trace
+            for trace in traces(prefix, run.tag)
+            if trace not in foreign
         ]
         assert left == [], (
             f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
@@ -332,7 +346,9 @@ def test_interrupted_mininets_network_goes_by_itself(
 
 
 @pytest.mark.short("attach")
-@pytest.mark.parametrize("argument", ["mininet:h2", "attach", "mininet:{}-c0"])
+@pytest.mark.parametrize(
+    "argument", ["mininet:h2", "attach", "mininet:{}-c0"]
+)
 def test_interrupted_as_a_process_starts_mininets_network_goes(
     datacentre: DataCentre,
     prefix: str,

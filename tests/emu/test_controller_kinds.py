@@ -148,8 +148,12 @@ def test_a_firewall_by_rest_beside_the_librarys_learning_switch(
 ) -> None:
     """Three applications at once, two of them the library's modules."""
     shutil.copy(KINDS / "rest_firewall.py", network.file.parent)
-    apps = "[ryu.app.simple_switch_13, rest_firewall.py, ryu.app.ofctl_rest]"
-    told = network.start(f"{{app: {apps}, options: --wsapi-port={PAGES_PORT}}}")
+    apps = (
+        "[ryu.app.simple_switch_13, rest_firewall.py, ryu.app.ofctl_rest]"
+    )
+    told = network.start(
+        f"{{app: {apps}, options: --wsapi-port={PAGES_PORT}}}"
+    )
     address = f"http://127.0.0.1:{PAGES_PORT}/"
     assert f"pages of the application: {address}" in told
     assert network.status()["pages"] == address
@@ -182,7 +186,15 @@ def test_a_controller_that_runs_already_has_the_flows(
         told = network.start(f"{{remote: {address}}}")
         assert f"flows: those of {address}, none of the testbed's" in told
         network.good(
-            *("tenant", "add", "a", "--vms", "3", "--bandwidth", "100 Mbit/s")
+            *(
+                "tenant",
+                "add",
+                "a",
+                "--vms",
+                "3",
+                "--bandwidth",
+                "100 Mbit/s",
+            )
         )
         ping = ("ping", "-c", "1", "-W", "5", "a.2")
         assert network.inside("a.0", *ping).returncode == 0

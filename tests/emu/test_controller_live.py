@@ -25,7 +25,13 @@ import pytest
 from controller.api_client import SwitchesRefused
 from controller.flow_rules import COOKIE_TAG, desired_flows, tenant_flows
 from controller.process import ControllerProcess, start_controller
-from controller.values import AttachedVm, DesiredState, Switch, Tenant, TreeEdge
+from controller.values import (
+    AttachedVm,
+    DesiredState,
+    Switch,
+    Tenant,
+    TreeEdge,
+)
 from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of
 from tests.support.fake_switch import Packet, tagged, text_of_dumped_flow
 from tests.support.watching_client import WatchingClient
@@ -102,7 +108,9 @@ def frame_of(packet: Packet, number: int) -> bytes:
     )
     body += struct.pack("!HHHH", 9, 9, 8 + len(payload), 0) + payload
     tag = (
-        b"" if packet.vlan is None else struct.pack("!HH", 0x8100, packet.vlan)
+        b""
+        if packet.vlan is None
+        else struct.pack("!HH", 0x8100, packet.vlan)
     )
     macs = bytes.fromhex("020000000000" + packet.eth_src.replace(":", ""))
     return macs + tag + struct.pack("!H", packet.eth_type) + body
@@ -117,7 +125,9 @@ def run(*command: str) -> str:
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
+    assert done.returncode == 0, (
+        f"{' '.join(command)}: {done.stderr.strip()}"
+    )
     return done.stdout
 
 
@@ -130,7 +140,9 @@ def ofctl(*arguments: str) -> str:
 
 
 def datapath_type() -> str:
-    return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+    return (
+        "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+    )
 
 
 @dataclass
@@ -154,7 +166,9 @@ class Fabric:
         links = tuple(
             TreeEdge(server, UPLINK, RACK, server) for server in SERVERS
         )
-        slots = tuple((server, port) for server in SERVERS for port in (1, 2))
+        slots = tuple(
+            (server, port) for server in SERVERS for port in (1, 2)
+        )
         return FakeDataCentre(tuple(switches), links, slots)
 
     def bridge(self, dpid: int) -> str:
@@ -242,7 +256,9 @@ class Fabric:
             )
         return self.agents[slot]
 
-    def start_inside(self, slot: Slot, *program: str) -> subprocess.Popen[str]:
+    def start_inside(
+        self, slot: Slot, *program: str
+    ) -> subprocess.Popen[str]:
         """Start a Python program in a namespace; it has said that it is ready."""
         process = self.stack.enter_context(
             subprocess.Popen(
@@ -291,7 +307,13 @@ class Fabric:
         for switch in self.datacentre.switches:
             vsctl(
                 *("set-controller", switch.name, f"tcp:127.0.0.1:{port}"),
-                *("--", "set", "controller", switch.name, "max_backoff=1000"),
+                *(
+                    "--",
+                    "set",
+                    "controller",
+                    switch.name,
+                    "max_backoff=1000",
+                ),
             )
 
     def dumped(self, dpid: int) -> list[str]:
@@ -302,7 +324,9 @@ class Fabric:
 
     def assert_flows(self, state: DesiredState) -> None:
         for dpid, flows in desired_flows(state).items():
-            assert self.dumped(dpid) == sorted(flow.text() for flow in flows)
+            assert self.dumped(dpid) == sorted(
+                flow.text() for flow in flows
+            )
 
 
 @pytest.fixture
@@ -342,7 +366,9 @@ def bring_up(fabric: Fabric, client: WatchingClient) -> DesiredState:
 def wait_disconnected(client: WatchingClient, dpid: int) -> None:
     """Until the controller has noticed that a switch is gone."""
     deadline = time.monotonic() + CONNECT_TIMEOUT_S
-    while any(s.connected for s in client.state().switches if s.dpid == dpid):
+    while any(
+        s.connected for s in client.state().switches if s.dpid == dpid
+    ):
         assert time.monotonic() < deadline, "its end is not noticed"
         time.sleep(0.01)
 
@@ -360,7 +386,9 @@ def started(
         *more,
     )
     with tempfile.TemporaryFile() as log:
-        process = fabric.stack.enter_context(start_controller(log, *options))
+        process = fabric.stack.enter_context(
+            start_controller(log, *options)
+        )
     return process, fabric.stack.enter_context(WatchingClient.of(process))
 
 
@@ -412,7 +440,9 @@ def deliveries(
         fabric.agent(case.slot).send(frame_of(case.packet, number))
     for closing, (source, target) in enumerate(honest, len(cases)):
         packet = Packet(source.mac, source.ip, target.ip)
-        fabric.agent((source.dpid, source.port)).send(frame_of(packet, closing))
+        fabric.agent((source.dpid, source.port)).send(
+            frame_of(packet, closing)
+        )
     for closing, (_, target) in enumerate(honest, len(cases)):
         fabric.agent((target.dpid, target.port)).hear_until(closing)
     heard = {}
@@ -531,7 +561,9 @@ class Stream:
         return int(sent), int(count), in_order == "True"
 
 
-def stream(fabric: Fabric, source: AttachedVm, target: AttachedVm) -> Stream:
+def stream(
+    fabric: Fabric, source: AttachedVm, target: AttachedVm
+) -> Stream:
     receiver = fabric.start_inside(
         (target.dpid, target.port), RECEIVER, target.ip
     )
@@ -612,7 +644,9 @@ def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
     assert_heard(fabric, source, target)
 
     tamper()
-    ofctl("add-flow", victim, "cookie=0x5,table=0,priority=5,arp,actions=drop")
+    ofctl(
+        "add-flow", victim, "cookie=0x5,table=0,priority=5,arp,actions=drop"
+    )
     (repaired,) = client.reconcile()
     # The rule in our name has a shape that we never use: its tenant's rules are all put in anew.
     tenants_rules = tenant_flows(state.tenants[0])[source.dpid]
@@ -666,7 +700,9 @@ def test_a_bridge_that_is_made_anew_gets_its_rules(
     fabric.connect(process.openflow_port)
     state = bring_up(fabric, client)
     rack = next(
-        switch for switch in fabric.datacentre.switches if switch.dpid == RACK
+        switch
+        for switch in fabric.datacentre.switches
+        if switch.dpid == RACK
     )
     vsctl("del-br", rack.name)
     wait_disconnected(client, RACK)

@@ -60,12 +60,18 @@ def test_nobody_else_is_controller_or_switch(
     standing: Standing,  # noqa: F811
 ) -> None:
     standing.up()
-    standing.good("tenant", "add", "a", "--vms", "2", "--bandwidth", "9 Mbit/s")
+    standing.good(
+        "tenant", "add", "a", "--vms", "2", "--bandwidth", "9 Mbit/s"
+    )
     (path,) = MACHINE.run_dir.glob("hosenet-*.sock")
-    targets = {str(row[0]) for row in MACHINE.rows("Controller", ["target"])}
+    targets = {
+        str(row[0]) for row in MACHINE.rows("Controller", ["target"])
+    }
     assert f"unix:{path.name}" in targets
     assert not any(target.startswith("tcp:") for target in targets)
-    port = int(standing.options[standing.options.index("--openflow-port") + 1])
+    port = int(
+        standing.options[standing.options.index("--openflow-port") + 1]
+    )
     refused = attack(path, port)
     assert refused[:4] == REFUSED
     assert refused[4] in ("greeted closed", "greeted ConnectionResetError")
@@ -81,7 +87,9 @@ def test_nobody_else_is_controller_or_switch(
     killed(first.pid)
     assert attack(path, port)[:4] == REFUSED
     wait_for(lambda: controller_of(standing) not in (None, first))
-    standing.good("tenant", "add", "b", "--vms", "2", "--bandwidth", "9 Mbit/s")
+    standing.good(
+        "tenant", "add", "b", "--vms", "2", "--bandwidth", "9 Mbit/s"
+    )
     assert verified(standing)[0] == 0
     standing.good("down")
     assert not path.exists()

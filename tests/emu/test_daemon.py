@@ -72,7 +72,9 @@ def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("userspace-datapath")
-def test_a_switch_does_not_start_beside_one_with_bridges(prefix: str) -> None:
+def test_a_switch_does_not_start_beside_one_with_bridges(
+    prefix: str,
+) -> None:
     name = f"{prefix}-s0"
     bridge = [
         "add-br",

@@ -22,7 +22,9 @@ from testbed.backends.emu.machine_checks import examine, verdict
 ROOT = Path(__file__).parents[2]
 
 
-def command(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: str, state: Path
+) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         STATE_VARIABLE: str(state),
@@ -35,7 +37,9 @@ def command(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.smoke
-def test_a_machine_that_runs_these_tests_can_run_live(tmp_path: Path) -> None:
+def test_a_machine_that_runs_these_tests_can_run_live(
+    tmp_path: Path,
+) -> None:
     done = command("doctor", "--json", state=tmp_path)
     shown = json.loads(done.stdout)
     assert done.returncode == 0, shown
@@ -64,7 +68,9 @@ def test_it_leaves_nothing(
         groups = list(Path("/sys/fs/cgroup").glob("*/hosenet/doctor-*"))
         spaces = [p.name for p in Path("/run/netns").glob("hn-doctor-*")]
         devices = [
-            name for _, name in socket.if_nameindex() if name in ("hn0", "hn1")
+            name
+            for _, name in socket.if_nameindex()
+            if name in ("hn0", "hn1")
         ]
         return devices, spaces, groups
 
@@ -79,7 +85,9 @@ def test_left_overs_are_named_with_the_hint_and_then_gone(
     state, token = tmp_path / "state", tmp_path / "token"
     monkeypatch.setenv(STATE_VARIABLE, str(state))
     token.write_text("secret")
-    CleanupJournal.create("night run").add([JournalEntry("file", str(token))])
+    CleanupJournal.create("night run").add(
+        [JournalEntry("file", str(token))]
+    )
     (found,) = [check for check in examine() if check.name == "other runs"]
     assert found.grade == "warn"
     assert "night run" in found.found
@@ -102,7 +110,9 @@ def test_a_run_that_is_alive_is_named(
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
     with machine_lock("night run"):
         refused = command("clean", state=tmp_path)
-        (found,) = [check for check in examine() if check.name == "other runs"]
+        (found,) = [
+            check for check in examine() if check.name == "other runs"
+        ]
     assert refused.returncode == 3
     assert "'night run'" in refused.stderr
     assert found.grade == "warn"

@@ -86,7 +86,9 @@ def test_a_strict_reservation_is_its_rate_though_the_link_is_idle(
     own: Emulation,
 ) -> None:
     found: list[float] = []
-    while len(found) < TRIES and not any(0.98 <= one <= 1.02 for one in found):
+    while len(found) < TRIES and not any(
+        0.98 <= one <= 1.02 for one in found
+    ):
         found.append(alone(own, "strict"))
         assert found[-1] >= 0.98
     assert min(found) <= 1.02, found

@@ -33,12 +33,16 @@ SWITCH = 4
 
 @pytest.fixture
 def emulation(prefix: str, tmp_path: Path) -> Iterator[Emulation]:
-    with small_emulation(tree([4], [1000 * MBIT], 1), prefix, tmp_path) as up:
+    with small_emulation(
+        tree([4], [1000 * MBIT], 1), prefix, tmp_path
+    ) as up:
         yield up
 
 
 def jobs(*names: str, duration_s: float = 1.0) -> list[JobRequest]:
-    return [JobRequest(name, 0.0, 2, 500 * MBIT, duration_s) for name in names]
+    return [
+        JobRequest(name, 0.0, 2, 500 * MBIT, duration_s) for name in names
+    ]
 
 
 def agents_of(folder: Path, job_id: str) -> list[int]:
@@ -54,7 +58,9 @@ def agents_of(folder: Path, job_id: str) -> list[int]:
     return sorted(found)
 
 
-def test_an_agent_that_dies_ends_its_job_alone(emulation: Emulation) -> None:
+def test_an_agent_that_dies_ends_its_job_alone(
+    emulation: Emulation,
+) -> None:
     def strike(_: View) -> list[Start]:
         os.kill(agents_of(emulation.log_dir, "hit")[0], signal.SIGKILL)
         return []
@@ -97,7 +103,9 @@ def test_a_vm_whose_port_vanishes_ends_its_job_and_the_next_one_there_says_so(
 
     def strike(_: View) -> list[Start]:
         subprocess.run(
-            ["ip", "link", "delete", f"{prefix}-s0v0"], check=True, timeout=60
+            ["ip", "link", "delete", f"{prefix}-s0v0"],
+            check=True,
+            timeout=60,
         )
         return []
 
@@ -128,7 +136,9 @@ def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(
 
     def strike(_: View) -> list[Start]:
         subprocess.run(
-            ["ip", "netns", "delete", f"{prefix}-s0v0"], check=True, timeout=60
+            ["ip", "netns", "delete", f"{prefix}-s0v0"],
+            check=True,
+            timeout=60,
         )
         return []
 
@@ -188,11 +198,14 @@ def test_a_clock_that_jumps_changes_nothing(
     )  # a jump is hours, an estimate 2 s at most
 
 
-def test_a_full_disk_ends_the_run_with_a_whole_folder(testbed: Testbed) -> None:  # noqa: F811
+def test_a_full_disk_ends_the_run_with_a_whole_folder(
+    testbed: Testbed,  # noqa: F811
+) -> None:
     testbed.out.mkdir()
     size = ["-o", "size=24m,mode=755"]
     subprocess.run(
-        ["mount", "-t", "tmpfs", *size, "tmpfs", str(testbed.out)], check=True
+        ["mount", "-t", "tmpfs", *size, "tmpfs", str(testbed.out)],
+        check=True,
     )
     try:
         process = testbed.start("--json")
@@ -208,7 +221,9 @@ def test_a_full_disk_ends_the_run_with_a_whole_folder(testbed: Testbed) -> None:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 4, err
         assert "full" in out + err
-        folder = next(path for path in testbed.out.iterdir() if path.is_dir())
+        folder = next(
+            path for path in testbed.out.iterdir() if path.is_dir()
+        )
         present = {path.name for path in folder.iterdir()}
         assert present >= {
             "events.jsonl",

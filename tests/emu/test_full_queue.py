@@ -99,7 +99,9 @@ def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(
         ).stdout
     dropped = [
         int(n)
-        for n in re.findall(r"class htb 1:2 .*?dropped (\d+)", shown, re.DOTALL)
+        for n in re.findall(
+            r"class htb 1:2 .*?dropped (\d+)", shown, re.DOTALL
+        )
     ]
     assert dropped
     assert dropped[0] > PINGS  # there was something to lose them by

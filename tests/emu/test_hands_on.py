@@ -69,7 +69,9 @@ def test_mininets_walkthrough_among_a_tenants_hosts(
     # What is up is asked of its keeper: the file may have become another.
     standing.file.write_text(FAT_TREE, encoding="utf-8")
     by_hand = ("--at", "0:2", "--at", "1:1")
-    standing.good("tenant", "add", "a", "--bandwidth", "200 Mbit/s", *by_hand)
+    standing.good(
+        "tenant", "add", "a", "--bandwidth", "200 Mbit/s", *by_hand
+    )
     before, built = standing.status(), machine(prefix)
 
     nodes = "c0 h1 h2 h3 h4 h5 h6 h7 h8"
@@ -94,7 +96,10 @@ def test_mininets_walkthrough_among_a_tenants_hosts(
         "iperf a.0 a.2", "iperf h1 h8", "exit", "py 43",
     )  # fmt: skip
     assert "*** Unknown command: frobnicate\n42\nh2\nshell\n" in shown
-    assert (shown.count(" 0 received"), shown.count(" 1 received")) == (1, 1)
+    assert (shown.count(" 0 received"), shown.count(" 1 received")) == (
+        1,
+        1,
+    )
     assert "\n43" not in shown
     received, _ = re.findall(r"'([\d.]+) Mbits/sec'", shown)
     assert 0 < float(received) <= 10 * 1.05
@@ -218,7 +223,8 @@ def test_open_all_hosts_reach_each_other(standing: Standing) -> None:  # noqa: F
     )
     assert refused.returncode == 2
     assert (
-        "the network is open: all its slots are one tenant's" in refused.stderr
+        "the network is open: all its slots are one tenant's"
+        in refused.stderr
     )
     assert standing.inside("h1", "ping", "-c1", "h4").returncode == 0
     names = standing.inside(
@@ -277,7 +283,9 @@ def test_a_bad_file_is_said_as_the_command_says_it(
     up: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "file.yaml"
-    file.write_text(FAT_TREE.replace("fat-tree", "fat-treee"), encoding="utf-8")
+    file.write_text(
+        FAT_TREE.replace("fat-tree", "fat-treee"), encoding="utf-8"
+    )
     with pytest.raises(
         BadInput, match=r"file\.yaml:3:.*did you mean 'fat-tree'"
     ):
@@ -293,7 +301,9 @@ def test_the_example_runs(up: Any, prefix: str) -> None:
     assert (
         len(
             re.findall(
-                r"^a\.\d to a\.\d: [\d.]+ of 100 Mbit/s$", said, re.MULTILINE
+                r"^a\.\d to a\.\d: [\d.]+ of 100 Mbit/s$",
+                said,
+                re.MULTILINE,
             )
         )
         == 3

@@ -33,9 +33,13 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     prefix: str, tmp_path: Path, pattern: str
 ) -> None:
     scale, seconds = Scale(rate=0.02), 5.0
-    job = JobRequest("m", 0.0, 3, 500 * MBIT, seconds, demand=Iperf3(pattern))  # type: ignore[arg-type]
+    job = JobRequest(
+        "m", 0.0, 3, 500 * MBIT, seconds, demand=Iperf3(pattern)
+    )  # type: ignore[arg-type]
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
-    scripted = ScriptedPolicy({"m": lambda _: [Start("m", place, 500 * MBIT)]})
+    scripted = ScriptedPolicy(
+        {"m": lambda _: [Start("m", place, 500 * MBIT)]}
+    )
     with small_emulation(
         tree([3], [1000 * MBIT], 1), prefix, tmp_path
     ) as emulation:
@@ -47,7 +51,8 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     most = 3 * payload_bytes(500 * MBIT * scale.rate * end.measured_s)
     assert 0 < end.detail["received_bytes_raw"] <= 1.05 * most
     assert (
-        end.detail["acknowledged_bytes_raw"] == end.detail["received_bytes_raw"]
+        end.detail["acknowledged_bytes_raw"]
+        == end.detail["received_bytes_raw"]
     )
     assert end.detail["congestion_control"]
     found = end.detail["iperf3"]
@@ -128,12 +133,16 @@ def test_what_iperf3_reports_is_the_reservation(
         for name, row in rows.items()
     }
     assert set(figures["moved"].values()) == {""}
-    assert all(least <= share <= most for share in (*shares, *ratios)), figures
+    assert all(least <= share <= most for share in (*shares, *ratios)), (
+        figures
+    )
     for row in measured:
         counted_bps = float(row["iperf3_counted_bps"])
         assert counted_bps <= 1.05 * float(row["granted_bps"]), figures
         counted = counted_bps * float(row["measured_s"])
-        assert counted >= 0.95 * float(row["iperf3_bps"]) * DURATION_S, figures
+        assert counted >= 0.95 * float(row["iperf3_bps"]) * DURATION_S, (
+            figures
+        )
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     assert summary["iperf3_ratio"]["min"] == min(ratios)
     assert "its worst VM received" in " ".join(done.stdout.split())

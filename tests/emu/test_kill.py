@@ -53,7 +53,9 @@ pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     folder = tmp_path / "state"
     monkeypatch.setenv(STATE_VARIABLE, str(folder))
     yield folder
@@ -92,7 +94,10 @@ class Run:
             )
         deadline = time.monotonic() + 60
         while not self.output.startswith("going "):
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if (
+                self.process.poll() is not None
+                or time.monotonic() > deadline
+            ):
                 pytest.fail(f"the run did not begin: {self.output}")
             time.sleep(0.01)
         self.tag = self.output.split()[1]
@@ -124,10 +129,14 @@ def traces(prefix: str, mark: str) -> list[str]:
     for table in ("Bridge", "Port"):
         names = [str(row[0]) for row in MACHINE.rows(table, ["name"])]
         found += [
-            f"{table} {name}" for name in names if name.startswith(f"{prefix}-")
+            f"{table} {name}"
+            for name in names
+            if name.startswith(f"{prefix}-")
         ]
     condition = f"external_ids:{RUN_KEY}={mark}"
-    found += [f"QoS {row}" for row in MACHINE.rows("QoS", ["_uuid"], condition)]
+    found += [
+        f"QoS {row}" for row in MACHINE.rows("QoS", ["_uuid"], condition)
+    ]
     found += [f"folder {folder}" for folder in RUN_ROOT.glob(mark)]
     groups = Path("/sys/fs/cgroup")
     found += [
@@ -182,10 +191,26 @@ def foreign(prefix: str) -> Iterator[list[str]]:
             command("ip", "netns", "add", name)
         for one, two in pairs:
             command(
-                "ip", "link", "add", one, "type", "veth", "peer", "name", two
+                "ip",
+                "link",
+                "add",
+                one,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                two,
             )
             command(
-                "tc", "qdisc", "add", "dev", one, "root", "handle", "1:", "htb"
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                one,
+                "root",
+                "handle",
+                "1:",
+                "htb",
             )
         for name in bridges:
             command(
@@ -218,7 +243,9 @@ def foreign(prefix: str) -> Iterator[list[str]]:
             command("ovs-vsctl", "--if-exists", "del-br", name)
         for one, _ in pairs:
             subprocess.run(
-                ["ip", "link", "delete", one], check=False, capture_output=True
+                ["ip", "link", "delete", one],
+                check=False,
+                capture_output=True,
             )
         for name in spaces:
             subprocess.run(
@@ -259,7 +286,9 @@ def test_killed_at_any_moment_everything_is_cleaned_and_nothing_else(
         run.end(signal.SIGKILL, after_s)
         removed = clean()
         left = [
-            trace for trace in traces(prefix, run.tag) if trace not in foreign
+            trace
+            for trace in traces(prefix, run.tag)
+            if trace not in foreign
         ]
         assert left == [], (
             f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
@@ -287,7 +316,9 @@ def test_interrupted_at_any_moment_a_run_cleans_up_itself(
             f"after {after_s:.3f} s: {run.output}"
         )
         left = [
-            trace for trace in traces(prefix, run.tag) if trace not in foreign
+            trace
+            for trace in traces(prefix, run.tag)
+            if trace not in foreign
         ]
         assert left == [], f"interrupted after {after_s:.3f} s"
         assert journals() == []
@@ -374,7 +405,11 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
         run.process.send_signal(signal.SIGSTOP)
         devices = devices_in_group(journal.tag.group)
         spaces = list(NETNS_DIR.glob(f"{prefix}-*"))
-        if devices and spaces and MACHINE.rows("Bridge", ["name"], condition):
+        if (
+            devices
+            and spaces
+            and MACHINE.rows("Bridge", ["name"], condition)
+        ):
             break
         run.process.send_signal(signal.SIGCONT)
         assert time.monotonic() < deadline

@@ -16,7 +16,9 @@ from testbed.record.folder import RunFolder
 from tests.emu.test_up import machine
 
 
-@pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+@pytest.mark.skipif(
+    bool(sandbox.unavailable()), reason=sandbox.unavailable()
+)
 @pytest.mark.timeout(600)
 def test_a_class_is_graded_on_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +76,9 @@ os._exit(3)
 """
 
 
-@pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+@pytest.mark.skipif(
+    bool(sandbox.unavailable()), reason=sandbox.unavailable()
+)
 @pytest.mark.timeout(600)
 def test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,7 +103,9 @@ def test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing(
         assert "86399.25" not in (process.info["cmdline"] or ())
 
 
-@pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+@pytest.mark.skipif(
+    bool(sandbox.unavailable()), reason=sandbox.unavailable()
+)
 @pytest.mark.timeout(300)
 def test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.lab_marks import least_margin, live_rounds, live_wrong_answers, noise
+from bench.lab_marks import (
+    least_margin,
+    live_rounds,
+    live_wrong_answers,
+    noise,
+)
 from testbed.labs.lab_catalogue import Lab, labs
 from tests.emu.test_transcript import Shell, blocks, same_words, shell  # noqa: F401 - a fixture
 from tests.emu.test_up import machine
@@ -37,7 +42,9 @@ def test_the_page_as_it_would_be_typed(
         part.chmod(part.stat().st_mode | 0o011)
     for part in page.split(WRITTEN):
         if folder.is_dir():
-            shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
+            shutil.copytree(
+                lab.path("solution"), folder, dirs_exist_ok=True
+            )
             folder.chmod(
                 0o755
             )  # a grading keeps the solution's folder to its owner

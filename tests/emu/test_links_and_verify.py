@@ -44,13 +44,17 @@ def up_with_tenants(network: Standing, b: str) -> None:
         "--at",
         "2:1",
     )
-    network.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", "--at", b)
+    network.good(
+        "tenant", "add", "b", "--bandwidth", "100 Mbit/s", "--at", b
+    )
 
 
 def shown(network: Standing, *names: str) -> list[dict[str, Any]]:
     """Links as `link show` has them."""
     states = json.loads(network.good("link", "show", "--json"))
-    return [state for state in states if not names or state["name"] in names]
+    return [
+        state for state in states if not names or state["name"] in names
+    ]
 
 
 def verified(network: Standing) -> tuple[int, dict[str, list[str]]]:
@@ -88,34 +92,41 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
         200_000_000,
     )
 
-    cut = (
-        "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
-    )
+    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
     said = standing.good("link", "down", "rack 0", "core 0")
     assert said == f"link rack 0 - core 0 is down\n{cut}\n"
     assert standing.inside("a.0", *PING, "a.2").returncode == 1
     assert standing.inside("b.0", *PING, "b.1").returncode == 0
-    assert f"trouble: link rack 0 - core 0 is down; {cut}\n" in standing.good(
-        "status"
+    assert (
+        f"trouble: link rack 0 - core 0 is down; {cut}\n"
+        in standing.good("status")
     )
     assert f"trouble: {cut}\n" in standing.good("tenant", "show", "a")
     across = ("--bandwidth", "10 Mbit/s", "--at", "1:1", "--at", "2:1")
     refused = standing.run("tenant", "add", "c", *across)
     assert refused.returncode == 1
     assert (
-        "it would use the link rack 0 - core 0, which is down" in refused.stderr
+        "it would use the link rack 0 - core 0, which is down"
+        in refused.stderr
     )
     code, problems = verified(standing)
     assert code == 1
-    assert problems["links"] == [f"{prefix}-r0-u0 (rack 0 -> core 0) is down"]
+    assert problems["links"] == [
+        f"{prefix}-r0-u0 (rack 0 -> core 0) is down"
+    ]
     assert "a.0 to a.2: nothing arrives" in problems["reachability"]
     assert not any("b." in problem for problem in problems["reachability"])
     assert (
-        problems["limits"] == problems["flows"] == problems["isolation"] == []
+        problems["limits"]
+        == problems["flows"]
+        == problems["isolation"]
+        == []
     )
 
     back = standing.good("link", "up", "rack 0 - core 0")
-    assert back == "link rack 0 - core 0 is up\ntenant a has its links back\n"
+    assert (
+        back == "link rack 0 - core 0 is up\ntenant a has its links back\n"
+    )
     assert standing.inside("a.0", *PING, "a.2").returncode == 0
     assert limits_of(prefix) == before
     assert standing.status()["trouble"] == ""
@@ -129,7 +140,9 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
 
     unknown = standing.run("link", "down", "rak 0", "core 0")
     assert unknown.returncode == 2
-    assert "no link ends at 'rak 0' (did you mean 'rack 0'?)" in unknown.stderr
+    assert (
+        "no link ends at 'rak 0' (did you mean 'rack 0'?)" in unknown.stderr
+    )
 
 
 def test_verify_names_what_somebody_changed(
@@ -154,13 +167,16 @@ def test_verify_names_what_somebody_changed(
     place = f"{prefix}-r0-u0 (rack 0 -> core 0) class 1:1 of tenant a: "
     assert f"{place}rate 5 Mbit/s, expected 10 Mbit/s" in problems["limits"]
     assert (
-        f"{prefix}-s1v0 (server 1 -> b.0) root: missing" in problems["limits"]
+        f"{prefix}-s1v0 (server 1 -> b.0) root: missing"
+        in problems["limits"]
     )
     assert {text.split()[0] for text in problems["limits"]} == {
         f"{prefix}-r0-u0",
         f"{prefix}-s1v0",
     }
-    (gone,) = [text for text in problems["flows"] if "priority=300" not in text]
+    (gone,) = [
+        text for text in problems["flows"] if "priority=300" not in text
+    ]
     flow = "table=1,priority=200,ip,nw_dst=10.0.4.3,nw_src=10.0.4.0/22"
     assert gone == f"{prefix}-r1 (rack 1) flow {flow}: missing"
     strange = (
@@ -170,7 +186,8 @@ def test_verify_names_what_somebody_changed(
     # What that means is seen by packets: some are lost, others leave the tenant.
     assert "a.0 to a.2: nothing arrives" in problems["reachability"]
     assert any(
-        "a.0 to b.0: arrives at" in problem for problem in problems["isolation"]
+        "a.0 to b.0: arrives at" in problem
+        for problem in problems["isolation"]
     )
     assert any(
         "another MAC: arrives at" in problem
@@ -232,7 +249,9 @@ def test_top_counts_what_vms_send_and_ends_by_ctrl_c(
 
 
 @pytest.mark.needs("userspace-datapath")
-def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  # noqa: F811
+def test_links_and_limits_in_parts_of_the_switch(
+    standing: Standing,  # noqa: F811
+) -> None:
     standing.file.write_text(PARTS, encoding="utf-8")
     came = standing.up()
     assert "2 switch parts" in came.stderr
@@ -245,14 +264,20 @@ def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  #
         first = way_to_core(standing, "aggregation 6")
         with carry():
             said = standing.good("link", "down", first["name"])
-        core, second = first["ends"][1], way_to_core(standing, "aggregation 6")
+        core, second = (
+            first["ends"][1],
+            way_to_core(standing, "aggregation 6"),
+        )
         assert (
-            f"tenant a has moved from {core} to {second['ends'][1]}\n" in said
+            f"tenant a has moved from {core} to {second['ends'][1]}\n"
+            in said
         )
         assert "no tenant's VMs are cut" in said
         with carry():
             by_hand(standing, second["ports"][1], "down")
-            wait_for(lambda: not shown(standing, second["name"])[0]["tenants"])
+            wait_for(
+                lambda: not shown(standing, second["name"])[0]["tenants"]
+            )
     third = way_to_core(standing, "aggregation")
     assert standing.status()["tenants"][0]["trouble"] == ""
     assert len({each["ends"][1] for each in (first, second, third)}) == 3
@@ -355,7 +380,9 @@ def by_hand(network: Standing, port: str, state: str) -> None:
     for part in Path("/run/netns").glob(f"{network.options[1]}-part*"):
         line = ("ip", "-n", part.name, "link", "set", port, state)
         if (
-            subprocess.run(line, capture_output=True, check=False).returncode
+            subprocess.run(
+                line, capture_output=True, check=False
+            ).returncode
             == 0
         ):
             return

@@ -96,7 +96,9 @@ def emulation(
         in_parts = partial(switch_in_parts, most_weight=PART_WEIGHT)
         monkeypatch.setattr(emulation_module, "switch_in_parts", in_parts)
     with fat_tree_up(prefix, tmp_path) as made:
-        assert (len(made.network.switch_pids) > 1) == (request.param == "parts")
+        assert (len(made.network.switch_pids) > 1) == (
+            request.param == "parts"
+        )
         yield made
 
 
@@ -157,7 +159,11 @@ def test_commands_run_where_mininet_says_they_do(
     a, b, c, d = vms(net)
     assert shells() == []
     vm, ip = net.tenant.vms[0], str(net.tenant.vms[0].ip)
-    assert (a.IP(), a.MAC(), a.defaultIntf().isUp()) == (ip, vm.slot.mac, True)
+    assert (a.IP(), a.MAC(), a.defaultIntf().isUp()) == (
+        ip,
+        vm.slot.mac,
+        True,
+    )
     assert (a.intf().updateIP(), a.intf().updateMAC()) == (ip, vm.slot.mac)
     assert f"inet {ip}/22" in a.cmd("ip", "address", "show", "eth0")
     assert shells() == [a.pid]
@@ -176,7 +182,10 @@ def test_commands_run_where_mininet_says_they_do(
     assert not b.waiting
     process = b.popen(["ip", "-o", "link"])
     out, _ = process.communicate(timeout=60)
-    assert re.findall(rb"^\d+: (\w+)", out, re.MULTILINE) == [b"lo", b"eth0"]
+    assert re.findall(rb"^\d+: (\w+)", out, re.MULTILINE) == [
+        b"lo",
+        b"eth0",
+    ]
     assert b.pexec("false") == ("", "", 1)
     free = net.hosts[-1]
     assert free.slot not in [vm.slot for vm in net.tenant.vms]
@@ -216,9 +225,12 @@ def test_switches_are_asked_in_their_own_open_vswitch(
             in switch.dpctl("show")
         )
         ports = [intf for intf in switch.intfList() if intf.name != "lo"]
-        assert [validate(switch, intf) for intf in ports] == [1] * len(ports)
+        assert [validate(switch, intf) for intf in ports] == [1] * len(
+            ports
+        )
         assert all(
-            intf.isUp() and intf.MAC() and intf.IP() is None for intf in ports
+            intf.isUp() and intf.MAC() and intf.IP() is None
+            for intf in ports
         )
     inside = net[plan.bridges[0].name]
     assert f"{plan.bridges[0].name}-u0" in inside.cmd("ip link")
@@ -299,7 +311,8 @@ def limits_of(net: Any, host: Any, bridge: Any) -> str:
         intf for intf in bridge.intfList() if intf.name.endswith("-u0")
     )
     found = [
-        host.cmd(f"tc {what} show dev {inner}") for what in ("qdisc", "class")
+        host.cmd(f"tc {what} show dev {inner}")
+        for what in ("qdisc", "class")
     ]
     found += [host.cmd("ip neighbour"), host.cmd("ip route")]
     for intf in (port, uplink):
@@ -344,7 +357,9 @@ def prompt(
 ) -> None:
     """Run a script; nobody types."""
     script = folder / "script"
-    script.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    script.write_text(
+        "".join(f"{line}\n" for line in lines), encoding="utf-8"
+    )
     reading, writing = os.pipe()
     with os.fdopen(reading) as nothing, os.fdopen(writing, "w"):
         kind(net, stdin=nothing, script=str(script))
@@ -372,15 +387,20 @@ def test_a_script_at_mininets_prompt(
 
     known = said("nodes").splitlines()[1].split()
     assert known == sorted(
-        [*(h.name for h in net.hosts), *(s.name for s in net.switches), "c0"]
+        [
+            *(h.name for h in net.hosts),
+            *(s.name for s in net.switches),
+            "c0",
+        ]
     )
     assert f"{a} eth0:{a.slot.netns}\n" in said("net")
     assert f"{bridge} lo:  " in said("net")
     dump = said("dump")
     assert f"<AttachedHost {a}: eth0:{a.IP()} pid=None> \n" in dump
     assert f"<AttachedHost {net.hosts[-1]}: eth0:None pid=None> \n" in dump
-    assert f"{bridge} lo:0 {bridge}v0:1 {bridge}v1:2 {bridge}-u0:3 \n" in said(
-        "ports"
+    assert (
+        f"{bridge} lo:0 {bridge}v0:1 {bridge}v1:2 {bridge}-u0:3 \n"
+        in said("ports")
     )
     assert f"{a}: eth0\n" in said("intfs")
     assert said("links").count(" (OK OK) \n") == len(net.links)
@@ -391,7 +411,8 @@ def test_a_script_at_mininets_prompt(
     )
     assert "0% dropped (2/2 received)" in said("pingpair")
     assert re.search(
-        r"\*\*\* Results: \['[\d.]+ \w+/sec', '[\d.]+ \w+/sec'\]", said("iperf")
+        r"\*\*\* Results: \['[\d.]+ \w+/sec', '[\d.]+ \w+/sec'\]",
+        said("iperf"),
     )
     assert said(f"link {a} {bridge} down") == ""
     assert " 0 received" in said(f"{a} ping -c1 -W1 {b}")
@@ -427,7 +448,9 @@ def small(
     plan = network_plan(datacentre, prefix, 0.1)
     with EmulatedNetwork(plan, journal, free_port()) as network:
         flood(plan)
-        network.configure_tenant(a_tenant(datacentre, plan, ((0, 2), (1, 2))))
+        network.configure_tenant(
+            a_tenant(datacentre, plan, ((0, 2), (1, 2)))
+        )
         yield lambda: mininet_network(plan, network.switch_of_bridge)
         assert network.unshaped_packets() == {}
 
@@ -541,7 +564,10 @@ def test_debians_examples_of_mininet_run_on_it(
 
     setLogLevel("info")
     example("popen").monitorhosts(hosts=4)
-    assert transcript.getvalue().count("5 packets transmitted, 5 received") == 4
+    assert (
+        transcript.getvalue().count("5 packets transmitted, 5 received")
+        == 4
+    )
     example("treeping64", "TreeNet").treePing64()
     assert transcript.getvalue().count(": 0% packet loss") == 2
     example("simpleperf").perfTest(lossy=False)

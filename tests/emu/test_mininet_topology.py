@@ -95,7 +95,9 @@ def test_plain_mininet_runs_it(prefix: str) -> None:
                 .strip('"')
             )
             assert int(dpid, 16) == bridge.dpid
-        ports = [end for link in plan.links for end in (link.lower, link.upper)]
+        ports = [
+            end for link in plan.links for end in (link.lower, link.upper)
+        ]
         for port in (*ports, *(slot.port for slot in plan.slots)):
             assert vsctl(
                 "get", "interface", port.name, "ofport"
@@ -141,7 +143,14 @@ def test_mn_starts_an_experiment_file(prefix: str, tmp_path: Path) -> None:
                 "--switch",
                 f"ovs,failMode=standalone,datapath={DATAPATH}",
             ),
-            *("--controller", "none", "--test", "none", "--post", str(script)),
+            *(
+                "--controller",
+                "none",
+                "--test",
+                "none",
+                "--post",
+                str(script),
+            ),
         ],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdin=subprocess.DEVNULL,

@@ -202,9 +202,12 @@ def test_what_is_up_is_what_was_planned(
     }
     for port in ports:
         assert (
-            command("ovs-vsctl", "port-to-br", port.name).strip() == port.bridge
+            command("ovs-vsctl", "port-to-br", port.name).strip()
+            == port.bridge
         )
-    links = {row["ifname"]: row for row in asked("ip", "-json", "link", "show")}
+    links = {
+        row["ifname"]: row for row in asked("ip", "-json", "link", "show")
+    }
     # The switch may raise its ends' MTU; the VM's end is what TCP goes by.
     assert all(
         "UP" in links[p.name]["flags"] and links[p.name]["mtu"] >= 1500
@@ -232,7 +235,8 @@ def test_a_vms_inside_is_as_it_should_be(
         )  # not even an IPv6 address of its own
         for key, value in VM_SYSCTLS:
             assert (
-                command(*inside, "sysctl", "-n", key).split() == value.split()
+                command(*inside, "sysctl", "-n", key).split()
+                == value.split()
             )
 
 
@@ -261,7 +265,9 @@ def test_the_switch_left_the_limits_alone(
         for port in (link.lower, link.upper):
             classes = command("tc", "class", "show", "dev", port.name)
             rate = f"{link.capacity_bps // MBIT}Mbit"
-            assert f"class htb 1:ffff root rate {rate} ceil {rate}" in classes
+            assert (
+                f"class htb 1:ffff root rate {rate} ceil {rate}" in classes
+            )
             assert "class htb 1:fffe parent 1:ffff" in classes
 
 
@@ -323,7 +329,10 @@ def test_a_failure_on_the_way_up_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed(f"{stage} failed")
 
-    owners = {"check_ports": SwitchDaemons, "open_namespaces": traffic_control}
+    owners = {
+        "check_ports": SwitchDaemons,
+        "open_namespaces": traffic_control,
+    }
     monkeypatch.setattr(owners.get(stage, network_module), stage, fail)
     with pytest.raises(RunFailed, match=f"{stage} failed"):
         EmulatedNetwork(plan, journal, CONTROLLER_PORT).up()
@@ -386,7 +395,9 @@ def test_a_taken_name_is_refused_and_left_alone(
     taken, remove = make(plan)
     before = (devices(prefix), namespaces(prefix))
     try:
-        with pytest.raises(MachineCannot, match=f"^{taken} exists") as caught:
+        with pytest.raises(
+            MachineCannot, match=f"^{taken} exists"
+        ) as caught:
             EmulatedNetwork(plan, journal, CONTROLLER_PORT).up()
         assert caught.value.exit_code == 3
         assert taken.split()[-1] in str(caught.value.hint)
@@ -432,7 +443,11 @@ def test_a_tenants_packets_are_carried_and_counted_where_they_go(
         "ip", "netns", "exec", here.slot.netns, *ping
     )
     sent = dict(
-        zip(ends, (reader.read()["sent_bytes"] - before).tolist(), strict=True)
+        zip(
+            ends,
+            (reader.read()["sent_bytes"] - before).tolist(),
+            strict=True,
+        )
     )
     # Five packets of 1042 bytes each way, over every link: the tree has but one path.
     assert all(5 * 1042 <= sent[d] < 5 * 1042 + 2000 for d in sent), sent
@@ -460,7 +475,11 @@ def test_a_tenants_limits_are_in_the_kernel_and_follow_its_rate(
             line.partition(" rate ")[2].split()[0]
             for directed, _ in tenant.link_bps
             for line in command(
-                "tc", "class", "show", "dev", plan.sending_port(directed).name
+                "tc",
+                "class",
+                "show",
+                "dev",
+                plan.sending_port(directed).name,
             ).splitlines()
             if "class htb 1:7 " in line
         }
@@ -496,7 +515,9 @@ def kernel_state(plan: NetworkPlan) -> str:
             for what in ("class", "qdisc")
         ]
         out.append(
-            command("tc", "filter", "show", "dev", port.name, "parent", "1:")
+            command(
+                "tc", "filter", "show", "dev", port.name, "parent", "1:"
+            )
         )
     for slot in plan.slots:
         out.append(command("tc", "qdisc", "show", "dev", slot.port.name))
@@ -504,7 +525,14 @@ def kernel_state(plan: NetworkPlan) -> str:
         out.append(command(*inside, "tc", "qdisc", "show", "dev", "eth0"))
         out.append(
             command(
-                "ip", "-n", slot.netns, "-4", "address", "show", "dev", "eth0"
+                "ip",
+                "-n",
+                slot.netns,
+                "-4",
+                "address",
+                "show",
+                "dev",
+                "eth0",
             )
         )
         out.append(command("ip", "-n", slot.netns, "neighbour", "show"))

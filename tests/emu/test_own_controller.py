@@ -83,7 +83,9 @@ def test_a_run_under_a_learning_switch(
     (note,) = [e for e in testbed.events() if e.get("check") == "flows"]
     assert note["level"] == "ok"
     assert f"all flows are those of {app}" in note["reason"]
-    provenance = json.loads((testbed.folder / "provenance.json").read_text())
+    provenance = json.loads(
+        (testbed.folder / "provenance.json").read_text()
+    )
     assert str(app) in json.dumps(provenance)
     log = testbed.folder / "logs" / "controller.log"
     assert log.stat().st_mode & 0o777 == 0o600
@@ -96,7 +98,8 @@ def test_a_run_under_a_learning_switch(
     audited = testbed.run("audit", str(testbed.folder))
     assert audited.returncode == 0
     assert (
-        "flows that are not the testbed's are noted as such" in audited.stdout
+        "flows that are not the testbed's are noted as such"
+        in audited.stdout
     )
 
 
@@ -115,11 +118,15 @@ def test_a_network_that_stays_up_has_its_flows_and_our_limits(
         assert standing.inside("a.0", *ping, f"a.{other}").returncode == 0
     assert (
         "burst"
-        in standing.inside("a.0", "tc", "class", "show", "dev", "eth0").stdout
+        in standing.inside(
+            "a.0", "tc", "class", "show", "dev", "eth0"
+        ).stdout
     )
     standing.good("tenant", "remove", "a")
     said = standing.good("status")
-    assert f"flows: those of {tmp_path}/mine.py, none of the testbed's" in said
+    assert (
+        f"flows: those of {tmp_path}/mine.py, none of the testbed's" in said
+    )
 
     (mark,) = standing.marks
     journal = (
@@ -132,12 +139,16 @@ def test_a_network_that_stays_up_has_its_flows_and_our_limits(
         if e.get("name") == "controller" and e.get("pid")
     }
     (ids,) = re.findall(
-        r"^Uid:\t(.*)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+        r"^Uid:\t(.*)$",
+        Path(f"/proc/{pid}/status").read_text(),
+        re.MULTILINE,
     )
     assert "0" not in ids.split()
     os.kill(pid, signal.SIGKILL)
     give_up = time.monotonic() + 60
-    while "has ended with -9" not in (trouble := standing.status()["trouble"]):
+    while "has ended with -9" not in (
+        trouble := standing.status()["trouble"]
+    ):
         assert time.monotonic() < give_up, trouble
     standing.good("down")
 
@@ -148,7 +159,9 @@ def test_one_that_does_not_start_leaves_its_log_and_nothing_else(
 ) -> None:
     app = tmp_path / "mine.py"
     app.write_text(
-        "import ryu_of_tomorrow\n" if verb == "run" else f"{STATIC}\n1 / 0\n"
+        "import ryu_of_tomorrow\n"
+        if verb == "run"
+        else f"{STATIC}\n1 / 0\n"
     )
     done = standing.live() if verb == "run" else standing.up()
     assert done.returncode == 2

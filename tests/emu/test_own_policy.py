@@ -12,13 +12,18 @@ from pathlib import Path
 from testbed.cli.main import run
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "writing-a-policy.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "writing-a-policy.md").read_text(
+    encoding="utf-8"
+)
 
 
 def test_it_starts_with_less_and_takes_the_time_it_stated(
     prefix: str, tmp_path: Path
 ) -> None:
-    for language, name in (("python", "shrink.py"), ("yaml", "shrinking.yaml")):
+    for language, name in (
+        ("python", "shrink.py"),
+        ("yaml", "shrinking.yaml"),
+    ):
         found = re.search(
             rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
         )

@@ -40,7 +40,9 @@ def parts_of(testbed: Testbed, prefix: str) -> dict[str, set[str]]:  # noqa: F81
         encoding="utf-8"
     )
     lines = [
-        line for line in text.splitlines() if line.startswith(f"{prefix}-part")
+        line
+        for line in text.splitlines()
+        if line.startswith(f"{prefix}-part")
     ]
     return {
         name: set(bridges.split())
@@ -56,7 +58,9 @@ def daemons(mark: str) -> dict[str, int]:
     return found
 
 
-def running(testbed: Testbed) -> tuple[subprocess.Popen[str], dict[str, int]]:  # noqa: F811
+def running(
+    testbed: Testbed,  # noqa: F811
+) -> tuple[subprocess.Popen[str], dict[str, int]]:
     """A run whose only job has started and does not end, and its parts' processes."""
     lines = LARGE.replace("DURATION", "300").splitlines(keepends=True)
     testbed.file.write_text(
@@ -70,9 +74,14 @@ def running(testbed: Testbed) -> tuple[subprocess.Popen[str], dict[str, int]]:  
 
 def left(prefix: str) -> list[str]:
     folders = (
-        [str(path) for path in RUN_ROOT.glob("*")] if RUN_ROOT.exists() else []
+        [str(path) for path in RUN_ROOT.glob("*")]
+        if RUN_ROOT.exists()
+        else []
     )
-    return [*folders, *(path.name for path in NETNS_DIR.glob(f"{prefix}-*"))]
+    return [
+        *folders,
+        *(path.name for path in NETNS_DIR.glob(f"{prefix}-*")),
+    ]
 
 
 def test_jobs_between_parts_finish_and_nothing_is_left(

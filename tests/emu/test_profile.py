@@ -81,7 +81,8 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     found = json.loads(done.stdout)
     assert found["run"]["audit_passed"]
     times = {
-        point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]
+        point["bandwidth_bps"]: point["median_s"]
+        for point in found["rungs"]
     }
     # Loose for machines that are busy; half the bandwidth must show for what it is all the same.
     assert times[100_000_000] == pytest.approx(2.0, rel=0.2)
@@ -95,22 +96,25 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     assert profile == Profile(
         ((50_000_000, times[50_000_000]), (100_000_000, times[100_000_000]))
     )
-    assert (testbed.folder / "profile.yaml").read_text("utf-8") == to.read_text(
+    assert (testbed.folder / "profile.yaml").read_text(
         "utf-8"
-    )
+    ) == to.read_text("utf-8")
 
 
 def test_a_programs_profile_is_measured_without_knowing_it(
     testbed: Testbed,
 ) -> None:
     testbed.file.write_text(PROGRAM, encoding="utf-8")
-    done = testbed.run("profile", str(testbed.file), *testbed.options, "--json")
+    done = testbed.run(
+        "profile", str(testbed.file), *testbed.options, "--json"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["run"]["audit_passed"]
     assert found["model_threshold_bps"] is None
     times = {
-        point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]
+        point["bandwidth_bps"]: point["median_s"]
+        for point in found["rungs"]
     }
     # Whatever a busy machine adds to each run, the network is what makes the first long.
     assert times[100_000_000] > 1.4 * max(

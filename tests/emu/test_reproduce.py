@@ -8,7 +8,11 @@ import pytest
 
 from reproductions import configuration
 from reproductions.configuration import Variant
-from reproductions.figure_runs import LiveReproduced, Request, reproduce_live
+from reproductions.figure_runs import (
+    LiveReproduced,
+    Request,
+    reproduce_live,
+)
 from reproductions.live_backends import Machine
 from reproductions.live_figure import (
     MEDIAN,

@@ -47,7 +47,14 @@ def ofctl(network: Standing, verb: str, bridge: str, *more: str) -> str:
     (target,) = Path("/run/hosenet").glob(
         f"*/{network.options[1]}-part*/{bridge}.mgmt"
     )
-    command = ("ovs-ofctl", "-O", "OpenFlow13", verb, f"unix:{target}", *more)
+    command = (
+        "ovs-ofctl",
+        "-O",
+        "OpenFlow13",
+        verb,
+        f"unix:{target}",
+        *more,
+    )
     return subprocess.run(
         command, capture_output=True, text=True, check=True
     ).stdout
@@ -87,7 +94,8 @@ def test_parts_and_controller_are_killed_and_all_is_as_planned_again(
             killed(parts(standing)[1]["pid"])
             wait_for(
                 lambda: (
-                    parts(standing)[1]["pid"] not in (None, before[1]["pid"])
+                    parts(standing)[1]["pid"]
+                    not in (None, before[1]["pid"])
                 )
             )
         assert verified(standing)[0] == 0
@@ -102,12 +110,16 @@ def test_parts_and_controller_are_killed_and_all_is_as_planned_again(
         with carry():
             killed(first.pid)
             wait_for(lambda: controller_of(standing) not in (None, first))
-        standing.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", *where)
+        standing.good(
+            "tenant", "add", "b", "--bandwidth", "100 Mbit/s", *where
+        )
         standing.good("tenant", "remove", "b")
         again = packets(ofctl(standing, "dump-flows", bridge))
         assert again.keys() == counted.keys()
         assert all(again[flow] >= n for flow, n in counted.items())
-        assert standing.status()["removed"].startswith("1 flow rules of others")
+        assert standing.status()["removed"].startswith(
+            "1 flow rules of others"
+        )
     assert verified(standing)[0] == 0
 
 
@@ -125,7 +137,8 @@ def test_a_stopped_controller_is_named_and_nothing_is_left_when_it_continues(
         done = standing.run(*add)
         assert done.returncode == 4
         assert (
-            f"(process {controller.pid}) is stopped by a signal" in done.stderr
+            f"(process {controller.pid}) is stopped by a signal"
+            in done.stderr
         )
         assert "Timeout" not in done.stdout + done.stderr
         told = standing.status()
@@ -160,7 +173,15 @@ def test_whenever_it_dies_during_an_admission_the_tenant_is_in_or_out(
         victim = (
             controller.pid if number % 2 == 0 else parts(standing)[0]["pid"]
         )
-        add = ("tenant", "add", name, "--vms", "8", "--bandwidth", "10 Mbit/s")
+        add = (
+            "tenant",
+            "add",
+            name,
+            "--vms",
+            "8",
+            "--bandwidth",
+            "10 Mbit/s",
+        )
         adding = subprocess.Popen(
             standing.command(*add), env=standing.environment,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -172,5 +193,7 @@ def test_whenever_it_dies_during_an_admission_the_tenant_is_in_or_out(
         there |= {name} if adding.returncode == 0 else set()
         wait_for(lambda: standing.status()["trouble"] == "")
         wait_for(lambda: verified(standing)[0] == 0)
-        assert {each["name"] for each in standing.status()["tenants"]} == there
+        assert {
+            each["name"] for each in standing.status()["tenants"]
+        } == there
     assert there

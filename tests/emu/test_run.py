@@ -224,7 +224,9 @@ def test_a_rate_beyond_any_machine_is_refused(testbed: Testbed) -> None:
     assert not testbed.marks
 
 
-def assert_evidence_covers(folder: Path, job_id: str, late_s: float) -> None:
+def assert_evidence_covers(
+    folder: Path, job_id: str, late_s: float
+) -> None:
     """The lack seen of a job reaches to its end, however busy the machine is."""
     for line in (folder / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
@@ -232,7 +234,9 @@ def assert_evidence_covers(folder: Path, job_id: str, late_s: float) -> None:
             evidence = event["detail"]["evidence"]
             if evidence["watched_s"] > 0:
                 late_s = max(0.0, late_s)
-                assert evidence["missing_s"] == pytest.approx(late_s, abs=0.02)
+                assert evidence["missing_s"] == pytest.approx(
+                    late_s, abs=0.02
+                )
 
 
 @pytest.mark.smoke
@@ -290,7 +294,9 @@ def test_data_handed_to_the_network_arrived_and_was_acknowledged(
         detail = ended[job]["detail"]
         assert detail["volume_bytes_raw"] > 0
         assert detail["received_bytes_raw"] == detail["volume_bytes_raw"]
-        assert detail["acknowledged_bytes_raw"] == detail["volume_bytes_raw"]
+        assert (
+            detail["acknowledged_bytes_raw"] == detail["volume_bytes_raw"]
+        )
         assert detail["congestion_control"] == ["cubic"]
         assert set(detail["exit_codes"]) == {0}
     # 500 Mbit/s for 1 s from each of 4 VMs, a fiftieth of it on the wire, payload only.
@@ -360,10 +366,12 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
     unprivileged = [
         command for command, uids in owners.values() if "0" not in uids
     ]
-    assert any("controller.launch" in command for command in unprivileged), (
+    assert any(
+        "controller.launch" in command for command in unprivileged
+    ), owners
+    assert sum("forkserver" in command for command in unprivileged) >= 4, (
         owners
     )
-    assert sum("forkserver" in command for command in unprivileged) >= 4, owners
     root = [command for command, uids in owners.values() if "0" in uids]
     # One process forks the agents and needs root for that; the agents themselves do not.
     assert all(

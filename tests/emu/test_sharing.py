@@ -39,7 +39,9 @@ def test_jobs_without_guarantees_share_a_link(
         JobRequest("big", 0.0, 4, 1000 * MBIT, ALONE_S),
         JobRequest("small", 0.0, 2, 1000 * MBIT, ALONE_S),
     ]
-    with small_emulation(tree([2], [1000 * MBIT], 3), prefix, tmp_path) as own:
+    with small_emulation(
+        tree([2], [1000 * MBIT], 3), prefix, tmp_path
+    ) as own:
         histories = play(own, jobs, scripted, weighted=weighted)
     for name in ("big", "small"):
         whole(histories[name])

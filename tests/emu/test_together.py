@@ -23,7 +23,9 @@ CLUSTER = 2  # the notional switch of two servers
 
 
 def burner(name: str, duration_s: float, cores: int = 1) -> JobRequest:
-    return JobRequest(name, 0.0, 1, 0, duration_s, demand=Lease(cores=cores))
+    return JobRequest(
+        name, 0.0, 1, 0, duration_s, demand=Lease(cores=cores)
+    )
 
 
 def test_jobs_that_end_within_an_instant_have_ended_together(

@@ -78,7 +78,9 @@ def test_a_links_capacity_is_changed_under_its_tenants(
     assert standing.up().returncode == 0
     for name, mode in (("a", "strict"), ("b", "work-conserving")):
         at = ("--at", "0:1", "--at", "2:1", "--enforcement", mode)
-        standing.good("tenant", "add", name, "--bandwidth", "100 Mbit/s", *at)
+        standing.good(
+            "tenant", "add", name, "--bandwidth", "100 Mbit/s", *at
+        )
     below = standing.run("link", "set", "rack 0", "core 0", "199 Mbit/s")
     assert below.returncode == 1
     assert "200 Mbit/s that tenants reserve" in below.stderr

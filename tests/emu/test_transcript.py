@@ -42,7 +42,9 @@ def blocks(page: str) -> Iterator[list[Typed]]:
             line, *shown = part.rstrip("\n").split("\n")
             expected = re.search(r"  # exit code (\d+)$", line)
             found.append(
-                Typed(line, int(expected[1]) if expected else 0, tuple(shown))
+                Typed(
+                    line, int(expected[1]) if expected else 0, tuple(shown)
+                )
             )
         yield found
 
@@ -105,7 +107,9 @@ case $verb in up) set -- "$@" {up};; esac
 exec {sys.executable} -m testbed.cli.main "$verb" "$@" """,
     }
     for name, text in scripts.items():
-        (tools / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        (tools / name).write_text(
+            f"#!/bin/bash\n{text}\n", encoding="utf-8"
+        )
         (tools / name).chmod(0o755)
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     environment = {
@@ -131,9 +135,11 @@ def rerated(mbps: Sequence[float], least: float) -> str:
     """
     low = sorted(rate for rate in mbps if rate <= 1.5 * least)
     found = {
-        "hardly ever at either rate": min(len(low), len(mbps) - len(low)) < 15,
+        "hardly ever at either rate": min(len(low), len(mbps) - len(low))
+        < 15,
         "a spike": max(mbps) > 1.05 * 2 * least,
-        "a spike at the lower rate": bool(low[2:]) and low[-3] > 1.05 * least,
+        "a spike at the lower rate": bool(low[2:])
+        and low[-3] > 1.05 * least,
         "a gap": min(mbps) < 0.5 * least,
     }
     wrong = [what for what, there in found.items() if there]
@@ -164,7 +170,9 @@ def type_block(
             differs += f"$ {one.line}\n{text}"
     if any("rerate a" in one.line for one in block):
         rates = (
-            (folder / "every-100-ms.txt").read_text(encoding="utf-8").split()
+            (folder / "every-100-ms.txt")
+            .read_text(encoding="utf-8")
+            .split()
         )
         lacks += rerated([float(rate) for rate in rates], 30.0)
     return lacks, differs

@@ -82,7 +82,9 @@ def machine(prefix: str) -> dict[str, object]:
             str(row[0]) for row in MACHINE.rows("Bridge", ["name"])
         ),
         "qdiscs": sorted(
-            line for line in shown.stdout.splitlines() if f" {prefix}-" in line
+            line
+            for line in shown.stdout.splitlines()
+            if f" {prefix}-" in line
         ),
         "devices": sorted(
             p.name for p in Path("/sys/class/net").glob(f"{prefix}-*")
@@ -96,7 +98,9 @@ def machine(prefix: str) -> dict[str, object]:
 
 
 @pytest.mark.smoke
-def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
+def test_tenants_come_measure_and_go(
+    standing: Standing, prefix: str
+) -> None:
     before = machine(prefix)
     assert standing.run("status").returncode == 1
     came = standing.up()
@@ -184,13 +188,18 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
 
     # In all of a tenant: every line with its VM's name, the worst exit code.
     done = standing.inside(
-        "a", "sh", "-c", "echo $HOSENET_VM; echo oh >&2; test $HOSENET_VM = a.1"
+        "a",
+        "sh",
+        "-c",
+        "echo $HOSENET_VM; echo oh >&2; test $HOSENET_VM = a.1",
     )
     assert done.returncode == 1
     assert sorted(done.stdout.splitlines()) == [
         f"a.{i}: a.{i}" for i in range(3)
     ]
-    assert sorted(done.stderr.splitlines()) == [f"a.{i}: oh" for i in range(3)]
+    assert sorted(done.stderr.splitlines()) == [
+        f"a.{i}: oh" for i in range(3)
+    ]
 
     measured(standing, "a", 200_000_000)
     standing.good("tenant", "rerate", "a", "100 Mbit/s")
@@ -236,9 +245,9 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
 
 def b_ip(standing: Standing) -> str:
     return str(
-        json.loads(standing.good("tenant", "show", "b", "--json"))["vms"][0][
-            "ip"
-        ]
+        json.loads(standing.good("tenant", "show", "b", "--json"))["vms"][
+            0
+        ]["ip"]
     )
 
 
@@ -250,7 +259,8 @@ def measured_ratios(standing: Standing, name: str) -> dict[str, float]:
     """Measured over reserved, of each VM."""
     done = standing.run("measure", name, "--seconds", "2", "--json")
     return {
-        one["sender"]: one["ratio"] for one in json.loads(done.stdout)["pairs"]
+        one["sender"]: one["ratio"]
+        for one in json.loads(done.stdout)["pairs"]
     }
 
 
@@ -299,7 +309,10 @@ def test_jobs_become_tenants_and_nothing_else_runs_beside(
 ) -> None:
     came = standing.up("--jobs")
     assert came.returncode == 0, came.stderr
-    assert "job huge is not admitted: tenant huge does not fit: " in came.stderr
+    assert (
+        "job huge is not admitted: tenant huge does not fit: "
+        in came.stderr
+    )
     assert "2 jobs are tenants, 1 are not admitted" in came.stderr
     state = standing.status()
     assert [each["name"] for each in state["tenants"]] == ["first", "third"]
@@ -315,7 +328,15 @@ def test_of_several_people_at_once_one_is_served_first(
     standing: Standing,
 ) -> None:
     assert standing.up().returncode == 0
-    wanted = ("tenant", "add", "a", "--vms", "2", "--bandwidth", "100 Mbit/s")
+    wanted = (
+        "tenant",
+        "add",
+        "a",
+        "--vms",
+        "2",
+        "--bandwidth",
+        "100 Mbit/s",
+    )
     everybody = [
         subprocess.Popen(
             standing.command(*wanted), env=standing.environment,
@@ -324,7 +345,9 @@ def test_of_several_people_at_once_one_is_served_first(
         for _ in range(4)
     ]  # fmt: skip
     said = [each.communicate(timeout=120) for each in everybody]
-    assert sorted(each.returncode for each in everybody) == [0, 2, 2, 2], said
+    assert sorted(each.returncode for each in everybody) == [0, 2, 2, 2], (
+        said
+    )
     refusals = [text for _, text in said if text]
     assert len(refusals) == 3
     assert all("there is a tenant a already" in text for text in refusals)
@@ -345,7 +368,9 @@ def test_a_killed_keepers_network_stays_until_it_is_cleaned(
     )
     (mark,) = standing.marks
     pid = standing.status()["pid"]
-    place = json.loads(standing.good("tenant", "show", "a", "--json"))["vms"]
+    place = json.loads(standing.good("tenant", "show", "a", "--json"))[
+        "vms"
+    ]
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not lives(pid))
     for verb in (["status"], ["down"], ["tenant", "list"]):
@@ -369,7 +394,9 @@ def test_a_killed_keepers_network_stays_until_it_is_cleaned(
         place[1]["ip"],
     ]
     assert (
-        subprocess.run(ping, check=False, stdout=subprocess.DEVNULL).returncode
+        subprocess.run(
+            ping, check=False, stdout=subprocess.DEVNULL
+        ).returncode
         == 0
     )
     assert "htb" in subprocess.run(
@@ -416,13 +443,16 @@ def test_what_cannot_come_up_says_why_and_leaves_nothing(
     standing: Standing, prefix: str
 ) -> None:
     before = machine(prefix)
-    standing.file.write_text(FILE.replace("oktopus", "okto"), encoding="utf-8")
+    standing.file.write_text(
+        FILE.replace("oktopus", "okto"), encoding="utf-8"
+    )
     assert standing.up().returncode == 2
     standing.file.write_text(FILE, encoding="utf-8")
     done = standing.up("--set", "scale.rate=auto")
     assert done.returncode == 2
     assert (
-        "scale.rate: auto or largest is found by the preflight" in done.stderr
+        "scale.rate: auto or largest is found by the preflight"
+        in done.stderr
     )
     name = f"{prefix}-s0v0"
     subprocess.run(["ip", "netns", "add", name], check=True)

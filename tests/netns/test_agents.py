@@ -57,13 +57,33 @@ class Star:
 
     def build(self) -> None:
         ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "name", "sw0", "type", "bridge")
+        ip(
+            "-n",
+            self.switch,
+            "link",
+            "add",
+            "name",
+            "sw0",
+            "type",
+            "bridge",
+        )
         ip("-n", self.switch, "link", "set", "sw0", "up")
-        for i, (vm, address) in enumerate(zip(self.vms, self.ips, strict=True)):
+        for i, (vm, address) in enumerate(
+            zip(self.vms, self.ips, strict=True)
+        ):
             ip("netns", "add", vm)
             peer = ("peer", "name", f"v{i}", "netns", self.switch)
             ip("link", "add", "eth0", "netns", vm, "type", "veth", *peer)
-            ip("-n", self.switch, "link", "set", f"v{i}", "master", "sw0", "up")
+            ip(
+                "-n",
+                self.switch,
+                "link",
+                "set",
+                f"v{i}",
+                "master",
+                "sw0",
+                "up",
+            )
             ip("-n", vm, "address", "add", f"{address}/24", "dev", "eth0")
             ip("-n", vm, "link", "set", "eth0", "up")
             ip("-n", vm, "link", "set", "lo", "up")
@@ -158,7 +178,9 @@ def cubic(plans: list[TransferPlan]) -> list[TransferPlan]:
 def never_ending(star: Star) -> list[TransferPlan]:
     """A ring of 8 Mbit/s that nobody lives to see the end of."""
     plans = cubic(
-        transfer_plans(transfers("ring", N_VMS, 10**10, Random(0)), star.ips)
+        transfer_plans(
+            transfers("ring", N_VMS, 10**10, Random(0)), star.ips
+        )
     )
     return [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
 
@@ -180,9 +202,12 @@ def test_the_receivers_count_is_what_crossed_the_wire(
         assert report.error is None
         # Although the agent has no privileges and the machine's default may be another.
         assert report.congestion_control == "cubic"
-        assert sum(got.size_bytes for got in report.received) == volume_bytes
         assert (
-            sum(sent.acknowledged_bytes for sent in report.sent) == volume_bytes
+            sum(got.size_bytes for got in report.received) == volume_bytes
+        )
+        assert (
+            sum(sent.acknowledged_bytes for sent in report.sent)
+            == volume_bytes
         )
         assert report.last_byte_ns is not None
         assert star.received_bytes(vm) - before[vm] > volume_bytes
@@ -195,7 +220,9 @@ def test_the_time_is_that_of_the_limit(
     star.limit(
         0, "root", "tbf", "rate", "8mbit", "burst", "16kb", "limit", "100kb"
     )
-    plans = cubic(transfer_plans([VmTransfer(0, 1, 1_000_000)], star.ips[:2]))
+    plans = cubic(
+        transfer_plans([VmTransfer(0, 1, 1_000_000)], star.ips[:2])
+    )
     sender, receiver = watch.run_together(spawn_all(plans))
     assert sender.report.start_ns is not None
     assert receiver.report.last_byte_ns is not None
@@ -230,7 +257,11 @@ def test_an_agent_has_the_user_and_namespace_it_was_given(
     plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
     pool.spawn(
         SpawnRequest(
-            "vm0", plan, NOBODY, NOBODY - 1, netns=f"/run/netns/{star.vms[0]}"
+            "vm0",
+            plan,
+            NOBODY,
+            NOBODY - 1,
+            netns=f"/run/netns/{star.vms[0]}",
         )
     )
     (outcome,) = watch.until(["vm0"], Ready)
@@ -276,7 +307,9 @@ def test_a_namespace_that_is_none_ends_with_the_reason(
     pool: AgentPool, watch: Watch, netns: str, message: str
 ) -> None:
     pool.spawn(
-        SpawnRequest("vm0", ComputePlan(0, 0.01), NOBODY, NOBODY, netns=netns)
+        SpawnRequest(
+            "vm0", ComputePlan(0, 0.01), NOBODY, NOBODY, netns=netns
+        )
     )
     (outcome,) = watch.until(["vm0"], AgentExited)
     assert outcome.kinds() == [AgentStarted, AgentReport, AgentExited]
@@ -296,7 +329,8 @@ def cgroup(prefix: str) -> Iterator[Path]:
         yield made
     finally:
         wait_until(
-            lambda: not (made / "cgroup.procs").read_text(), "an empty group"
+            lambda: not (made / "cgroup.procs").read_text(),
+            "an empty group",
         )
         made.rmdir()
 
@@ -306,7 +340,9 @@ def test_an_agent_joins_its_cgroup(
 ) -> None:
     procs = cgroup / "cgroup.procs"
     plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
-    pool.spawn(SpawnRequest("vm0", plan, NOBODY, NOBODY, cgroups=(str(procs),)))
+    pool.spawn(
+        SpawnRequest("vm0", plan, NOBODY, NOBODY, cgroups=(str(procs),))
+    )
     (outcome,) = watch.until(["vm0"], Ready)
     assert procs.read_text().split() == [str(outcome.pid)]
     pool.signal("vm0", signal.SIGKILL)
@@ -334,7 +370,9 @@ def test_a_command_has_shared_memory_of_its_own(
 ) -> None:
     fill = "head -c 2M /dev/zero > /dev/shm/hosenet-fill"
     plan = CommandPlan(0, "10.0.0.1", ("10.0.0.1",), ("sh", "-c", fill))
-    request = SpawnRequest("vm0", plan, NOBODY, NOBODY, shared_bytes=1 << 20)
+    request = SpawnRequest(
+        "vm0", plan, NOBODY, NOBODY, shared_bytes=1 << 20
+    )
     pool.spawn(request)
     watch.until(["vm0"], Ready)
     pool.begin(["vm0"], time.monotonic_ns())
@@ -406,7 +444,9 @@ def test_a_transfer_can_be_terminated_and_still_reports(
     outcomes = watch.until(names, AgentExited)
     # One may have lost its neighbour before its own signal came.
     assert {o.exited.code for o in outcomes} <= {128 + signal.SIGTERM, 1}
-    assert any(o.report.error == "terminated by signal 15" for o in outcomes)
+    assert any(
+        o.report.error == "terminated by signal 15" for o in outcomes
+    )
     assert all(o.report.error for o in outcomes)
 
 

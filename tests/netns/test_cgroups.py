@@ -39,7 +39,9 @@ def group() -> Iterator[RunCgroup]:
     assert not any(path.exists() for path in made.paths)
 
 
-def start_in(files: tuple[Path, ...], *command: str) -> subprocess.Popen[bytes]:
+def start_in(
+    files: tuple[Path, ...], *command: str
+) -> subprocess.Popen[bytes]:
     """A process that joins groups before it becomes what it is to be."""
     join = "import os, sys\nfor f in sys.argv[1].split(':'): open(f, 'w').write('0')\n"
     become = "os.execvp(sys.argv[2], sys.argv[2:])"
@@ -61,13 +63,16 @@ def wait_for(condition: object, what: str) -> None:
         time.sleep(0.005)
 
 
-def test_a_process_in_a_vms_group_is_counted_there(group: RunCgroup) -> None:
+def test_a_process_in_a_vms_group_is_counted_there(
+    group: RunCgroup,
+) -> None:
     files = group.add_vm(3, 0)
     group.add_vm(3, 1)
     process = start_in(files, sys.executable, "-c", BURN)
     try:
         wait_for(
-            lambda: cpu_s(group, 3, 0) > 0.05, "no processor time was counted"
+            lambda: cpu_s(group, 3, 0) > 0.05,
+            "no processor time was counted",
         )
         assert cpu_s(group, 3, 1) == 0.0
         for file in files:
@@ -77,7 +82,9 @@ def test_a_process_in_a_vms_group_is_counted_there(group: RunCgroup) -> None:
         process.wait()
 
 
-def test_a_frozen_vm_stands_still_until_it_is_thawed(group: RunCgroup) -> None:
+def test_a_frozen_vm_stands_still_until_it_is_thawed(
+    group: RunCgroup,
+) -> None:
     process = start_in(group.add_vm(0, 0), sys.executable, "-c", BURN)
     try:
         wait_for(lambda: cpu_s(group, 0, 0) > 0.05, "it did not run")
@@ -88,7 +95,9 @@ def test_a_frozen_vm_stands_still_until_it_is_thawed(group: RunCgroup) -> None:
         assert cpu_s(group, 0, 0) == pytest.approx(used, abs=0.01)
         group.freeze(0, 0, frozen=False)
         assert not group.is_frozen(0, 0)
-        wait_for(lambda: cpu_s(group, 0, 0) > used + 0.05, "it did not resume")
+        wait_for(
+            lambda: cpu_s(group, 0, 0) > used + 0.05, "it did not resume"
+        )
     finally:
         process.kill()
         process.wait()
@@ -101,7 +110,11 @@ def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(
     group.set_quota(1, 0.5)
     group.set_weight(1, 0, 10_000)
     node = (
-        next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"])
+        next(
+            p
+            for p in group.paths
+            if p.parent.parent == LAYOUT.mounts["cpu"]
+        )
         / "node1"
     )
     if LAYOUT.version == 2:
@@ -116,7 +129,11 @@ def test_the_smallest_quotas_take_a_longer_period(group: RunCgroup) -> None:
     group.add_vm(1, 0)
     group.set_quota(1, 0.02)
     node = (
-        next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"])
+        next(
+            p
+            for p in group.paths
+            if p.parent.parent == LAYOUT.mounts["cpu"]
+        )
         / "node1"
     )
     if LAYOUT.version == 2:
@@ -132,7 +149,9 @@ def test_a_nodes_vms_get_no_more_than_its_quota_together(
     files = [group.add_vm(1, vm) for vm in range(2)]
     group.set_quota(1, 0.3)
     began = time.monotonic()
-    processes = [start_in(joins, sys.executable, "-c", BURN) for joins in files]
+    processes = [
+        start_in(joins, sys.executable, "-c", BURN) for joins in files
+    ]
     try:
         wait_for(lambda: used_s(group, 1, 2) > 0.5, "they did not run")
         used = used_s(group, 1, 2)
@@ -160,7 +179,9 @@ def test_a_vm_in_the_background_gets_what_the_foreground_leaves(
     try:
         # The one behind first: beside the other it would hardly come to its first line.
         for vm in (1, 0):
-            processes.append(start_in(files[vm], sys.executable, "-c", alone))
+            processes.append(
+                start_in(files[vm], sys.executable, "-c", alone)
+            )
             wait_for(
                 partial(pinned, processes[-1].pid, one),
                 "it did not come to its burning",
@@ -170,7 +191,9 @@ def test_a_vm_in_the_background_gets_what_the_foreground_leaves(
             lambda: cpu_s(group, 1, 0) > ahead + 1.0,
             "the one ahead did not run",
         )
-        assert cpu_s(group, 1, 1) - behind < (cpu_s(group, 1, 0) - ahead) / 20
+        assert (
+            cpu_s(group, 1, 1) - behind < (cpu_s(group, 1, 0) - ahead) / 20
+        )
         group.freeze(1, 0, frozen=True)
         behind = cpu_s(group, 1, 1)
         wait_for(
@@ -199,7 +222,9 @@ def test_no_number_of_busy_vms_takes_the_testbeds_share(
     home = tuple(root / "cgroup.procs" for root in LAYOUT.roots)
     vms = [start_in(group.add_vm(node, 0), *spin) for node in range(20)]
     others = [start_in(main, *spin)]
-    if LAYOUT.version == 1:  # version 2 takes none in a group that hands out
+    if (
+        LAYOUT.version == 1
+    ):  # version 2 takes none in a group that hands out
         # A session of its own: the kernel groups processes by it (autogroup).
         others.append(start_in(home, "setsid", *spin))
     try:
@@ -260,14 +285,19 @@ def test_a_node_that_takes_more_memory_than_it_may_is_ended(
     if not group.set_memory(2, 32 << 20):
         pytest.skip("this machine's control groups have no memory quotas")
     hungry = start_in(
-        files, sys.executable, "-c", "x = bytearray(200 << 20); print(len(x))"
+        files,
+        sys.executable,
+        "-c",
+        "x = bytearray(200 << 20); print(len(x))",
     )
     assert hungry.wait(60) == -9
 
 
 def test_a_vm_that_takes_more_than_it_may_is_told(group: RunCgroup) -> None:
     files = group.add_vm(2, 0)
-    if not (group.set_memory(2, 32 << 20, 0) and group.set_processes(2, 0, 4)):
+    if not (
+        group.set_memory(2, 32 << 20, 0) and group.set_processes(2, 0, 4)
+    ):
         pytest.skip("this machine's control groups lack memory or pids")
     assert group.limits_reached(2, 0) == ()
     forking = start_in(
@@ -309,15 +339,21 @@ def test_a_vms_group_goes_when_its_processes_have_gone(
     group.remove_vm(0, 0)
 
 
-def test_removal_kills_even_what_is_frozen_or_forks(group: RunCgroup) -> None:
+def test_removal_kills_even_what_is_frozen_or_forks(
+    group: RunCgroup,
+) -> None:
     frozen = start_in(group.add_vm(0, 0), "sleep", "60")
     forking = start_in(
         group.add_vm(0, 1), sys.executable, "-c",
         "import os, time\nfor _ in range(5):\n os.fork()\ntime.sleep(60)",
     )  # fmt: skip
     procs = group.add_vm(0, 1)[-1]
-    wait_for(lambda: len(procs.read_text().split()) == 32, "it did not fork")
-    wait_for(lambda: joined(frozen.pid, group.add_vm(0, 0)), "it did not join")
+    wait_for(
+        lambda: len(procs.read_text().split()) == 32, "it did not fork"
+    )
+    wait_for(
+        lambda: joined(frozen.pid, group.add_vm(0, 0)), "it did not join"
+    )
     group.freeze(0, 0, frozen=True)
     remove_groups(group.paths)
     assert frozen.wait() == -9
@@ -387,11 +423,14 @@ def test_this_process_is_never_killed(group: RunCgroup) -> None:
         group.leave()
 
 
-def test_a_service_is_released_and_survives_the_run(group: RunCgroup) -> None:
+def test_a_service_is_released_and_survives_the_run(
+    group: RunCgroup,
+) -> None:
     service = start_in(group.add_vm(0, 0), "sleep", "60")
     try:
         wait_for(
-            lambda: joined(service.pid, group.add_vm(0, 0)), "it did not join"
+            lambda: joined(service.pid, group.add_vm(0, 0)),
+            "it did not join",
         )
         release(service.pid)
         remove_groups(group.paths)

@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu import machine_checks
-from testbed.backends.emu.machine_checks import MachineCheck, examine, verdict
+from testbed.backends.emu.machine_checks import (
+    MachineCheck,
+    examine,
+    verdict,
+)
 from testbed.errors import MachineCannot, install_hint
 
 REPOSITORY = Path(__file__).parents[2]
@@ -76,7 +80,9 @@ def test_a_taken_port_is_seen() -> None:
     assert "--api-port" in (check.hint or "")
 
 
-def test_a_running_testbed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_testbed_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(name: str) -> None:
         raise MachineCannot(
             "another testbed runs on this machine: 'nightly' (process 7)"

@@ -27,7 +27,9 @@ def place(prefix: str, tmp_path: Path) -> Iterator[VmPlace]:
     tmp_path.chmod(0o755)
     name = f"{prefix}-vm"
     subprocess.run(["ip", "netns", "add", name], check=True)
-    yield VmPlace("a.0", "s", "10.0.0.7", f"/run/netns/{name}", (), str(hosts))
+    yield VmPlace(
+        "a.0", "s", "10.0.0.7", f"/run/netns/{name}", (), str(hosts)
+    )
     subprocess.run(["ip", "netns", "delete", name], check=True)
 
 
@@ -78,7 +80,9 @@ def test_names_of_vms_are_found(place: VmPlace) -> None:
     assert "10.0.0.7" in said(place, "getent hosts a.0")
 
 
-def test_programs_of_two_vms_cannot_reach_each_other(place: VmPlace) -> None:
+def test_programs_of_two_vms_cannot_reach_each_other(
+    place: VmPlace,
+) -> None:
     first, second = (
         replace(place, user=User(f"vm{number}", number, number))
         for number in (1_900_000_000, 1_900_000_001)
@@ -117,7 +121,9 @@ failed(libc.syscall(438, handle, 0, 0))
 
 
 def vm(place: VmPlace, number: int) -> VmPlace:
-    user = User(f"vm{number}", 1_900_000_000 + number, 1_900_000_000 + number)
+    user = User(
+        f"vm{number}", 1_900_000_000 + number, 1_900_000_000 + number
+    )
     return replace(place, user=user)
 
 
@@ -188,7 +194,9 @@ def test_programs_of_a_vm_share_folders_that_no_other_has(
     first = folders
     second = replace(vm(first, 1), folder=first.folder.replace("v0", "v1"))
     try:
-        assert "No such file" in said(first, f"cat {mark}; echo v0 > {mark}")
+        assert "No such file" in said(
+            first, f"cat {mark}; echo v0 > {mark}"
+        )
         assert said(first, f"cat {mark}") == "v0\n"
         assert "No such file" in said(second, f"cat {mark}")
         assert mark.read_text() == "of the machine"
@@ -210,7 +218,13 @@ def test_what_a_command_names_is_found(
     (inner / "data").write_text("of the machine")
     script = tmp_path / "script"
     script.write_text("cat data; ls -d /tmp/* | wc -l; pwd")
-    for path in (*tmp_path.parents, tmp_path, inner, script, inner / "data"):
+    for path in (
+        *tmp_path.parents,
+        tmp_path,
+        inner,
+        script,
+        inner / "data",
+    ):
         if path.stat().st_uid == os.getuid():
             path.chmod(path.stat().st_mode | 0o055)
     monkeypatch.chdir(inner)

@@ -55,7 +55,9 @@ except TimeoutError:
 """
 
 
-def sent(environment: dict[str, str], files: tuple[int, ...] = ()) -> list[int]:
+def sent(
+    environment: dict[str, str], files: tuple[int, ...] = ()
+) -> list[int]:
     """Packets of a batch of six that were dealt with, and the small ones that arrived."""
     done = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", SEND],
@@ -70,9 +72,13 @@ def sent(environment: dict[str, str], files: tuple[int, ...] = ()) -> list[int]:
 
 
 @pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)"
+    not any(map(shutil.which, COMPILERS)),
+    reason="no C compiler (Debian: tcc)",
 )
 def test_what_follows_a_refused_packet_is_sent() -> None:
-    assert sent({}) == [1, 1]  # the kernel stops there, whatever comes after
+    assert sent({}) == [
+        1,
+        1,
+    ]  # the kernel stops there, whatever comes after
     with preload() as library:
         assert sent(library.environment, library.files) == [6, 3]

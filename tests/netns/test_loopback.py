@@ -18,9 +18,22 @@ workload: {kind: exponential, jobs: 20, load: 0.7}
 
 def test_a_sweep_of_two_processes_computes(tmp_path: Path) -> None:
     (tmp_path / "queue.yaml").write_text(FILE)
-    command = [sys.executable, "-m", "testbed.cli.main", "sweep", "queue.yaml"]
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "sweep",
+        "queue.yaml",
+    ]
     done = subprocess.run(
-        ["unshare", "--net", *command, "--over", "seed=1..2", "--processes=2"],
+        [
+            "unshare",
+            "--net",
+            *command,
+            "--over",
+            "seed=1..2",
+            "--processes=2",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

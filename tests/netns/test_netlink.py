@@ -20,7 +20,11 @@ import pytest
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
-from testbed.backends.emu.traffic_control import NETNS_DIR, Side, TrafficControl
+from testbed.backends.emu.traffic_control import (
+    NETNS_DIR,
+    Side,
+    TrafficControl,
+)
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
     Address,
@@ -111,11 +115,15 @@ class Bench:
                 found = list(route.get_classes(index=index))
             finally:
                 route.close()
-        return [_class_of(c) for c in sorted(found, key=itemgetter("handle"))]
+        return [
+            _class_of(c) for c in sorted(found, key=itemgetter("handle"))
+        ]
 
 
 def _class_of(found: Any) -> tuple[tuple[int, int], str]:
-    parameters = dict(found.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS"))
+    parameters = dict(
+        found.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")
+    )
     buckets = parameters.pop("buffer"), parameters.pop("cbuffer")
     return buckets, str((found["handle"], found["parent"], parameters))
 
@@ -139,7 +147,9 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
                 dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")
             }
             bench = Bench(
-                name, Side(RouteSocket(), {"eth0": devices["eth0"]}), devices
+                name,
+                Side(RouteSocket(), {"eth0": devices["eth0"]}),
+                devices,
             )
         made.append(bench)
         return bench
@@ -238,7 +248,9 @@ def by_text(bench: Bench, lines: tuple[BatchLine, ...]) -> None:
 def test_adding_by_netlink_is_adding_by_tc(
     make_bench: Callable[[str], Bench], rounds_up: bool, rate_bps: int
 ) -> None:
-    lines = adding((*tree("eth0", rate_bps), *tree("peer", rate_bps // 2 + 8)))
+    lines = adding(
+        (*tree("eth0", rate_bps), *tree("peer", rate_bps // 2 + 8))
+    )
     text, netlink = make_bench("text"), make_bench("nl")
     by_text(text, lines)
     netlink.control.apply([BatchSection(None, lines)])
@@ -287,10 +299,16 @@ def test_removing_one_tenant_leaves_the_other(
     by_text(only_other, adding(other))
     doomed = (items[6], items[4])
     bench.control.remove(
-        [BatchSection(None, tuple(BatchLine("del", item) for item in doomed))]
+        [
+            BatchSection(
+                None, tuple(BatchLine("del", item) for item in doomed)
+            )
+        ]
     )
     handles = [
-        f["options"]["fh"] for f in bench.state()["eth0"][2] if "options" in f
+        f["options"]["fh"]
+        for f in bench.state()["eth0"][2]
+        if "options" in f
     ]
     # The numbers of filters' tables are the kernel's: the remaining filter keeps its own.
     assert handles == ["801:", "801::800"]
@@ -359,12 +377,17 @@ def test_a_failure_in_one_namespace_undoes_the_others(
     first, second = make_bench("a"), make_bench("b")
     by_text(second, adding((HtbRoot("eth0", 9),)))
     empty, occupied = first.state(), second.state()
-    lines = adding((HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7)))
+    lines = adding(
+        (HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7))
+    )
     vms = {bench.name: bench.vm for bench in (first, second)}
     control = TrafficControl([], vms)
     with pytest.raises(RunFailed, match=f"in {second.name}"):
         control.apply(
-            [BatchSection(first.name, lines), BatchSection(second.name, lines)]
+            [
+                BatchSection(first.name, lines),
+                BatchSection(second.name, lines),
+            ]
         )
     assert (first.state(), second.state()) == (empty, occupied)
 
@@ -381,7 +404,10 @@ def test_thousands_of_requests_go_through_and_the_refused_one_is_found(
     assert len(bench.state()["eth0"][1]) == 1500
     more = adding(
         (
-            *(HtbClass("eth0", 0, m, 10**6, 10**6) for m in range(2000, 3000)),
+            *(
+                HtbClass("eth0", 0, m, 10**6, 10**6)
+                for m in range(2000, 3000)
+            ),
             classes[3],
         )
     )
@@ -467,7 +493,8 @@ def host(
         BatchLine(
             "replace",
             Neighbour(
-                IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}"
+                IPv4Address(f"10.0.12.{i + 2}"),
+                f"02:48:4e:00:00:{i + 2:02x}",
             ),
         )
         for i in range(n_neighbours)
@@ -495,7 +522,14 @@ def host_state(bench: Bench) -> tuple[Any, ...]:
         "ip", "-details", "-json", "link", "show", "dev", "eth0"
     )
     neighbours = bench.asked(
-        "ip", "-json", "neighbour", "show", "dev", "eth0", "nud", "permanent"
+        "ip",
+        "-json",
+        "neighbour",
+        "show",
+        "dev",
+        "eth0",
+        "nud",
+        "permanent",
     )
     routes = bench.asked("ip", "-json", "route", "show")
     return infos, link["gso_max_size"], sorted(neighbours, key=str), routes
@@ -509,7 +543,9 @@ def test_a_host_by_netlink_is_a_host_by_ip(
     netlink.control.apply(host(netlink.name))
     infos, gso, neighbours, routes = host_state(netlink)
     assert (infos, gso, neighbours, routes) == host_state(text)
-    assert infos == [{"local": "10.0.12.1", "prefixlen": 22, "scope": "global"}]
+    assert infos == [
+        {"local": "10.0.12.1", "prefixlen": 22, "scope": "global"}
+    ]
     assert gso == 12_500
     assert [n["dst"] for n in neighbours] == [
         "10.0.12.2",
@@ -530,7 +566,9 @@ def test_a_removed_host_leaves_nothing(
     bench.control.remove(host_removal(bench.name))
     infos, _, neighbours, routes = host_state(bench)
     assert (infos, neighbours, routes) == ([], [], [])
-    bench.control.remove(host_removal(bench.name))  # gone already: no failure
+    bench.control.remove(
+        host_removal(bench.name)
+    )  # gone already: no failure
 
 
 def test_an_address_that_was_there_before_is_not_taken_away(
@@ -580,7 +618,8 @@ def test_a_refused_address_is_named_and_no_host_is_left(
     vms = {bench.name: bench.vm for bench in (first, second)}
     control = TrafficControl([], vms)
     with pytest.raises(
-        RunFailed, match=r"'address add 10\.0\.12\.1/22 .*' in " + second.name
+        RunFailed,
+        match=r"'address add 10\.0\.12\.1/22 .*' in " + second.name,
     ):
         control.apply((*host(first.name), *host(second.name)))
     infos, _, neighbours, routes = host_state(first)
@@ -592,7 +631,9 @@ def test_a_new_rate_is_a_new_frame_size(
     make_bench: Callable[[str], Bench],
 ) -> None:
     bench = make_bench("a")
-    change = BatchLine("change", LargestPacket(12_500), LargestPacket(65_536))
+    change = BatchLine(
+        "change", LargestPacket(12_500), LargestPacket(65_536)
+    )
     bench.control.apply([BatchSection(bench.name, (change,))])
     assert host_state(bench)[1] == 12_500
     bench.control.apply([BatchSection(bench.name, (change,)).undo()])

@@ -60,7 +60,10 @@ def in_container(
 
 @pytest.mark.parametrize(
     ("read_only", "name"),
-    [("/proc/sys", "kernel settings"), ("/sys/fs/cgroup", "control groups")],
+    [
+        ("/proc/sys", "kernel settings"),
+        ("/sys/fs/cgroup", "control groups"),
+    ],
 )
 def test_the_doctor_and_a_run_say_the_same(
     tmp_path: Path, read_only: str, name: str
@@ -77,7 +80,8 @@ def test_the_doctor_and_a_run_say_the_same(
 
 
 @pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)"
+    not any(map(shutil.which, COMPILERS)),
+    reason="no C compiler (Debian: tcc)",
 )
 def test_the_switch_s_library_sets_packet_sockets_buffers_and_no_others() -> (
     None

@@ -17,7 +17,11 @@ import pytest
 
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.netlink import RouteSocket
-from testbed.backends.emu.traffic_control import NETNS_DIR, Side, TrafficControl
+from testbed.backends.emu.traffic_control import (
+    NETNS_DIR,
+    Side,
+    TrafficControl,
+)
 from testbed.embedding.placement import Placement
 from testbed.plan.batch_lines import (
     BURST_S,
@@ -68,7 +72,16 @@ def cap(rate_bps: int) -> HtbClass:
 
 def sent_bytes(name: str) -> int:
     """By the device's own counter, which no change of limits sets back."""
-    command = ["ip", "-n", name, "-statistics", "-json", "link", "show", "eth0"]
+    command = [
+        "ip",
+        "-n",
+        name,
+        "-statistics",
+        "-json",
+        "link",
+        "show",
+        "eth0",
+    ]
     shown = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60
     )
@@ -83,10 +96,18 @@ def test_a_flood_gets_no_more_than_its_rates_allow(
     rate_bps = RATES_BPS[-1]
     there = Neighbour(IPv4Address("10.0.4.2"), "02:48:4e:00:00:02")
     address = Address(IPv4Interface("10.0.4.1/22"))
-    limits = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
+    limits = (
+        HtbRoot("eth0", 1),
+        cap(rate_bps),
+        ByteFifo("eth0", 1, 150_000),
+    )
     items = (*limits, address, there)
     control.apply(
-        [BatchSection(name, tuple(BatchLine("add", item) for item in items))]
+        [
+            BatchSection(
+                name, tuple(BatchLine("add", item) for item in items)
+            )
+        ]
     )
     began = time.monotonic()
     before = sent_bytes(name)
@@ -144,7 +165,9 @@ def send_cap(netns: str, rate_bps: int) -> BatchSection:
     network = network_plan(centre)
     placement = Placement(centre.trees[0].root, ((0, 1), (1, 1)))
     slots = tuple(network.slots_of_server[server][0] for server in (0, 1))
-    tenant = tenant_plan(centre, network, placement, slots, 1, "j", rate_bps)
+    tenant = tenant_plan(
+        centre, network, placement, slots, 1, "j", rate_bps
+    )
     return replace(tenant_limits(network, tenant)[1], netns=netns)
 
 
@@ -229,18 +252,25 @@ def test_small_packets_are_limited_in_number(
         assert packets <= allowed * (seconds + BURST_S) + unasked + 2
 
 
-def test_large_packets_are_limited_in_bytes_alone(vm: tuple[str, Side]) -> None:
+def test_large_packets_are_limited_in_bytes_alone(
+    vm: tuple[str, Side],
+) -> None:
     rate_bps = 20_000_000
     name = capped(vm, rate_bps)
     with flood(name, "1:1", 60_000, 1400) as began:
         time.sleep(0.5)
         sent_bytes = shown(name, "qdisc")["1:"]["bytes"]
         seconds = time.monotonic() - began
-        assert sent_bytes * 8 <= rate_bps * (seconds + BURST_S) + 2 * 8 * 61_806
+        assert (
+            sent_bytes * 8
+            <= rate_bps * (seconds + BURST_S) + 2 * 8 * 61_806
+        )
         assert not held_up(name)["1:2"]
 
 
-@pytest.mark.parametrize("into", [[], ["unshare", "--user", "--map-root-user"]])
+@pytest.mark.parametrize(
+    "into", [[], ["unshare", "--user", "--map-root-user"]]
+)
 def test_a_program_in_the_vm_cannot_lift_the_cap(
     vm: tuple[str, Side], into: list[str]
 ) -> None:
@@ -259,7 +289,15 @@ def test_a_program_in_the_vm_cannot_lift_the_cap(
         "qdisc replace dev eth0 root pfifo limit 1000",
         "class change dev eth0 parent 1:2 classid 1:1 htb rate 1gbit",
     ):
-        command = ["ip", "netns", "exec", name, *nobody, "tc", *change.split()]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            *nobody,
+            "tc",
+            *change.split(),
+        ]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=60
         )

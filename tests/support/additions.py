@@ -53,9 +53,13 @@ def apply(addition: Addition, product: Path) -> None:
             file.write_text(edit.text, "utf-8")
             continue
         text = file.read_text("utf-8")
-        matches = list(re.finditer(edit.behind, text, re.MULTILINE | re.DOTALL))
+        matches = list(
+            re.finditer(edit.behind, text, re.MULTILINE | re.DOTALL)
+        )
         if len(matches) != 1:
-            message = f"{edit.path}: {len(matches)} matches of {edit.behind!r}"
+            message = (
+                f"{edit.path}: {len(matches)} matches of {edit.behind!r}"
+            )
             raise ValueError(message)
         end = matches[0].end()
         file.write_text(text[:end] + edit.text + text[end:], "utf-8")
@@ -261,7 +265,9 @@ def NAME() -> None:
 ''',
         ),
         Insertion(
-            "testbed/cli/main.py", r"^VERBS = \{\n", '    "NAME": "Greet.",\n'
+            "testbed/cli/main.py",
+            r"^VERBS = \{\n",
+            '    "NAME": "Greet.",\n',
         ),
     ),
     """\
@@ -289,7 +295,9 @@ def NAME() -> None:
 ''',
         ),
         Insertion(
-            "testbed/cli/main.py", r"^VERBS = \{\n", '    "NAME": "Greet.",\n'
+            "testbed/cli/main.py",
+            r"^VERBS = \{\n",
+            '    "NAME": "Greet.",\n',
         ),
         Insertion(
             "testbed/standing/keeper_protocol.py",

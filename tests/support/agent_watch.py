@@ -40,7 +40,9 @@ class Outcome:
     def kinds(self) -> list[type]:
         """The kinds of messages in order, progress samples left out."""
         return [
-            type(m) for m in self.messages if not isinstance(m, AgentProgress)
+            type(m)
+            for m in self.messages
+            if not isinstance(m, AgentProgress)
         ]
 
     @property
@@ -55,7 +57,9 @@ class Outcome:
 
     @property
     def pid(self) -> int:
-        (started,) = [m for m in self.messages if isinstance(m, AgentStarted)]
+        (started,) = [
+            m for m in self.messages if isinstance(m, AgentStarted)
+        ]
         return started.pid
 
 

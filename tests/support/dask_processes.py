@@ -51,7 +51,9 @@ class DaskProcesses:
         )
         # It is there before it is written.
         wait_until(
-            lambda: file.is_file() and file.read_text("utf-8").endswith("}"),
+            lambda: (
+                file.is_file() and file.read_text("utf-8").endswith("}")
+            ),
             str(file),
         )
         return str(json.loads(file.read_text("utf-8"))["address"])
@@ -60,7 +62,11 @@ class DaskProcesses:
         self._stack.close()
 
     def worker(
-        self, name: str, *options: str, nanny: bool = False, **environment: str
+        self,
+        name: str,
+        *options: str,
+        nanny: bool = False,
+        **environment: str,
     ) -> subprocess.Popen[bytes]:
         """A worker with one thread."""
         place = self.folder / name
@@ -109,7 +115,9 @@ class DaskProcesses:
     ) -> subprocess.Popen[bytes]:
         command = (sys.executable, "-m", f"distributed.cli.{program}")
         argv: Sequence[str | Path] = (*command, *self._security, *options)
-        path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+        path = os.pathsep.join(
+            (str(ROOT), os.environ.get("PYTHONPATH", ""))
+        )
         env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
         log = self._stack.enter_context(
             (self.folder / f"{name}.log").open("wb")

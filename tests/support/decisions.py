@@ -197,12 +197,16 @@ def _rounded(value: float) -> float | None:
 
 def collect(only: str = "", processes: int = 2) -> dict[str, Any]:
     """All of it, as ``{"examples/x.yaml": …, "figure:NAME|SERIES|X": …}``."""
-    tasks: dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = {}
+    tasks: dict[
+        str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
+    ] = {}
     for file in examples():
         tasks[file] = (of_example, (file,))
     for name, series, x in figure_points():
         tasks[f"{name}|{series}|{x:g}"] = (of_point, (name, series, x))
-    wanted = {key: task for key, task in tasks.items() if key.startswith(only)}
+    wanted = {
+        key: task for key, task in tasks.items() if key.startswith(only)
+    }
     found: dict[str, Any] = {}
     with ProcessPoolExecutor(
         processes, mp_context=get_context("spawn")
@@ -259,7 +263,9 @@ def told_apart(
 ) -> list[str]:
     """The entries that differ, each printed. What is missing on both sides is no difference."""
     differ = [
-        key for key in sorted(known | found) if known.get(key) != found.get(key)
+        key
+        for key in sorted(known | found)
+        if known.get(key) != found.get(key)
     ]
     for key in differ:
         print(f"differs: {key}")
@@ -276,10 +282,15 @@ def main() -> int:
     parser.add_argument("what", choices=("record", "check", "compare"))
     parser.add_argument("file", nargs="?", type=Path, default=RECORD)
     parser.add_argument(
-        "--python", type=Path, metavar="PATH", help="the interpreter to compare"
+        "--python",
+        type=Path,
+        metavar="PATH",
+        help="the interpreter to compare",
     )
     parser.add_argument("--only", default="", metavar="PREFIX")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1
+    )
     given = parser.parse_args()
     if (given.what == "compare") != (given.python is not None):
         parser.error("compare and --python PATH go together")
@@ -306,7 +317,9 @@ def main() -> int:
 def _checked(given: argparse.Namespace, found: dict[str, Any]) -> int:
     known = json.loads(given.file.read_text("utf-8"))
     known = {
-        key: value for key, value in known.items() if key.startswith(given.only)
+        key: value
+        for key, value in known.items()
+        if key.startswith(given.only)
     }
     differ = told_apart(known, found, ("recorded", "now"))
     same = sum(key not in differ for key in known)
@@ -319,7 +332,9 @@ def _compared(given: argparse.Namespace, found: dict[str, Any]) -> int:
     versions = version_of(given.python), platform.python_version()
     differ = told_apart(other, found, versions)
     missing = [
-        key for key in found if "missing" in found[key] and key not in differ
+        key
+        for key in found
+        if "missing" in found[key] and key not in differ
     ]
     same = len(other | found) - len(differ) - len(missing)
     runs = sum(

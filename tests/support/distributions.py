@@ -39,13 +39,17 @@ def tracked(root: Path = ROOT) -> list[str]:
         )
         return sorted(str(path.relative_to(root)) for path in files)
     listed = _output(["git", "ls-files", "-z"], root).split("\0")
-    return sorted(name for name in listed if name and (root / name).is_file())
+    return sorted(
+        name for name in listed if name and (root / name).is_file()
+    )
 
 
 def commit_time(root: Path = ROOT) -> str:
     """SOURCE_DATE_EPOCH: seconds, of the environment or of the last commit."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
-    return given or _output(["git", "log", "-1", "--format=%ct"], root).strip()
+    return (
+        given or _output(["git", "log", "-1", "--format=%ct"], root).strip()
+    )
 
 
 def _output(command: list[str], folder: Path) -> str:
@@ -136,7 +140,9 @@ def digests(folder: Path) -> dict[str, str]:
 
 def build_elsewhere(root: Path, to: Path) -> None:
     """Builds in a process with other settings, from a copy with other modes and times."""
-    with tempfile.TemporaryDirectory(prefix="quite another place ") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="quite another place "
+    ) as folder:
         copy_tracked(
             root, copy := Path(folder) / "a" / "checkout", private=True
         )
@@ -166,9 +172,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.distributions"
     )
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist")
     parser.add_argument(
-        "--once", metavar="SOURCE", type=Path, help="build another folder, once"
+        "folder", nargs="?", type=Path, default=ROOT / "dist"
+    )
+    parser.add_argument(
+        "--once",
+        metavar="SOURCE",
+        type=Path,
+        help="build another folder, once",
     )
     options = parser.parse_args()
     if options.once:

@@ -33,7 +33,9 @@ def vm_address(prefix: str, index: int) -> str:
     """The address of VM `index` (0..1021) in `prefix`: base + 1 + index."""
     network = ipaddress.IPv4Network(prefix)
     if not 0 <= index <= network.num_addresses - 3:
-        raise InvalidValues([f"VM index {index} has no address in {prefix}"])
+        raise InvalidValues(
+            [f"VM index {index} has no address in {prefix}"]
+        )
     return str(network.network_address + 1 + index)
 
 
@@ -71,7 +73,9 @@ class FakeDataCentre:
             if wanted <= self.servers_below(s.dpid)
         )
 
-    def tree(self, root: int, servers: Iterable[int]) -> tuple[TreeEdge, ...]:
+    def tree(
+        self, root: int, servers: Iterable[int]
+    ) -> tuple[TreeEdge, ...]:
         """The links from `root` down to these servers."""
         wanted = frozenset(servers)
         edges: list[TreeEdge] = []
@@ -92,7 +96,9 @@ class FakeDataCentre:
         root = roots[root_choice(len(roots))]
         prefix = str(tenant_prefix(tenant_id))
         vms = tuple(
-            AttachedVm(index, vm_address(prefix, index), mac_of(slot), *slot)
+            AttachedVm(
+                index, vm_address(prefix, index), mac_of(slot), *slot
+            )
             for index, slot in enumerate(slots)
         )
         return Tenant(
@@ -144,7 +150,9 @@ class _Plan:
 
     def server(self, slots_per_server: int) -> int:
         dpid = self.switch("server")
-        self.slots += [(dpid, self.port(dpid)) for _ in range(slots_per_server)]
+        self.slots += [
+            (dpid, self.port(dpid)) for _ in range(slots_per_server)
+        ]
         return dpid
 
     def link(self, child: int, parent: int) -> None:

@@ -58,11 +58,14 @@ class FakeAgents:
         self._queue: list[tuple[float, int, tuple[str, Message] | str]] = []
         self._sequence = 0
 
-    def later(self, delay_s: float, message: tuple[str, Message] | str) -> None:
+    def later(
+        self, delay_s: float, message: tuple[str, Message] | str
+    ) -> None:
         """A message; a name: that agent's report, if it still works then."""
         self._sequence += 1
         heapq.heappush(
-            self._queue, (time.monotonic() + delay_s, self._sequence, message)
+            self._queue,
+            (time.monotonic() + delay_s, self._sequence, message),
         )
 
     def spawn(self, name: str, slot: Slot, plan: Plan) -> None:
@@ -90,7 +93,9 @@ class FakeAgents:
     def thaw(self, slot: Slot) -> None:
         self.frozen.discard(slot)
         for name, number in [
-            asked for asked in self._asked if self.alive[asked[0]][0] == slot
+            asked
+            for asked in self._asked
+            if self.alive[asked[0]][0] == slot
         ]:
             self._asked.remove((name, number))
             self._ended_by(name, number)
@@ -184,7 +189,9 @@ class FakeEmulation:
         self.reroot_refused: set[str] = set()
         self.refuses_capacities = False
         self.capacities: list[
-            tuple[DataCentre, NetworkPlan, list[tuple[TenantPlan, TenantPlan]]]
+            tuple[
+                DataCentre, NetworkPlan, list[tuple[TenantPlan, TenantPlan]]
+            ]
         ] = []
         self.journal = SimpleNamespace(
             add=lambda entries: self.recorded.update(
@@ -198,7 +205,9 @@ class FakeEmulation:
         self.agent_mounts = "/proc/self/ns/mnt"
         self.network = SimpleNamespace(
             vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
-            counter_reader=lambda at: SimpleNamespace(read=lambda: unread(at)),
+            counter_reader=lambda at: SimpleNamespace(
+                read=lambda: unread(at)
+            ),
             unshaped_packets=dict,
             switch_pids=[],
             forwards_in_kernel=False,
@@ -229,7 +238,9 @@ class FakeEmulation:
     def dismiss(self, tenant: TenantPlan) -> None:
         self.here.discard(tenant.job_id)
 
-    def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
+    def spawn(
+        self, name: str, slot: Slot, plan: Plan, cores: int = 1
+    ) -> None:
         self.agents.spawn(name, slot, plan)
 
     def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
@@ -283,7 +294,9 @@ class FakeEmulation:
         self.failures.append(failure)
 
     def open_vm(self, slot: Slot) -> tuple[Path, ...]:
-        return (Path(f"/cgroup/node{slot.server}/vm{slot.index}/cgroup.procs"),)
+        return (
+            Path(f"/cgroup/node{slot.server}/vm{slot.index}/cgroup.procs"),
+        )
 
     def facts(self) -> dict[str, Any]:
         return {"log": str(Path("/nowhere"))}

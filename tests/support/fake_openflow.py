@@ -87,10 +87,14 @@ class FakeConnection:
     def _replies(self, kind: int, xid: int, data: bytes) -> Iterator[bytes]:
         if kind == openflow13.OFPT_FEATURES_REQUEST:
             body = _FEATURES_REPLY.pack(self.switch.dpid, 0, 254, 0, 0, 0)
-            yield openflow13.message(openflow13.OFPT_FEATURES_REPLY, xid, body)
+            yield openflow13.message(
+                openflow13.OFPT_FEATURES_REPLY, xid, body
+            )
         elif kind == openflow13.OFPT_ECHO_REQUEST:
             yield openflow13.message(
-                openflow13.OFPT_ECHO_REPLY, xid, data[openflow13.HEADER.size :]
+                openflow13.OFPT_ECHO_REPLY,
+                xid,
+                data[openflow13.HEADER.size :],
             )
         elif kind == openflow13.OFPT_BARRIER_REQUEST:
             yield openflow13.message(openflow13.OFPT_BARRIER_REPLY, xid)
@@ -116,11 +120,15 @@ class FakeConnection:
             )
 
     def _bundle(self, xid: int, data: bytes) -> Iterator[bytes]:
-        _, kind, bundle_id, request, _ = openflow13.BUNDLE_CONTROL.unpack_from(
-            data, openflow13.HEADER.size
+        _, kind, bundle_id, request, _ = (
+            openflow13.BUNDLE_CONTROL.unpack_from(
+                data, openflow13.HEADER.size
+            )
         )
         if kind == openflow13.ONF_ET_BUNDLE_ADD_MESSAGE:
-            inner = data[openflow13.HEADER.size + openflow13.BUNDLE_ADD.size :]
+            inner = data[
+                openflow13.HEADER.size + openflow13.BUNDLE_ADD.size :
+            ]
             self._open[bundle_id].append(decode_change(inner))
             return
         if request == openflow13.ONF_BCT_OPEN_REQUEST:

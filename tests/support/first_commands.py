@@ -117,7 +117,9 @@ def faults(
     ``programs``: the beginning of a command line in place of its first word.
     """
     user: dict[str, Any] = (
-        {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if nobody else {}
+        {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
+        if nobody
+        else {}
     )
     for command in commands:
         name, *words = _words(command, folder)
@@ -155,7 +157,9 @@ def _fault(command: Command, code: int, printed: str) -> str | None:
 def install(wheel: Path, folder: Path) -> Path:
     """Installs the wheel and its dependencies into a new environment; its folder of programs."""
     subprocess.run(
-        [sys.executable, "-m", "venv", folder], check=True, timeout=TIMEOUT_S
+        [sys.executable, "-m", "venv", folder],
+        check=True,
+        timeout=TIMEOUT_S,
     )
     pip = [
         str(folder / "bin/python"),
@@ -164,7 +168,9 @@ def install(wheel: Path, folder: Path) -> Path:
         "--disable-pip-version-check",
         "--no-input",
     ]
-    subprocess.run([*pip, "install", "--quiet", wheel], check=True, timeout=900)
+    subprocess.run(
+        [*pip, "install", "--quiet", wheel], check=True, timeout=900
+    )
     return folder / "bin"
 
 

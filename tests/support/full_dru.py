@@ -32,7 +32,9 @@ def _own(of: Utilisation, used: IntArray) -> tuple[FloatArray, FloatArray]:
     return slots, carried / of.uplink_bps
 
 
-def node_dru(of: Utilisation, used: IntArray) -> tuple[FloatArray, FloatArray]:
+def node_dru(
+    of: Utilisation, used: IntArray
+) -> tuple[FloatArray, FloatArray]:
     """DRU of every node at an instant, and the mean over its children (0 for servers)."""
     dc = of.datacentre
     slots, uplink = _own(of, used)
@@ -63,7 +65,9 @@ def integral(
     dc = utilisation.datacentre
     held = list(reservations)
     marks = (
-        {start_s, end_s} | {c.start_s for c in held} | {c.end_s for c in held}
+        {start_s, end_s}
+        | {c.start_s for c in held}
+        | {c.end_s for c in held}
     )
     times = sorted(t for t in marks if start_s <= t <= end_s)
     total = np.zeros(len(utilisation.levels))
@@ -71,7 +75,9 @@ def integral(
         used = np.zeros(dc.n_servers + dc.n_links, dtype=np.int64)
         for candidate in held:
             if candidate.start_s <= since_s < candidate.end_s:
-                taken = footprint(dc, candidate.placement, candidate.rate_bps)
+                taken = footprint(
+                    dc, candidate.placement, candidate.rate_bps
+                )
                 used[taken.objects] += taken.amounts
         dru, _ = node_dru(utilisation, used)
         total += _by_level(utilisation, dru) * (until_s - since_s)

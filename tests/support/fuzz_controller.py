@@ -64,7 +64,8 @@ class FuzzResult:
     def text(self) -> str:
         """The result in a few lines."""
         replies = ", ".join(
-            f"{name}: {count}" for name, count in sorted(self.replies.items())
+            f"{name}: {count}"
+            for name, count in sorted(self.replies.items())
         )
         rate = self.inputs / self.duration_s
         hangs = sum(NO_END in failure for failure in self.failures)
@@ -85,7 +86,10 @@ class FuzzResult:
             f"  replies {replies}",
         ]
         return "\n".join(
-            [*lines, *(f"  FAILED {failure}" for failure in self.failures[:20])]
+            [
+                *lines,
+                *(f"  FAILED {failure}" for failure in self.failures[:20]),
+            ]
         )
 
 
@@ -95,14 +99,19 @@ class FuzzResult:
 def _body(rng: random.Random, path: str) -> bytes:
     if path == "/v1/wait":
         # Nothing that would be waited for.
-        limit: Any = rng.choice((0, 0.001, -1, 301, "0", None, [], 10**4000))
+        limit: Any = rng.choice(
+            (0, 0.001, -1, 301, "0", None, [], 10**4000)
+        )
         return json.dumps(
             {"dpids": mutated(rng, [1, 2]), "timeout_s": limit}
         ).encode()
     tenant = DATACENTRE.tenant(
         rng.randint(1, 5), DATACENTRE.slots[:4], lambda _count: 0
     )
-    values = (to_json(NetworkSwitches(DATACENTRE.switches)), to_json(tenant))
+    values = (
+        to_json(NetworkSwitches(DATACENTRE.switches)),
+        to_json(tenant),
+    )
     text = values[
         path.startswith("/v1/tenants")
         if rng.random() < 0.9
@@ -234,7 +243,9 @@ def _request(rng: random.Random, token: str) -> bytes:
             ("HEAD", "TRACE", "PATCH", "BREW", "get", "X" * 3000, "'\"")
         )
     query = rng.choice(_QUERIES) if rng.random() < 0.1 else "timeout_s=0"
-    target = rng.choice(_TARGETS) if rng.random() < 0.05 else f"{path}?{query}"
+    target = (
+        rng.choice(_TARGETS) if rng.random() < 0.05 else f"{path}?{query}"
+    )
     lines = [
         f"{verb} {target} HTTP/1.1",
         "Host: x",
@@ -305,9 +316,9 @@ def _openflow_message(rng: random.Random, kind: int, body: bytes) -> bytes:
     if rng.random() < 0.1:
         data[0] = rng.choice((0, 1, 2, 3, 5, 6, 7, 0x84, 255))
     if rng.random() < 0.1:
-        data[2:4] = rng.choice((0, 1, 7, 8, 9, 0xFFFF, len(data) - 1)).to_bytes(
-            2, "big"
-        )
+        data[2:4] = rng.choice(
+            (0, 1, 7, 8, 9, 0xFFFF, len(data) - 1)
+        ).to_bytes(2, "big")
     return bytes(data)
 
 
@@ -339,7 +350,9 @@ def _multipart(rng: random.Random) -> bytes:
         entries = b"".join(
             _flow_entry(rng) for _ in range(rng.choice((1, 3, 50)))
         )
-        return head + (entries if rng.random() < 0.7 else flipped(rng, entries))
+        return head + (
+            entries if rng.random() < 0.7 else flipped(rng, entries)
+        )
     return head + rng.choice((bytes, rng.randbytes))(rng.choice(sizes))
 
 
@@ -366,7 +379,9 @@ def _flow_entry(rng: random.Random) -> bytes:
         (0x484F5345_00000000, 0x484F5345_00000003, rng.getrandbits(64))
     )
     return (
-        openflow13.FLOW_STATS.pack(length, 0, 0, 0, 100, 0, 0, 0, cookie, 0, 0)
+        openflow13.FLOW_STATS.pack(
+            length, 0, 0, 0, 100, 0, 0, 0, cookie, 0, 0
+        )
         + tail
     )
 
@@ -396,10 +411,14 @@ def _openflow_input(rng: random.Random, token: str) -> bytes:
             openflow13.message(openflow13.OFPT_MULTIPART_REPLY, 2, ports)
         )
     for _ in range(rng.choice((0, 1, 3, 20))):
-        kind = rng.choice((0, 1, 2, 3, 19, 19, 19, 19, 21, rng.randrange(256)))
+        kind = rng.choice(
+            (0, 1, 2, 3, 19, 19, 19, 19, 21, rng.randrange(256))
+        )
         sizes = (0, 1, 3, 4, 8, 12, 100, 60_000)
         body = (
-            _multipart(rng) if kind == 19 else rng.randbytes(rng.choice(sizes))
+            _multipart(rng)
+            if kind == 19
+            else rng.randbytes(rng.choice(sizes))
         )
         parts.append(_openflow_message(rng, kind, body))
     data = b"".join(parts)
@@ -419,10 +438,14 @@ def _judge_openflow(reply: bytes, replies: Counter[str]) -> str | None:
         kinds.append(kind)
         reply = reply[length:]
     far = (
-        "connected" if openflow13.OFPT_FEATURES_REQUEST in kinds else "refused"
+        "connected"
+        if openflow13.OFPT_FEATURES_REQUEST in kinds
+        else "refused"
     )
     replies[
-        "asked for rules" if openflow13.OFPT_MULTIPART_REQUEST in kinds else far
+        "asked for rules"
+        if openflow13.OFPT_MULTIPART_REQUEST in kinds
+        else far
     ] += 1
     return None
 
@@ -493,7 +516,9 @@ def connected(port: int, dpid: int) -> socket.socket:
 def echo(switch: socket.socket) -> None:
     """An echo request, and what comes up to its reply. Raises OSError if it does not come."""
     mark = random.randbytes(16)
-    switch.sendall(openflow13.message(openflow13.OFPT_ECHO_REQUEST, 7, mark))
+    switch.sendall(
+        openflow13.message(openflow13.OFPT_ECHO_REQUEST, 7, mark)
+    )
     heard = b""
     while mark not in heard:
         part = switch.recv(65536)
@@ -560,14 +585,19 @@ def _fuzz_one(
     progress: Progress | None,
 ) -> FuzzResult:
     controller, pid = probe.controller, probe.controller.process.pid
-    port = controller.api_port if kind == "api" else controller.openflow_port
+    port = (
+        controller.api_port if kind == "api" else controller.openflow_port
+    )
     replies: Counter[str] = Counter()
     failures: list[str] = []
     before = _status(pid, "VmRSS"), _status(pid, "Threads")
     start_s = time.monotonic()
     for done, number in enumerate(numbers, 1):
         why = _one(
-            kind, port, input_of(kind, seed, number, controller.token), replies
+            kind,
+            port,
+            input_of(kind, seed, number, controller.token),
+            replies,
         )
         if done % PROBE_EVERY == 0 or done == len(numbers):
             why = why or probe.check()

@@ -31,7 +31,9 @@ def interrupt_at_start(
             return starting()
         happened.append(" ".join(words))
         # Without a step of Python's between them, in which it would look for signals.
-        return list(map(operator.call, (_thread.interrupt_main, starting)))[1]
+        return list(map(operator.call, (_thread.interrupt_main, starting)))[
+            1
+        ]
 
     monkeypatch.setattr(subprocess, "_fork_exec", start)
     return happened

@@ -29,7 +29,9 @@ CONTROLLER_PORT = 6699
 CHILD = [sys.executable, "-c", "import time; time.sleep(3000)"]
 
 
-def main(prefix: str, most_weight: int, builder: Builder = "batched") -> None:
+def main(
+    prefix: str, most_weight: int, builder: Builder = "batched"
+) -> None:
     datacentre = tree([2, 2], 1_000_000_000, 2)
     plan = network_plan(datacentre, prefix, 0.1)
     vms_on = ((0, 2), (1, 2), (3, 1))
@@ -40,7 +42,9 @@ def main(prefix: str, most_weight: int, builder: Builder = "batched") -> None:
     )
     placement = Placement(datacentre.trees[0].root, vms_on)
     kind = network_kind(builder, plan, lambda _: None)
-    tenant = tenant_plan(datacentre, plan, placement, slots, 5, "j", 10_000_000)
+    tenant = tenant_plan(
+        datacentre, plan, placement, slots, 5, "j", 10_000_000
+    )
     with ExitStack() as stack:
         stack.enter_context(machine_lock(f"kill me {prefix}"))
         clean_leftovers()

@@ -13,7 +13,10 @@ def in_use(ledger: Ledger, at_s: float) -> Residual:
     datacentre = ledger.datacentre
     free = ledger.residual(at_s, math.nextafter(at_s, math.inf))
     memory = None
-    if free.free_memory_mib is not None and datacentre.memory_mib is not None:
+    if (
+        free.free_memory_mib is not None
+        and datacentre.memory_mib is not None
+    ):
         memory = datacentre.memory_mib - free.free_memory_mib
     return Residual(
         datacentre.slots - free.free_slots,

@@ -27,7 +27,11 @@ class Slow(SimulatedBackend):
     slow = 1.0
 
     def start(
-        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: Tier,
     ) -> None:
         slowed = replace(job, true_duration_s=job.duration_s * self.slow)
         super().start(slowed, placement, rate_bps, tier)
@@ -84,7 +88,10 @@ class Scripted(Machine):
 
 @contextmanager
 def _log(folder: RunFolder) -> Iterator[tuple[Sink, DiskReserve]]:
-    with DiskReserve(folder.path, 4096) as reserve, folder.open_events() as log:
+    with (
+        DiskReserve(folder.path, 4096) as reserve,
+        folder.open_events() as log,
+    ):
         yield log, reserve
 
 

@@ -24,7 +24,9 @@ def loops(*, machine_code: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for loop in LOOPS:
             patch.setattr(
-                loop, "_run", loop.machine_code if machine_code else loop.python
+                loop,
+                "_run",
+                loop.machine_code if machine_code else loop.python,
             )
         yield
 
@@ -48,7 +50,9 @@ def fill_vectors(
         share = np.full(len(left), np.inf)
         np.divide(np.maximum(left, 0.0), load, out=share, where=load > 0)
         offer = share[link] * priority
-        first = np.flatnonzero(np.concatenate(([True], unit[1:] != unit[:-1])))
+        first = np.flatnonzero(
+            np.concatenate(([True], unit[1:] != unit[:-1]))
+        )
         tightest = np.minimum.reduceat(offer, first)
         width = np.diff(np.append(first, len(unit)))
         # A link settles when none of its units is held back more elsewhere (by a link or its cap).

@@ -51,7 +51,9 @@ def figure(*claims: Claim, name: str = "made-fig1") -> Figure:
 
     def configuration(series: str, x: float, seed: int, quick: bool) -> Sum:
         return Sum(
-            x + (0.5 if series == "b" else 0.0) + (1000.0 if quick else 0.0),
+            x
+            + (0.5 if series == "b" else 0.0)
+            + (1000.0 if quick else 0.0),
             float(seed),
         )
 

@@ -17,7 +17,11 @@ from pathlib import Path
 
 import psutil
 
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.cgroups import (
+    RunCgroup,
+    probe_layout,
+    remove_groups,
+)
 from testbed.backends.emu.cleanup import remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal
 from testbed.backends.emu.emulated_network import EmulatedNetwork
@@ -80,7 +84,9 @@ def main(prefix: str, state: str) -> dict[str, object]:
             assert conditions is not None
             found["datapath"] = conditions.datapath
             found["offload"] = conditions.sockets.offload
-            found["send_buffer_bytes"] = conditions.sockets.send_buffer_bytes
+            found["send_buffer_bytes"] = (
+                conditions.sockets.send_buffer_bytes
+            )
             found["allocator"] = (
                 "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
             )

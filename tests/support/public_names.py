@@ -28,7 +28,10 @@ def public_names() -> dict[str, str]:
     named = {name: getattr(testbed, name) for name in testbed.__all__}
     return {
         key: text
-        for name, value in {**named, "StandingNetwork": StandingNetwork}.items()
+        for name, value in {
+            **named,
+            "StandingNetwork": StandingNetwork,
+        }.items()
         for key, text in _of(name, value).items()
     }
 
@@ -36,7 +39,9 @@ def public_names() -> dict[str, str]:
 def _of(name: str, value: Any) -> dict[str, str]:
     if not inspect.isclass(value):
         return {
-            name: _signature(value) if callable(value) else type(value).__name__
+            name: _signature(value)
+            if callable(value)
+            else type(value).__name__
         }
     bases = ", ".join(
         base.__name__ for base in value.__bases__ if base is not object
@@ -55,7 +60,9 @@ def _attributes(kind: type) -> dict[str, Any]:
         for base in reversed(kind.__mro__)
         if base.__module__.startswith("testbed")
     ]
-    found = {key: value for base in ours for key, value in vars(base).items()}
+    found = {
+        key: value for base in ours for key, value in vars(base).items()
+    }
     shown = ("__getitem__", "__enter__", "__exit__")
     return {
         k: v

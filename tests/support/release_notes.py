@@ -31,7 +31,9 @@ def notes(changelog: str, version: str) -> str:
             f"CHANGELOG.md has no version {version}: it has {', '.join(sections)}"
         )
     if not found:
-        raise NoSuchVersion(f"CHANGELOG.md says nothing of version {version}")
+        raise NoSuchVersion(
+            f"CHANGELOG.md says nothing of version {version}"
+        )
     return found
 
 
@@ -41,7 +43,9 @@ def main() -> int:
     )
     parser.add_argument("version")
     try:
-        print(notes(CHANGELOG.read_text("utf-8"), parser.parse_args().version))
+        print(
+            notes(CHANGELOG.read_text("utf-8"), parser.parse_args().version)
+        )
     except NoSuchVersion as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

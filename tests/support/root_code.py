@@ -39,7 +39,15 @@ ROOT_CODE: dict[str, tuple[str, ...]] = {
 """What needs root -> its files, as patterns below the project."""
 ROOT_CALLS = frozenset(
     [
-        *("setns", "unshare", "mount", "chown", "fchown", "lchown", "chroot"),
+        *(
+            "setns",
+            "unshare",
+            "mount",
+            "chown",
+            "fchown",
+            "lchown",
+            "chroot",
+        ),
         *("setuid", "setgid", "setresuid", "setresgid", "setgroups"),
         *("AF_PACKET", "SOCK_RAW", "AF_NETLINK"),
     ]
@@ -68,7 +76,9 @@ def beyond() -> list[str]:
     others = []
     for room in PRODUCT:
         for path in sorted(PROJECT.glob(f"{room}/**/*.py")):
-            if path not in listed and _calls_as_root(path.read_text("utf-8")):
+            if path not in listed and _calls_as_root(
+                path.read_text("utf-8")
+            ):
                 others.append(str(path.relative_to(PROJECT)))
     return others
 
@@ -81,7 +91,9 @@ def _calls_as_root(source: str) -> bool:
 
 
 def main() -> int:
-    lines_of = {what: code_lines(files) for what, files in ROOT_CODE.items()}
+    lines_of = {
+        what: code_lines(files) for what, files in ROOT_CODE.items()
+    }
     for what, lines in lines_of.items():
         sys.stdout.write(f"{lines:7,}  {what}\n")
     together, whole = sum(lines_of.values()), product_lines()

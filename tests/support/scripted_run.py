@@ -109,7 +109,9 @@ def play(
     """Every job's events, in order."""
     recorded: list[events.Event] = []
     given = emulation, scale, 1, recorded.append
-    backend = LiveBackend(*given, weighted=weighted, enforcement=enforcement)
+    backend = LiveBackend(
+        *given, weighted=weighted, enforcement=enforcement
+    )
     backend.begin()
     engine = Engine(
         emulation.datacentre,

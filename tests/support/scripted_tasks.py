@@ -89,7 +89,9 @@ class LiveRun(Square):
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"end {self.number} {name}\n")
         verdict = "invalid" if name in self.bad else "ok"
-        summary = {"fidelity": {"verdict": verdict, "reasons": ["as scripted"]}}
+        summary = {
+            "fidelity": {"verdict": verdict, "reasons": ["as scripted"]}
+        }
         result = {
             "square": self.number**2,
             "summary": summary,

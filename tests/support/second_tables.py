@@ -80,7 +80,9 @@ def _cells(job: JobHistory, policy: str) -> Cells:
         "migrations": len(job.all(events.JobMigrated)),
         "price": _price(ended),
         "job_class": _class(request),
-        "wait_s": None if started is None else started.t - request["submit_s"],
+        "wait_s": None
+        if started is None
+        else started.t - request["submit_s"],
         **_of_finished(request["submit_s"], ended, estimate_s),
         **_by_iperf3(ended, getattr(booked, "rate_bps", None)),
     }
@@ -104,7 +106,11 @@ def _price(ended: events.JobEnded | None) -> float | None:
 
 def _class(request: Mapping[str, Any]) -> str | None:
     for tag in request.get("tags") or ():
-        if isinstance(tag, Sequence) and len(tag) == 2 and tag[0] == "class":
+        if (
+            isinstance(tag, Sequence)
+            and len(tag) == 2
+            and tag[0] == "class"
+        ):
             return str(tag[1])
     queue = request.get("queue")
     return None if queue is None else str(queue)
@@ -114,7 +120,13 @@ def _of_finished(
     submit_s: float, ended: events.JobEnded | None, estimate_s: float | None
 ) -> dict[str, float | None]:
     """Columns that only a finished job has."""
-    names = ("ratio", "response_s", "queued_s", "slowdown", "bounded_slowdown")
+    names = (
+        "ratio",
+        "response_s",
+        "queued_s",
+        "slowdown",
+        "bounded_slowdown",
+    )
     out: dict[str, float | None] = dict.fromkeys(names)
     if ended is None or ended.outcome != "finished":
         return out
@@ -212,7 +224,9 @@ def _changes(history: History) -> dict[int, list[tuple[float, int]]]:
     return out
 
 
-def _cut(changes: list[tuple[float, int]], end_s: float, n: int) -> list[float]:
+def _cut(
+    changes: list[tuple[float, int]], end_s: float, n: int
+) -> list[float]:
     """The mean over each of ``n`` equal parts of the run, from the bits held up
     to each moment.
     """
@@ -229,7 +243,10 @@ def summary_due(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
     started = history.started
     return {
         "name": started.run,
-        **{key: getattr(started, key) for key in ("policy", "backend", "seed")},
+        **{
+            key: getattr(started, key)
+            for key in ("policy", "backend", "seed")
+        },
         "status": history.status,
         **_group(jobs),
         "link_utilisation_measured": _sent(history),
@@ -255,7 +272,9 @@ def _group(jobs: Sequence[Cells]) -> dict[str, Any]:
         **count,
         "met_deadline": sum(job["met_deadline"] is True for job in jobs),
         "success_rate": good / len(jobs) if jobs else None,
-        "acceptance_rate": 1 - count["rejected"] / len(jobs) if jobs else None,
+        "acceptance_rate": 1 - count["rejected"] / len(jobs)
+        if jobs
+        else None,
         **{key: _mean(jobs, key.replace("_mean", "")) for key in _MEANS},
         "preemptions": sum(job["preemptions"] for job in jobs),
         "migrations": sum(job["migrations"] for job in jobs),
@@ -282,7 +301,11 @@ def _mean(jobs: Sequence[Cells], column: str) -> float | None:
 
 def _classes(jobs: Sequence[Cells]) -> dict[str, Any]:
     names = sorted(
-        {str(job["job_class"]) for job in jobs if job["job_class"] is not None}
+        {
+            str(job["job_class"])
+            for job in jobs
+            if job["job_class"] is not None
+        }
     )
     return {
         name: _group([job for job in jobs if job["job_class"] == name])
@@ -300,7 +323,9 @@ def fidelity(history: History) -> dict[str, Any]:
     if not notes:
         return {"verdict": "suspect", "reasons": [UNWATCHED]}
     worst = max(notes, key=lambda note: badness(note.level))
-    reasons = dict.fromkeys(note.reason for note in notes if note.level != "ok")
+    reasons = dict.fromkeys(
+        note.reason for note in notes if note.level != "ok"
+    )
     return {"verdict": worst.level, "reasons": list(reasons)}
 
 
@@ -374,7 +399,9 @@ def _best_effort(job: Cells) -> bool:
     return job["start_s"] is not None and job["estimate_s"] is None
 
 
-def verdict_due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
+def verdict_due(
+    history: History, expect: Mapping[str, Any], job: Cells
+) -> str:
     """The verdict that a job is due by its figures."""
     named = expect["applications"].get(job["application"] or "")
     own = named or {}
@@ -416,10 +443,17 @@ def _due_by_reservation(
     by_policy = any(
         event.killed_by_policy for event in lived.all(events.JobEnded)
     )
-    if late_above is None or not live or by_policy or job["estimate_s"] is None:
+    if (
+        late_above is None
+        or not live
+        or by_policy
+        or job["estimate_s"] is None
+    ):
         return "open"
     if job["outcome"] == "killed" and job["reason"] != events.OUTLASTED:
-        return "open" if job["reason"].startswith(events.FAILED) else "killed"
+        return (
+            "open" if job["reason"].startswith(events.FAILED) else "killed"
+        )
     kept = (
         bool(rate_bps)
         and (
@@ -446,9 +480,13 @@ def _due_by_reservation(
     full_s = request.get("true_duration_s") or request["duration_s"]
     may_end_early = (
         full_s < request["duration_s"]
-        or (request["kind"] == "demand" and rate_bps < request["bandwidth_bps"])
+        or (
+            request["kind"] == "demand"
+            and rate_bps < request["bandwidth_bps"]
+        )
         or any(
-            event.rate_bps > rate_bps for event in lived.all(events.JobRescaled)
+            event.rate_bps > rate_bps
+            for event in lived.all(events.JobRescaled)
         )
     )
     if early_below and job["ratio"] < early_below and not may_end_early:
@@ -456,7 +494,9 @@ def _due_by_reservation(
     return "late" if job["ratio"] > late_above else "held"
 
 
-def _runs_at(history: History, job: JobHistory, event: events.Event) -> bool:
+def _runs_at(
+    history: History, job: JobHistory, event: events.Event
+) -> bool:
     """True for a job that has started and not ended where an event stands."""
     around = (job.first(events.JobStarted), job.first(events.JobEnded))
     first, last = (
@@ -485,5 +525,9 @@ def other_subjects(
     )
     none_judged = all(verdict == "open" for verdict in due.values())
     estimated = not any(_best_effort(job) for job in jobs.values())
-    if expect.get("estimate_ratio") is not None and none_judged and estimated:
+    if (
+        expect.get("estimate_ratio") is not None
+        and none_judged
+        and estimated
+    ):
         yield "no job"

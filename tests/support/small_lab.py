@@ -61,7 +61,9 @@ def make(labs: Path) -> lab_catalogue.Lab:
     (folder / "small_checks.py").write_text(CHECKS)
     (folder / "page.md").write_text(PAGE)
     (folder / "hints.md").write_text(HINTS)
-    (folder / "start" / FILE).write_text(f"def answer():\n    return 0\n{ECHO}")
+    (folder / "start" / FILE).write_text(
+        f"def answer():\n    return 0\n{ECHO}"
+    )
     (folder / "solution" / FILE).write_text(GOOD)
     return lab_catalogue.lab(1)
 

@@ -28,7 +28,8 @@ class WatchingClient(ControllerClient):
     def tenant(self, tenant_id: int) -> Tenant:
         """A tenant as it was given."""
         return from_json(
-            Tenant, json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}"))
+            Tenant,
+            json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}")),
         )
 
     def state(self) -> Any:

@@ -52,7 +52,9 @@ class WiredSwitch(FakeConnection):
 
     def packet_in(self, in_port: int, frame: bytes) -> None:
         """Tells the controller of a frame that no flow matches."""
-        head = _PACKET_IN.pack(openflow13.OFP_NO_BUFFER, len(frame), 0, 0, 0)
+        head = _PACKET_IN.pack(
+            openflow13.OFP_NO_BUFFER, len(frame), 0, 0, 0
+        )
         match = openflow13.encode_match(Match(in_port=in_port))
         body = head + match + bytes(2) + frame
         self._send(openflow13.message(PACKET_IN, 5, body))

@@ -61,7 +61,10 @@ KEPT = re.compile("|".join(EXCEPTIONS))
 KEPT_NAMES = {
     ("testbed/record/bandwidth_sweep.py", "rungs"): "a key of profile.json",
     ("testbed/record/verdicts.py", "met"): "a key of summary.json",
-    ("testbed/spec/workload_section.py", "told"): "a key of experiment files",
+    (
+        "testbed/spec/workload_section.py",
+        "told",
+    ): "a key of experiment files",
 }
 """Names that may be retired words, by module, each with its reason."""
 
@@ -86,7 +89,11 @@ class Retired:
 
 
 def _retired(
-    use: str, text: str = "", names: str = "", whole: str = "", under: str = ""
+    use: str,
+    text: str = "",
+    names: str = "",
+    whole: str = "",
+    under: str = "",
 ) -> Retired:
     return Retired(
         use, text, frozenset(names.split()), frozenset(whole.split()), under
@@ -138,7 +145,9 @@ RULES = (
         under=r"/sim/",
     ),
     _retired(
-        "flow-dependency model", r"\bcouplings?\b", whole="Coupling COUPLINGS"
+        "flow-dependency model",
+        r"\bcouplings?\b",
+        whole="Coupling COUPLINGS",
     ),
     _retired("coupled flows", r"\b(?:in )?lockstep\b"),
     _retired("synthetic, generated", whole="drawn", under=r"/spec/|^jobs/"),
@@ -149,7 +158,9 @@ RULES = (
     _retired("loaded workload", r"\bsourced\b", names="sourced"),
     _retired("topology context", names="site", under=r"^testbed/|^jobs/"),
     _retired("load context", r"\bcircumstances\b", names="circumstances"),
-    _retired("scripted test policy", r"\bpuppets?\b", names="puppet puppets"),
+    _retired(
+        "scripted test policy", r"\bpuppets?\b", names="puppet puppets"
+    ),
     _retired("SCHED_IDLE; is preempted", r"\bg(?:ives?|ave|iving) way\b"),
     _retired("default class", r"\bunclaimed\b", names="unclaimed"),
     _retired("allow borrowing", r"\bopen(?:s|ed|ing)? links?\b"),
@@ -170,7 +181,9 @@ RULES = (
     ),
     _retired("ownership tag, cleanup journal", r"\blisted and marked\b"),
     _retired("foreground", r"\bin front\b(?! of\b)", names="front"),
-    _retired("background", names="behind", under=r"tiers|cmcbf|interference"),
+    _retired(
+        "background", names="behind", under=r"tiers|cmcbf|interference"
+    ),
     _retired(
         "resumes, continues",
         r"\bgo(?:es|ing)? on\b(?! (?:\w+ )?(?:nodes?|servers?|its?|the|different))|\bwent on\b",
@@ -179,7 +192,9 @@ RULES = (
         "hint; repair", r"\bmend(?:s|ed|ing)?\b", names="mend mends mended"
     ),
     _retired("disk reserve", r"\bballast\b", names="ballast"),
-    _retired("bottom-up pass", r"\bclimb(?:s|ed|ing)?\b", names="climb climbs"),
+    _retired(
+        "bottom-up pass", r"\bclimb(?:s|ed|ing)?\b", names="climb climbs"
+    ),
     _retired("uneven", r"\bragged\b", names="ragged"),
     _retired("uniform depth", r"\blevelled\b", names="levelled"),
     _retired(
@@ -200,7 +215,9 @@ RULES = (
     _retired("figure", r"\bexhibits?\b", names="exhibit exhibits"),
     _retired("style", names="looks", whole="look Look", under=_EVALUATION),
     _retired("run", r"\btrials?\b", names="trial trials"),
-    _retired("run", names="piece pieces", under=_EVALUATION + r"|/runs/|/cli/"),
+    _retired(
+        "run", names="piece pieces", under=_EVALUATION + r"|/runs/|/cli/"
+    ),
     _retired("checkpointed", r"\bparked\b|\bparking\b", names="parked"),
     _retired("summed port load", r"\bcrossings\b", names="crossings"),
     _retired("unconnected", whole="apart", under=r"/emu/|/plan/"),
@@ -261,7 +278,9 @@ def findings(path: str) -> list[Finding]:
     found = list(_in_text(path, text))
     stem = Path(path).stem
     found += (
-        _in_name(path, 1, stem, "module " if path.endswith(".py") else "file ")
+        _in_name(
+            path, 1, stem, "module " if path.endswith(".py") else "file "
+        )
         if "/decisions/" not in path
         else []
     )
@@ -272,7 +291,9 @@ def findings(path: str) -> list[Finding]:
 
 def _in_text(path: str, text: str, first: int = 1) -> Iterator[Finding]:
     for number, line in enumerate(text.splitlines(), first):
-        kept = [(match.start(), match.end()) for match in KEPT.finditer(line)]
+        kept = [
+            (match.start(), match.end()) for match in KEPT.finditer(line)
+        ]
         for pattern, rule in TEXTS:
             if rule.applies(path):
                 for match in pattern.finditer(line):
@@ -283,7 +304,9 @@ def _in_text(path: str, text: str, first: int = 1) -> Iterator[Finding]:
                         yield Finding(path, number, match.group(), rule.use)
 
 
-def _in_name(path: str, line: int, name: str, of: str = "") -> list[Finding]:
+def _in_name(
+    path: str, line: int, name: str, of: str = ""
+) -> list[Finding]:
     parts = set(
         re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
         .lower()
@@ -311,7 +334,9 @@ def _in_code(path: str, module: ast.Module) -> Iterator[Finding]:
                 yield from _in_name(path, node.lineno, name)
             case ast.Attribute(attr=name, ctx=ast.Store()):
                 yield from _in_name(path, node.lineno, name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            case (
+                ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name)
+            ):
                 if name.startswith("test_"):  # a sentence
                     yield from _in_text(
                         path, name.replace("_", " "), node.lineno
@@ -320,13 +345,19 @@ def _in_code(path: str, module: ast.Module) -> Iterator[Finding]:
                     yield from _in_name(path, node.lineno, name)
         if isinstance(
             node,
-            ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+            ast.Module
+            | ast.ClassDef
+            | ast.FunctionDef
+            | ast.AsyncFunctionDef,
         ):
             first = (ast.get_docstring(node) or "").split("\n")[0]
             if match := OPENING.match(first):
                 found = f'docstring "{match.group()} …"'
                 yield Finding(
-                    path, node.body[0].lineno, found, "a noun phrase or a verb"
+                    path,
+                    node.body[0].lineno,
+                    found,
+                    "a noun phrase or a verb",
                 )
 
 
@@ -355,14 +386,18 @@ def main(arguments: list[str] | None = None) -> int:
         (
             "folder",
             Counter(
-                "/".join(Path(one.path).parts[:-1][:3]) or "." for one in found
+                "/".join(Path(one.path).parts[:-1][:3]) or "."
+                for one in found
             ),
         ),
         ("instead", Counter(one.use for one in found)),
     ):
         print(
             f"\n{title}",
-            *(f"  {number:5} {name}" for name, number in counted.most_common()),
+            *(
+                f"  {number:5} {name}"
+                for name, number in counted.most_common()
+            ),
             sep="\n",
         )
     return 1 if found else 0

@@ -92,7 +92,12 @@ def test_nothing_is_compiled_after_precompile(tmp_path: Path) -> None:
     assert len(before) == 5
     large = str(tmp_path / "large.yaml")
     told = call(
-        "testbed.cli.main", "simulate", large, "--out", str(tmp_path), "--json"
+        "testbed.cli.main",
+        "simulate",
+        large,
+        "--out",
+        str(tmp_path),
+        "--json",
     )
     assert "compiling" not in told
     assert sorted(path.name for path in kept.rglob("*.nbc")) == before

@@ -67,8 +67,12 @@ def misbehaving(rng: random.Random, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_every_kind_of_failure_is_found_and_named_with_its_command() -> None:
-    outcome: Outcome = try_all("files", misbehaving, range(30), 3, limit_s=0.2)
+def test_every_kind_of_failure_is_found_and_named_with_its_command() -> (
+    None
+):
+    outcome: Outcome = try_all(
+        "files", misbehaving, range(30), 3, limit_s=0.2
+    )
     found = {tried.outcome for tried in outcome.failures}
     assert found == {"traceback", "unsound", "died", "hang"}
     assert {"KeyError: 'a key'", "MemoryError: "} <= {

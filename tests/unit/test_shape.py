@@ -49,7 +49,9 @@ def test_density_names_depth_and_circles_have_budgets(
     figures: dict[str, Figure],
 ) -> None:
     budgeted = {
-        name for name, figure in figures.items() if figure.budget is not None
+        name
+        for name, figure in figures.items()
+        if figure.budget is not None
     }
     assert budgeted == set(BUDGETED)
 
@@ -105,9 +107,19 @@ def test_every_module_is_counted_once() -> None:
 @pytest.mark.slow
 def test_the_way_of_one_job_is_short() -> None:
     # In a process of its own: what other tests have left in caches is not called again.
-    command = [sys.executable, "-m", "tests.support.shape", "--way", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.shape",
+        "--way",
+        "--json",
+    ]
     printed = subprocess.run(
-        command, cwd=shape.ROOT, capture_output=True, check=True, timeout=110
+        command,
+        cwd=shape.ROOT,
+        capture_output=True,
+        check=True,
+        timeout=110,
     )
     [way] = [
         one

@@ -9,7 +9,9 @@ from tests.support import words
 
 @pytest.mark.slow
 def test_no_retired_word_is_used() -> None:
-    found = [str(one) for path in words.files() for one in words.findings(path)]
+    found = [
+        str(one) for path in words.files() for one in words.findings(path)
+    ]
     assert not found, "\n".join(found)
 
 

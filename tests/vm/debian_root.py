@@ -38,9 +38,7 @@ ROOT_PACKAGES = (
     "sudo",
 )
 USER = "vagrant"
-HOME_MODE = (
-    "0700"  # as Debian's adduser makes homes: nobody else reads the checkout
-)
+HOME_MODE = "0700"  # as Debian's adduser makes homes: nobody else reads the checkout
 ROOT_CHECKOUT = f"home/{USER}/hosenet"
 KEPT_IN_CHECKOUT = {".venv", "hosenet.egg-info", "__pycache__"}
 # Namespaces of a command's own: what it mounts and starts ends with it, however it ends.
@@ -149,14 +147,18 @@ def prepare_host(log: Path, packages: dict[str, str]) -> None:
     print(f"installing {' '.join(missing)}", flush=True)
     apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q")
     logged(log, (*apt, "update"))
-    logged(log, (*apt, "install", "-y", "--no-install-recommends", *missing))
+    logged(
+        log, (*apt, "install", "-y", "--no-install-recommends", *missing)
+    )
 
 
 def own_release() -> str:
     """The codename of this machine's Debian, empty if it is another system."""
     found = platform.freedesktop_os_release()
     return (
-        found.get("VERSION_CODENAME", "") if found.get("ID") == "debian" else ""
+        found.get("VERSION_CODENAME", "")
+        if found.get("ID") == "debian"
+        else ""
     )
 
 
@@ -167,7 +169,11 @@ def own_sources() -> list[tuple[str, str, str]]:
     if not own:
         return []
     listed = told(
-        "apt-get", "indextargets", "--format", wanted, "Created-By: Packages"
+        "apt-get",
+        "indextargets",
+        "--format",
+        wanted,
+        "Created-By: Packages",
     )
     rows = (line.split("|") for line in sorted(set(listed.splitlines())))
     return [
@@ -202,16 +208,18 @@ def base_root(release: str, cache: Path, log: Path) -> Path:
 
     An older one of the same release is removed, as is one that was left half made.
     """
-    root = cache / f"base-{release}-{key_of(*ROOT_PACKAGES, USER, HOME_MODE)}"
+    root = (
+        cache / f"base-{release}-{key_of(*ROOT_PACKAGES, USER, HOME_MODE)}"
+    )
     if root.exists():
         return root
     for old in cache.glob(f"base-{release}-*"):
         shutil.rmtree(old)
     part = root.with_suffix(".part")
     options = ("--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}")
-    mirror = [uri for uri, suite, _ in own_sources() if suite == own_release()][
-        :1
-    ]
+    mirror = [
+        uri for uri, suite, _ in own_sources() if suite == own_release()
+    ][:1]
     logged(log, (*PRIVATE, "debootstrap", *options, release, part, *mirror))
     adopt_settings(part)
     adopt_package_sources(release, part, log)
@@ -231,7 +239,9 @@ def adopt_settings(root: Path) -> None:
             (root / name).unlink(missing_ok=True)
             shutil.copy(Path("/") / name, root / name)
     shutil.copytree(
-        "/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True
+        "/etc/apt/apt.conf.d",
+        root / "etc/apt/apt.conf.d",
+        dirs_exist_ok=True,
     )
 
 
@@ -260,7 +270,8 @@ def adopt_package_sources(release: str, root: Path, log: Path) -> None:
             logged(log, (*inside(root), "apt-get", "-q", "update"))
         except Cannot:
             print(
-                f"this machine's archive has no {moved}: left out", flush=True
+                f"this machine's archive has no {moved}: left out",
+                flush=True,
             )
             entry.unlink()
 
@@ -292,18 +303,27 @@ def commit_of(checkout: Path, log: Path) -> Path:
         "-c",
         f"safe.directory={checkout}/.git",
     )
-    logged(log, (*git, "clone", "--quiet", "--no-hardlinks", checkout, clone))
-    changed = told(*git, "-C", checkout, "status", "--porcelain").splitlines()
+    logged(
+        log, (*git, "clone", "--quiet", "--no-hardlinks", checkout, clone)
+    )
+    changed = told(
+        *git, "-C", checkout, "status", "--porcelain"
+    ).splitlines()
     if changed:
-        print(f"{len(changed)} uncommitted changes are not in it", flush=True)
+        print(
+            f"{len(changed)} uncommitted changes are not in it", flush=True
+        )
     return clone
 
 
-def provisioned_root(release: str, cache: Path, clone: Path, log: Path) -> Path:
+def provisioned_root(
+    release: str, cache: Path, clone: Path, log: Path
+) -> Path:
     """The base with this commit in it; an older one of the same release is removed."""
     base = base_root(release, cache, log)
     locks = [
-        p.read_bytes() for p in sorted((clone / "requirements").glob("*.txt"))
+        p.read_bytes()
+        for p in sorted((clone / "requirements").glob("*.txt"))
     ]
     script = (clone / "provision.sh").read_bytes()
     root = cache / f"root-{release}-{key_of(base.name, script, *locks)}"

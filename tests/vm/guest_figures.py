@@ -41,7 +41,9 @@ def of_measure(text: str) -> Iterator[Figure]:
 
 
 def column(folder: str, job_id: str, name: str) -> str:
-    (found,) = (job[name] for job in jobs(folder) if job["job_id"] == job_id)
+    (found,) = (
+        job[name] for job in jobs(folder) if job["job_id"] == job_id
+    )
     return found
 
 

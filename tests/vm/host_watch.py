@@ -62,9 +62,7 @@ class HostLoad:
 
     def sentence(self) -> str:
         if self.watched_s == 0:
-            return (
-                "host was not watched; what was measured is not to be believed"
-            )
+            return "host was not watched; what was measured is not to be believed"
         if self.believable:
             shares = f"others {self.others_share:.0%} of its processors, steal {self.steal_share:.1%}"  # noqa: E501
             return f"host was quiet: {shares}, busy for {self.busy_s:.0f} s"
@@ -82,7 +80,9 @@ def interval(before: Counters, after: Counters, seconds: float) -> Interval:
     total = max(1, after.total - before.total)
     others = (after.busy - before.busy) - (after.own - before.own)
     return Interval(
-        seconds, max(0, others) / total, (after.steal - before.steal) / total
+        seconds,
+        max(0, others) / total,
+        (after.steal - before.steal) / total,
     )
 
 
@@ -119,7 +119,9 @@ def counters(pid: int, proc: Path = Path("/proc")) -> Counters:
     ]
     idle, steal = ticks[3] + ticks[4], ticks[7]
     # After the command's name, which may have blanks: state is field 3, utime 14, stime 15.
-    fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    fields = (
+        (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    )
     own = int(fields[11]) + int(fields[12])
     return Counters(sum(ticks), sum(ticks) - idle - steal, steal, own)
 
@@ -147,7 +149,9 @@ class HostWatch:
             before, then_s = counters(self._pid), time.monotonic()
             while not self._stopped.wait(EVERY_S):
                 after, now_s = counters(self._pid), time.monotonic()
-                self._intervals.append(interval(before, after, now_s - then_s))
+                self._intervals.append(
+                    interval(before, after, now_s - then_s)
+                )
                 self._loads.append(os.getloadavg()[0])
                 before, then_s = after, now_s
         except OSError:

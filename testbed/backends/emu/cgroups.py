@@ -106,7 +106,9 @@ def read_layout(mountinfo: str) -> CgroupLayout:
 
 def probe_layout() -> CgroupLayout:
     """This machine's layout."""
-    return read_layout(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    return read_layout(
+        Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    )
 
 
 class RunCgroup:
@@ -114,7 +116,9 @@ class RunCgroup:
 
     def __init__(self, layout: CgroupLayout, run_tag: str) -> None:
         self.layout = layout
-        self._vm_paths = tuple(root / TOP / run_tag for root in layout.roots)
+        self._vm_paths = tuple(
+            root / TOP / run_tag for root in layout.roots
+        )
         self._main_paths = tuple(
             root / MAIN_TOP / run_tag for root in layout.roots
         )
@@ -151,9 +155,12 @@ class RunCgroup:
         group.
         """
         controller_of = {
-            path: name for name, path in reversed(self.layout.mounts.items())
+            path: name
+            for name, path in reversed(self.layout.mounts.items())
         }
-        for root, path in zip(self.layout.roots, self._main_paths, strict=True):
+        for root, path in zip(
+            self.layout.roots, self._main_paths, strict=True
+        ):
             # Where the hierarchy hides this process's group, the root.
             home = root / group_of(
                 Path("/proc/self"), controller_of[root]
@@ -260,7 +267,9 @@ class RunCgroup:
             raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
         shares = SHARES_PER_WEIGHT * weight
         group = self._path("cpu", server, vm)
-        self._set(group, {1: ("cpu.shares", shares), 2: ("cpu.weight", weight)})
+        self._set(
+            group, {1: ("cpu.shares", shares), 2: ("cpu.weight", weight)}
+        )
 
     def end_vm(self, server: int, vm: int) -> None:
         """Kill every process of a VM, frozen or not. Raises TimeoutError."""
@@ -269,7 +278,9 @@ class RunCgroup:
             killed |= _empty(group, self._way_out)
 
         def left() -> str:
-            killed.difference_update([pid for pid in killed if not lives(pid)])
+            killed.difference_update(
+                [pid for pid in killed if not lives(pid)]
+            )
             return f"{len(killed)} processes do not end" if killed else ""
 
         _wait_while(left)
@@ -316,7 +327,10 @@ class RunCgroup:
         )
 
     def _path(
-        self, controller: str, server: int | None = None, vm: int | None = None
+        self,
+        controller: str,
+        server: int | None = None,
+        vm: int | None = None,
     ) -> Path:
         """The run's group, a node's or a VM's."""
         path = self.layout.mounts[controller] / TOP / self._run_tag
@@ -329,7 +343,9 @@ class RunCgroup:
 
     def _everywhere(self, server: int, vm: int) -> list[Path]:
         """A VM's group in every hierarchy."""
-        return [path / f"node{server}" / f"vm{vm}" for path in self._vm_paths]
+        return [
+            path / f"node{server}" / f"vm{vm}" for path in self._vm_paths
+        ]
 
     def _make(self, path: Path, *, leaf: bool = False) -> None:
         path.mkdir(exist_ok=True)
@@ -350,7 +366,9 @@ def _delegate(group: Path) -> None:
     """Version 2: let the groups below this one have quotas of their own."""
     control = group / "cgroup.subtree_control"
     given = control.read_text(encoding="ascii").split()
-    offered = (group / "cgroup.controllers").read_text(encoding="ascii").split()
+    offered = (
+        (group / "cgroup.controllers").read_text(encoding="ascii").split()
+    )
     for name in ("cpu", *OPTIONAL):
         if name in offered and name not in given:
             _write(control, f"+{name}")
@@ -359,7 +377,9 @@ def _delegate(group: Path) -> None:
 def group_of(process: Path, controller: str) -> str:
     """The control group of a process (its folder in /proc) for a controller."""
     unified = ""
-    for line in (process / "cgroup").read_text(encoding="utf-8").splitlines():
+    for line in (
+        (process / "cgroup").read_text(encoding="utf-8").splitlines()
+    ):
         _, controllers, place = line.split(":", 2)
         if controller in controllers.split(","):
             return place
@@ -450,7 +470,9 @@ def _freezers_first(groups: Sequence[Path]) -> list[Path]:
     """Groups in which processes can be kept from forking come first: the others
     hold the same ones.
     """
-    return sorted(groups, key=lambda group: not (group / FREEZER_V1).exists())
+    return sorted(
+        groups, key=lambda group: not (group / FREEZER_V1).exists()
+    )
 
 
 def _empty(group: Path, way_out: Path | None = None) -> set[int]:

@@ -92,7 +92,9 @@ def _doctors_namespaces(*, dry_run: bool) -> list[Removed]:
     left = []
     for path in sorted(NETNS_DIR.glob(f"{DOCTOR}*")):
         words = path.name.removeprefix(DOCTOR).split("-")
-        alive = len(words) == 3 and str(start_ticks_of(words[0])) == words[1]
+        alive = (
+            len(words) == 3 and str(start_ticks_of(words[0])) == words[1]
+        )
         if not alive:
             left.append(path.name)
     if left and not dry_run:
@@ -157,7 +159,9 @@ class _Removal:
         self.removed: list[Removed] = []
 
     def _entries(self, *kinds: Kind) -> list[JournalEntry]:
-        return [entry for entry in self._journal.entries if entry.kind in kinds]
+        return [
+            entry for entry in self._journal.entries if entry.kind in kinds
+        ]
 
     def _names(self, *kinds: Kind) -> set[str]:
         return {entry.name for entry in self._entries(*kinds)}
@@ -172,7 +176,9 @@ class _Removal:
         entries = self._entries("part", "bridge", "veth", "netns")
         if not entries:
             return
-        with nullcontext() if self._dry_run else expedited_rcu(self._journal):
+        with (
+            nullcontext() if self._dry_run else expedited_rcu(self._journal)
+        ):
             self._parts()
             bridges = self._bridges() if self._names("bridge") else []
             # After a reboot only the switch's database remembers; names
@@ -239,13 +245,18 @@ class _Removal:
         if ours and not self._dry_run:
             # One request for the whole group is quicker, but takes all of it.
             if in_group <= named:
-                run(["ip", "link", "delete", "group", str(group)], check=False)
+                run(
+                    ["ip", "link", "delete", "group", str(group)],
+                    check=False,
+                )
             else:
                 ip_remove([f"link delete dev {name}" for name in ours])
             if left := devices_in_group(group) & named:
                 names = ", ".join(sorted(left))
                 hint = "restart Open vSwitch, then: sudo testbed clean"
-                raise RunFailed(f"devices {names} could not be deleted", hint)
+                raise RunFailed(
+                    f"devices {names} could not be deleted", hint
+                )
         self._add("device", ours)
 
     def _namespaces(self) -> None:
@@ -255,7 +266,9 @@ class _Removal:
             ip_remove([f"netns delete {name}" for name in ours])
             left = [name for name in ours if (NETNS_DIR / name).exists()]
             if left:
-                message = f"namespaces {', '.join(left)} could not be deleted"
+                message = (
+                    f"namespaces {', '.join(left)} could not be deleted"
+                )
                 raise RunFailed(message)
         self._add("namespace", ours)
 
@@ -358,7 +371,9 @@ def devices_in_group(group: int) -> set[str]:
         return set()
     shown = run(["ip", "-json", "link", "show", "group", str(group)]).stdout
     # ip shows an empty object for each device of another group.
-    return {str(link["ifname"]) for link in json.loads(shown or "[]") if link}
+    return {
+        str(link["ifname"]) for link in json.loads(shown or "[]") if link
+    }
 
 
 def _kill(entry: JournalEntry) -> None:
@@ -368,5 +383,7 @@ def _kill(entry: JournalEntry) -> None:
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
     while start_ticks(entry.pid) == entry.start_ticks and lives(entry.pid):
         if time.monotonic() > deadline:
-            raise RunFailed(f"process {entry.pid} ({entry.name}) does not end")
+            raise RunFailed(
+                f"process {entry.pid} ({entry.name}) does not end"
+            )
         time.sleep(0.005)

@@ -251,7 +251,9 @@ class CleanupJournal:
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         if not records:
             return
-        data = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+        data = "".join(
+            f"{json.dumps(record)}\n" for record in records
+        ).encode()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
@@ -275,7 +277,9 @@ def _ends_a_line(path: Path) -> bool:
 
 def _sync_folder(folder: Path) -> None:
     # A file's name is on disk only when its folder is.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(
+        folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    )
     try:
         os.fsync(descriptor)
     finally:
@@ -427,7 +431,9 @@ RCU_EXPEDITED = Path("/sys/kernel/rcu_expedited")
 
 
 @contextmanager
-def setting(path: Path, new: str, journal: CleanupJournal) -> Iterator[None]:
+def setting(
+    path: Path, new: str, journal: CleanupJournal
+) -> Iterator[None]:
     """Writes ``new`` for the block and the old value after it.
 
     Nothing happens where the file does not exist.

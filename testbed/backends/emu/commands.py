@@ -92,4 +92,6 @@ def _ip(
     lines: Sequence[str], *options: str
 ) -> subprocess.CompletedProcess[str]:
     text_in = "".join(f"{line}\n" for line in lines)
-    return run(("ip", *options, "-batch", "-"), text_in=text_in, check=False)
+    return run(
+        ("ip", *options, "-batch", "-"), text_in=text_in, check=False
+    )

@@ -34,7 +34,9 @@ from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
 from testbed.backends.emu.part_switches import Part, start_daemons, taken
-from testbed.backends.emu.part_switches import start_again as start_part_again
+from testbed.backends.emu.part_switches import (
+    start_again as start_part_again,
+)
 from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE, BatchLine, BatchSection
@@ -202,7 +204,9 @@ class EmulatedNetwork:
         for switch, bridges in self._switches():
             # Both are of the namespace in which they are asked for or opened.
             with switch.inside():
-                devices = {name: index for index, name in socket.if_nameindex()}
+                devices = {
+                    name: index for index, name in socket.if_nameindex()
+                }
                 route = RouteSocket()
             ports = self._ports_of(bridges)
             index_of = {port.name: devices[port.name] for port in ports}
@@ -216,8 +220,12 @@ class EmulatedNetwork:
         entries = [JournalEntry("netns", name) for name in names]
         # What is in a part's namespace goes with it.
         if not self._parts:
-            entries += [JournalEntry("veth", port.name) for port in plan.ports]
-            entries += [JournalEntry("bridge", b.name) for b in plan.bridges]
+            entries += [
+                JournalEntry("veth", port.name) for port in plan.ports
+            ]
+            entries += [
+                JournalEntry("bridge", b.name) for b in plan.bridges
+            ]
         self._journal.add(entries)
         self._make_cables(group)
         # Their inodes are known only now: they tell them from later ones of
@@ -250,12 +258,17 @@ class EmulatedNetwork:
             self._refuse_taken_devices()
         for slot in self.plan.slots:
             if (traffic_control.NETNS_DIR / slot.netns).exists():
-                raise taken("network namespace", slot.netns, "ip netns delete")
+                raise taken(
+                    "network namespace", slot.netns, "ip netns delete"
+                )
 
     def _refuse_taken_devices(self) -> None:
         bridges = {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])}
         devices = {name for _, name in socket.if_nameindex()}
-        planned: list[Bridge | Port] = [*self.plan.bridges, *self.plan.ports]
+        planned: list[Bridge | Port] = [
+            *self.plan.bridges,
+            *self.plan.ports,
+        ]
         for name in (thing.name for thing in planned):
             if name in bridges:
                 raise taken("bridge", name, "ovs-vsctl del-br")
@@ -306,10 +319,16 @@ class EmulatedNetwork:
 
         What is gone already is no failure.
         """
-        hosts = [section.undo() for section in reversed(tenant_hosts(tenant))]
-        self._up().remove((*hosts, *limits.removal_lines(self.plan, tenant)))
+        hosts = [
+            section.undo() for section in reversed(tenant_hosts(tenant))
+        ]
+        self._up().remove(
+            (*hosts, *limits.removal_lines(self.plan, tenant))
+        )
         changed = dict(tenant_sysctls(tenant))
-        defaults = [setting for setting in VM_SYSCTLS if setting[0] in changed]
+        defaults = [
+            setting for setting in VM_SYSCTLS if setting[0] in changed
+        ]
         with suppress(FileNotFoundError):
             _set_sysctls(tenant, defaults)
 
@@ -394,7 +413,9 @@ class EmulatedNetwork:
     def bridges_of(self, switch: SwitchDaemons) -> Sequence[Bridge]:
         """The bridges that are in a switch."""
         return next(
-            bridges for other, bridges in self._switches() if other is switch
+            bridges
+            for other, bridges in self._switches()
+            if other is switch
         )
 
     def start_switch(
@@ -423,7 +444,9 @@ class EmulatedNetwork:
         self._up().apply([BatchSection(None, missing)])
         return len(missing)
 
-    def _limit_lines(self, tenants: Sequence[TenantPlan]) -> list[BatchLine]:
+    def _limit_lines(
+        self, tenants: Sequence[TenantPlan]
+    ) -> list[BatchLine]:
         """All lines of limits on switch ports, while ``tenants`` are placed."""
         sections = [*limits.network_limits(self.plan)]
         if self._open:
@@ -631,4 +654,6 @@ def _side_by_side(lines: Sequence[str]) -> None:
     n_batches = BATCHES if len(lines) >= WORTH_SPLITTING else 1
     batches = [lines[first::n_batches] for first in range(n_batches)]
     with ThreadPoolExecutor(n_batches) as pool:
-        list(pool.map(ip_batch, batches))  # raises what one of them has raised
+        list(
+            pool.map(ip_batch, batches)
+        )  # raises what one of them has raised

@@ -314,7 +314,9 @@ class Emulation:
         pid = switch.pid
         # It closes a packet socket for each port: a grace period each.
         with expedited_rcu(self.journal):
-            if pid is not None and not (switch is MACHINE and has_service()):
+            if pid is not None and not (
+                switch is MACHINE and has_service()
+            ):
                 end = os.pidfd_open(pid)
                 poll = select.poll()
                 poll.register(end, select.POLLIN)
@@ -361,7 +363,9 @@ class Emulation:
             )
             self._write(f"plan/{words}.txt", text)
 
-    def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
+    def _withdraw(
+        self, flows: Future[Any] | None, tenant: TenantPlan
+    ) -> None:
         if flows is None:
             return
 
@@ -404,7 +408,9 @@ class Emulation:
                 if time.monotonic() > until_s:
                     raise
 
-    def _settle(self, flows: Future[None], again: Callable[[], None]) -> None:
+    def _settle(
+        self, flows: Future[None], again: Callable[[], None]
+    ) -> None:
         """Wait for a request to the controller. One that ends meanwhile is
         started again, and asked again: it has saved the request or knows
         nothing of it.
@@ -488,10 +494,14 @@ class Emulation:
                 self.network.begin_reroot(old, new)
             except RunFailed as error:
                 failed[new.job_id] = error
-        begun = [(old, new) for old, new in moves if new.job_id not in failed]
+        begun = [
+            (old, new) for old, new in moves if new.job_id not in failed
+        ]
         asked = self.controller
         with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
-            errors = list(pool.map(self._move_flows, (new for _, new in begun)))
+            errors = list(
+                pool.map(self._move_flows, (new for _, new in begun))
+            )
         for (old, new), why in zip(begun, errors, strict=True):
             if isinstance(why, ControllerUnreachable):
                 why = self._move_flows_again(new, asked)  # noqa: PLW2901
@@ -501,7 +511,9 @@ class Emulation:
                 ):  # of what is left behind `verify` tells
                     self.network.end_reroot(old, new)
                 self._record(
-                    new, "reroot", reroot_text(self.plan, old, new, self._app)
+                    new,
+                    "reroot",
+                    reroot_text(self.plan, old, new, self._app),
                 )
             else:
                 failed[new.job_id] = RunFailed(f"job {new.job_id}: {why}")
@@ -524,7 +536,9 @@ class Emulation:
             return
         if failure.kind == "switch_restarted":
             bridge = self.plan.bridge_of_node[failure.part].name
-            self.restart_switch(self.network.switch_of_bridge[bridge], tenants)
+            self.restart_switch(
+                self.network.switch_of_bridge[bridge], tenants
+            )
             return
         part = failure.kind.partition("_")[0], failure.part
         ports = self._ports_of(*part)
@@ -544,7 +558,9 @@ class Emulation:
         if what == "server":
             bridge = self.plan.bridge_of_node[number].name
             links = [
-                link for link in self.plan.links if link.lower.bridge == bridge
+                link
+                for link in self.plan.links
+                if link.lower.bridge == bridge
             ]
         return {
             port.name for link in links for port in (link.lower, link.upper)
@@ -577,13 +593,17 @@ class Emulation:
     ) -> ControllerError | RunFailed | None:
         """Of the controller that takes the place of the one that was asked."""
         try:
-            if self.controller is asked and not self.revive_controller(DYING_S):
+            if self.controller is asked and not self.revive_controller(
+                DYING_S
+            ):
                 return RunFailed("the controller does not answer")
         except RunFailed as error:
             return error
         return self._move_flows(tenant)
 
-    def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
+    def spawn(
+        self, name: str, slot: Slot, plan: Plan, cores: int = 1
+    ) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group,
         unprivileged.
 
@@ -633,10 +653,14 @@ class Emulation:
         processes join it by.
         """
         joins = self.cgroup.add_vm(slot.server, slot.index)
-        self.cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
+        self.cgroup.set_weight(
+            slot.server, slot.index, WEIGHTS["foreground"]
+        )
         cpus_per_vm = self.quotas["cpus_per_slot"]
         if cpus_per_vm < 1.0:
-            self.cgroup.set_quota(slot.server, cpus_per_vm * cores, slot.index)
+            self.cgroup.set_quota(
+                slot.server, cpus_per_vm * cores, slot.index
+            )
         place = slot.server, slot.index
         limits = self.limits
         self.cgroup.set_memory(slot.server, limits.memory_bytes, slot.index)
@@ -686,7 +710,9 @@ class Emulation:
     def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
         """Give a tenant's VMs the CPU priority of a tier."""
         for vm in tenant.vms:
-            self.cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
+            self.cgroup.set_weight(
+                vm.slot.server, vm.slot.index, WEIGHTS[tier]
+            )
 
     def raise_priority(self, tenant: TenantPlan) -> None:
         """Let a tenant's processes end without waiting for others. Raises
@@ -713,7 +739,9 @@ class Emulation:
         write("plan/0000-network.txt", network_text(self.plan, self._app))
         if self._app is not None:
             for file in self._app.files:
-                write(f"plan/{file.name}", file.read_text("utf-8", "replace"))
+                write(
+                    f"plan/{file.name}", file.read_text("utf-8", "replace")
+                )
 
     def facts(self) -> dict[str, Any]:
         """Provenance of the live network."""
@@ -732,7 +760,9 @@ class Emulation:
             "userspace_tso": sockets.offload,
             "send_buffer_bytes": sockets.send_buffer_bytes,
             "congestion_control": "cubic",
-            "offloads": {"vm_checksum_and_segmentation": self.network.offloads},
+            "offloads": {
+                "vm_checksum_and_segmentation": self.network.offloads
+            },
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self.users.caller.name,
             "first_vm_user_id": self.users.first_id,
@@ -839,7 +869,9 @@ def emulate(
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
         logs = stack.enter_context(held_folder(log_dir))
-        agents = stack.enter_context(AgentPool(logs / "agents.log", log_dir))
+        agents = stack.enter_context(
+            AgentPool(logs / "agents.log", log_dir)
+        )
         _record_process(journal, "agents", agents.pid)
         emulation = Emulation(
             datacentre=datacentre,
@@ -885,7 +917,9 @@ def network_kind(
 
 def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
     cgroup = RunCgroup(probe_layout(), journal.tag.run)
-    journal.add([JournalEntry("cgroup", str(path)) for path in cgroup.paths])
+    journal.add(
+        [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
+    )
     cgroup.create()
     stack.callback(cgroup.leave)
     cgroup.enter()
@@ -912,7 +946,9 @@ def _set_quotas(
         limited = cgroup.set_memory(server, limits.node_memory_bytes)
     return {
         "cpus_per_slot": cpu,
-        "memory_bytes_per_node": limits.node_memory_bytes if limited else None,
+        "memory_bytes_per_node": limits.node_memory_bytes
+        if limited
+        else None,
         "memory_bytes_per_vm": limits.memory_bytes if limited else None,
         "processes_per_vm": limits.processes,
     }
@@ -962,7 +998,9 @@ def _start_controller(
 ) -> ControllerProcess:
     path = log_dir / CONTROLLER_LOG
     # What an earlier run's application said is none of this one's errors.
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = (
+        os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    )
     if options.own is not None:
         flags |= os.O_TRUNC
     with opened_folder(log_dir, make=True) as folder:
@@ -999,7 +1037,9 @@ def _start_controller(
             why = f"the controller {options.own} does not start: {error}"
             raise BadInput(why, f"see {path}") from error
         if error.error == REMOTE_ERROR:
-            why = "start that controller first, or correct controller.remote"
+            why = (
+                "start that controller first, or correct controller.remote"
+            )
             raise MachineCannot(str(error), why) from error
         if error.exit_code == MachineCannot.exit_code:
             raise MachineCannot(str(error), install_hint()) from error

@@ -55,5 +55,7 @@ def port_user(port: int) -> str:
             if address and address.port == port and connection.pid:
                 process = psutil.Process(connection.pid)
                 user = process.username()
-                return f"{process.name()} (process {process.pid}, user {user})"
+                return (
+                    f"{process.name()} (process {process.pid}, user {user})"
+                )
     return "another process"

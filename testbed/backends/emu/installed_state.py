@@ -25,7 +25,15 @@ PATIENCE_S = 30.0
 NO_QUEUE = ("noqueue", "noop")
 FIELDS = {
     "qdisc": ("default", "limit", "direct_packets_stat"),
-    "class": ("parent", "rate", "ceil", "burst", "cburst", "quantum", "mpu"),
+    "class": (
+        "parent",
+        "rate",
+        "ceil",
+        "burst",
+        "cburst",
+        "quantum",
+        "mpu",
+    ),
     "filter": ("flowid",),
 }
 UNITS = {
@@ -151,7 +159,9 @@ def missing_limits(
         if present.get(name, {}).get("qdisc") not in unqueued
     ]
     installed = installed_limits(netns, queued)
-    return tuple(line for name, line in wanted.items() if name not in installed)
+    return tuple(
+        line for name, line in wanted.items() if name not in installed
+    )
 
 
 def devices_of(netns: str | None) -> dict[str, Any]:
@@ -222,7 +232,10 @@ def differences(
             seen = installed[name].get(field, default)
             if not _same(field, value, seen):
                 shown = _text(field, seen)
-                yield name, f"{field} {shown}, expected {_text(field, value)}"
+                yield (
+                    name,
+                    f"{field} {shown}, expected {_text(field, value)}",
+                )
     for name in sorted(installed.keys() - expected.keys()):
         yield name, "not of the plan"
 

@@ -99,7 +99,9 @@ class Waits:
     def _stalled_us(self) -> int | None:
         """Microseconds in which some process waited; None: not counted."""
         try:
-            some = self._pressure.read_text(encoding="ascii").splitlines()[0]
+            some = self._pressure.read_text(encoding="ascii").splitlines()[
+                0
+            ]
             return int(some.rpartition("total=")[2])
         except (OSError, ValueError, IndexError):
             return None
@@ -164,7 +166,9 @@ class Progress:
 class Counted:
     """Traffic of a limiter, beside what its rate carries."""
 
-    def __init__(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
+    def __init__(
+        self, at_s: float, sent_bytes: int, rate_bps: float
+    ) -> None:
         self._sent_bytes = sent_bytes
         self._rate_bps = rate_bps
         self.at_s = at_s
@@ -257,7 +261,9 @@ class EvidenceTaker:
             still_s = switch.look(now_s, has_work=has_work)
             stood_s = max(stood_s, still_s)
         agents = sum(len(job.pids) for job in jobs)
-        look_at_agents = agents < MANY_AGENTS or now_s >= self._agents_next_s
+        look_at_agents = (
+            agents < MANY_AGENTS or now_s >= self._agents_next_s
+        )
         if look_at_agents:
             self._agents_next_s = now_s + AGENTS_EVERY_S
         for job in jobs:
@@ -302,11 +308,18 @@ class EvidenceTaker:
             counters["at_s"],
             counters["sent_bytes"],
         )
-        for row in zip(*(column.tolist() for column in columns), strict=True):
+        for row in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             what, tenant, where, rate_bps, most_bps, at_s, sent_bytes = row
             job = self._jobs.get(tenant)
             # Classes on links have the lowest number.
-            if job is None or what == 0 or sent_bytes < 0 or not isfinite(at_s):
+            if (
+                job is None
+                or what == 0
+                or sent_bytes < 0
+                or not isfinite(at_s)
+            ):
                 continue
             limiter = (what, where)
             if limiter in job.capped:
@@ -393,7 +406,9 @@ def _evidence(job: _Job, arrivals: Mapping[int, Arrival]) -> JobEvidence:
     )
 
 
-def _with_pace(evidence: JobEvidence, job: _Job, lost_s: float) -> JobEvidence:
+def _with_pace(
+    evidence: JobEvidence, job: _Job, lost_s: float
+) -> JobEvidence:
     """With what its agents lost of their own pace, or its programs by waiting."""
     followed = job.followed
     if followed.kind in PACED:

@@ -80,7 +80,9 @@ class CounterReader:
         self._n = len(limiters)
         self._places_of: dict[int, tuple[int, int]] = {}
         dumps: dict[int, _Dump] = {}
-        side_of = {device: side for side in sides for device in side.index_of}
+        side_of = {
+            device: side for side in sides for device in side.index_of
+        }
         for row, (netns, device, minor) in enumerate(limiters):
             side = side_of.get(device) if netns is None else vms[netns]
             if side is None or device not in side.index_of:
@@ -154,4 +156,6 @@ def _places(message: memoryview) -> tuple[int, int]:
         if kind == netlink.TCA_STATS2:
             for stat, at, _ in netlink.places(message, begin, end):
                 offsets[stat] = at - netlink.ATTRIBUTE.size
-    return offsets[netlink.TCA_STATS_BASIC], offsets[netlink.TCA_STATS_QUEUE]
+    return offsets[netlink.TCA_STATS_BASIC], offsets[
+        netlink.TCA_STATS_QUEUE
+    ]

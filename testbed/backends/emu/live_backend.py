@@ -22,7 +22,11 @@ from itertools import count
 from pathlib import Path
 
 from jobs.live.agent_pool import AgentPoolError, Message
-from jobs.live.agent_protocol import AgentExited, AgentProgress, AgentRefused
+from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentProgress,
+    AgentRefused,
+)
 from jobs.request import Enforcement, JobRequest
 from jobs.wire import wire_rate_bps
 from testbed import events
@@ -114,7 +118,9 @@ class LiveBackend:
         all_s = len(emulation.plan.slots) / PROGRESS_PER_S
         # Completion windows go by the agents' pace.
         self.progress_every_s = (
-            often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
+            often_s
+            if scale.instant_s
+            else min(seldom_s, max(often_s, all_s))
         )
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
@@ -126,7 +132,9 @@ class LiveBackend:
         self._zero_ns = time.monotonic_ns()
         self.watch.start()
         self._held = False
-        at_ns = time.monotonic_ns() + START_MARGIN_NS * max(1, len(self._jobs))
+        at_ns = time.monotonic_ns() + START_MARGIN_NS * max(
+            1, len(self._jobs)
+        )
         for live in self._jobs.values():
             live.begin(at_ns, at_ns)
             self._emulation.agents.begin(live.agents, at_ns)
@@ -165,7 +173,9 @@ class LiveBackend:
         A job is waited for only if its agents' progress says that it ends
         within the window.
         """
-        until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
+        until_ns = time.monotonic_ns() + self._wall_ns(
+            self._scale.instant_s
+        )
         with self._emitting_events():
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
                 if not any(
@@ -174,7 +184,9 @@ class LiveBackend:
                     break
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
-        over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
+        over = sorted(
+            job_id for job_id, job in self._jobs.items() if job.over
+        )
         done = [self._finish(job_id) for job_id in over]
         if self._scale.instant_s:
             last_s = max((each.at_s for each in done), default=0.0)
@@ -195,7 +207,9 @@ class LiveBackend:
             return 0.05
         now_ns = time.monotonic_ns()
         thaws_in_ns = (
-            job.thaw_ns - now_ns for job in self._jobs.values() if job.thaw_ns
+            job.thaw_ns - now_ns
+            for job in self._jobs.values()
+            if job.thaw_ns
         )
         return max(0.0, min([CHECK_EVERY_NS, *thaws_in_ns]) / 1e9)
 
@@ -205,9 +219,13 @@ class LiveBackend:
         """
         if self._emitting:
             running = [
-                job for job in self._jobs.values() if job.since_ns is not None
+                job
+                for job in self._jobs.values()
+                if job.since_ns is not None
             ]
-            tenants = [job.tenant for job in running if job.tenant is not None]
+            tenants = [
+                job.tenant for job in running if job.tenant is not None
+            ]
             cap_limited = {
                 job.tenant.tenant_id: job.delivered_share
                 for job in running
@@ -247,7 +265,10 @@ class LiveBackend:
                     groups = self._emulation.vm_groups(job.tenant)
                 result.append(
                     job.followed(
-                        job.tenant, self._scale.time, groups, enforced=enforced
+                        job.tenant,
+                        self._scale.time,
+                        groups,
+                        enforced=enforced,
                     )
                 )
         return result
@@ -264,7 +285,9 @@ class LiveBackend:
         meanwhile.
         """
         with self._emitting_events():
-            while (left_s := (until_s - self.now_s()) / self._scale.time) > 0:
+            while (
+                left_s := (until_s - self.now_s()) / self._scale.time
+            ) > 0:
                 if all(job.over for job in self._jobs.values()):
                     return
                 self._listen(min(left_s, self._patience_s()))
@@ -335,7 +358,11 @@ class LiveBackend:
     # -- starting ---------------------------------------------------------------------------
 
     def start(
-        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: Tier,
     ) -> None:
         best_effort = job.is_best_effort(rate_bps)
         limit_s = None
@@ -356,7 +383,9 @@ class LiveBackend:
             raise StartFailed(str(error)) from error
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
-    def _deploy(self, live: LiveJob, since_ns: int, cost_ns: int = 0) -> None:
+    def _deploy(
+        self, live: LiveJob, since_ns: int, cost_ns: int = 0
+    ) -> None:
         """A tenant, its agents, and the instant at which they start. Raises
         RunFailed, OSError.
 
@@ -393,7 +422,9 @@ class LiveBackend:
         self._emulation.set_tier(tenant, live.tier)
         if self._held:
             return
-        at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
+        at_ns = max(
+            time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns
+        )
         live.begin(since_ns if live.generation else at_ns, at_ns)
         self._emulation.agents.begin(live.agents, at_ns)
 
@@ -491,7 +522,9 @@ class LiveBackend:
     def _finish(self, job_id: str) -> Completion:
         live = self._jobs[job_id]
         end_ns = (
-            time.monotonic_ns() if live.trouble is not None else live.end_ns()
+            time.monotonic_ns()
+            if live.trouble is not None
+            else live.end_ns()
         )
         # Later than anything recorded so far: the events' time never runs
         # backwards.
@@ -564,12 +597,18 @@ class LiveBackend:
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
         graceful = (
-            silent if live.request.demand.own_program or not by_force else set()
+            silent
+            if live.request.demand.own_program or not by_force
+            else set()
         )
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._emulation.agents.signal(name, number)
-        if running and live.tier == "background" and live.tenant is not None:
+        if (
+            running
+            and live.tier == "background"
+            and live.tenant is not None
+        ):
             # Even a killed process needs CPU time to exit, and a weight of 1
             # beside a busy VM gives it next to none. A command keeps its group,
             # by which its children are found.
@@ -596,7 +635,8 @@ class LiveBackend:
     def _until_ended(self, live: LiveJob, timeout_s: float) -> None:
         give_up = time.monotonic() + timeout_s
         while (
-            self._alive.intersection(live.agents) and time.monotonic() < give_up
+            self._alive.intersection(live.agents)
+            and time.monotonic() < give_up
         ):
             self._listen(0.2)
 
@@ -617,7 +657,9 @@ class LiveBackend:
         for job in self._jobs.values():
             job.disturbed = True
         tenants = [
-            job.tenant for job in self._jobs.values() if job.tenant is not None
+            job.tenant
+            for job in self._jobs.values()
+            if job.tenant is not None
         ]
         self._emulation.fail(failure, tenants)
 
@@ -654,7 +696,9 @@ class LiveBackend:
     def rescale(self, job_id: str, rate_bps: int) -> None:
         live = self._jobs[job_id]
         if live.best_effort:
-            raise ActionRefused(f"job {job_id} has no reservation to rescale")
+            raise ActionRefused(
+                f"job {job_id} has no reservation to rescale"
+            )
         live.disturbed = True
         self._count_drained(live)  # at the rate at which it left
         live.rate_bps = rate_bps
@@ -691,7 +735,11 @@ class LiveBackend:
         """Count the time in which a frozen job's VMs still sent what was
         queued.
         """
-        if live.tenant is not None and live.frozen and live.since_ns is None:
+        if (
+            live.tenant is not None
+            and live.frozen
+            and live.since_ns is None
+        ):
             sent = self._emulation.network.vm_sent_bytes(live.tenant)
             live.drained(sent, live.tenant.rate_bps, time.monotonic_ns())
 

@@ -132,7 +132,9 @@ class LiveJob:
             # An agent that is being ended may have ended by itself before the
             # signal.
             case AgentRefused(reason=reason) if not self.stopping:
-                self.fail(f"agent {agent} was refused: {reason}", cause=True)
+                self.fail(
+                    f"agent {agent} was refused: {reason}", cause=True
+                )
             case AgentExited(code=code, signum=signum):
                 self.exits[agent] = (
                     128 + (signum or 0) if code is None else code
@@ -198,7 +200,9 @@ class LiveJob:
         whole = whole and not self.disturbed
         # One that has reported has nothing left to do.
         pids = [
-            pid for name, pid in self.pids.items() if name not in self.reports
+            pid
+            for name, pid in self.pids.items()
+            if name not in self.reports
         ]
         return Followed(
             request.id,
@@ -255,7 +259,9 @@ class LiveJob:
         self.ran_ns = self.ran_until_ns(at_ns)
         self.since_ns = None
 
-    def drained(self, sent_bytes: list[int], rate_bps: int, at_ns: int) -> None:
+    def drained(
+        self, sent_bytes: list[int], rate_bps: int, at_ns: int
+    ) -> None:
         """Add the time in which its frozen VMs still sent: a second call counts
         from here on.
 
@@ -265,7 +271,9 @@ class LiveJob:
         """
         after = [
             now - was
-            for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)
+            for was, now in zip(
+                self.sent_when_frozen, sent_bytes, strict=True
+            )
         ]
         self.ran_ns += min(
             round(max(0, *after, 0) * 8e9 / rate_bps), at_ns - self.left_ns
@@ -286,7 +294,9 @@ class LiveJob:
         reports = self.reports.values()
         if self.request.demand.ends_computing:
             return max(report.end_ns for report in reports)
-        return max(report.last_byte_ns or report.end_ns for report in reports)
+        return max(
+            report.last_byte_ns or report.end_ns for report in reports
+        )
 
     @property
     def arrivals(self) -> dict[int, Arrival]:
@@ -297,7 +307,9 @@ class LiveJob:
         for report in self.reports.values():
             last_ns = report.last_byte_ns
             if last_ns is not None:
-                size_bytes = sum(flow.size_bytes for flow in report.received)
+                size_bytes = sum(
+                    flow.size_bytes for flow in report.received
+                )
                 arrival = Arrival(wire_bits(size_bytes), last_ns / 1e9)
                 result[report.index] = arrival
         return result
@@ -310,7 +322,9 @@ class LiveJob:
         return self.delivered_bytes + sum(
             self.received.get(agent, 0)
             if agent not in self.reports
-            else sum(flow.size_bytes for flow in self.reports[agent].received)
+            else sum(
+                flow.size_bytes for flow in self.reports[agent].received
+            )
             for agent in self.agents
         )
 
@@ -377,11 +391,19 @@ class LiveJob:
             "volume_bytes_raw": self.volume_bytes,
             "received_bytes_raw": self.delivered_bytes + received,
             "acknowledged_bytes_raw": self.delivered_bytes + acknowledged,
-            "retransmits": sum(f.retransmits for r in reports for f in r.sent),
+            "retransmits": sum(
+                f.retransmits for r in reports for f in r.sent
+            ),
             "cpu_s_raw": self.used_cpu_s + sum(r.cpu_s for r in reports),
-            "rate_bps_raw": 0 if self.tenant is None else self.tenant.rate_bps,
+            "rate_bps_raw": 0
+            if self.tenant is None
+            else self.tenant.rate_bps,
             "congestion_control": sorted(
-                {r.congestion_control for r in reports if r.congestion_control}
+                {
+                    r.congestion_control
+                    for r in reports
+                    if r.congestion_control
+                }
             ),
             "vms": [vm.slot.netns for vm in vms],
             "exit_codes": [self.exits[name] for name in sorted(self.exits)],
@@ -412,7 +434,9 @@ class Pace:
         """Take in a sample."""
         share = self.plans[progress.index].done_share(progress)
         if share is not None:
-            seen = self._seen.setdefault(progress.index, deque(maxlen=SAMPLES))
+            seen = self._seen.setdefault(
+                progress.index, deque(maxlen=SAMPLES)
+            )
             seen.append((progress.at_ns, share))
 
     def end_ns(self, over: frozenset[int]) -> float | None:
@@ -429,6 +453,7 @@ class Pace:
                 return None
             (from_ns, had), (at_ns, has) = seen[0], seen[-1]
             latest = max(
-                latest, at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had)
+                latest,
+                at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had),
             )
         return latest

@@ -104,7 +104,13 @@ def examine() -> list[MachineCheck]:
         MachineCheck("kernel", "ok", kernel),
         *requirements(root),
     ]
-    checks += [_processors(), _clock(), _room(), _disk(), _hidden_processes()]
+    checks += [
+        _processors(),
+        _clock(),
+        _room(),
+        _disk(),
+        _hidden_processes(),
+    ]
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
     checks.append(_port(API_PORT, "--api-port"))
     if root:
@@ -173,7 +179,9 @@ def _commands() -> Iterator[MachineCheck]:
     needed = {"ip", "tc", "ss", "ovs-vsctl", "ovs-ofctl"}
     # Without root the PATH often lacks the folders of ip, tc and ovs-vsctl.
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    missing = [name for name in wanted if shutil.which(name, path=path) is None]
+    missing = [
+        name for name in wanted if shutil.which(name, path=path) is None
+    ]
     if not missing:
         yield MachineCheck("commands", "ok", ", ".join(wanted))
     for name in missing:
@@ -190,7 +198,9 @@ def _python() -> Iterator[MachineCheck]:
     found = "all there"
     if missing:
         found = f"missing: {', '.join(missing)}"
-    yield _graded("Python packages", not missing, found, install_hint(), "fail")
+    yield _graded(
+        "Python packages", not missing, found, install_hint(), "fail"
+    )
     if util.find_spec("mininet") is None:
         found = "not importable: only Mininet topologies need it"
         yield MachineCheck("Mininet", "warn", found, install_hint())
@@ -227,7 +237,9 @@ def _loopback() -> MachineCheck:
             address = server.getsockname()
             socket.create_connection(address, LOOPBACK_S).close()
     except OSError as error:
-        found = f"{error.strerror}: the controller and its switches meet there"
+        found = (
+            f"{error.strerror}: the controller and its switches meet there"
+        )
     hint = "sudo ip link set lo up"
     return _graded("loopback device", found == "up", found, hint, "fail")
 
@@ -236,7 +248,9 @@ def _kernel_settings() -> MachineCheck:
     """VMs' settings of TCP are written there, in their namespaces."""
     # Even for root the answer is no where the mount is read-only.
     writable = os.access(PINGING, os.W_OK)
-    found = "/proc/sys is read-only, as in a container that is not privileged"
+    found = (
+        "/proc/sys is read-only, as in a container that is not privileged"
+    )
     if writable:
         found = "/proc/sys is writable"
     hint = "start the container with --privileged"
@@ -261,7 +275,9 @@ def _namespaces_and_tc() -> MachineCheck:
             ends = ("name", "hn0", "type", "veth", "peer", "name", "hn1")
             run(["ip", "-n", name, "link", "add", *ends])
     except (CommandFailed, MachineCannot) as error:
-        hint = "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
+        hint = (
+            "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
+        )
         return MachineCheck(
             "namespaces, veth and tc", "fail", error.message, hint
         )
@@ -315,7 +331,9 @@ def _switch_scheduling() -> MachineCheck:
         with suppress(ProcessLookupError):
             idle = os.sched_getscheduler(pid) == os.SCHED_IDLE
     if not idle:
-        return MachineCheck("switch's scheduling", "ok", "as other programs")
+        return MachineCheck(
+            "switch's scheduling", "ok", "as other programs"
+        )
     found = f"process {pid} is under SCHED_IDLE: all others run before it"
     hint = f"sudo chrt --all-tasks --other --pid 0 {pid}"
     return MachineCheck("switch's scheduling", "warn", found, hint)
@@ -371,7 +389,9 @@ def _cgroups() -> MachineCheck:
     found += ": processor quota, weights, freezer"
     lacking = [limit for limit in OPTIONAL if limit not in layout.mounts]
     if lacking:
-        found += f"; without {' and '.join(lacking)}: VMs have no such limit"
+        found += (
+            f"; without {' and '.join(lacking)}: VMs have no such limit"
+        )
         return MachineCheck(name, "warn", found, hint)
     found += f"; of {TYPICAL_VMS} VMs each may have {_typical_limits()}"
     return MachineCheck(name, "ok", found)
@@ -412,9 +432,7 @@ def _clock() -> MachineCheck:
 def _room() -> MachineCheck:
     have = room(probe_layout())
     k = largest_fat_tree(have)
-    found = (
-        f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
-    )
+    found = f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
     return _graded("room for a network", k >= MIN_ROOM_K, found)
 
 
@@ -426,7 +444,9 @@ def _disk() -> MachineCheck:
 
 def _hidden_processes() -> MachineCheck:
     hidden = "programs in VMs see their own processes alone"
-    seen = "programs in VMs see the names of all processes: Linux before 5.8"
+    seen = (
+        "programs in VMs see the names of all processes: Linux before 5.8"
+    )
     is_hidden = hides_processes()
     sentence = hidden if is_hidden else seen
     return _graded("processes", is_hidden, sentence, "take a newer kernel")

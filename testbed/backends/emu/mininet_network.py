@@ -95,9 +95,7 @@ class Attached(Node):  # type: ignore[misc]
     """
 
     inNamespace: bool
-    isSetup = (
-        True  # or Mininet would run programs to see whether they are installed
-    )
+    isSetup = True  # or Mininet would run programs to see whether they are installed
 
     def __init__(
         self,
@@ -162,7 +160,9 @@ class Attached(Node):  # type: ignore[misc]
         own.
         """
         with self._without_shell():
-            return super().popen(*args, **{"mncmd": ["mnexec", "-d"], **kwargs})
+            return super().popen(
+                *args, **{"mncmd": ["mnexec", "-d"], **kwargs}
+            )
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         params.setdefault("env", {**os.environ, **self._environment})
@@ -191,7 +191,9 @@ class AttachedHost(Attached, Host):  # type: ignore[misc]
     def __init__(self, name: str, slot: Slot) -> None:
         self.slot = slot
         super().__init__(
-            name, partial(inside_network_namespace, NETNS_DIR / slot.netns), {}
+            name,
+            partial(inside_network_namespace, NETNS_DIR / slot.netns),
+            {},
         )
 
 
@@ -337,7 +339,10 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         Taken down itself it would lose the permanent neighbours by which VMs
         find each other.
         """
-        if isinstance(self.node, AttachedHost) and args in {("up",), ("down",)}:
+        if isinstance(self.node, AttachedHost) and args in {
+            ("up",),
+            ("down",),
+        }:
             return ""
         return super().ifconfig(*args)
 
@@ -434,7 +439,9 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.hosts.append(AttachedHost(names[slot.netns], slot))
         for bridge in plan.bridges:
             switch = switches.get(bridge.name, MACHINE)
-            self.switches.append(AttachedSwitch(bridge, switch, bridge.label))
+            self.switches.append(
+                AttachedSwitch(bridge, switch, bridge.label)
+            )
         self.name_nodes()
         for ends in self.cables(plan):
             link = AttachedLink(**ends)
@@ -479,7 +486,9 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         """Refused. Raises BadInput."""
         raise _not_added(f"switch {name}")
 
-    def addLink(self, node1: Any, node2: Any, *_args: Any, **_more: Any) -> Any:
+    def addLink(
+        self, node1: Any, node2: Any, *_args: Any, **_more: Any
+    ) -> Any:
         """Refused. Raises BadInput."""
         raise _not_added(f"link {node1} - {node2}")
 
@@ -499,7 +508,9 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         found: list[Link] = super().linksBetween(node1, node2)
         if found:
             return found
-        ends = [self._at_server(node, node1, node2) for node in (node1, node2)]
+        ends = [
+            self._at_server(node, node1, node2) for node in (node1, node2)
+        ]
         above: list[Link] = super().linksBetween(*ends)
         return above
 
@@ -518,7 +529,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             links = self.linksBetween(self[src], self[dst])
             if links:
                 src, dst = (
-                    end.node.name for end in (links[0].intf1, links[0].intf2)
+                    end.node.name
+                    for end in (links[0].intf1, links[0].intf2)
                 )
         super().configLinkStatus(src, dst, status)
 
@@ -632,14 +644,20 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         client = found[0]
         server = found[-1]
         reason = next(
-            (f"{host} has no tenant's VM" for host in found if not host.IP()),
+            (
+                f"{host} has no tenant's VM"
+                for host in found
+                if not host.IP()
+            ),
             None,
         )
         if reason or client is server or not _has_route(client, server):
             reason = (
                 reason or f"{client} and {server} are not VMs of one tenant"
             )
-            raise RunFailed(f"no iperf: {reason}", "name two VMs of a tenant")
+            raise RunFailed(
+                f"no iperf: {reason}", "name two VMs of a tenant"
+            )
         output(
             "*** Iperf: testing",
             l4Type,

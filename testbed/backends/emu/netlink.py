@@ -70,7 +70,9 @@ def _attribute(kind: int, payload: bytes) -> bytes:
 
 def _message(kind: int, flags: int, body: bytes) -> bytes:
     return (
-        HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 0, 0)
+        HEADER.pack(
+            HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 0, 0
+        )
         + body
     )
 
@@ -137,8 +139,14 @@ def _tc(
                 settings,
             )
         case lines.ByteFifo():
-            settings = _options(b"bfifo", struct.pack("=I", item.limit_bytes))
-            return RTM_NEWQDISC, named(0, ROOT_HANDLE | item.minor), settings
+            settings = _options(
+                b"bfifo", struct.pack("=I", item.limit_bytes)
+            )
+            return (
+                RTM_NEWQDISC,
+                named(0, ROOT_HANDLE | item.minor),
+                settings,
+            )
         case lines.PrefixFilter():
             info = item.preference << 16 | socket.htons(ETH_P_IP)
             return (
@@ -152,7 +160,11 @@ def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
     """As :func:`_tc`; an address and a neighbour are named by attributes."""
     match item:
         case lines.LinkUp():
-            return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP), b""
+            return (
+                RTM_NEWLINK,
+                _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP),
+                b"",
+            )
         case lines.LargestPacket():
             size = _attribute(
                 IFLA_GSO_MAX_SIZE, struct.pack("=I", item.size_bytes)
@@ -186,7 +198,9 @@ def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
         socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
         RTN_UNICAST, 0,
     )  # fmt: skip
-    metrics = _attribute(RTAX_INITCWND, struct.pack("=I", item.window_segments))
+    metrics = _attribute(
+        RTAX_INITCWND, struct.pack("=I", item.window_segments)
+    )
     metrics += _attribute(RTAX_CC_ALGO, b"cubic\0")
     for kind, value in (
         (RTA_DST, prefix.network_address.packed),
@@ -199,7 +213,9 @@ def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
 
 
 def _options(kind: bytes, options: bytes) -> bytes:
-    return _attribute(TCA_KIND, kind + b"\0") + _attribute(TCA_OPTIONS, options)
+    return _attribute(TCA_KIND, kind + b"\0") + _attribute(
+        TCA_OPTIONS, options
+    )
 
 
 def _u32_options(item: lines.PrefixFilter) -> bytes:
@@ -207,7 +223,9 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
     target = _attribute(
         TCA_U32_CLASSID, struct.pack("=I", ROOT_HANDLE | item.minor)
     )
-    selector = struct.pack("=BBBxHHhhI", TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
+    selector = struct.pack(
+        "=BBBxHHhhI", TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0
+    )
     mask = item.source.netmask.packed
     value = item.source.network_address.packed
     key = struct.pack("=4s4sii", mask, value, IPV4_SOURCE_OFFSET, 0)
@@ -228,7 +246,10 @@ def _htb_class_options(item: lines.HtbClass) -> bytes:
         )
         if value != low:
             out += _attribute(kind, struct.pack("=Q", value))
-    buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
+    buffers = (
+        ticks(rate, item.burst_bytes),
+        ticks(ceil, item.cburst_bytes),
+    )
     parameters += struct.pack("=IIIII", *buffers, item.quantum_bytes, 0, 0)
     return out + _attribute(TCA_HTB_PARMS, parameters)
 
@@ -360,7 +381,9 @@ class RouteSocket:
         for *_, datagram in self.ask(QDISC_DUMP):
             raise_unless_gone(datagram)
             for kind, _flags, _sequence, qdisc in _read(datagram):
-                if kind == RTM_NEWQDISC and (packets := _direct_packets(qdisc)):
+                if kind == RTM_NEWQDISC and (
+                    packets := _direct_packets(qdisc)
+                ):
                     found[TCMSG.unpack_from(qdisc)[1]] = packets
         return found
 
@@ -416,7 +439,9 @@ def refusals(data: bytes) -> Iterator[KernelRefusal]:
             text = message and bytes(message).rstrip(b"\0").decode(
                 errors="replace"
             )
-            yield KernelRefusal(sequence, number, text or os.strerror(number))
+            yield KernelRefusal(
+                sequence, number, text or os.strerror(number)
+            )
 
 
 def raise_unless_gone(data: bytes) -> None:
@@ -430,7 +455,8 @@ def raise_unless_gone(data: bytes) -> None:
 
 def _attributes(data: memoryview) -> dict[int, memoryview]:
     return {
-        kind: data[begin:end] for kind, begin, end in places(data, 0, len(data))
+        kind: data[begin:end]
+        for kind, begin, end in places(data, 0, len(data))
     }
 
 

@@ -60,10 +60,15 @@ CONTROLLER_MAX_BACKOFF_MS = 1000
 CONTROLLER_PROBE_MS = 60_000
 OVS_TIMEOUT_S = 120
 NUMBERS_TIMEOUT_S = 60
-NO_VALUE: object = ["set", []]  # an empty column, as OVSDB writes it in JSON
+NO_VALUE: object = [
+    "set",
+    [],
+]  # an empty column, as OVSDB writes it in JSON
 
 
-def datapath_type(module: Path = Path("/sys/module/openvswitch")) -> Datapath:
+def datapath_type(
+    module: Path = Path("/sys/module/openvswitch"),
+) -> Datapath:
     """The kernel's datapath where its module is loaded, else the userspace one."""
     return "system" if module.exists() else "netdev"
 
@@ -162,7 +167,9 @@ def deletion_arguments(
 
 
 def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
-    return [argument for command in commands for argument in ("--", *command)]
+    return [
+        argument for command in commands for argument in ("--", *command)
+    ]
 
 
 # ------------------------------------------------------------------------------------- asking
@@ -256,7 +263,9 @@ class SwitchDaemons:
         connected = [row for row, is_connected in rows if is_connected]
         bridges = self.rows("Bridge", ["name", "controller"])
         return {
-            str(name) for name, controller in bridges if controller in connected
+            str(name)
+            for name, controller in bridges
+            if controller in connected
         }
 
     @property
@@ -282,7 +291,9 @@ class SwitchDaemons:
                 (self.run_dir / f"{name}.pid").read_text(encoding="ascii")
             )
             command = (
-                Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+                Path(f"/proc/{pid}/comm")
+                .read_text(encoding="utf-8")
+                .strip()
             )
         except (OSError, ValueError):
             return None
@@ -312,9 +323,7 @@ class SwitchDaemons:
         if sockets.send_buffer_bytes:
             return sockets
         bridge = f"unix:{self.run_dir}/{port.bridge}.mgmt"
-        action = (
-            f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
-        )
+        action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
         run(
             [
                 "ovs-ofctl",
@@ -530,7 +539,9 @@ def _is_held(tap: str) -> bool:
     return False
 
 
-def switch_command(run_dir: Path, environment: Mapping[str, str]) -> list[str]:
+def switch_command(
+    run_dir: Path, environment: Mapping[str, str]
+) -> list[str]:
     """ovs-vswitchd itself, with what it is to have in its environment: ovs-ctl
     insists on the kernel's module.
 
@@ -539,7 +550,9 @@ def switch_command(run_dir: Path, environment: Mapping[str, str]) -> list[str]:
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = (
-        MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+        MAX_FILES
+        if hard == resource.RLIM_INFINITY
+        else min(hard, MAX_FILES)
     )
     return [
         "prlimit", f"--nofile={files}:",
@@ -592,7 +605,12 @@ def ovsdb_for_a_while() -> Iterator[bool]:
         yield False
     else:
         detached(
-            [str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"]
+            [
+                str(OVS_CTL),
+                "--no-ovs-vswitchd",
+                "--system-id=random",
+                "start",
+            ]
         )
         try:
             yield True

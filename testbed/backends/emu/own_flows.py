@@ -26,7 +26,8 @@ POLL_S = 0.1
 LOG_TAIL_BYTES = 1 << 20
 # The indented lines of a traceback, and the error that ends it.
 TRACEBACK = re.compile(
-    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", re.MULTILINE
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$",
+    re.MULTILINE,
 )
 
 
@@ -97,7 +98,9 @@ class OwnController:
         """Bridges without it, errors in its log, in sentences; or empty."""
         sentences = []
         if missing := self.network.unconnected_bridges():
-            sentences.append(f"{_several(missing)} not connected to {self.app}")
+            sentences.append(
+                f"{_several(missing)} not connected to {self.app}"
+            )
         if errors := self.errors():
             last = f"the last {errors[-1]}"
             sentences.append(f"{len(errors)} errors in {self.log}, {last}")

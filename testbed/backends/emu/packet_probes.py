@@ -85,7 +85,9 @@ class Probe:
         body = mark.ljust(
             FRAME_BYTES - _ETHERNET.size - _IP.size - _ICMP.size, b"\0"
         )
-        icmp = _with_checksum(_ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1) + body, at=2)
+        icmp = _with_checksum(
+            _ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1) + body, at=2
+        )
         ip = _IP.pack(
             0x45,  # version 4, five words of header
             0,
@@ -197,7 +199,9 @@ def faults(tried: Sequence[Probe]) -> list[str]:
 
 
 def _receive(
-    selector: selectors.BaseSelector, arrivals: ProbeArrivals, timeout_s: float
+    selector: selectors.BaseSelector,
+    arrivals: ProbeArrivals,
+    timeout_s: float,
 ) -> None:
     until_s = time.monotonic() + timeout_s
     while ready := selector.select(max(0.0, until_s - time.monotonic())):

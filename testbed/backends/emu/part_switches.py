@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+)
 from testbed.backends.emu.commands import ip_batch, run
 from testbed.backends.emu.open_vswitch import (
     SETTINGS,
@@ -31,7 +34,11 @@ from testbed.backends.emu.traffic_control import NETNS_DIR, set_sysctls
 from testbed.errors import MachineCannot
 from testbed.owned_files import FILE_MODE, new_file
 from testbed.plan.network_plan import Bridge, NetworkPlan
-from testbed.plan.switch_parts import MOST_WEIGHT, pass_interval_s, switch_parts
+from testbed.plan.switch_parts import (
+    MOST_WEIGHT,
+    pass_interval_s,
+    switch_parts,
+)
 
 RUN_ROOT = Path("/run/hosenet")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -111,10 +118,14 @@ def switch_in_parts(
     journal.add([JournalEntry("netns", part.netns) for part in planned])
     ip_batch([f"netns add {part.netns}" for part in planned])
     inodes = {
-        part.netns: (NETNS_DIR / part.netns).stat().st_ino for part in planned
+        part.netns: (NETNS_DIR / part.netns).stat().st_ino
+        for part in planned
     }
     journal.add(
-        [JournalEntry("netns", name, inode) for name, inode in inodes.items()]
+        [
+            JournalEntry("netns", name, inode)
+            for name, inode in inodes.items()
+        ]
     )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     parts = []
@@ -156,7 +167,9 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     for part in parts:
         shutil.copyfile(database, part.switch.run_dir / "conf.db")
     with preload() as library, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
-        list(pool.map(lambda part: _start(part, library, interval_s), parts))
+        list(
+            pool.map(lambda part: _start(part, library, interval_s), parts)
+        )
 
 
 def start_again(network: NetworkPlan, part: Part) -> None:
@@ -187,9 +200,12 @@ def _start(part: Part, library: Preload, interval_s: float) -> None:
                 environment,
             )  # fmt: skip
         if part.switch.pid is None:
-            command = switch_command(folder, library.paced(interval_s, folder))
+            command = switch_command(
+                folder, library.paced(interval_s, folder)
+            )
             detached(command, environment, library.files)
     if not part.switch.running:
         raise MachineCannot(
-            f"switch part {part.netns} does not start", "sudo testbed doctor"
+            f"switch part {part.netns} does not start",
+            "sudo testbed doctor",
         )

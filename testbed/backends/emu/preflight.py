@@ -128,7 +128,9 @@ def passed_load_test(
     fastest_bps = max(
         (one.rate_bps for peak in peaks for one in peak), default=1
     )
-    asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
+    asked_bps = max(
+        sum(map(reserved_port_load_bps, peak)) for peak in peaks
+    )
     room = 1.0 if scale.largest else SAFE_SHARE
     likely = min(1.0, two_figures(room * LIKELY_BPS / max(1, asked_bps)))
     start = likely if scale.auto else scale.rate
@@ -144,7 +146,9 @@ def passed_load_test(
 
     def searched(rate: float) -> float:
         found = load(rate)
-        return min(found, load(rate)) if suspect < found <= NEARLY else found
+        return (
+            min(found, load(rate)) if suspect < found <= NEARLY else found
+        )
 
     first = load(start)
     if first == inf:
@@ -187,7 +191,9 @@ def passed_load_test(
         return found
     return replace(
         found,
-        refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"),
+        refusal=MachineCannot(
+            str(found), f"{hint}; --force runs all the same"
+        ),
     )
 
 
@@ -271,7 +277,9 @@ def load_test(
     backend = LiveBackend(
         emulation, scale, seed, lambda _: None, played_for_s=lasts_s
     )
-    backend.progress_every_s = min(PROGRESS_EVERY_S, backend.progress_every_s)
+    backend.progress_every_s = min(
+        PROGRESS_EVERY_S, backend.progress_every_s
+    )
     started: list[str] = []
     for reserved in together:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
@@ -284,21 +292,24 @@ def load_test(
         job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s, demand=demand)
         try:
             backend.start(
-                job, Placement(reserved.root, vms_on), rate_bps, "foreground"
+                job,
+                Placement(reserved.root, vms_on),
+                rate_bps,
+                "foreground",
             )
         except StartFailed as error:
             for job_id in started:
                 backend.kill(job_id)
-            reason = (
-                f"the plan's busiest instant could not be load-tested: {error}"
-            )
+            reason = f"the plan's busiest instant could not be load-tested: {error}"
             return Finding("invalid", "preflight", reason, {})
         started.append(name)
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
     taken = TAKEN_SHARE if again else 0.0
     with processors_taken(taken):
         delivered, busy_share = _played(backend, started, ideal_s)
-    if length_s >= LONG_LOAD_TEST_WALL_S and isfinite(backend.watch.received):
+    if length_s >= LONG_LOAD_TEST_WALL_S and isfinite(
+        backend.watch.received
+    ):
         # To its end a transfer has the time of its packets on their way too, in
         # a short test of slow VMs over many switches a tenth of it.
         delivered = backend.watch.received

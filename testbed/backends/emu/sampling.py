@@ -12,7 +12,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from functools import partial
 from math import isfinite, isnan, nan
@@ -27,7 +33,11 @@ from numpy.typing import NDArray
 from testbed import events
 from testbed.backends.emu.cgroups import group_of, groups_of_run
 from testbed.backends.emu.job_evidence import EvidenceTaker, Followed
-from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
+from testbed.backends.emu.limiter_counters import (
+    COUNTERS,
+    NOT_COUNTED,
+    Limiter,
+)
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.limits import (
@@ -78,7 +88,9 @@ def limiters(
     for tenant in tenants:
         key = tenant.tenant_id
         packet = 8 * largest_packet_bytes(tenant)
-        catch_up_s = max(0.0, reserved_catch_up_s(tenant) - RESERVED_CATCH_UP_S)
+        catch_up_s = max(
+            0.0, reserved_catch_up_s(tenant) - RESERVED_CATCH_UP_S
+        )
         for link, bps in tenant.link_bps:
             port = plan.sending_port(link).name
             bucket = round(catch_up_s * bps)
@@ -188,7 +200,9 @@ class Watch:
             self._late_s.append(took_s - asked_s)
 
     def _sample(
-        self, tenants: Sequence[TenantPlan], cap_limited: Mapping[int, float]
+        self,
+        tenants: Sequence[TenantPlan],
+        cap_limited: Mapping[int, float],
     ) -> None:
         """Processors, then every tenant's limiters."""
         use = self._processors.sample()
@@ -197,15 +211,21 @@ class Watch:
             self._follow(tenants)
         now_s = time.monotonic()
         now = self._reader.read()
-        is_lost = (self._rows["what"] == RECEIVE_CAP) & (now["sent_bytes"] < 0)
+        is_lost = (self._rows["what"] == RECEIVE_CAP) & (
+            now["sent_bytes"] < 0
+        )
         lost = self._rows[is_lost]
-        self.lost_ports = [(tenant, vm) for _, tenant, vm, *_ in lost.tolist()]
+        self.lost_ports = [
+            (tenant, vm) for _, tenant, vm, *_ in lost.tolist()
+        ]
         self.evidence.count(self._rows, now, RECEIVE_CAP)
         received = nan
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)
         if tenants:
-            alone = all(tenant.tenant_id in cap_limited for tenant in tenants)
+            alone = all(
+                tenant.tenant_id in cap_limited for tenant in tenants
+            )
             if not alone:
                 received = nan
             unsettled = (
@@ -241,7 +261,8 @@ class Watch:
         row_of = {tuple(row[:3]): i for i, row in enumerate(old_rows)}
         # Row -1, of a limiter that is new, is the one appended below.
         was = np.array(
-            [row_of.get(row[:3], -1) for row in rows.values()], dtype=np.int64
+            [row_of.get(row[:3], -1) for row in rows.values()],
+            dtype=np.int64,
         )
         for judge in (self._starved, self._cap_limited, self._exceeding):
             judge.renumber(was)
@@ -290,7 +311,9 @@ class Watch:
         known = on_link & samples.known
         self._record(length_s, rows[known], sent_bps[known])
         # Of a job that is nearly over some VMs have ended.
-        sending = [t for t, share in cap_limited.items() if share < NEARLY_OVER]
+        sending = [
+            t for t, share in cap_limited.items() if share < NEARLY_OVER
+        ]
         receiving = (
             samples.known
             & (rows["what"] == RECEIVE_CAP)
@@ -352,7 +375,11 @@ class Watch:
     def lacking(self) -> list[fidelity.Finding]:
         """Findings of reserved traffic short of its share, or with losses."""
         _, lost = fidelity.leaks({}, self._drops)
-        findings = (self._starved.finding(), self._cap_limited.finding(), lost)
+        findings = (
+            self._starved.finding(),
+            self._cap_limited.finding(),
+            lost,
+        )
         return [finding for finding in findings if finding.level != "ok"]
 
     def findings(self) -> list[fidelity.Finding]:
@@ -400,7 +427,9 @@ class ProcessorSampler:
     ``outside_s``: the processor time of others so far.
     """
 
-    def __init__(self, outside_s: Callable[[], float] = lambda: nan) -> None:
+    def __init__(
+        self, outside_s: Callable[[], float] = lambda: nan
+    ) -> None:
         psutil.cpu_times_percent(interval=None)
         self._at = time.monotonic()
         self._sched_idle_s = sched_idle_s()
@@ -463,7 +492,9 @@ class Outside:
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
         if self._last:
-            outside = {pid for (pid, _), counts in counted.items() if counts}
+            outside = {
+                pid for (pid, _), counts in counted.items() if counts
+            }
             ticks = gained_ticks(self._last, current, outside)
             self._sum_s += ticks / TICKS_PER_S
         self._counted = counted
@@ -497,13 +528,17 @@ def used_ticks(pid: int) -> Used:
     """
     # The command's name, in parentheses, may itself hold blanks and
     # parentheses.
-    fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    fields = (
+        (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    )
     parent = int(fields[1])
     began = int(fields[19])
     user, system, children_user, children_system = map(int, fields[11:15])
     if int(fields[6]) & PF_KTHREAD:
         return Used(parent, began, own=0, children=0)
-    return Used(parent, began, user + system, children_user + children_system)
+    return Used(
+        parent, began, user + system, children_user + children_system
+    )
 
 
 def gained_ticks(
@@ -612,7 +647,9 @@ def sched_idle_s() -> dict[int, float]:
     for pid in psutil.pids():
         try:
             idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
-            if idle_class and competes(group_of(PROC / str(pid), "cpu"), ours):
+            if idle_class and competes(
+                group_of(PROC / str(pid), "cpu"), ours
+            ):
                 cpu = psutil.Process(pid).cpu_times()
                 times[pid] = cpu.user + cpu.system
         except (OSError, ValueError, psutil.Error):
@@ -629,7 +666,9 @@ def competes(theirs: str, ours: str) -> bool:
     return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
 
 
-def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+def gained_s(
+    before: Mapping[int, float], after: Mapping[int, float]
+) -> float:
     """CPU time of the processes that were there both times.
 
     Those that came or went meanwhile count for nothing: used time is never

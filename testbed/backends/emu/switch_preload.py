@@ -47,7 +47,9 @@ ALLOCATOR = {
 class Preload:
     """Environment and open files that a daemon is started with."""
 
-    environment: dict[str, str] = field(default_factory=lambda: dict(ALLOCATOR))
+    environment: dict[str, str] = field(
+        default_factory=lambda: dict(ALLOCATOR)
+    )
     files: tuple[int, ...] = ()
 
     def paced(self, interval_s: float, folder: Path) -> dict[str, str]:
@@ -106,7 +108,9 @@ def is_preloaded(pid: int) -> bool:
 
 def is_paced(pid: int) -> bool:
     """True if a process, with the library, may be paced."""
-    return is_preloaded(pid) and PACE_BEGINS in _process_file(pid, "environ")
+    return is_preloaded(pid) and PACE_BEGINS in _process_file(
+        pid, "environ"
+    )
 
 
 def _process_file(pid: int, name: str) -> str:

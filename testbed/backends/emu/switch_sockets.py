@@ -15,7 +15,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from controller.launch import BACKLOG
-from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+)
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
     controller_socket,

@@ -85,7 +85,9 @@ class TrafficControl:
                 refused = self._send(section)
                 bad = {refusal.position for refusal in refused}
                 kept = tuple(
-                    line for i, line in enumerate(section.lines) if i not in bad
+                    line
+                    for i, line in enumerate(section.lines)
+                    if i not in bad
                 )
                 done.append(BatchSection(section.netns, kept))
                 _raise_first(section, refused)
@@ -102,7 +104,11 @@ class TrafficControl:
         for section, refused in sent:
             _raise_first(
                 section,
-                [refusal for refusal in refused if refusal.number not in GONE],
+                [
+                    refusal
+                    for refusal in refused
+                    if refusal.number not in GONE
+                ],
             )
 
     def _send(self, section: BatchSection) -> list[KernelRefusal]:
@@ -125,7 +131,11 @@ class TrafficControl:
         be refused.
         """
         return next(
-            (i for i, side in enumerate(self.sides) if device in side.index_of),
+            (
+                i
+                for i, side in enumerate(self.sides)
+                if device in side.index_of
+            ),
             0,
         )
 
@@ -182,14 +192,18 @@ def open_namespaces(
         with inside_network_namespace(NETNS_DIR / name):
             set_sysctls(*sysctls)
             if not checksum_offload:
-                _ethtool(VM_DEVICE, ETHTOOL_STXCSUM, 0)  # ethtool -K DEV tx off
+                _ethtool(
+                    VM_DEVICE, ETHTOOL_STXCSUM, 0
+                )  # ethtool -K DEV tx off
             index_of = {
                 device: index for index, device in socket.if_nameindex()
             }
             opened[name] = vm = Side(RouteSocket(), index_of)
         up = BatchSection(
             name,
-            tuple(BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)),
+            tuple(
+                BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)
+            ),
         )
         _raise_first(up, vm.request(up.lines))
 

@@ -44,7 +44,9 @@ HOSTS = Path("/etc/hosts")
 # Of a namespace: who may ping without privileges, by group.
 PINGING = Path("/proc/sys/net/ipv4/ping_group_range")
 # Of a caller's variables; docs/standing-network.md lists them.
-HANDED_DOWN = re.compile("PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ")
+HANDED_DOWN = re.compile(
+    "PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ"
+)
 NOBODY = User("nobody", 65534, 65534)
 SIGNAL_EXIT = 128
 """Plus the number of the signal, as shells count."""
@@ -134,7 +136,9 @@ def program_environment(
     return {"PATH": os.defpath} | handed_down | own | vm
 
 
-def run_program(place: VmPlace, argv: Sequence[str], **variables: str) -> int:
+def run_program(
+    place: VmPlace, argv: Sequence[str], **variables: str
+) -> int:
     """Run a program in a VM with this process's streams, but never its
     terminal.
 

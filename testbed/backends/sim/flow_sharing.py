@@ -32,7 +32,12 @@ import numpy as np
 
 from jobs.live.patterns import receivers
 from jobs.request import JobRequest
-from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
+from testbed.embedding.placement import (
+    Placement,
+    hose_bps,
+    tree_of,
+    vms_below,
+)
 from testbed.reservation.maxmin import FloatArray, max_min_rates
 from testbed.schedulers.policy import SharingModel
 from topologies.datacentre import DataCentre, IntArray
@@ -78,7 +83,9 @@ def traffic(
     receiver = np.array(
         receivers(job.demand.pattern, n, stream), dtype=np.int64
     )
-    start, links = paths(datacentre, placement.root, servers, servers[receiver])
+    start, links = paths(
+        datacentre, placement.root, servers, servers[receiver]
+    )
     return Traffic(1, np.ones(n, dtype=np.int64), start, links)
 
 
@@ -101,7 +108,8 @@ def proximate_priority(
         return np.ones(len(flows.links))
     tree = tree_of(datacentre, placement.root)
     inside = {
-        int(tree.uplink[v]): n for v, n in vms_below(tree, placement).items()
+        int(tree.uplink[v]): n
+        for v, n in vms_below(tree, placement).items()
     }
     n_vms = placement.n_vms
     return np.array(
@@ -236,7 +244,9 @@ class _BestEffortJob:
     def as_unit(self) -> Units:
         """The whole job as one unit, whose rate is the job's rate per VM."""
         links, load = self.load
-        cap = np.array([0.0 if self.cut else float(self.request.bandwidth_bps)])
+        cap = np.array(
+            [0.0 if self.cut else float(self.request.bandwidth_bps)]
+        )
         return np.array([len(links)]), links, load, cap, self.job_priority
 
     def bundles(self) -> Units:
@@ -316,7 +326,9 @@ class SharedNetwork:
             self._left[link] += bps
         self._stale = True
 
-    def hold(self, job_id: str, placement: Placement, rate_bps: int) -> None:
+    def hold(
+        self, job_id: str, placement: Placement, rate_bps: int
+    ) -> None:
         """Takes a reserved job's hose out of the shared capacity.
 
         A later call for the same job replaces its hose.
@@ -343,7 +355,9 @@ class SharedNetwork:
         """Computes all rates. Units are bundles, with ``lockstep`` jobs."""
         coupled = self.model.flow_dependency == "lockstep"
         jobs = self._jobs.values()
-        units = [job.as_unit() if coupled else job.bundles() for job in jobs]
+        units = [
+            job.as_unit() if coupled else job.bundles() for job in jobs
+        ]
         width, link, weight, cap, priority = map(
             np.concatenate, zip(*units, strict=True)
         )

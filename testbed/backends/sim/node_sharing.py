@@ -59,7 +59,8 @@ class _Node:
         """Recomputes ``share`` after a job came or went."""
         if self.background:
             idle = max(
-                self.cpus * idle_min, self.cpus - sum(self.foreground.values())
+                self.cpus * idle_min,
+                self.cpus - sum(self.foreground.values()),
             )
             self.share = min(1.0, idle / sum(self.background.values()))
 
@@ -121,7 +122,9 @@ class TwoTiers:
         if resident.tier == "foreground":
             return self._foreground_speed(resident), resident.cpus
         if resident.effs is None:
-            resident.effs = self._interference.effs(resident.job, self._seed)
+            resident.effs = self._interference.effs(
+                resident.job, self._seed
+            )
         slowest = 1.0
         cpus = 0.0
         for server, use, eff in zip(

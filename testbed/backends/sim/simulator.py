@@ -170,7 +170,11 @@ class SimulatedBackend:
     # -- jobs -------------------------------------------------------------------------------
 
     def start(
-        self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        rate_bps: int,
+        tier: Tier,
     ) -> None:
         best_effort = job.is_best_effort(rate_bps)
         if best_effort:
@@ -178,7 +182,9 @@ class SimulatedBackend:
                 missing = "the foreground"
                 if self._shared is None:
                     missing = "a simulated network"
-                raise StartFailed(f"best-effort jobs need {missing} to share")
+                raise StartFailed(
+                    f"best-effort jobs need {missing} to share"
+                )
             if job.n_vms == 1:
                 # It has nobody to send to: nothing can hold it up.
                 best_effort = False
@@ -186,7 +192,14 @@ class SimulatedBackend:
         use = job.demand.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
         entry = _SimJob(
-            job, placement, rate_bps, best_effort, self._now_s, tier, 1.0, cpus
+            job,
+            placement,
+            rate_bps,
+            best_effort,
+            self._now_s,
+            tier,
+            1.0,
+            cpus,
         )
         self._jobs[job.id] = entry
         if best_effort or rate_bps:
@@ -198,7 +211,9 @@ class SimulatedBackend:
     def rescale(self, job_id: str, rate_bps: int) -> None:
         job = self._jobs[job_id]
         if job.best_effort:
-            raise ActionRefused(f"job {job_id} has no reservation to rescale")
+            raise ActionRefused(
+                f"job {job_id} has no reservation to rescale"
+            )
         self._bring_up_to_date(job)
         job.rate_bps = rate_bps
         if not job.paused:
@@ -342,7 +357,9 @@ class SimulatedBackend:
         if job.best_effort:
             self._shared.join(job.request, job.placement)
         else:
-            self._shared.hold(job.request.id, job.placement, int(job.rate_bps))
+            self._shared.hold(
+                job.request.id, job.placement, int(job.rate_bps)
+            )
 
     def _disconnect(self, job: _SimJob) -> None:
         if self._shared is not None and job.connected:
@@ -375,7 +392,9 @@ class SimulatedBackend:
         if job.best_effort and self._flow_by_flow(job):
             return
         begin_s = (
-            job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
+            job.since_s
+            if job.since_s > job.idle_until_s
+            else job.idle_until_s
         )
         request = job.request
         left_s = request.demand.remaining_s(request, job.done, job.rate_bps)
@@ -401,7 +420,9 @@ class SimulatedBackend:
         for job_id, rate in self._shared.recompute().items():
             job = self._jobs[job_id]
             if self._flow_by_flow(job):
-                job.end_s = self._now_s + self._shared.longest_left_s(job_id)
+                job.end_s = self._now_s + self._shared.longest_left_s(
+                    job_id
+                )
             elif rate != job.rate_bps:
                 self._bring_up_to_date(job)
                 job.rate_bps = rate
@@ -426,7 +447,11 @@ class SimulatedBackend:
         return max(end_s, self._now_s)
 
     def _let_pass(self, until_s: float) -> None:
-        if self._shared is not None and self._sharers and until_s > self._now_s:
+        if (
+            self._shared is not None
+            and self._sharers
+            and until_s > self._now_s
+        ):
             if self._meter is not None:
                 self._meter(
                     self._now_s, until_s, self._shared.server_uplink_bps()

@@ -59,7 +59,9 @@ def chroot(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def test_the_commands_exit_code_is_handed_on(root: Path) -> None:
-    done = entered(root, "sh", "-c", "ls /; hostname; ip -brief link; exit 7")
+    done = entered(
+        root, "sh", "-c", "ls /; hostname; ip -brief link; exit 7"
+    )
     assert done.returncode == 7
     *folders, name, link = done.stdout.splitlines()
     assert (

@@ -32,7 +32,13 @@ READ: dict[str, Try] = {
     "folders": folders.attempt,
 }
 SENT = ("api", "openflow")
-SHARES = {"files": 25, "traces": 25, "folders": 10, "api": 20, "openflow": 20}
+SHARES = {
+    "files": 25,
+    "traces": 25,
+    "folders": 10,
+    "api": 20,
+    "openflow": 20,
+}
 """Per cent of the inputs; a run folder takes longest, for its page."""
 
 
@@ -72,7 +78,12 @@ def _try(
         )
         return tried
     outcome = try_all(
-        kind, READ[kind], numbers, options.seed, report, workers=options.workers
+        kind,
+        READ[kind],
+        numbers,
+        options.seed,
+        report,
+        workers=options.workers,
     )
     print(outcome.text(), flush=True)
     return outcome
@@ -89,7 +100,10 @@ def main() -> int:
         "--kind", choices=tuple(SHARES), help="of this kind alone"
     )
     parser.add_argument(
-        "--only", type=int, metavar="I", help="try input I of the kind alone"
+        "--only",
+        type=int,
+        metavar="I",
+        help="try input I of the kind alone",
     )
     parser.add_argument(
         "--workers", type=int, default=2, metavar="N", help="side by side"
@@ -107,7 +121,9 @@ def main() -> int:
         for kind, share in shares.items()
     ]
     tried = sum(getattr(outcome, "inputs", 1) for outcome in outcomes)
-    print(f"{tried} inputs in {time.monotonic() - begin_s:.0f} s", flush=True)
+    print(
+        f"{tried} inputs in {time.monotonic() - begin_s:.0f} s", flush=True
+    )
     return 0 if all(outcome.sound for outcome in outcomes) else 1
 
 

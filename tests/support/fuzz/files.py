@@ -158,7 +158,9 @@ def _made(
             made: Any = _mapping(rng, schema, wild)
         case "array":
             least = schema.get("minItems", 0)
-            count = rng.randint(least, max(least, rng.choice((1, 2, 3, 3, 6))))
+            count = rng.randint(
+                least, max(least, rng.choice((1, 2, 3, 3, 6)))
+            )
             made = [
                 _made(rng, schema.get("items", {}), key, wild)
                 for _ in range(count)
@@ -191,7 +193,8 @@ def _mapping(
     others = schema.get("additionalProperties")
     if isinstance(others, dict):
         out |= {
-            name: _made(rng, others, name, wild) for name in ("sort", "index")
+            name: _made(rng, others, name, wild)
+            for name in ("sort", "index")
         }
     return out
 
@@ -214,7 +217,9 @@ def _number(
         value = least + (most - least) * rng.random() ** 8
     if whole:
         return int(value)
-    return rng.choice((value, round(value, 3), float(f"{rng.random():.4f}")))
+    return rng.choice(
+        (value, round(value, 3), float(f"{rng.random():.4f}"))
+    )
 
 
 def _text(rng: random.Random, schema: dict[str, Any], key: str) -> str:
@@ -372,8 +377,12 @@ def attempt(rng: random.Random, folder: Path) -> str:
     if rng.random() < 0.1:
         name = rng.choice(("lab.yaml", "profile.yaml"))
         text = beside[name].decode()
-        changed = rng.choice((rearranged, replaced_word))(rng, text).encode()
-        beside[name] = flipped(rng, changed) if rng.random() < 0.2 else changed
+        changed = rng.choice((rearranged, replaced_word))(
+            rng, text
+        ).encode()
+        beside[name] = (
+            flipped(rng, changed) if rng.random() < 0.2 else changed
+        )
     for name, data in {**beside, NAME: _content(rng)}.items():
         (folder / name).write_bytes(data)
     settings = list(_settings(rng))
@@ -389,7 +398,9 @@ def attempt(rng: random.Random, folder: Path) -> str:
             else value["problems"]
         ):
             assert problem["message"]
-            assert problem["file"].startswith((str(folder), "--set")), problem
+            assert problem["file"].startswith((str(folder), "--set")), (
+                problem
+            )
     if code:
         return "refused"
     given = dict(text.partition("=")[::2] for text in settings[1::2])
@@ -401,7 +412,9 @@ def _followed(experiment: Experiment) -> str:
     for job in islice(experiment.jobs, LOOKED_AT_JOBS):
         json.dumps(job.to_json(), allow_nan=False)
     for policy in experiment.policies:
-        policy.kind.make(embedder(experiment.embedder), dict(policy.parameters))
+        policy.kind.make(
+            embedder(experiment.embedder), dict(policy.parameters)
+        )
     centre = experiment.datacentre
     if (
         not centre.n_links

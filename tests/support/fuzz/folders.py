@@ -149,7 +149,9 @@ def _change(rng: random.Random, path: Path) -> None:
             )
         )
     else:
-        change = _changed_value if path.suffix == ".json" else _changed_lines
+        change = (
+            _changed_value if path.suffix == ".json" else _changed_lines
+        )
         # Bytes that an earlier change left come back as they were.
         data = change(rng, data.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogatepass"
@@ -168,7 +170,9 @@ def _replace_file(rng: random.Random, path: Path) -> None:
             os.mkfifo(path)
         case 2:
             path.symlink_to(
-                rng.choice(("/dev/zero", "/dev/null", path.name, "/nowhere"))
+                rng.choice(
+                    ("/dev/zero", "/dev/null", path.name, "/nowhere")
+                )
             )
         case 3:
             path.write_bytes(b"")
@@ -201,7 +205,9 @@ def attempt(rng: random.Random, folder: Path) -> str:
     )
     other = _originals()[stream]
     pair = (
-        [str(run), str(other)] if rng.random() < 0.5 else [str(other), str(run)]
+        [str(run), str(other)]
+        if rng.random() < 0.5
+        else [str(other), str(run)]
     )
     sound_answer(folder, (0,), "compare", *pair, *options)
     sound_answer(folder, (0,), "report", str(run), *options)

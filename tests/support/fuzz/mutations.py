@@ -130,7 +130,9 @@ def mutated(rng: random.Random, value: Any, hostile: Any = HOSTILE) -> Any:
     """The value with one thing in it replaced, repeated, dropped or added."""
     if isinstance(value, (list, dict)) and value and rng.random() < 0.8:
         keys = (
-            list(value) if isinstance(value, dict) else list(range(len(value)))
+            list(value)
+            if isinstance(value, dict)
+            else list(range(len(value)))
         )
         key = rng.choice(keys)
         copy: Any = dict(value) if isinstance(value, dict) else list(value)

@@ -56,7 +56,8 @@ def _swf() -> bytes:
         lines.append(
             " ".join(
                 map(
-                    str, [*words, -1, noise.randrange(6), 3, 1, 1, 1, 1, -1, -1]
+                    str,
+                    [*words, -1, noise.randrange(6), 3, 1, 1, 1, 1, -1, -1],
                 )
             )
         )
@@ -89,7 +90,11 @@ def _xml() -> bytes:
     leases = []
     for number in range(1, LINES // 2 + 1):
         start = noise.choice(
-            ("<start/>", "<start><now/></start>", '<exact time="05:00:00.00"/>')
+            (
+                "<start/>",
+                "<start><now/></start>",
+                '<exact time="05:00:00.00"/>',
+            )
         )
         real = noise.choice(("", '<realduration time="00:30:00.00"/>'))
         leases.append(
@@ -98,9 +103,7 @@ def _xml() -> bytes:
             '<res type="CPU" amount="100"/><res type="Memory" amount="1024"/></node-set></nodes>'
             f'{start}<duration time="01:00:00.00"/>{real}</lease></lease-request>'
         )
-    head = (
-        '<?xml version="1.0"?>\n<lease-workload name="made">\n<lease-requests>'
-    )
+    head = '<?xml version="1.0"?>\n<lease-workload name="made">\n<lease-requests>'
     return "\n".join(
         [head, *leases, "</lease-requests></lease-workload>", ""]
     ).encode()
@@ -133,7 +136,11 @@ OPTIONS = {
             ", zero_run_time: skip",
             ", shortest: 1 min",
         ),
-        *(", longest: 1 h", ", load: 1000, first: 1", ", processes_per_vm: 2"),
+        *(
+            ", longest: 1 h",
+            ", load: 1000, first: 1",
+            ", processes_per_vm: 2",
+        ),
     ),
     "lwf": ("", ", first: 3", ", memory: false", ", margin: 5 s"),
     "swim": (
@@ -232,7 +239,9 @@ def _content(rng: random.Random, kind: str) -> bytes:
             data = data[: rng.randrange(len(data) + 1)]
         if rng.random() < 0.05:
             data = (
-                rng.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\n", b"\x1f\x8b"))
+                rng.choice(
+                    (b"\xef\xbb\xbf", b"\xff\xfe", b"\n", b"\x1f\x8b")
+                )
                 + data
             )
     if rng.random() < 0.2:
@@ -265,13 +274,16 @@ def attempt(rng: random.Random, folder: Path) -> str:
     )
     if rng.random() < 0.3:
         options = ["--lenient"] if lenient else []
-        sound_answer(folder, (0,), "validate", str(file), *options, "--json")
+        sound_answer(
+            folder, (0,), "validate", str(file), *options, "--json"
+        )
     try:
         given = {"workload.lenient": "true"} if lenient else {}
         experiment = load_experiment(file, given)
     except SpecErrors as errors:
         if not all(
-            p.message and str(folder) in p.place.source for p in errors.problems
+            p.message and str(folder) in p.place.source
+            for p in errors.problems
         ):
             raise Unsound(f"a problem without a file: {errors}") from errors
         return f"{outcome}, refused"

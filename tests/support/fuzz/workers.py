@@ -97,7 +97,8 @@ class Outcome:
     def text(self) -> str:
         """The outcome in a few lines, with the command that repeats each failure."""
         replies = ", ".join(
-            f"{name}: {count}" for name, count in sorted(self.replies.items())
+            f"{name}: {count}"
+            for name, count in sorted(self.replies.items())
         )
         lines = [
             f"{self.kind}, seed {self.seed}: {self.inputs} inputs in {self.duration_s:.1f} s",
@@ -109,10 +110,16 @@ class Outcome:
         ]
         first: dict[str, list[Tried]] = {}
         for tried in sorted(self.failures, key=lambda one: one.number):
-            first.setdefault(tried.place or str(tried.why), []).append(tried)
+            first.setdefault(tried.place or str(tried.why), []).append(
+                tried
+            )
         for place, alike in list(first.items())[:SHOWN_FAILURES]:
-            lines.append(f"  FAILED {len(alike)} times: {alike[0].why} {place}")
-            lines.append(f"    {replay(self.kind, self.seed, alike[0].number)}")
+            lines.append(
+                f"  FAILED {len(alike)} times: {alike[0].why} {place}"
+            )
+            lines.append(
+                f"    {replay(self.kind, self.seed, alike[0].number)}"
+            )
         return "\n".join(lines)
 
 
@@ -309,10 +316,13 @@ def _work(
 
 def limit_memory(more: int) -> None:
     """Limits this process's address space to what it has now, and so much more."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    pages = int(
+        Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    )
     limit = pages * resource.getpagesize() + more
     resource.setrlimit(
-        resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1])
+        resource.RLIMIT_AS,
+        (limit, resource.getrlimit(resource.RLIMIT_AS)[1]),
     )
 
 
@@ -341,7 +351,13 @@ def try_one(
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     return Tried(
-        number, time.monotonic() - begin_s, peak, outcome, why, place, details
+        number,
+        time.monotonic() - begin_s,
+        peak,
+        outcome,
+        why,
+        place,
+        details,
     )
 
 

@@ -22,7 +22,11 @@ class ArpProxy(app_manager.RyuApp):
         answer.add_protocol(ethernet.ethernet(asked.src_mac, mac, 0x0806))
         answer.add_protocol(
             arp.arp_ip(
-                arp.ARP_REPLY, mac, asked.dst_ip, asked.src_mac, asked.src_ip
+                arp.ARP_REPLY,
+                mac,
+                asked.dst_ip,
+                asked.src_mac,
+                asked.src_ip,
             )
         )
         answer.serialize()

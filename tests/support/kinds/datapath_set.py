@@ -16,4 +16,6 @@ class DatapathSet(app_manager.RyuApp):
     def came(self, event):
         if event.enter:
             known = sorted(dpid for dpid, _ in self.dpset.get_all())
-            print("set", event.dp.id, "in", known, len(event.ports), "ports")
+            print(
+                "set", event.dp.id, "in", known, len(event.ports), "ports"
+            )

@@ -23,7 +23,10 @@ class LoadBalancer(app_manager.RyuApp):
     def packet_in(self, event):
         message = event.msg
         came = packet.Packet(message.data)
-        ip, segment = came.get_protocol(ipv4.ipv4), came.get_protocol(tcp.tcp)
+        ip, segment = (
+            came.get_protocol(ipv4.ipv4),
+            came.get_protocol(tcp.tcp),
+        )
         if ip is None or segment is None or ip.dst != SERVICE:
             return
         address, mac, port = next(self.servers)

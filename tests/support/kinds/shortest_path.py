@@ -18,7 +18,9 @@ class ShortestPath(app_manager.RyuApp):
             switches[switch.dp.id] = switch.dp
             graph.add_node(switch.dp.id)
         for link in get_link(self, None):
-            graph.add_edge(link.src.dpid, link.dst.dpid, port=link.src.port_no)
+            graph.add_edge(
+                link.src.dpid, link.dst.dpid, port=link.src.port_no
+            )
         first, last = min(switches), max(switches)
         if not nx.has_path(graph, first, last):
             return

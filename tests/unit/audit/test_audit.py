@@ -49,9 +49,19 @@ def failed(checked: Audit) -> dict[str, list[str]]:
         sample.sliding(),
         sample.flat(),
     ],
-    ids=["live", "simulated", "many", "preempting", "tiers", "sliding", "flat"],
+    ids=[
+        "live",
+        "simulated",
+        "many",
+        "preempting",
+        "tiers",
+        "sliding",
+        "flat",
+    ],
 )
-def test_a_good_run_passes(tmp_path: Path, stream: list[events.Event]) -> None:
+def test_a_good_run_passes(
+    tmp_path: Path, stream: list[events.Event]
+) -> None:
     folder, _ = write_run(tmp_path, stream)
     checked = audit(folder.path)
     assert failed(checked) == {}
@@ -256,7 +266,9 @@ def starts_before_reservation(r: list[Record]) -> None:
 
 
 def overstays(r: list[Record]) -> None:
-    one(r, "job_reserved", SORT)["end_s"] = one(r, "job_ended", SORT)["t"] - 4.0
+    one(r, "job_reserved", SORT)["end_s"] = (
+        one(r, "job_ended", SORT)["t"] - 4.0
+    )
 
 
 def server_twice(r: list[Record]) -> None:
@@ -373,8 +385,16 @@ LIES: list[tuple[Mutation, str, str]] = [
     (two_outcomes, "lives", "job_ended of sort-450, which is ended"),
     (no_outcome, "lives", "sort-450 has no outcome"),
     (never_reserved, "lives", "job_started of sort-450, which is waiting"),
-    (never_submitted, "lives", "job_reserved of sort-450, which is unknown"),
-    (progress_after_end, "lives", "job_progress of sort-450, which is ended"),
+    (
+        never_submitted,
+        "lives",
+        "job_reserved of sort-450, which is unknown",
+    ),
+    (
+        progress_after_end,
+        "lives",
+        "job_progress of sort-450, which is ended",
+    ),
     (strange_outcome, "outcomes", "'evaporated'"),
     (finished_unmeasured, "outcomes", "measured time of None"),
     (rejected_after_start, "outcomes", "rejected after it had started"),
@@ -393,7 +413,11 @@ LIES: list[tuple[Mutation, str, str]] = [
     (no_vms_on, "placements", "0 VMs on server 2"),
     (one_link_short, "hoses", "its hose needs 450000000"),
     (one_link_more, "hoses", "its hose needs 0"),
-    (less_reserved, "hoses", "449999999 bit/s reserved on server 0 -> rack 0"),
+    (
+        less_reserved,
+        "hoses",
+        "449999999 bit/s reserved on server 0 -> rack 0",
+    ),
     (link_twice, "hoses", "is named twice"),
     (link_unknown, "hoses", "directed link 999"),
     (started_faster, "hoses", "starts at 450000001 bit/s"),
@@ -434,7 +458,9 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, wrong_estimate)
     lines = (
-        (folder.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        (folder.path / "events.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
     )
     at = next(
         i
@@ -446,7 +472,8 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "passed"), [(1.0, False), (0.01, True), (0, False), (None, False)]
+    ("rate", "passed"),
+    [(1.0, False), (0.01, True), (0, False), (None, False)],
 )
 def test_after_a_pause_a_slow_vm_may_send_a_packet_more(
     tmp_path: Path, rate: float | None, passed: bool
@@ -463,7 +490,8 @@ def test_after_a_pause_a_slow_vm_may_send_a_packet_more(
 
 
 @pytest.mark.parametrize(
-    ("reserved_bps", "passed"), [(71_000_001 / 0.071, True), (1.001e9, False)]
+    ("reserved_bps", "passed"),
+    [(71_000_001 / 0.071, True), (1.001e9, False)],
 )
 def test_a_full_reservation_in_whole_bits_of_the_wire_is_no_more_than_full(
     tmp_path: Path, reserved_bps: float, passed: bool
@@ -486,7 +514,8 @@ def enforced(path: Path, mode: str | None) -> None:
     record = json.loads(file.read_text("utf-8"))
     record.pop("enforcement", None)
     file.write_text(
-        json.dumps(record | ({"enforcement": mode} if mode else {})), "utf-8"
+        json.dumps(record | ({"enforcement": mode} if mode else {})),
+        "utf-8",
     )
 
 
@@ -503,7 +532,11 @@ def over_reserved(nth: range, share: float) -> Mutation:
 @pytest.mark.parametrize(
     ("mode", "failing", "words"),
     [
-        (None, "strict", "reserved on server 0 -> rack 0, over two samples"),
+        (
+            None,
+            "strict",
+            "reserved on server 0 -> rack 0, over two samples",
+        ),
         (
             "strict",
             "strict",
@@ -556,12 +589,16 @@ def test_a_reservation_is_kept_where_bandwidth_is_lent(
     ]
     assert lent.status == status
     if status == "failed":
-        assert [str(found).split(": ", 1)[1] for found in lent.findings] == [
+        assert [
+            str(found).split(": ", 1)[1] for found in lent.findings
+        ] == [
             "sort-150: measured/estimate 1.2000, its reservation was lent"
         ]
 
 
-def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
+def test_lies_about_one_job_leave_other_checks_alone(
+    tmp_path: Path,
+) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, wrong_estimate)
     # Changed after the tables were written: they differ from it too.
@@ -603,7 +640,11 @@ def waits_while_it_runs(r: list[Record]) -> None:
         ),
         (is_moved_up_too_soon, "slots", "2 VMs are booked on server 0"),
         (third_behind, "slots", "2 VMs run in the background of server 0"),
-        (waits_while_it_runs, "lives", "job_waits of behind, which is running"),
+        (
+            waits_while_it_runs,
+            "lives",
+            "job_waits of behind, which is running",
+        ),
     ],
 )
 def test_each_tier_has_its_own_slots(
@@ -743,7 +784,9 @@ def test_flows_of_somebody_else_are_to_be_noted(tmp_path: Path) -> None:
 def _declare(path: Path, *claims: str) -> None:
     file = path / "spec.resolved.json"
     record = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps({**record, "claims": claims}), encoding="utf-8")
+    file.write_text(
+        json.dumps({**record, "claims": claims}), encoding="utf-8"
+    )
 
 
 def test_a_run_is_held_to_the_claims_in_its_folder(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ class Reckless(Easy):
 JOBS = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 90.0, 2.0)]
 
 
-def test_a_head_that_a_backfilled_job_delays_is_found(tmp_path: Path) -> None:
+def test_a_head_that_a_backfilled_job_delays_is_found(
+    tmp_path: Path,
+) -> None:
     good = audited(tmp_path, Easy(), "easy", JOBS, 3)
     assert good.passed
     (head,) = [r for r in good.results if r.name == "head-not-delayed"]
@@ -93,7 +95,9 @@ def test_what_a_job_that_outran_its_plan_delayed_is_no_finding(
 )
 @given(
     raw=st.lists(
-        st.tuples(st.integers(1, 5), st.integers(1, 12), st.integers(0, 20)),
+        st.tuples(
+            st.integers(1, 5), st.integers(1, 12), st.integers(0, 20)
+        ),
         min_size=1,
         max_size=14,
     ),

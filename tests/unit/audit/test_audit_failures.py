@@ -11,7 +11,13 @@ import pytest
 from testbed import events
 from testbed.audit import audit
 from tests.unit.record import failing
-from tests.unit.record.written import Mutation, Record, mutate, one, write_run
+from tests.unit.record.written import (
+    Mutation,
+    Record,
+    mutate,
+    one,
+    write_run,
+)
 
 
 def without(event: str, nth: int = 0) -> Mutation:
@@ -98,7 +104,11 @@ LIES: list[tuple[Callable[[], list[events.Event]], Mutation, str]] = [
         without("job_reconnected"),
         "pair is cut, and all its VMs reach each other;",
     ),
-    (failing.moving, without("link_failed"), "wide is moved, and all its VMs"),
+    (
+        failing.moving,
+        without("link_failed"),
+        "wide is moved, and all its VMs",
+    ),
     (
         failing.moving,
         without("link_restored"),
@@ -139,7 +149,11 @@ LIES: list[tuple[Callable[[], list[events.Event]], Mutation, str]] = [
         moved_for_nothing,
         "wide is moved, and all its VMs reach each other",
     ),
-    (failing.moving, reconnected_uncut, "pair is reconnected, and was not cut"),
+    (
+        failing.moving,
+        reconnected_uncut,
+        "pair is reconnected, and was not cut",
+    ),
     (
         failing.moving,
         killed_for_nothing,
@@ -151,7 +165,11 @@ LIES: list[tuple[Callable[[], list[events.Event]], Mutation, str]] = [
         without("link_failed", 1),
         "link 10 returns, and was not lost",
     ),
-    (failing.moving, changed("link_restored", link=99), "there is no link 99"),
+    (
+        failing.moving,
+        changed("link_restored", link=99),
+        "there is no link 99",
+    ),
     (
         failing.moving,
         changed("server_failed", server=16),
@@ -182,11 +200,12 @@ def test_the_events_alone_show_every_lie(
     assert audit(folder.path).passed
     mutate(folder.path, lie)
     found = {
-        result.name: result.findings for result in audit(folder.path).results
+        result.name: result.findings
+        for result in audit(folder.path).results
     }
-    assert any(words in str(finding) for finding in found["failures"]), found[
-        "failures"
-    ]
+    assert any(words in str(finding) for finding in found["failures"]), (
+        found["failures"]
+    )
 
 
 @pytest.mark.slow
@@ -211,7 +230,9 @@ def test_the_events_alone_show_every_lie(
             "'server_restored', 'part': 12} of spec.resolved.json never",
         ),
         (
-            lambda r: r.insert(-1, {"t": 20.0, "event": "controller_killed"}),
+            lambda r: r.insert(
+                -1, {"t": 20.0, "event": "controller_killed"}
+            ),
             "has no more failures",
         ),
     ],
@@ -223,11 +244,12 @@ def test_the_failures_are_the_experiments(
     assert audit(folder.path).passed
     mutate(folder.path, lie)
     found = {
-        result.name: result.findings for result in audit(folder.path).results
+        result.name: result.findings
+        for result in audit(folder.path).results
     }
-    assert any(words in str(finding) for finding in found["failures"]), found[
-        "failures"
-    ]
+    assert any(words in str(finding) for finding in found["failures"]), (
+        found["failures"]
+    )
 
 
 def live(records: list[Record]) -> None:
@@ -246,7 +268,8 @@ def test_a_live_failure_may_take_its_time_and_comes_not_before_it(
 
     mutate(folder.path, lie)
     found = {
-        result.name: result.findings for result in audit(folder.path).results
+        result.name: result.findings
+        for result in audit(folder.path).results
     }
     assert (found["failures"] == ()) == good
 
@@ -297,7 +320,8 @@ def test_live_a_move_may_take_a_second_of_the_machines_time(
     )
     mutate(folder.path, late_by(delay_s, backend))
     found = {
-        result.name: result.findings for result in audit(folder.path).results
+        result.name: result.findings
+        for result in audit(folder.path).results
     }
     said = [
         str(finding)

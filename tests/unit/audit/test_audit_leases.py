@@ -21,7 +21,9 @@ TOPOLOGY: dict[str, Any] = {
 }
 
 
-def lease(job_id: str, submit_s: float = 0.0, **given: Any) -> dict[str, Any]:
+def lease(
+    job_id: str, submit_s: float = 0.0, **given: Any
+) -> dict[str, Any]:
     asked = {
         "cores": 1,
         "memory_mib": 0,
@@ -97,7 +99,11 @@ def test_cores_beyond_capacity_are_found(tmp_path: Path) -> None:
 
 
 def advance(
-    start_s: float, *, accepted: bool = True, backend: str = "sim", **end: Any
+    start_s: float,
+    *,
+    accepted: bool = True,
+    backend: str = "sim",
+    **end: Any,
 ) -> list[events.Event]:
     """An advance lease that wants to start at 10 s."""
     over = {"outcome": "finished", "measured_s": 20.0, "reason": "", **end}
@@ -111,7 +117,9 @@ def advance(
     started = events.JobStarted(start_s, "a", 0)
     ran = over["measured_s"] is not None
     return run(
-        events.JobSubmitted(0.0, lease("a", lease="advance", wanted_s=10.0)),
+        events.JobSubmitted(
+            0.0, lease("a", lease="advance", wanted_s=10.0)
+        ),
         *([reserved] if accepted else []),
         *([started] if ran else []),
         ended,
@@ -126,11 +134,15 @@ def test_an_accepted_advance_lease_starts_on_time(tmp_path: Path) -> None:
 def test_a_late_start_is_found(tmp_path: Path) -> None:
     found = failed(tmp_path, advance(12.0))
     assert found == {
-        "lease-starts": ["advance lease a starts at 12 s, was to start at 10 s"]
+        "lease-starts": [
+            "advance lease a starts at 12 s, was to start at 10 s"
+        ]
     }
 
 
-def test_a_live_start_takes_a_moment_and_is_never_early(tmp_path: Path) -> None:
+def test_a_live_start_takes_a_moment_and_is_never_early(
+    tmp_path: Path,
+) -> None:
     # The run is 31 s long: a second and one per cent of it.
     assert failed(tmp_path, advance(11.3, backend="live")) == {}
     for name, start_s in (("late", 11.4), ("early", 9.9)):
@@ -147,7 +159,9 @@ def test_a_broken_guarantee_is_found(tmp_path: Path) -> None:
     never = {"outcome": "killed", "measured_s": None, "reason": "no room"}
     found = failed(tmp_path, advance(10.0, t=15.0, **never))
     assert found == {
-        "lease-starts": ["advance lease a was killed and never started at 10 s"]
+        "lease-starts": [
+            "advance lease a was killed and never started at 10 s"
+        ]
     }
     changed = {**never, "outcome": "rejected", "t": 5.0}
     found = failed(tmp_path, advance(10.0, **changed))
@@ -181,7 +195,8 @@ def preempted(times: int, **given: Any) -> list[events.Event]:
             events.JobResumed(at_s + 1.0, "a", "foreground", 0.0, 30.0),
         ]
     return run(
-        *inside, events.JobEnded(20.0 + times, "a", "finished", "", 20.0, {})
+        *inside,
+        events.JobEnded(20.0 + times, "a", "finished", "", 20.0, {}),
     )
 
 
@@ -194,7 +209,9 @@ def test_one_preemption_of_a_best_effort_lease_is_allowed(
 def test_a_second_one_is_found(tmp_path: Path) -> None:
     found = failed(tmp_path, preempted(2))
     assert found == {
-        "best-effort-preempted-once": ["a is preempted a second time, at 3 s"]
+        "best-effort-preempted-once": [
+            "a is preempted a second time, at 3 s"
+        ]
     }
 
 
@@ -213,13 +230,17 @@ def test_a_shortened_booking_ends_where_it_was_shortened_to(
     def shortened(until_s: float) -> list[events.Event]:
         return run(
             events.JobSubmitted(0.0, lease("a", cores=4)),
-            events.JobReserved(0.0, "a", 0.0, 20.0, 0, 20.0, 2, [[0, 1]], []),
+            events.JobReserved(
+                0.0, "a", 0.0, 20.0, 0, 20.0, 2, [[0, 1]], []
+            ),
             events.JobStarted(0.0, "a", 0),
             events.JobSubmitted(
                 1.0, lease("b", 1.0, cores=4, lease="advance", wanted_s=8.0)
             ),
             events.JobShortened(1.0, "a", until_s, "b"),
-            events.JobReserved(1.0, "b", 8.0, 28.0, 0, 20.0, 2, [[0, 1]], []),
+            events.JobReserved(
+                1.0, "b", 8.0, 28.0, 0, 20.0, 2, [[0, 1]], []
+            ),
             events.JobPreempted(8.0, "a", "b"),
             events.JobMigrated(
                 8.0, "a", "on", 2, [[1, 1]], [], "foreground", 0.0, 20.0

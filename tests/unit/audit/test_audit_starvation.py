@@ -43,7 +43,9 @@ def findings(
     )
     conclude(folder, wall_s=0.0)
     [result] = [
-        one for one in audit(folder.path).results if one.name == "no-starvation"
+        one
+        for one in audit(folder.path).results
+        if one.name == "no-starvation"
     ]
     return [finding.message for finding in result.findings]
 
@@ -56,7 +58,9 @@ def stream(number: int) -> list[JobRequest]:
 
 def played(policy: str, jobs: Sequence[JobRequest]) -> list[events.Event]:
     values = {"skip": True} if policy == "sdf" else {}
-    return run(build_policy(policy, embedder("oktopus"), values), jobs, NODES)
+    return run(
+        build_policy(policy, embedder("oktopus"), values), jobs, NODES
+    )
 
 
 def test_a_job_that_is_overtaken_for_ever_is_found_and_said_once(
@@ -74,7 +78,9 @@ def test_a_few_that_overtake_are_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "cmbf", "ambf"])
-def test_policies_that_declare_it_keep_it(policy: str, tmp_path: Path) -> None:
+def test_policies_that_declare_it_keep_it(
+    policy: str, tmp_path: Path
+) -> None:
     assert findings(tmp_path, played(policy, stream(40)), policy) == []
 
 
@@ -83,7 +89,12 @@ def test_a_job_that_is_never_started_is_found(tmp_path: Path) -> None:
     history = played("fcfs", jobs)
     kept = [e for e in history if getattr(e, "job_id", "") != "forgotten"]
     end = events.JobEnded(
-        2.0, "forgotten", "unfinished", "the policy never started it", None, {}
+        2.0,
+        "forgotten",
+        "unfinished",
+        "the policy never started it",
+        None,
+        {},
     )
     [found] = findings(
         tmp_path, [*kept[:-1], end, events.RunEnded(2.0, "completed", "")]
@@ -91,7 +102,9 @@ def test_a_job_that_is_never_started_is_found(tmp_path: Path) -> None:
     assert found == "forgotten never started, and was not rejected either"
 
 
-@pytest.mark.parametrize(("nodes", "fits"), [(NODES, True), (NODES + 1, False)])
+@pytest.mark.parametrize(
+    ("nodes", "fits"), [(NODES, True), (NODES + 1, False)]
+)
 def test_a_rejection_is_found_where_the_job_fits(
     nodes: int, fits: bool, tmp_path: Path
 ) -> None:
@@ -102,5 +115,7 @@ def test_a_rejection_is_found_where_the_job_fits(
         tmp_path, [record, end, events.RunEnded(0.0, "completed", "")]
     )
     assert found == (
-        ["a was rejected, though it fits the empty data centre"] if fits else []
+        ["a was rejected, though it fits the empty data centre"]
+        if fits
+        else []
     )

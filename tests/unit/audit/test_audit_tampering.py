@@ -37,7 +37,11 @@ JOBS, LINKS, SUMMARY, SPEC = (
 # Half a minute of sweeps; test_audit.py has the lies that matter most.
 pytestmark = pytest.mark.slow
 
-UNCHECKED = {"wall_s", "expectations.rows[].why", "expectations.complaints[]"}
+UNCHECKED = {
+    "wall_s",
+    "expectations.rows[].why",
+    "expectations.complaints[]",
+}
 """Values of the summary that no event decides: the clock on the wall, and words.
 
 A job's complaint is its row's ``why``; the words of the others are free, their subject is not.
@@ -106,7 +110,9 @@ def read_table(path: Path, name: str = JOBS) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def write_table(path: Path, rows: list[list[str]], name: str = JOBS) -> None:
+def write_table(
+    path: Path, rows: list[list[str]], name: str = JOBS
+) -> None:
     with (path / name).open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
@@ -138,7 +144,9 @@ def test_every_cell_of_the_table_is_checked(run: Path, column: str) -> None:
                 if column != "job_id"
                 else f"{job_id} is missing"
             )
-            assert any(named in message for message in found["jobs.csv"]), found
+            assert any(named in message for message in found["jobs.csv"]), (
+                found
+            )
         row[at] = honest
 
 
@@ -184,7 +192,10 @@ def _a_row_less(table: list[list[str]]) -> None:
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        (_one_column_more, "the column 'jobs_per_hour' is none of the table's"),
+        (
+            _one_column_more,
+            "the column 'jobs_per_hour' is none of the table's",
+        ),
         (_a_column_twice, "has the column iperf3_counted_bps twice"),
         (_one_cell_more, "has not one cell a column"),
         (_one_cell_less, "has not one cell a column"),
@@ -198,7 +209,9 @@ def test_the_table_has_the_rows_and_columns_it_is_to_have(
     table = read_table(run)
     lie(table)
     write_table(run, table)
-    assert any(words in message for message in findings(audit(run))["jobs.csv"])
+    assert any(
+        words in message for message in findings(audit(run))["jobs.csv"]
+    )
 
 
 def test_a_table_that_is_none_is_a_finding(run: Path) -> None:
@@ -211,7 +224,9 @@ def test_a_table_that_is_none_is_a_finding(run: Path) -> None:
 KEYS = [*(field.name for field in fields(Summary)), "expectations"]
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(
+    value: Any, path: tuple[Any, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
     """Where there is something to change in a JSON value: each value and what holds it."""
     if path:
         yield path
@@ -230,7 +245,9 @@ def name_of(path: tuple[Any, ...]) -> str:
     """``expectations.rows[].why``: a place, whichever row it is in."""
     out = ""
     for key in path:
-        out += "[]" if isinstance(key, int) else f".{key}" if out else str(key)
+        out += (
+            "[]" if isinstance(key, int) else f".{key}" if out else str(key)
+        )
     return out
 
 
@@ -309,7 +326,9 @@ def test_the_words_that_are_free_are_free_of_their_subject_alone(
         changed = copy.deepcopy(stored)
         changed["expectations"]["rows"][number]["why"] = "because"
         write_json(run / SUMMARY, changed)
-        assert bool(findings(audit(run))) == (row["verdict"] == "outside"), row
+        assert bool(findings(audit(run))) == (
+            row["verdict"] == "outside"
+        ), row
 
 
 def test_a_key_that_nothing_defines_is_found(run: Path) -> None:
@@ -344,7 +363,9 @@ def _nobody_complains(summary: Record) -> None:
 def _all_is_well(summary: Record) -> None:
     _nobody_complains(summary)
     for row in summary["expectations"]["rows"]:
-        row["verdict"] = "ok" if row["verdict"] == "outside" else row["verdict"]
+        row["verdict"] = (
+            "ok" if row["verdict"] == "outside" else row["verdict"]
+        )
 
 
 def _nothing_was_expected(summary: Record) -> None:
@@ -423,7 +444,9 @@ EXPECTATIONS = st.builds(
     Expectation,
     BANDS,
     st.dictionaries(
-        st.sampled_from(["sort", "index", "late", "nobody's"]), OWN, max_size=3
+        st.sampled_from(["sort", "index", "late", "nobody's"]),
+        OWN,
+        max_size=3,
     ),
     st.sampled_from([None, "ok", "suspect", "invalid"]),
 )
@@ -438,7 +461,9 @@ def best_effort() -> list[events.Event]:
         events.JobSubmitted(
             0.0, sample.request("a", 0.0, n_vms=2, application="sort")
         ),
-        events.JobReserved(0.0, "a", 0.0, None, 0, None, root, [[0, 2]], []),
+        events.JobReserved(
+            0.0, "a", 0.0, None, 0, None, root, [[0, 2]], []
+        ),
         events.JobStarted(0.0, "a", 0),
         events.JobEnded(10.0, "a", "finished", "", 10.0, {}),
         events.RunEnded(10.0, "completed", ""),
@@ -472,8 +497,12 @@ def test_honest_verdicts_pass_whatever_is_expected(
 # -------------------------------------------------------------------------- spec.resolved.json
 
 
-@pytest.mark.parametrize("key", ["name", "seed", "policy", "jobs", "expect"])
-def test_the_experiment_is_the_one_that_was_run(run: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["name", "seed", "policy", "jobs", "expect"]
+)
+def test_the_experiment_is_the_one_that_was_run(
+    run: Path, key: str
+) -> None:
     spec = read_json(run / SPEC)
     for path in places({key: spec[key]}):
         changed = copy.deepcopy(spec)
@@ -493,7 +522,9 @@ def test_a_band_that_was_widened_afterwards_is_found(run: Path) -> None:
     spec["expect"]["applications"]["sort"]["estimate_ratio"]["max"] = 1.5
     write_json(run / SPEC, spec)
     (message, *_) = findings(audit(run))["expectations"]
-    assert "sort-150: the verdict is 'outside', by the events 'ok'" in message
+    assert (
+        "sort-150: the verdict is 'outside', by the events 'ok'" in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -511,7 +542,9 @@ def test_an_expect_block_that_is_none_is_a_finding(
 ) -> None:
     write_json(run / SPEC, {**read_json(run / SPEC), "expect": expect})
     found = findings(audit(run))["expectations"]
-    assert found == [f"{SPEC}: has no expect: verdicts cannot be passed again"]
+    assert found == [
+        f"{SPEC}: has no expect: verdicts cannot be passed again"
+    ]
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"jobs": 7}'])
@@ -545,7 +578,9 @@ def test_an_experiment_without_expect_is_written_as_one_that_expects_nothing(
 def over_time(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run with samples, and one that has only its reservations."""
     stream = (
-        sample.eventful() if request.param == "sampled" else sample.preempting()
+        sample.eventful()
+        if request.param == "sampled"
+        else sample.preempting()
     )
     folder, _ = write_run(tmp_path, stream)
     assert findings(audit(folder.path)) == {}
@@ -553,7 +588,9 @@ def over_time(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("column", LINK_COLUMNS)
-def test_every_cell_over_time_is_checked(over_time: Path, column: str) -> None:
+def test_every_cell_over_time_is_checked(
+    over_time: Path, column: str
+) -> None:
     table = read_table(over_time, LINKS)
     place = table[0].index(column)
     for row in (table[1], table[len(table) // 2], table[-1]):
@@ -593,5 +630,6 @@ def test_rates_over_time_have_the_rows_they_are_to_have(
     lie(table)
     write_table(over_time, table, LINKS)
     assert any(
-        words in message for message in findings(audit(over_time))["links.csv"]
+        words in message
+        for message in findings(audit(over_time))["links.csv"]
     )

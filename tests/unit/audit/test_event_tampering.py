@@ -104,7 +104,9 @@ def name_of(record: Record, path: tuple[Any, ...]) -> str:
     out, depth = str(record["event"]), 0
     for key in path:
         depth = depth + 1 if isinstance(key, int) else 0
-        out += f".{key}" if not depth else "[]" if depth == 1 else f"[{key}]"
+        out += (
+            f".{key}" if not depth else "[]" if depth == 1 else f"[{key}]"
+        )
     return out
 
 
@@ -125,7 +127,8 @@ def changes(
             tried[name] += 1
             if tried[name] <= KINDS_OF_RECORD:
                 yield from (
-                    (name, number, path, lie) for lie in lies(at(record, path))
+                    (name, number, path, lie)
+                    for lie in lies(at(record, path))
                 )
 
 
@@ -163,7 +166,9 @@ def test_every_field_of_every_event_is_seen_or_listed(
 
 
 def test_the_streams_hold_every_kind_of_event() -> None:
-    kinds = {event.name for stream in STREAMS.values() for event in stream()}
+    kinds = {
+        event.name for stream in STREAMS.values() for event in stream()
+    }
     assert kinds == set(events.EVENTS)
 
 
@@ -258,9 +263,9 @@ def test_a_run_that_was_killed_has_no_tables(tmp_path: Path) -> None:
     for name in ("jobs.csv", "links.csv", "summary.json"):
         (folder.path / name).unlink()
     status = {one.name: one.status for one in audit(folder.path).results}
-    assert {status[name] for name in ("jobs.csv", "links.csv", "summary")} == {
-        "not applicable"
-    }
+    assert {
+        status[name] for name in ("jobs.csv", "links.csv", "summary")
+    } == {"not applicable"}
     assert status["stream"] == "failed"
 
 
@@ -303,7 +308,9 @@ def test_the_data_centre_is_the_one_that_was_declared(
 
     def lie(records: list[Record]) -> None:
         topology = records[0]["topology"]
-        values = topology[key] if key in topology else topology["links"][key]
+        values = (
+            topology[key] if key in topology else topology["links"][key]
+        )
         values[0] += 1 << 10
 
     mutate(folder.path, lie)
@@ -351,5 +358,7 @@ def test_servers_that_links_reach_in_two_ways_are_below_no_root(
             topology["links"][name].append(value)
 
     mutate(folder.path, second_way)
-    failed = {one.name for one in audit(folder.path).results if one.findings}
+    failed = {
+        one.name for one in audit(folder.path).results if one.findings
+    }
     assert "placements" in failed

@@ -21,7 +21,9 @@ from tests.adversary.frames import KINDS, Scene, Station
         (Tries(0, 0), Tries(5, 5), False),
     ],
 )
-def test_a_verdict(on_testbed: Tries, on_unguarded: Tries, held: bool) -> None:
+def test_a_verdict(
+    on_testbed: Tries, on_unguarded: Tries, held: bool
+) -> None:
     attack = Attack("a", "b", lambda: on_testbed, lambda: on_unguarded)
     row = attacked(attack)
     assert row.meets is held
@@ -57,7 +59,8 @@ def test_frames_are_of_21_kinds_and_all_carry_the_mark() -> None:
         Station(f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n in range(1, 5)
     ]
     frames = {
-        name: kind(Scene(*stations), b"mark") for name, kind in KINDS.items()
+        name: kind(Scene(*stations), b"mark")
+        for name, kind in KINDS.items()
     }
     assert len(set(frames.values())) == 21
     assert all(b"mark" in frame for frame in frames.values())

@@ -93,7 +93,9 @@ def test_a_later_call_plays_what_is_left(
         done = []
         for number, disturbance in batch.runs:
             name = disturbance.name
-            made = Played(batch.workload, name, {"a": 1.0}, "ok", (), number)
+            made = Played(
+                batch.workload, name, {"a": 1.0}, "ok", (), number
+            )
             fidelity_verdicts.write(made, to)
             numbers.append(number)
             done.append(made)

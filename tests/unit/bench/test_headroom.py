@@ -14,7 +14,9 @@ from bench.headroom import EXAMPLES, LIVE, Outcome
 from testbed.plan.peak_load import peak, reserved_port_load_bps
 from testbed.spec.experiment_file import load_experiment
 
-ROW = Outcome("quickstart", "vc", 0.04, 0.5, 0.0, "ok", 0, 1.0, 1.004, [], 1.5)
+ROW = Outcome(
+    "quickstart", "vc", 0.04, 0.5, 0.0, "ok", 0, 1.0, 1.004, [], 1.5
+)
 
 
 def test_every_example_that_says_how_to_run_it_live_is_played() -> None:
@@ -40,7 +42,12 @@ def test_a_row_that_is_known_is_not_played_again(
     monkeypatch.setattr(headroom, "play", play)
     file = tmp_path / "results.jsonl"
     file.write_text(json.dumps(asdict(ROW)) + "\n", encoding="utf-8")
-    arguments = ["headroom", "--only", "quickstart,custom-topology", "--json"]
+    arguments = [
+        "headroom",
+        "--only",
+        "quickstart,custom-topology",
+        "--json",
+    ]
     assert main([*arguments, "--results", str(file)]) == 0
     assert played == [("custom-topology", "vc")]
     assert main([*arguments, "--results", str(file)]) == 0
@@ -48,7 +55,9 @@ def test_a_row_that_is_known_is_not_played_again(
     assert len(file.read_text("utf-8").splitlines()) == 2
 
 
-@pytest.mark.parametrize("change", [{"verdict": "suspect"}, {"exit_code": 1}])
+@pytest.mark.parametrize(
+    "change", [{"verdict": "suspect"}, {"exit_code": 1}]
+)
 def test_a_run_without_room_misses_its_target(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
@@ -76,7 +85,9 @@ def test_the_table_is_printed_without_the_examples_traces(
 
 @pytest.mark.slow
 def test_no_example_asks_for_more_than_readmes() -> None:
-    most_bps = 1.1 * max(map(asked_bps, headroom.cases(("bandwidth-scaling",))))
+    most_bps = 1.1 * max(
+        map(asked_bps, headroom.cases(("bandwidth-scaling",)))
+    )
     without_traces = set(LIVE) - {"jsa-fig5", "bgmbf-live"}
     for case in headroom.cases(tuple(without_traces)):
         assert asked_bps(case) <= most_bps, case

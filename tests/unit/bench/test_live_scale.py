@@ -91,7 +91,9 @@ def test_cost_beyond_its_targets_is_missed() -> None:
         "testbed, x": False, "switches, x": None, "an agent's memory (PSS), x": False,
     }  # fmt: skip
     good = Cost({"testbed": [0.04, 0.05, 0.07]}, {}, [3_900_000])
-    assert [row.meets for row in live_scale._costs("x", SIZES[8], good)] == [
+    assert [
+        row.meets for row in live_scale._costs("x", SIZES[8], good)
+    ] == [
         True,
         True,
     ]
@@ -155,7 +157,9 @@ def test_the_fit_finds_what_a_port_and_a_bridge_add(
         alone, abs=1e-3
     )
     assert rows["a port adds to a ping"] == pytest.approx(port, abs=1e-3)
-    assert rows["a bridge adds to a ping"] == pytest.approx(bridge, abs=1e-3)
+    assert rows["a bridge adds to a ping"] == pytest.approx(
+        bridge, abs=1e-3
+    )
     assert rows["a bridge adds to the memory"] == pytest.approx(1.0)
 
 
@@ -164,7 +168,9 @@ def test_idle_bridges_have_as_many_ports_as_asked_for(
     bridges: int, ports: int
 ) -> None:
     plan = idle_plan(bridges, ports)
-    counts = [len(plan.ports_of_bridge[bridge.name]) for bridge in plan.bridges]
+    counts = [
+        len(plan.ports_of_bridge[bridge.name]) for bridge in plan.bridges
+    ]
     assert counts == [2, 2, *([ports] * bridges), 1]
     names = [port.name for port in plan.ports]
     assert len(set(names)) == len(names)

@@ -26,7 +26,8 @@ def sampled(grows: str = "", by: float = 0.0) -> Samples:
     for what, value in USUAL.items():
         slope = by * (what == grows)
         samples[what] = [
-            (60.0 * n, value + (n % 3) / 10 + slope * n / 60) for n in range(60)
+            (60.0 * n, value + (n % 3) / 10 + slope * n / 60)
+            for n in range(60)
         ]
     return samples
 

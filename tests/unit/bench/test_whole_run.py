@@ -8,7 +8,9 @@ import pytest
 
 from bench.whole_run import EXPERIMENT, PARTS, TARGET, results, timed
 
-SMALL = EXPERIMENT.format(workload="{kind: exponential, jobs: 20, mean_vms: 4}")
+SMALL = EXPERIMENT.format(
+    workload="{kind: exponential, jobs: 20, mean_vms: 4}"
+)
 
 
 def test_every_part_of_a_run_is_timed(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def test_another_file_of_that_name_is_found_out(
     assert {other["problem"] for other in others} == {"not found"}
 
 
-def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["data", "path", "KTX-SP2-1996-2.1-cln.swf.gz"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert run(["data", "path"]) == 2

@@ -29,11 +29,17 @@ def test_they_are_copied_whole(capsys: pytest.CaptureFixture[str]) -> None:
         if not {"__pycache__", "runs"} & set(path.parts)
     }
     assert copied == wanted
-    assert not any(path.is_symlink() for path in Path("examples").rglob("*"))
+    assert not any(
+        path.is_symlink() for path in Path("examples").rglob("*")
+    )
     assert "examples/quickstart.yaml" in printed.out.splitlines()
     assert (
         main.run(
-            ["validate", "examples/quickstart.yaml", "examples/cmbf-fig1.yaml"]
+            [
+                "validate",
+                "examples/quickstart.yaml",
+                "examples/cmbf-fig1.yaml",
+            ]
         )
         == 0
     )

@@ -43,7 +43,14 @@ def simulated(
 ) -> list[Path]:
     assert (
         command(
-            ["simulate", str(path), "--out", str(path.parent), "--json", *more]
+            [
+                "simulate",
+                str(path),
+                "--out",
+                str(path.parent),
+                "--json",
+                *more,
+            ]
         )
         == 0
     )
@@ -76,7 +83,11 @@ def test_explain_names_the_failures_that_concern_a_job(
     whole = "gets on: all its VMs reach each other again"
     closing = "It did not wait. It was cut for 3.00 s."
     for job, waiting, requeueing in (
-        ("wide", f"{moves} -> core 0 20 s finished It did not wait.", moves),
+        (
+            "wide",
+            f"{moves} -> core 0 20 s finished It did not wait.",
+            moves,
+        ),
         (
             "pair",
             f"5 s is cut, and stands still: {cut} 8 s {whole} 14 s finished {closing}",

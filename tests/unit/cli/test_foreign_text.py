@@ -26,7 +26,9 @@ from tests.unit.record.written import FIG10, Record, mutate, write_run
 
 TITLE = "\x1b]0;owned\x07"
 HOSTILE = f"{TITLE}so\x1b[31mrt\x9b2J\x1b[2J-\u202e450\r"
-ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+ORDERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,9 @@ def test_none_is_left_or_made_by_removing_others(text: str) -> None:
     shown = plain_text(text)
     assert not ORDERS.search(shown)
     assert plain_text(shown) == shown
-    assert json.loads(json_text(json.dumps(text, ensure_ascii=False))) == text
+    assert (
+        json.loads(json_text(json.dumps(text, ensure_ascii=False))) == text
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,16 @@ LEASE = (
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "x/y", "=HYPERLINK(1)", "-x", ".x", "a b", "x" * 65, "a\u202eb"],
+    [
+        "../x",
+        "x/y",
+        "=HYPERLINK(1)",
+        "-x",
+        ".x",
+        "a b",
+        "x" * 65,
+        "a\u202eb",
+    ],
 )
 def test_a_name_that_is_none_is_told_with_its_line(
     name: str, tmp_path: Path
@@ -148,7 +161,9 @@ def test_a_name_that_is_none_is_told_with_its_line(
     path.write_bytes(
         f"<lease-workload>\n{LEASE.format(name)}</lease-workload>".encode()
     )
-    with pytest.raises(TraceErrors, match=r":2:\d+: lease id: .* is no name"):
+    with pytest.raises(
+        TraceErrors, match=r":2:\d+: lease id: .* is no name"
+    ):
         read_lwf(path)
     path.write_bytes(f"{name}\t5\t5\t1\t2\t3\n".encode())
     with pytest.raises(

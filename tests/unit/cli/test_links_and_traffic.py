@@ -30,7 +30,12 @@ CUT = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs"
 
 
 def state(
-    name: str, *, up: bool, bps: tuple[int, int], tenants: str, broken: str = ""
+    name: str,
+    *,
+    up: bool,
+    bps: tuple[int, int],
+    tenants: str,
+    broken: str = "",
 ) -> LinkState:
     low, _, high = name.partition(" - ")
     ports, cuts = (
@@ -92,10 +97,13 @@ def test_parts_of_the_switch_are_listed_and_restarted(
     assert main.run(["switch", "show"]) == 0
     shown = capsys.readouterr().out
     rows = [
-        line.split("│") for line in shown.splitlines() if line.startswith("│")
+        line.split("│")
+        for line in shown.splitlines()
+        if line.startswith("│")
     ]
     assert [
-        [cell.strip() for cell in row[1:-1] if ":" not in cell] for row in rows
+        [cell.strip() for cell in row[1:-1] if ":" not in cell]
+        for row in rows
     ] == [
         ["hn-part0", "4711", "server 0, edge 0"],
         ["hn-part1", "ENDED", "core 0"],
@@ -133,7 +141,9 @@ def test_links_are_listed_and_of_vms_those_that_are_down(
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines())
     rows = [
-        line.split("│") for line in shown.splitlines() if line.startswith("│")
+        line.split("│")
+        for line in shown.splitlines()
+        if line.startswith("│")
     ]
     assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
         ["rack 0 - core 0", "up", "1 Gbit/s", "100 Mbit/s", "10 %", "a"],

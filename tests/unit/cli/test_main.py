@@ -83,7 +83,9 @@ def test_problems_of_a_file_are_listed(
 
     verb_that(monkeypatch, fail)
     assert main.run(["probe"]) == 2
-    assert capsys.readouterr().err == "f.yaml:2:3: a[1]: [bold]is[/] wrong\n"
+    assert (
+        capsys.readouterr().err == "f.yaml:2:3: a[1]: [bold]is[/] wrong\n"
+    )
     assert main.run(["probe", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["problems"] == [
         {
@@ -123,7 +125,11 @@ def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
         file=io.StringIO(), force_terminal=True, width=120, emoji=False
     )
     with RunProgress(terminal, {name: 5.0}, label=name) as bar:
-        bar(events.JobReserved(0.0, name, 0.0, None, 5, 5.0, 0, [[0, 1]], []))
+        bar(
+            events.JobReserved(
+                0.0, name, 0.0, None, 5, 5.0, 0, [[0, 1]], []
+            )
+        )
         terminal.print(bar._bars.get_renderable())
     shown = cast(io.StringIO, terminal.file).getvalue()
     assert shown.count(name) >= 3
@@ -233,7 +239,9 @@ def test_an_error_that_no_file_has_is_not_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail() -> None:
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        raise ConnectionRefusedError(
+            errno.ECONNREFUSED, "Connection refused"
+        )
 
     verb_that(monkeypatch, fail)
     with pytest.raises(ConnectionRefusedError):
@@ -280,7 +288,9 @@ def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["exit_code"] == 2
 
 
-def test_no_argument_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_argument_shows_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main.run([]) == 2
     assert "validate" in capsys.readouterr().out
     assert main.run(["--help"]) == 0
@@ -345,10 +355,16 @@ def test_a_scripts_background_job_can_be_interrupted_too() -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_lines_of_several_policies_name_the_policy(*, several: bool) -> None:
+def test_lines_of_several_policies_name_the_policy(
+    *, several: bool
+) -> None:
     plain = Console(file=io.StringIO(), width=120, emoji=False)
-    with RunProgress(plain, {"a": 5.0}, label="fcfs", several=several) as bar:
-        bar(events.JobReserved(0.0, "a", 0.0, None, 5, 5.0, 0, [[0, 1]], []))
+    with RunProgress(
+        plain, {"a": 5.0}, label="fcfs", several=several
+    ) as bar:
+        bar(
+            events.JobReserved(0.0, "a", 0.0, None, 5, 5.0, 0, [[0, 1]], [])
+        )
         bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))
     lines = cast(io.StringIO, plain.file).getvalue().splitlines()
     begin = "fcfs: a: " if several else "a: "

@@ -41,7 +41,9 @@ def test_a_job_that_is_not_there_is_2_with_those_that_are(
     assert "no job 'nosuch'" in (streams.out if as_json else streams.err)
 
 
-def test_one_job_alone(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_job_alone(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.run(["plan", file, "--job", "b"]) == 0
     text = capsys.readouterr().out
     assert "the network" not in text
@@ -97,8 +99,12 @@ def test_the_limits_of_a_vm_are_told_beside_the_text(
 ) -> None:
     assert main.run(["plan", file]) == 0
     said = capsys.readouterr()
-    assert re.search(r"a VM may have \d+ processes and [\d,]+ MiB", said.err)
-    assert re.search(r"weigh as much as 16 others.*\d+ % are left", said.err)
+    assert re.search(
+        r"a VM may have \d+ processes and [\d,]+ MiB", said.err
+    )
+    assert re.search(
+        r"weigh as much as 16 others.*\d+ % are left", said.err
+    )
     assert "processes" not in said.out
     assert main.run(["plan", file, "--job", "a"]) == 0
     assert capsys.readouterr().err == ""

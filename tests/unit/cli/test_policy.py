@@ -13,7 +13,11 @@ import yaml
 
 from testbed.cli import main, policies
 from testbed.policy_trials.policy_check import CHECKS
-from testbed.policy_trials.policy_subject import QUICK, PolicyFinding, Subject
+from testbed.policy_trials.policy_subject import (
+    QUICK,
+    PolicyFinding,
+    Subject,
+)
 from testbed.schedulers.policy import CLAIMS
 from testbed.schedulers.registry import own_policies
 
@@ -135,7 +139,14 @@ def test_what_is_no_policy_is_bad_input(
 def test_a_sound_policy_has_its_findings_and_three_tables(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    check = ("check", "./mine.py:Mine", "--quick", "--set", "depth=5", "--json")
+    check = (
+        "check",
+        "./mine.py:Mine",
+        "--quick",
+        "--set",
+        "depth=5",
+        "--json",
+    )
     told = json.loads(printed(capsys, *check))
     assert [one["check"] for one in told["findings"]] == list(CHECKS)
     assert {one["verdict"] for one in told["findings"]} == {
@@ -167,7 +178,13 @@ def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
 ) -> None:
     out = mine / "found"
     text = printed(
-        capsys, "check", "./mine.py:Liar", "--quick", "--out", str(out), code=1
+        capsys,
+        "check",
+        "./mine.py:Liar",
+        "--quick",
+        "--out",
+        str(out),
+        code=1,
     )
     assert "failed" in text
     path = out / "no-starvation.yaml"
@@ -176,7 +193,9 @@ def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
     ].endswith("mine.py:Liar")
     capsys.readouterr()
     # The audit of that very run fails by the claim.
-    assert main.run(["simulate", str(path), "--out", str(mine / "runs")]) == 1
+    assert (
+        main.run(["simulate", str(path), "--out", str(mine / "runs")]) == 1
+    )
     assert "audit: no-starvation FAILED" in capsys.readouterr().out
 
 
@@ -233,7 +252,8 @@ def test_a_bad_setting_is_bad_input(
     setting: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
-        main.run(["policy", "check", "./mine.py:Mine", "--set", setting]) == 2
+        main.run(["policy", "check", "./mine.py:Mine", "--set", setting])
+        == 2
     )
     assert message in capsys.readouterr().err
 
@@ -242,7 +262,8 @@ def test_a_bad_setting_is_bad_input(
 
 
 @pytest.mark.parametrize(
-    "name", ["fcfs", "Patient", "a b", "a_b", "../a", "json", "-a", "a" * 41]
+    "name",
+    ["fcfs", "Patient", "a b", "a_b", "../a", "json", "-a", "a" * 41],
 )
 def test_a_name_that_cannot_be_one_is_bad_input(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -265,7 +286,9 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
 def repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     folder = tmp_path / "repository"
     made = json.loads(
-        printed(capsys, "new", "patient-queue", "--out", str(folder), "--json")
+        printed(
+            capsys, "new", "patient-queue", "--out", str(folder), "--json"
+        )
     )
     assert {"patient_queue.py", "pyproject.toml", ".gitignore"} <= set(
         made["files"]
@@ -289,7 +312,9 @@ def test_the_policy_of_a_new_repository_is_short_and_its_files_are_whole(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_tests_of_a_new_repository_pass_at_once(repository: Path) -> None:
+def test_the_tests_of_a_new_repository_pass_at_once(
+    repository: Path,
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
         cwd=repository, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=115,

@@ -32,7 +32,9 @@ EXPECT
 ALL = "dcloud, dcloud-ts, dcloud-bs, {name: dcloud, gamma: 0 %}, vc, bl"
 
 
-def experiment(tmp_path: Path, policies: str = ALL, expect: str = "") -> Path:
+def experiment(
+    tmp_path: Path, policies: str = ALL, expect: str = ""
+) -> Path:
     path = tmp_path / "small-day.yaml"
     path.write_text(
         EXPERIMENT.replace("POLICIES", policies).replace("EXPECT", expect)
@@ -68,7 +70,8 @@ def test_every_policy_over_the_same_jobs(
         assert one["audit_passed"]
         assert one["backend"] == "sim"
         assert one["jobs"] == sum(
-            one[key] for key in ("finished", "rejected", "killed", "unfinished")
+            one[key]
+            for key in ("finished", "rejected", "killed", "unfinished")
         )
         assert one["unfinished"] == 0
         assert (one["revenue"] > 0) == (one["finished"] > 0)
@@ -78,11 +81,15 @@ def test_every_policy_over_the_same_jobs(
             with (folder / "jobs.csv").open() as file:
                 rows = list(csv.DictReader(file))
             asked.add(
-                tuple((r["job_id"], r["submit_s"], r["n_vms"]) for r in rows)
+                tuple(
+                    (r["job_id"], r["submit_s"], r["n_vms"]) for r in rows
+                )
             )
             assert (folder / "report.html").stat().st_size > 1000
     assert len(asked) == 1
-    written = json.loads((only_folder(tmp_path) / "summary.json").read_text())
+    written = json.loads(
+        (only_folder(tmp_path) / "summary.json").read_text()
+    )
     assert [one["revenue"] for one in written] == [
         one["revenue"] for one in shown
     ]
@@ -99,7 +106,9 @@ def written(tmp_path: Path, *arguments: str) -> dict[str, bytes]:
         if path.name in ("events.jsonl", "jobs.csv", "links.csv"):
             found[name] = path.read_bytes()
         if path.name == "summary.json":
-            text = re.sub(r'("wall_s"): [0-9.e-]+', r"\1: 0", path.read_text())
+            text = re.sub(
+                r'("wall_s"): [0-9.e-]+', r"\1: 0", path.read_text()
+            )
             found[name] = text.encode()
     return found
 
@@ -160,7 +169,12 @@ workload: {kind: jobs, jobs: [{id: a, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s
         path.write_text(f"{jobs}{expect}\n")
         assert (
             main.run(
-                ["simulate", str(path), "--out", str(tmp_path / name / "runs")]
+                [
+                    "simulate",
+                    str(path),
+                    "--out",
+                    str(tmp_path / name / "runs"),
+                ]
             )
             == code
         )
@@ -180,10 +194,13 @@ def test_many_jobs_outside_are_counted_not_listed(
         f"workload: {{kind: jobs, jobs: [{jobs}]}}\n"
     )
     assert (
-        main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 1
+        main.run(["simulate", str(path), "--out", str(tmp_path / "runs")])
+        == 1
     )
     shown = capsys.readouterr()
-    assert (shown.out + shown.err).count("outside what was expected: j") == 10
+    assert (shown.out + shown.err).count(
+        "outside what was expected: j"
+    ) == 10
     assert "15 more" in shown.out + shown.err
 
 
@@ -209,5 +226,8 @@ def test_a_disk_that_is_full_is_a_run_that_failed(
     monkeypatch.setattr("testbed.play.playing.conclude_run", full)
     assert simulated(tmp_path, policies="bl") == 4
     shown = capsys.readouterr().err
-    assert "error: the run stopped: [Errno 28] No space left on device" in shown
+    assert (
+        "error: the run stopped: [Errno 28] No space left on device"
+        in shown
+    )
     assert f"hint: see {only_folder(tmp_path)}" in shown

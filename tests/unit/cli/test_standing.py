@@ -30,7 +30,10 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             [*ADD[:-1], "100", "--vms", "2"],
             "100 is a bare number: write 100 Mbit/s",
         ),
-        ([*ADD, "--at", "server 0"], "--at server 0: write it as SERVER:VMS"),
+        (
+            [*ADD, "--at", "server 0"],
+            "--at server 0: write it as SERVER:VMS",
+        ),
         ([*ADD, "--at", "0:x"], "--at 0:x: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:1", "--embedder", "exact"], "choose one"),
         ([*ADD, "--at", "0:1", "--policy", "vc"], "choose one"),
@@ -55,9 +58,18 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["link", "down"], "Missing argument"),
         (["link", "down", "rack 0", "core 0"], "no network is up"),
         (["link", "show"], "no network is up"),
-        (["link", "set", "rack 0", "core 0", "50", "Mbit/s"], "no network is"),
-        (["link", "set", "rack 0 - core 0", "50Mbit/s"], "no network is up"),
-        (["link", "set", "rack 0", "core 0"], "'core 0' is not a bandwidth"),
+        (
+            ["link", "set", "rack 0", "core 0", "50", "Mbit/s"],
+            "no network is",
+        ),
+        (
+            ["link", "set", "rack 0 - core 0", "50Mbit/s"],
+            "no network is up",
+        ),
+        (
+            ["link", "set", "rack 0", "core 0"],
+            "'core 0' is not a bandwidth",
+        ),
         (["link", "set", "50 Mbit/s"], "has a link and a capacity above 0"),
         (["link", "set", "a", "b", "0 Mbit/s"], "a capacity above 0"),
         (["verify"], "no network is up"),
@@ -113,7 +125,11 @@ def test_without_root_the_hint_has_it(
 
 
 def a_tenant(name: str, *vms: str) -> dict[str, object]:
-    at = {"server": "server 3", "ip": "10.0.4.1", "netns": "/run/netns/hn-s3v0"}
+    at = {
+        "server": "server 3",
+        "ip": "10.0.4.1",
+        "netns": "/run/netns/hn-s3v0",
+    }
     at |= {"hosts": "/x"}
     return {
         "name": name,
@@ -130,7 +146,9 @@ def a_network(
     words = dict.fromkeys(
         ("file", "name", "user", "topology", "busiest_link", "trouble"), "x"
     )
-    numbers = dict.fromkeys(("bridges", "cables", "slots", "slots_taken"), 2)
+    numbers = dict.fromkeys(
+        ("bridges", "cables", "slots", "slots_taken"), 2
+    )
     scales = {"since_unix_s": 0.0, "scale_rate": 0.1, "busiest_share": 0.0}
     return {
         **words,
@@ -184,7 +202,9 @@ def test_hosts_of_an_open_network_are_vms(
 
 @pytest.mark.needs("mininet")
 @pytest.mark.filterwarnings("ignore:.*distutils:DeprecationWarning")
-def test_the_prompt_needs_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_needs_a_network(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main.run(["mininet"]) == 2
     assert (
         "no network is up\nhint: sudo testbed up FILE"
@@ -211,5 +231,7 @@ def test_a_tenant_is_shown_with_its_vms(
     )
     assert "hn-s3v0" in shown
     assert record["vms"][0]["name"] == "a.0"
-    assert "unknown VM 'a.7': known are a.0 to a.0" in capsys.readouterr().err
+    assert (
+        "unknown VM 'a.7': known are a.0 to a.0" in capsys.readouterr().err
+    )
     assert TenantState(**record).name == "a"

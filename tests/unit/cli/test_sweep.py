@@ -51,7 +51,12 @@ def test_the_table_and_what_was_computed(
 ) -> None:
     assert swept(tmp_path, "--metric", "wait_mean_s") == 0
     header, *lines, last = capsys.readouterr().out.splitlines()
-    assert header.split() == ["workload.load", "policy", "cells", "wait_mean_s"]
+    assert header.split() == [
+        "workload.load",
+        "policy",
+        "cells",
+        "wait_mean_s",
+    ]
     assert [line.split()[:3] for line in lines] == [
         ["0.4", "fcfs", "3"], ["0.4", "easy", "3"], ["0.8", "fcfs", "3"], ["0.8", "easy", "3"],
     ]  # fmt: skip
@@ -121,7 +126,10 @@ def test_a_failed_cell_ends_in_exit_code_4(
     ],
 )  # fmt: skip
 def test_a_wrong_section_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    sentence: str,
 ) -> None:
     assert swept(tmp_path, text=FILE + text) == 2
     (told, *hints) = capsys.readouterr().err.splitlines()
@@ -174,7 +182,8 @@ def test_validate_looks_at_the_sweep_and_the_other_verbs_pass_over_it(
         in capsys.readouterr().err
     )
     assert (
-        main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 0
+        main.run(["simulate", str(path), "--out", str(tmp_path / "runs")])
+        == 0
     )
 
 

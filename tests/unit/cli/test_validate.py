@@ -41,7 +41,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--json", str(GOOD), str(BAD)]) == 2
     streams = capsys.readouterr()
     good, bad = json.loads(streams.out)
-    assert (good["valid"], good["problems"], bad["valid"]) == (True, [], False)
+    assert (good["valid"], good["problems"], bad["valid"]) == (
+        True,
+        [],
+        False,
+    )
     assert good["experiment"]["jobs"][0]["id"] == "sort-750"
     assert {
         "line": 5,
@@ -52,11 +56,17 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_overrides(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["validate", str(GOOD), "--set", "policies=[vc, scripted]"]) == 0
-    assert "policies vc, scripted" in capsys.readouterr().out
-    assert run(["validate", str(GOOD), "--set", "topology.fanout=[4, 2]"]) == 2
     assert (
-        "topology.links: 3 capacities for 2 levels" in capsys.readouterr().err
+        run(["validate", str(GOOD), "--set", "policies=[vc, scripted]"])
+        == 0
+    )
+    assert "policies vc, scripted" in capsys.readouterr().out
+    assert (
+        run(["validate", str(GOOD), "--set", "topology.fanout=[4, 2]"]) == 2
+    )
+    assert (
+        "topology.links: 3 capacities for 2 levels"
+        in capsys.readouterr().err
     )
 
 

@@ -52,7 +52,9 @@ class PromptChannel:
         return self.switch.dpid
 
     def request_flows(self, ticket: int) -> None:
-        self.plane.reported(self, ticket, self.switch.report(), partial=False)
+        self.plane.reported(
+            self, ticket, self.switch.report(), partial=False
+        )
 
     def send_batch(self, changes: Any, ticket: int) -> None:
         todo: tuple[Change, ...] = tuple(changes)
@@ -77,7 +79,9 @@ class Service:
 
     def connect_all(self) -> None:
         for switch in DATACENTRE.switches:
-            self.switches[switch.dpid] = FakeSwitch(switch.dpid, switch.ports)
+            self.switches[switch.dpid] = FakeSwitch(
+                switch.dpid, switch.ports
+            )
             self.plane.connected(
                 PromptChannel(self.switches[switch.dpid], self.plane)
             )
@@ -104,7 +108,9 @@ class Service:
         connection = http.client.HTTPConnection(
             "127.0.0.1", self.port, timeout=10
         )
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = (
+            {} if token is None else {"Authorization": f"Bearer {token}"}
+        )
         connection.request(method, target, body, headers)
         response = connection.getresponse()
         status, answer = response.status, json.loads(response.read())
@@ -157,13 +163,18 @@ def test_the_whole_way(service: Service) -> None:
         client.add_tenant(tenant)
         assert client.tenant(3) == tenant
         state = client.state()
-        assert (state.library, state.user, state.pid) == ("fake", "nobody", 1)
+        assert (state.library, state.user, state.pid) == (
+            "fake",
+            "nobody",
+            1,
+        )
         assert [(t.id, t.name, t.prefix, t.vms) for t in state.tenants] == [
             (3, "tenant-3", "10.0.12.0/22", 4)
         ]
         assert state.missing == []
         assert all(
-            switch.connected and switch.confirmed for switch in state.switches
+            switch.connected and switch.confirmed
+            for switch in state.switches
         )
         wanted = desired_flows(service.plane.state)
         assert state.flows == sum(map(len, wanted.values()))
@@ -227,7 +238,8 @@ def test_refusals_say_all_that_is_wrong(service: Service) -> None:
             client.add_tenant(a_tenant(3, 1))
         assert caught.value.status == 409
         assert (
-            caught.value.problems[0] == "id 3 is taken by tenant 3 (tenant-3)"
+            caught.value.problems[0]
+            == "id 3 is taken by tenant 3 (tenant-3)"
         )
         assert len(caught.value.problems) > 2
         with pytest.raises(
@@ -405,7 +417,9 @@ def test_what_no_client_of_ours_would_send(
     assert json.loads(body)["error"]
 
 
-def test_two_requests_in_one_packet_get_two_answers(service: Service) -> None:
+def test_two_requests_in_one_packet_get_two_answers(
+    service: Service,
+) -> None:
     answer = service.raw(_request("GET /v1/health HTTP/1.1") * 2)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
 

@@ -11,7 +11,11 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from controller import api as api_module
-from controller.api import CONNECTIONS_MAX, HEAD_SIZE_MAX_BYTES, STRANGERS_MAX
+from controller.api import (
+    CONNECTIONS_MAX,
+    HEAD_SIZE_MAX_BYTES,
+    STRANGERS_MAX,
+)
 from controller.control_plane import ControlPlane
 from controller.rate_limit import Places, TokenBucket
 from tests.unit.controller.test_api import (
@@ -32,7 +36,9 @@ def service() -> Iterator[Service]:
         yield running
 
 
-def unfinished(service: Service, text: bytes = HALF_A_HEAD) -> socket.socket:
+def unfinished(
+    service: Service, text: bytes = HALF_A_HEAD
+) -> socket.socket:
     """A connection with a request that has begun."""
     connection = socket.create_connection(
         ("127.0.0.1", service.port), timeout=10
@@ -169,7 +175,8 @@ def test_without_the_token_a_connection_is_for_one_request(
 def test_a_body_without_the_token_stays_unread(service: Service) -> None:
     """It would be waited for, and held."""
     with unfinished(
-        service, b"GET /v1/health HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nx"
+        service,
+        b"GET /v1/health HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nx",
     ) as waiting:
         assert waiting.recv(65536).startswith(b"HTTP/1.1 200 ")
 
@@ -188,7 +195,9 @@ def test_half_a_head_is_not_taken_for_a_whole_one(service: Service) -> None:
     with service.client() as client:
         client.put_network(DATACENTRE.switches)
         client.add_tenant(a_tenant())
-        assert service.raw(b"DELETE /v1/tenants/3 HTTP/1.1\r\n" + OWNER) == b""
+        assert (
+            service.raw(b"DELETE /v1/tenants/3 HTTP/1.1\r\n" + OWNER) == b""
+        )
         assert client.tenant(3) == a_tenant()
 
 
@@ -206,7 +215,9 @@ def test_of_the_owners_connections_the_longest_idle_makes_room(
         assert first is not None
         assert first.sock is not None
         assert ended(first.sock)
-    for client, connection in zip(clients[5:], connections[5:], strict=True):
+    for client, connection in zip(
+        clients[5:], connections[5:], strict=True
+    ):
         assert client.health()
         assert client._connection is connection
     for client in clients:

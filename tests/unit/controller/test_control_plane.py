@@ -114,7 +114,9 @@ class Fabric:
         for switch in self.datacentre.switches:
             self.connect(FakeSwitch(switch.dpid, switch.ports))
 
-    def connect(self, switch: FakeSwitch, *, immediate: bool = True) -> Wire:
+    def connect(
+        self, switch: FakeSwitch, *, immediate: bool = True
+    ) -> Wire:
         wire = Wire(switch, self.plane, immediate=immediate)
         self.wires[switch.dpid] = wire
         self.plane.connected(wire)
@@ -127,17 +129,22 @@ class Fabric:
 
     def flows(self) -> dict[int, frozenset[Flow]]:
         return {
-            dpid: wire.switch.flows for dpid, wire in sorted(self.wires.items())
+            dpid: wire.switch.flows
+            for dpid, wire in sorted(self.wires.items())
         }
 
     def wanted(self) -> dict[int, frozenset[Flow]]:
         wanted = desired_flows(self.plane.state)
-        return {dpid: frozenset(wanted[dpid]) for dpid in sorted(self.wires)}
+        return {
+            dpid: frozenset(wanted[dpid]) for dpid in sorted(self.wires)
+        }
 
     def synced(self) -> bool:
         return self.flows() == self.wanted()
 
-    def tenant(self, tenant_id: int, first: int = 0, count: int = 4) -> Tenant:
+    def tenant(
+        self, tenant_id: int, first: int = 0, count: int = 4
+    ) -> Tenant:
         slots = self.datacentre.slots[first : first + count]
         return self.datacentre.tenant(tenant_id, slots, lambda _count: 0)
 
@@ -179,7 +186,9 @@ def test_switches_get_the_base_rules_when_they_connect() -> None:
 def test_the_order_of_network_and_connection_does_not_matter() -> None:
     plane = ControlPlane()
     switch = DATACENTRE.switches[0]
-    wire = Wire(FakeSwitch(switch.dpid, switch.ports), plane, immediate=True)
+    wire = Wire(
+        FakeSwitch(switch.dpid, switch.ports), plane, immediate=True
+    )
     plane.connected(wire)
     assert namespaces(plane.view()).unknown_dpids == [switch.dpid]
     assert wire.switch.flows == set()
@@ -286,7 +295,10 @@ def test_the_same_tenant_again_is_fine_long_after_others_came() -> None:
 def test_conflicts_change_nothing() -> None:
     fabric = Fabric()
     fabric.plane.add_tenant(fabric.tenant(3), LONG_S)
-    before, revision = fabric.flows(), namespaces(fabric.plane.view()).revision
+    before, revision = (
+        fabric.flows(),
+        namespaces(fabric.plane.view()).revision,
+    )
     with pytest.raises(Conflict):
         fabric.plane.add_tenant(fabric.tenant(3, 4), LONG_S)
     with pytest.raises(Conflict):
@@ -392,7 +404,9 @@ def test_a_move_that_a_switch_refuses_is_taken_back(fabric: Fabric) -> None:
     assert fabric.flows() == before
 
 
-def test_who_is_away_during_a_move_gets_its_rules_later(fabric: Fabric) -> None:
+def test_who_is_away_during_a_move_gets_its_rules_later(
+    fabric: Fabric,
+) -> None:
     core = next(
         e.parent_dpid
         for e in on_root(3).tree
@@ -415,7 +429,9 @@ def test_the_old_root_is_not_waited_for_where_it_is_gone(
     )
     away = fabric.disconnect(core)
     assert (
-        Call(lambda: fabric.plane.move_tenant(on_root(3), 10 * LONG_S)).result()
+        Call(
+            lambda: fabric.plane.move_tenant(on_root(3), 10 * LONG_S)
+        ).result()
         == ChangeOutcome()
     )
     fabric.connect(away)
@@ -448,15 +464,21 @@ def test_a_tenant_taken_out_during_its_move_is_out(
     assert fabric.synced()
 
 
-def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> None:
+def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> (
+    None
+):
     fabric = Fabric()
     tenant = fabric.tenant(3)
     fabric.plane.add_tenant(tenant, LONG_S)
     dpid = tenant.dpids[0]
     fabric.disconnect(dpid)
-    fabric.connect(FakeSwitch(dpid, DATACENTRE.switches[0].ports, capacity=2))
+    fabric.connect(
+        FakeSwitch(dpid, DATACENTRE.switches[0].ports, capacity=2)
+    )
     shown = next(
-        s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid
+        s
+        for s in namespaces(fabric.plane.view()).switches
+        if s.dpid == dpid
     )
     assert (shown.connected, shown.confirmed, shown.error) == (
         True,
@@ -472,7 +494,9 @@ def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> None:
     assert [m["dpid"] for m in repaired] == [dpid]
     assert fabric.plane.wait_connected(None, 0) == ChangeOutcome()
     assert fabric.synced()
-    assert all(s.confirmed for s in namespaces(fabric.plane.view()).switches)
+    assert all(
+        s.confirmed for s in namespaces(fabric.plane.view()).switches
+    )
 
 
 def test_a_switch_that_kept_its_rules_is_left_alone() -> None:
@@ -496,7 +520,9 @@ def test_a_switch_that_lost_its_rules_gets_them_again() -> None:
     assert fabric.synced()
 
 
-def test_reconnecting_gives_the_difference_and_removes_foreign_rules() -> None:
+def test_reconnecting_gives_the_difference_and_removes_foreign_rules() -> (
+    None
+):
     fabric = Fabric()
     tenant = fabric.tenant(3)
     fabric.plane.add_tenant(tenant, LONG_S)
@@ -522,7 +548,9 @@ def test_reconnecting_gives_the_difference_and_removes_foreign_rules() -> None:
     )
 
 
-def test_what_changes_while_a_switch_is_asked_is_in_the_difference() -> None:
+def test_what_changes_while_a_switch_is_asked_is_in_the_difference() -> (
+    None
+):
     fabric = Fabric()
     kept, gone = fabric.tenant(3, 0, 4), fabric.tenant(4, 4, 4)
     fabric.plane.add_tenant(gone, LONG_S)
@@ -565,7 +593,9 @@ def test_late_answers_of_an_old_question_are_ignored() -> None:
     wait_until_sent(wire)
     first_question()
     assert not next(
-        s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid
+        s
+        for s in namespaces(fabric.plane.view()).switches
+        if s.dpid == dpid
     ).confirmed
     wire.carry()
     assert call.result() == ChangeOutcome()
@@ -667,7 +697,8 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(tenant_id=st.integers(1, 4))
     def remove(self, tenant_id: int) -> None:
         if any(
-            tenant.id == tenant_id for tenant in self.fabric.plane.state.tenants
+            tenant.id == tenant_id
+            for tenant in self.fabric.plane.state.tenants
         ):
             self.fabric.plane.remove_tenant(tenant_id, 0)
 
@@ -786,4 +817,6 @@ def test_switches_that_nobody_planned_are_not_kept_without_end(
         False,
         False,
     ]
-    assert not any(fabric.wires[s.dpid].hung_up for s in DATACENTRE.switches)
+    assert not any(
+        fabric.wires[s.dpid].hung_up for s in DATACENTRE.switches
+    )

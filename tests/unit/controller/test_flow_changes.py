@@ -64,7 +64,9 @@ def test_what_does_something_else_is_replaced_and_not_removed() -> None:
 
 def test_a_foreign_rule_in_the_place_of_ours_is_replaced() -> None:
     born_with = replace(FIRST, cookie=0, action=Output(0xFFFFFFFA))
-    *removals, last = difference(WANTED, FlowReport((born_with, SECOND, OTHER)))
+    *removals, last = difference(
+        WANTED, FlowReport((born_with, SECOND, OTHER))
+    )
     assert last == AddFlow(FIRST)
     assert removed(removals, 0)
 
@@ -86,7 +88,10 @@ def test_rules_of_others_are_removed_by_few_changes_and_ours_stay(
 ) -> None:
     foreign = [cookie for cookie in cookies if not is_ours(cookie)]
     report = FlowReport(
-        (*WANTED, *(replace(FOREIGN, cookie=each) for each in foreign[::2])),
+        (
+            *WANTED,
+            *(replace(FOREIGN, cookie=each) for each in foreign[::2]),
+        ),
         tuple(foreign[1::2]),
     )
     changes = difference(WANTED, report)

@@ -10,7 +10,13 @@ from controller.flow_rules import (
     tenant_cookie,
     tenant_flows,
 )
-from controller.values import AttachedVm, DesiredState, Switch, Tenant, TreeEdge
+from controller.values import (
+    AttachedVm,
+    DesiredState,
+    Switch,
+    Tenant,
+    TreeEdge,
+)
 from tests.support.fake_switch import text_of_dumped_flow
 
 TENANT = Tenant(
@@ -64,7 +70,9 @@ def test_a_switch_without_tenants_drops_everything() -> None:
 
 def test_every_rule_bears_the_tag_and_its_tenants_number() -> None:
     cookies = {
-        flow.cookie for flows in tenant_flows(TENANT).values() for flow in flows
+        flow.cookie
+        for flows in tenant_flows(TENANT).values()
+        for flow in flows
     }
     assert cookies == {tenant_cookie(3)} == {COOKIE_TAG + 3}
     assert tenant_cookie(16383) == COOKIE_TAG + 16383

@@ -55,7 +55,9 @@ def _tenant(
 def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
     """A datacentre with one to four tenants at random slots."""
     datacentre = draw(datacentres())
-    slots = draw(st.permutations(datacentre.slots))[: draw(st.integers(1, 14))]
+    slots = draw(st.permutations(datacentre.slots))[
+        : draw(st.integers(1, 14))
+    ]
     cuts = sorted(draw(st.sets(st.integers(1, len(slots)), max_size=3)))
     bounds = zip([0, *cuts], [*cuts, len(slots)], strict=True)
     groups = [slots[low:high] for low, high in bounds if slots[low:high]]
@@ -69,7 +71,9 @@ def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
     )
     state = DesiredState().with_network(datacentre.switches)
     for tenant_id, group in zip(ids, groups, strict=True):
-        state = state.with_tenant(_tenant(draw, datacentre, tenant_id, group))
+        state = state.with_tenant(
+            _tenant(draw, datacentre, tenant_id, group)
+        )
     return datacentre, state
 
 
@@ -114,7 +118,9 @@ def test_every_vm_reaches_every_other_once_along_the_pinned_tree(
                 assert [(d.dpid, d.port) for d in came] == [
                     (target.dpid, target.port)
                 ]
-                assert came[0].path == path_along_tree(tenant, source, target)
+                assert came[0].path == path_along_tree(
+                    tenant, source, target
+                )
 
 
 @given(populated())
@@ -154,10 +160,13 @@ def test_a_vm_that_says_it_is_another_is_not_heard(
                     for sent in (
                         replace(honest, ip_src=claimed.ip),
                         replace(honest, eth_src=claimed.mac),
-                        replace(honest, ip_src=claimed.ip, eth_src=claimed.mac),
+                        replace(
+                            honest, ip_src=claimed.ip, eth_src=claimed.mac
+                        ),
                     ):
                         assert (
-                            network.send(sent, source.dpid, source.port) == ()
+                            network.send(sent, source.dpid, source.port)
+                            == ()
                         )
 
 
@@ -168,7 +177,9 @@ def test_what_is_not_plain_ipv4_between_vms_of_a_tenant_goes_nowhere(
     datacentre, state = case
     network = datacentre.network(state)
     tenant = data.draw(st.sampled_from(state.tenants))
-    source, target = (data.draw(st.sampled_from(tenant.vms)) for _ in range(2))
+    source, target = (
+        data.draw(st.sampled_from(tenant.vms)) for _ in range(2)
+    )
     honest = packet(source, target)
     used = {vm.ip for vm in tenant.vms}
     nobody = next(
@@ -196,7 +207,9 @@ def test_a_port_without_a_vm_is_deaf(
     datacentre, state = case
     network = datacentre.network(state)
     tenant = data.draw(st.sampled_from(state.tenants))
-    source, target = (data.draw(st.sampled_from(tenant.vms)) for _ in range(2))
+    source, target = (
+        data.draw(st.sampled_from(tenant.vms)) for _ in range(2)
+    )
     taken = {place for t in state.tenants for place in t.vm_ports}
     for dpid, port in set(datacentre.slots) - taken:
         assert network.send(packet(source, target), dpid, port) == ()
@@ -287,7 +300,9 @@ def test_tables_stay_small_where_many_vms_are_elsewhere() -> None:
     """A switch knows the VMs below it one by one, and all others by one rule."""
     datacentre = FAT_TREE
     tenant = datacentre.tenant(1, datacentre.slots, lambda _count: 0)
-    state = DesiredState().with_network(datacentre.switches).with_tenant(tenant)
+    state = (
+        DesiredState().with_network(datacentre.switches).with_tenant(tenant)
+    )
     for switch in datacentre.switches:
         flows = [
             f
@@ -301,5 +316,7 @@ def test_tables_stay_small_where_many_vms_are_elsewhere() -> None:
             for d, p in tenant.tree_ports | tenant.vm_ports
             if d == switch.dpid
         }
-        has_parent = any(edge.child_dpid == switch.dpid for edge in tenant.tree)
+        has_parent = any(
+            edge.child_dpid == switch.dpid for edge in tenant.tree
+        )
         assert len(flows) == len(ports) + len(vms) + has_parent

@@ -120,7 +120,9 @@ def statistics(entries: bytes, xid: int) -> bytes:
     )
 
 
-ENDLESS_HELLO = openflow13.message(openflow13.OFPT_HELLO, 1, b"\0\1\0\0" * 4)
+ENDLESS_HELLO = openflow13.message(
+    openflow13.OFPT_HELLO, 1, b"\0\1\0\0" * 4
+)
 LONG_HELLO = openflow13.message(
     openflow13.OFPT_HELLO, 1, b"\0\1\xfd\xe8" + b"\xff" * 64_996
 )
@@ -162,7 +164,9 @@ def test_garbage_is_one_line_with_its_address(
 @pytest.mark.parametrize(
     "hello", [ENDLESS_HELLO, LONG_HELLO], ids=["endless", "long"]
 )
-def test_what_a_hello_lists_is_not_read(running: Running, hello: bytes) -> None:
+def test_what_a_hello_lists_is_not_read(
+    running: Running, hello: bytes
+) -> None:
     """The libraries' readers continue for ever at an element of length 0."""
     connection, _ = running.send(hello + features(5) + port_description())
     with connection:
@@ -170,7 +174,9 @@ def test_what_a_hello_lists_is_not_read(running: Running, hello: bytes) -> None:
     assert running.log() == ""
 
 
-def test_what_repeats_is_counted_and_nothing_grows(running: Running) -> None:
+def test_what_repeats_is_counted_and_nothing_grows(
+    running: Running,
+) -> None:
     def rush(count: int) -> None:
         for number in range(count):
             data = list(GARBAGE.values())[number % 7]
@@ -178,7 +184,10 @@ def test_what_repeats_is_counted_and_nothing_grows(running: Running) -> None:
                 assert ended(connection)
 
     rush(200)
-    threads, resident_kb = running.status("Threads"), running.status("VmRSS")
+    threads, resident_kb = (
+        running.status("Threads"),
+        running.status("VmRSS"),
+    )
     rush(600)
     until(lambda: running.status("Threads") <= threads + 2)
     assert running.status("VmRSS") < resident_kb + 8 * 1024
@@ -222,7 +231,9 @@ def test_who_does_not_come_to_an_end_is_cut_off(running: Running) -> None:
     # A connection is closed first, and the line written then.
     until(
         lambda: (
-            running.log().count("more than 10 s for a handshake or a message")
+            running.log().count(
+                "more than 10 s for a handshake or a message"
+            )
             == 6
         )
     )
@@ -335,7 +346,9 @@ def test_malformed_rules_and_errors_are_lines_too(running: Running) -> None:
 def test_echo_requests_whose_replies_nobody_reads_take_no_memory(
     running: Running,
 ) -> None:
-    flood = openflow13.message(openflow13.OFPT_ECHO_REQUEST, 1, bytes(60_000))
+    flood = openflow13.message(
+        openflow13.OFPT_ECHO_REQUEST, 1, bytes(60_000)
+    )
     with connected(running.port, 1) as switch:
         echo(switch)
         before_kb = running.status("VmHWM")

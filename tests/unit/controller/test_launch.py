@@ -29,14 +29,21 @@ from controller.flow_rules import (
     desired_flows,
 )
 from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
-from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
+from controller.library import (
+    LIBRARY_VARIABLE,
+    LibraryMissing,
+    choose_library,
+)
 from controller.process import (
     ControllerNotStarted,
     ControllerProcess,
     start_controller,
 )
 from controller.values import DesiredState, NetworkSwitches, to_json
-from tests.support.fake_datacentre import fat_tree_datacentre, tree_datacentre
+from tests.support.fake_datacentre import (
+    fat_tree_datacentre,
+    tree_datacentre,
+)
 from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
 from tests.support.watching_client import WatchingClient
@@ -134,7 +141,9 @@ def started(
     process = stack.enter_context(
         controlled(library, "--token-file", str(token), *more)
     )
-    return process, stack.enter_context(WatchingClient(process.api_port, TOKEN))
+    return process, stack.enter_context(
+        WatchingClient(process.api_port, TOKEN)
+    )
 
 
 def connect(
@@ -147,7 +156,9 @@ def connect(
 
 
 def fakes() -> dict[int, FakeSwitch]:
-    return {s.dpid: FakeSwitch(s.dpid, s.ports) for s in DATACENTRE.switches}
+    return {
+        s.dpid: FakeSwitch(s.dpid, s.ports) for s in DATACENTRE.switches
+    }
 
 
 def flows_of(switches: dict[int, FakeSwitch]) -> dict[int, frozenset[Flow]]:
@@ -156,15 +167,20 @@ def flows_of(switches: dict[int, FakeSwitch]) -> dict[int, frozenset[Flow]]:
 
 def wanted(state: DesiredState) -> dict[int, frozenset[Flow]]:
     return {
-        dpid: frozenset(flows) for dpid, flows in desired_flows(state).items()
+        dpid: frozenset(flows)
+        for dpid, flows in desired_flows(state).items()
     }
 
 
 STATE = (
     DesiredState()
     .with_network(DATACENTRE.switches)
-    .with_tenant(DATACENTRE.tenant(3, DATACENTRE.slots[:4], lambda _count: 0))
-    .with_tenant(DATACENTRE.tenant(4, DATACENTRE.slots[4:], lambda _count: 0))
+    .with_tenant(
+        DATACENTRE.tenant(3, DATACENTRE.slots[:4], lambda _count: 0)
+    )
+    .with_tenant(
+        DATACENTRE.tenant(4, DATACENTRE.slots[4:], lambda _count: 0)
+    )
 )
 EMPTY = DesiredState().with_network(DATACENTRE.switches)
 
@@ -226,7 +242,9 @@ def test_a_whole_fat_tree_connects_at_once(
     client.wait_connected()
     tenant = datacentre.tenant(9, datacentre.slots, lambda _count: 2)
     client.add_tenant(tenant)
-    state = DesiredState().with_network(datacentre.switches).with_tenant(tenant)
+    state = (
+        DesiredState().with_network(datacentre.switches).with_tenant(tenant)
+    )
     assert flows_of(switches) == wanted(state)
 
 
@@ -240,7 +258,9 @@ def test_a_tables_worth_of_rules_is_reconciled(
         Flow(0, 9, Match(in_port=n), Drop(), COOKIE_TAG | 99)
         for n in range(1, 2001)
     ]
-    foreign = [Flow(0, 8, Match(in_port=n), Drop(), 5) for n in range(1, 2001)]
+    foreign = [
+        Flow(0, 8, Match(in_port=n), Drop(), 5) for n in range(1, 2001)
+    ]
     switches[1].apply([AddFlow(flow) for flow in ours + foreign])
     connect(stack, controller.openflow_port, switches)
     client.wait_connected()
@@ -256,7 +276,9 @@ def test_a_silent_switch_is_named_and_holds_up_nobody(
     connections = connect(stack, controller.openflow_port, switches)
     client.wait_connected()
     first = STATE.tenants[0]
-    silent = next(c for c in connections if c.switch.dpid == first.dpids[-1])
+    silent = next(
+        c for c in connections if c.switch.dpid == first.dpids[-1]
+    )
     silent.answering.clear()
     with pytest.raises(SwitchesMissing) as caught:
         client.add_tenant(
@@ -265,7 +287,9 @@ def test_a_silent_switch_is_named_and_holds_up_nobody(
     assert caught.value.missing == (
         DATACENTRE.switches[silent.switch.dpid - 1].name,
     )
-    aside = DATACENTRE.tenant(4, DATACENTRE.slots[6:], lambda count: count - 1)
+    aside = DATACENTRE.tenant(
+        4, DATACENTRE.slots[6:], lambda count: count - 1
+    )
     assert silent.switch.dpid not in aside.dpids
     client.add_tenant(aside)
     silent.answering.set()
@@ -282,7 +306,9 @@ def test_a_full_switch_refuses_and_the_tenant_is_out(
     connect(stack, controller.openflow_port, switches)
     client.wait_connected()
     switches[1].capacity = 4
-    with pytest.raises(Exception, match=r"refused the rules: .*type 5, code 1"):
+    with pytest.raises(
+        Exception, match=r"refused the rules: .*type 5, code 1"
+    ):
         client.add_tenant(STATE.tenants[0])
     assert flows_of(switches) == wanted(EMPTY)
     assert client.state().tenants == []
@@ -302,7 +328,9 @@ def test_a_switch_that_comes_back(
     gone = connections[0].switch.dpid
     until(lambda: not client.state().switches[gone - 1].connected)
     switches[gone] = FakeSwitch(gone, DATACENTRE.switches[gone - 1].ports)
-    (again,) = connect(stack, controller.openflow_port, {gone: switches[gone]})
+    (again,) = connect(
+        stack, controller.openflow_port, {gone: switches[gone]}
+    )
     client.wait_connected()
     assert flows_of(switches) == wanted(STATE)
     assert again.batches == 1
@@ -314,7 +342,9 @@ def test_connections_that_come_and_go_leave_no_threads(
     client.put_network(DATACENTRE.switches)
 
     def threads() -> int:
-        return len(list(Path(f"/proc/{controller.process.pid}/task").iterdir()))
+        return len(
+            list(Path(f"/proc/{controller.process.pid}/task").iterdir())
+        )
 
     counts: list[int] = []
     for _ in range(3):
@@ -360,9 +390,9 @@ def test_the_controller_restarts_under_its_switches(
     ]
     changed = {d for d in switches if wanted(state)[d] != wanted(STATE)[d]}
     assert {c.switch.dpid for c in connections if c.batches} == changed
-    assert {stat.S_IMODE(p.stat().st_mode) for p in state_dir.iterdir()} == {
-        0o600
-    }
+    assert {
+        stat.S_IMODE(p.stat().st_mode) for p in state_dir.iterdir()
+    } == {0o600}
     assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
 
 
@@ -372,7 +402,9 @@ def test_the_client_finds_the_restarted_controller_again(
     with ExitStack() as life:
         process, _ = started(life, any_library, tmp_path)
         same = ports(process.openflow_port, process.api_port)
-        client = stack.enter_context(WatchingClient(process.api_port, TOKEN))
+        client = stack.enter_context(
+            WatchingClient(process.api_port, TOKEN)
+        )
         client.put_network(DATACENTRE.switches)
     with pytest.raises(ControllerUnreachable):
         client.state()
@@ -439,14 +471,20 @@ def test_it_may_have_as_many_connections_as_the_machine_allows(
 
 
 @pytest.mark.parametrize("which", ["OpenFlow", "API"])
-def test_a_taken_port_is_exit_3_and_named(any_library: str, which: str) -> None:
+def test_a_taken_port_is_exit_3_and_named(
+    any_library: str, which: str
+) -> None:
     option = {"OpenFlow": "--openflow-port", "API": "--api-port"}[which]
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(ControllerNotStarted) as caught:
             controlled(any_library, option, str(port))
     error = caught.value
-    assert (error.exit_code, error.error, error.port) == (3, "port-taken", port)
+    assert (error.exit_code, error.error, error.port) == (
+        3,
+        "port-taken",
+        port,
+    )
     assert f"port {port} on 127.0.0.1, wanted for {which}, is taken" in str(
         error
     )
@@ -511,7 +549,11 @@ def launch(
         [*COMMAND, *arguments],
         env={
             **os.environ,
-            **({TOKEN_VARIABLE: TOKEN} if environment is None else environment),
+            **(
+                {TOKEN_VARIABLE: TOKEN}
+                if environment is None
+                else environment
+            ),
         },
         cwd=ROOT,
         capture_output=True,
@@ -558,7 +600,9 @@ def test_bad_input(
 
 
 @pytest.mark.usefixtures("any_library")
-def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_token_file_that_others_can_read_is_refused(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o644)
@@ -588,7 +632,9 @@ def test_saved_state_that_makes_no_sense_is_exit_2(tmp_path: Path) -> None:
     assert "remove the file" in ended.stderr
 
 
-def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     for wanted_library in (None, "ryu", "os-ken"):
         monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
@@ -617,7 +663,13 @@ def test_a_token_file_serves_as_well(
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     path.chmod(0o600)
-    arguments = [*ports(), "--library", any_library, "--token-file", str(path)]
+    arguments = [
+        *ports(),
+        "--library",
+        any_library,
+        "--token-file",
+        str(path),
+    ]
     process = subprocess.Popen(
         [*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE
     )
@@ -653,7 +705,8 @@ def test_it_does_not_outlive_who_started_it(library: str) -> None:
     child = Path(f"/proc/{int(parent.stdout)}")
     until(
         lambda: (
-            not child.exists() or "State:\tZ" in (child / "status").read_text()
+            not child.exists()
+            or "State:\tZ" in (child / "status").read_text()
         )
     )
 
@@ -753,7 +806,14 @@ def test_nothing_is_imported_after_root_is_given_up(
     reader, writer = os.pipe()
     stack.callback(os.close, reader)
     process = subprocess.Popen(
-        [*COMMAND, *ports(), "--library", library, "--ready-fd", str(writer)],
+        [
+            *COMMAND,
+            *ports(),
+            "--library",
+            library,
+            "--ready-fd",
+            str(writer),
+        ],
         cwd=tmp_path / "hidden",
         env={**os.environ, TOKEN_VARIABLE: TOKEN},
         pass_fds=[writer],

@@ -155,7 +155,10 @@ def test_it_has_every_path_and_method_that_is_served() -> None:
 
 def test_it_is_served_without_a_token() -> None:
     with serving() as service:
-        assert service.ask("GET", "/openapi.json", token=None) == (200, OPENAPI)
+        assert service.ask("GET", "/openapi.json", token=None) == (
+            200,
+            OPENAPI,
+        )
 
 
 # ---------------------------------------------------------------------------------- the client
@@ -191,7 +194,9 @@ def check(operation: Operation, response: Response) -> None:
         assert given is not None, name
         kind = header["schema"].get("type")
         assert (
-            errors(header["schema"], int(given) if kind == "integer" else given)
+            errors(
+                header["schema"], int(given) if kind == "integer" else given
+            )
             == []
         )
     assert (
@@ -237,7 +242,8 @@ def values(schema: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one for ea
     if kind == "null":
         return st.none()
     required = {
-        name: values(schema["properties"][name]) for name in schema["required"]
+        name: values(schema["properties"][name])
+        for name in schema["required"]
     }
     optional = {
         n: values(s)
@@ -288,7 +294,9 @@ def broken(draw: st.DrawFn, schema: Any) -> Any:
     elif change == "inside":
         value[key] = draw(broken(schema["properties"][key]))
     else:
-        value[key if change == "replace" else draw(st.text())] = draw(ANYTHING)
+        value[key if change == "replace" else draw(st.text())] = draw(
+            ANYTHING
+        )
     return value
 
 
@@ -382,7 +390,9 @@ def test_what_the_schema_refuses_is_refused(
     check(operation, response)
 
 
-def numbers(schema: Any, value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def numbers(
+    schema: Any, value: Any
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Places of numbers in a value, with their schemas; of a list, in its first item."""
     schema = resolved(schema)
     if isinstance(value, list):
@@ -423,7 +433,9 @@ def test_bounds_are_those_of_the_document(
     service: Service, name: str, body: Any
 ) -> None:
     operation = BY_NAME[name]
-    target = operation.path + ("?timeout_s=0" if operation.parameters else "")
+    target = operation.path + (
+        "?timeout_s=0" if operation.parameters else ""
+    )
     found = list(numbers(operation.body, body))
     assert found
     for path, schema in found:
@@ -464,12 +476,16 @@ def test_a_method_that_a_path_does_not_have(
     } == known
     for verb in known:
         check(
-            Operation(verb.lower(), path, OPENAPI["paths"][path][verb.lower()]),
+            Operation(
+                verb.lower(), path, OPENAPI["paths"][path][verb.lower()]
+            ),
             response,
         )
 
 
-def test_a_head_request_is_answered_without_a_body(service: Service) -> None:
+def test_a_head_request_is_answered_without_a_body(
+    service: Service,
+) -> None:
     response = send(service, "HEAD", "/v1/health")
     assert (response.status, response.text) == (405, b"")
 
@@ -492,7 +508,9 @@ def test_every_documented_status_of_a_life_is_given() -> None:
         waits = any(
             each["name"] == "timeout_s" for each in operation.parameters
         )
-        target = operation.path.replace("{id}", "3") + (query if waits else "")
+        target = operation.path.replace("{id}", "3") + (
+            query if waits else ""
+        )
         response = send(running, operation.method, target, body)
         assert response.status == status, (name, response)
         check(operation, response)

@@ -110,7 +110,10 @@ def library_match(datapath: Datapath, match: Match) -> Any:
         fields["eth_type"] = 0x0800
     if match.untagged:
         fields["vlan_vid"] = datapath.ofproto.OFPVID_NONE
-    for name, place in (("ipv4_src", match.nw_src), ("ipv4_dst", match.nw_dst)):
+    for name, place in (
+        ("ipv4_src", match.nw_src),
+        ("ipv4_dst", match.nw_dst),
+    ):
         if place is not None:
             network = IPv4Network(place)
             pair = (str(network.network_address), str(network.netmask))
@@ -141,14 +144,18 @@ def library_flow_mod(datapath: Datapath, change: Change) -> Any:
             flow.action.port, ofproto.OFPCML_NO_BUFFER
         )
         instructions = [
-            parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, [output])
+            parser.OFPInstructionActions(
+                ofproto.OFPIT_APPLY_ACTIONS, [output]
+            )
         ]
     strict = isinstance(change, RemoveFlow)
     return parser.OFPFlowMod(
         datapath,
         cookie=flow.cookie,
         table_id=flow.table,
-        command=ofproto.OFPFC_DELETE_STRICT if strict else ofproto.OFPFC_ADD,
+        command=ofproto.OFPFC_DELETE_STRICT
+        if strict
+        else ofproto.OFPFC_ADD,
         priority=flow.priority,
         match=library_match(datapath, flow.match),
         instructions=[] if strict else instructions,
@@ -197,7 +204,8 @@ def test_a_bundle_is_what_the_library_writes(
         inner = library_flow_mod(datapath, change)
         parts.append(
             serialized(
-                parser.ONFBundleAddMsg(datapath, bundle, flags, inner, []), 9
+                parser.ONFBundleAddMsg(datapath, bundle, flags, inner, []),
+                9,
             )
         )
     parts.append(control(ofproto.ONF_BCT_COMMIT_REQUEST))
@@ -209,15 +217,23 @@ def test_a_bundle_is_what_the_library_writes(
 def test_a_batch_is_a_bundle_or_a_single_message_and_a_barrier(
     datapath: Datapath, some: list[Change]
 ) -> None:
-    barrier = serialized(datapath.ofproto_parser.OFPBarrierRequest(datapath), 9)
+    barrier = serialized(
+        datapath.ofproto_parser.OFPBarrierRequest(datapath), 9
+    )
     single = openflow13.encode_change(some[0], 9)
-    whole = single if len(some) == 1 else openflow13.encode_bundle(some, 5, 9)
+    whole = (
+        single if len(some) == 1 else openflow13.encode_bundle(some, 5, 9)
+    )
     assert openflow13.encode_batch(some, 5, 9) == whole + barrier
 
 
-def test_the_question_for_all_rules_is_the_librarys(datapath: Datapath) -> None:
+def test_the_question_for_all_rules_is_the_librarys(
+    datapath: Datapath,
+) -> None:
     question = datapath.ofproto_parser.OFPFlowStatsRequest(datapath)
-    assert openflow13.encode_flow_stats_request(7) == serialized(question, 7)
+    assert openflow13.encode_flow_stats_request(7) == serialized(
+        question, 7
+    )
 
 
 @pytest.mark.slow
@@ -240,7 +256,9 @@ def test_statistics_are_read_as_the_library_reads_them(
     for statistics, flow in zip(parsed.body, some, strict=True):
         expected = library_match(datapath, flow.match)
         assert sorted(statistics.match.items()) == sorted(expected.items())
-    assert openflow13.decode_flow_stats_reply(reply) == FlowReport(tuple(some))
+    assert openflow13.decode_flow_stats_reply(reply) == FlowReport(
+        tuple(some)
+    )
 
 
 @given(changes)
@@ -256,12 +274,15 @@ def test_a_change_survives_the_wire(change: Change) -> None:
 
 def test_many_rules_take_several_messages() -> None:
     many = [
-        Flow(0, 1, Match(in_port=port), Drop(), port) for port in range(1, 3001)
+        Flow(0, 1, Match(in_port=port), Drop(), port)
+        for port in range(1, 3001)
     ]
     replies = list(encode_flow_stats_reply(many, 1))
     assert len(replies) > 1
     assert max(map(len, replies)) < 65536
-    reports = [openflow13.decode_flow_stats_reply(reply) for reply in replies]
+    reports = [
+        openflow13.decode_flow_stats_reply(reply) for reply in replies
+    ]
     assert [flow for report in reports for flow in report.flows] == many
     more = [
         openflow13.MULTIPART.unpack_from(reply, openflow13.HEADER.size)[1]
@@ -291,17 +312,31 @@ def test_a_match_that_is_not_of_our_making(
     with pytest.raises(ValueError, match=r"match|mask"):
         openflow13.decode_match(bytes(buffer))
     entry = openflow13.FLOW_STATS.pack(
-        openflow13.FLOW_STATS.size + len(buffer), 0, 0, 0, 5, 0, 0, 0, 77, 0, 0
+        openflow13.FLOW_STATS.size + len(buffer),
+        0,
+        0,
+        0,
+        5,
+        0,
+        0,
+        0,
+        77,
+        0,
+        0,
     ) + bytes(buffer)
     reply = openflow13.message(
         openflow13.OFPT_MULTIPART_REPLY,
         1,
         openflow13.MULTIPART.pack(openflow13.OFPMP_FLOW, 0) + entry,
     )
-    assert openflow13.decode_flow_stats_reply(reply) == FlowReport((), (77,))
+    assert openflow13.decode_flow_stats_reply(reply) == FlowReport(
+        (), (77,)
+    )
 
 
-@pytest.mark.parametrize("position", [4, 5, 6], ids=["idle", "hard", "flags"])
+@pytest.mark.parametrize(
+    "position", [4, 5, 6], ids=["idle", "hard", "flags"]
+)
 def test_a_rule_with_a_timeout_or_a_flag_is_not_of_our_making(
     position: int,
 ) -> None:
@@ -327,7 +362,9 @@ def test_a_rule_with_a_timeout_or_a_flag_is_not_of_our_making(
         + openflow13.FLOW_STATS.pack(*numbers)
         + tail,
     )
-    assert openflow13.decode_flow_stats_reply(reply) == FlowReport((), (77,))
+    assert openflow13.decode_flow_stats_reply(reply) == FlowReport(
+        (), (77,)
+    )
 
 
 @pytest.mark.slow

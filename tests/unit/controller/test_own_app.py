@@ -102,9 +102,13 @@ class Listening(FakeConnection):
             + b"\x08\x00"
             + bytes(46)
         )
-        body = _PACKET_IN.pack(openflow13.OFP_NO_BUFFER, len(frame), 0, 0, 0)
+        body = _PACKET_IN.pack(
+            openflow13.OFP_NO_BUFFER, len(frame), 0, 0, 0
+        )
         body += (
-            openflow13.encode_match(Match(in_port=in_port)) + bytes(2) + frame
+            openflow13.encode_match(Match(in_port=in_port))
+            + bytes(2)
+            + frame
         )
         self._socket.sendall(openflow13.message(PACKET_IN, 5, body))
 
@@ -195,10 +199,15 @@ def test_one_that_does_not_start_is_explained(
     library: str, parts: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ControllerNotStarted) as caught:
-        started(written(tmp_path, library, **parts), library, tmp_path / "log")
+        started(
+            written(tmp_path, library, **parts), library, tmp_path / "log"
+        )
     assert (caught.value.error, caught.value.exit_code) == (APP_ERROR, 2)
     assert str(caught.value) == message
-    assert "Traceback (most recent call last)" in (tmp_path / "log").read_text()
+    assert (
+        "Traceback (most recent call last)"
+        in (tmp_path / "log").read_text()
+    )
 
 
 FORGED = """\
@@ -216,7 +225,9 @@ os._exit(3)
     [
         ("import os; os._exit(3)", "the controller ended with 3"),
         (
-            FORGED.replace("LINE", '{"error": "port-taken", "message": "no"}'),
+            FORGED.replace(
+                "LINE", '{"error": "port-taken", "message": "no"}'
+            ),
             "no",
         ),
         (FORGED.replace("LINE", "[" * 5 + "]" * 5), "ended with 3"),
@@ -267,7 +278,9 @@ def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(
     library: str, tmp_path: Path
 ) -> None:
     app = written(
-        tmp_path, library, handle="print(event.msg.datapath.id); no_such_name"
+        tmp_path,
+        library,
+        handle="print(event.msg.datapath.id); no_such_name",
     )
     log = tmp_path / "log"
     with started(app, library, log) as process:
@@ -314,7 +327,9 @@ def test_a_confined_one_leaves_no_file_and_no_process(
     app = written(
         tmp_path,
         library,
-        before=LEAVES.replace("NAME", name).replace("PID", str(os.getpid())),
+        before=LEAVES.replace("NAME", name).replace(
+            "PID", str(os.getpid())
+        ),
     )
     app.chmod(0o666)
     log = tmp_path / "log"
@@ -360,7 +375,9 @@ def test_it_is_unprivileged_and_its_file_need_not_be_readable(
         assert "NoNewPrivs:\t1" in status
         assert "CapEff:\t0000000000000000" in status
     (line,) = [
-        each for each in log.read_text().splitlines() if each.startswith("ids ")
+        each
+        for each in log.read_text().splitlines()
+        if each.startswith("ids ")
     ]
     assert "0" not in line.split()[1:7]
     assert line.endswith("[]")
@@ -406,7 +423,9 @@ def threads(process: psutil.Process) -> int:
     """Those of a process of this user's, else none."""
     try:
         return (
-            process.num_threads() if process.uids().real == os.getuid() else 0
+            process.num_threads()
+            if process.uids().real == os.getuid()
+            else 0
         )
     except psutil.Error:
         return 0
@@ -419,15 +438,22 @@ def test_it_cannot_take_all_memory(
 ) -> None:
     log = tmp_path / "log"
     app = written(
-        tmp_path, library, before=LIMITS, start="self.most = b'x' * (1 << 30)"
+        tmp_path,
+        library,
+        before=LIMITS,
+        start="self.most = b'x' * (1 << 30)",
     )
-    with pytest.raises(ControllerNotStarted, match=r"^line 9: MemoryError$"):
+    with pytest.raises(
+        ControllerNotStarted, match=r"^line 9: MemoryError$"
+    ):
         started(app, library, log)
     ((data, threads),) = re.findall(
         r"^limits (\d+) (\d+)$", log.read_text(), re.MULTILINE
     )
     assert int(data) == MEMORY_MAX_BYTES
-    assert THREADS_MAX[library] < int(threads) < THREADS_MAX[library] + 10_000
+    assert (
+        THREADS_MAX[library] < int(threads) < THREADS_MAX[library] + 10_000
+    )
 
 
 @pytest.mark.slow

@@ -108,7 +108,10 @@ def test_an_api_that_only_a_neighbour_imports_answers(
     library: LibraryName, open_folder: Path
 ) -> None:
     write(
-        open_folder, library, "asking.py", "from PACKAGE.topology import api\n"
+        open_folder,
+        library,
+        "asking.py",
+        "from PACKAGE.topology import api\n",
     )
     code = """
 import asking
@@ -180,7 +183,9 @@ def test_of_several_the_one_that_is_wrong_is_named(
     message: str,
     tmp_path: Path,
 ) -> None:
-    first = write(tmp_path, library, "first.py", "class One(KIND):\n    pass\n")
+    first = write(
+        tmp_path, library, "first.py", "class One(KIND):\n    pass\n"
+    )
     second = write(tmp_path, library, "second.py", code)
     apps = ("--app", first, "--app", second)
     with pytest.raises(ControllerNotStarted) as caught:
@@ -237,7 +242,9 @@ def test_a_neighbour_behind_a_closed_folder_is_told_so(
     with pytest.raises(ControllerNotStarted) as caught:
         started(tmp_path / "log", library, "--app", app)
     text = str(caught.value)
-    assert text.startswith("line 4: ModuleNotFoundError: No module named 'help")
+    assert text.startswith(
+        "line 4: ModuleNotFoundError: No module named 'help"
+    )
     assert "it is beside the application, which runs as nobody" in text
     closed_part = re.search(r"and (\S+) is closed to that user", text)
     assert closed_part is not None
@@ -333,11 +340,15 @@ def test_applications_for_different_libraries_are_refused(
     first = tmp_path / "first.py"
     first.write_text("import ryu.base\n")
     apps = OwnApps.read([str(first), "os_ken.topology.switches"], [])
-    with pytest.raises(UnusableApps, match=r"first.py is for Ryu and os_ken"):
+    with pytest.raises(
+        UnusableApps, match=r"first.py is for Ryu and os_ken"
+    ):
         apps.library(None)
 
 
-def test_imports_of_modules_beside_it_count_as_its_own(tmp_path: Path) -> None:
+def test_imports_of_modules_beside_it_count_as_its_own(
+    tmp_path: Path,
+) -> None:
     app = tmp_path / "mine.py"
     app.write_text("from base import Switch\nimport pack.inner\n")
     (tmp_path / "base.py").write_text("import os_ken.lib, mine\n")
@@ -382,7 +393,9 @@ def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ControllerNotStarted) as caught:
-        started(tmp_path / "log", "auto", "--remote", f"tcp:127.0.0.1:{port}")
+        started(
+            tmp_path / "log", "auto", "--remote", f"tcp:127.0.0.1:{port}"
+        )
     assert str(caught.value) == (
         f"nobody listens at tcp:127.0.0.1:{port}: Connection refused"
     )
@@ -419,14 +432,19 @@ class Mine(KIND):
         said(log, "needed 11\n")
         with Listening(process.openflow_port) as switch:
             assert switch.alive
-    with pytest.raises(ControllerNotStarted, match="No module named 'needed'"):
+    with pytest.raises(
+        ControllerNotStarted, match="No module named 'needed'"
+    ):
         started(log, library, "--app", app)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("#!/bin/sh\necho '[[3, 8], []]'\n", "is Python 3.8, applications run"),
+        (
+            "#!/bin/sh\necho '[[3, 8], []]'\n",
+            "is Python 3.8, applications run",
+        ),
         ("#!/bin/sh\nexit 7\n", "exit status 7"),
         ("#!/bin/sh\necho hello\n", "Expecting value"),
     ],

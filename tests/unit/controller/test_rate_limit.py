@@ -27,7 +27,12 @@ from controller.rate_limit import (
     TokenBucket,
 )
 from controller.values import NetworkSwitches, to_json
-from tests.unit.controller.test_api import DATACENTRE, TOKEN, Service, serving
+from tests.unit.controller.test_api import (
+    DATACENTRE,
+    TOKEN,
+    Service,
+    serving,
+)
 
 
 @pytest.fixture
@@ -39,7 +44,9 @@ def service() -> Iterator[Service]:
 steps = st.lists(st.floats(0, 10), max_size=60)
 
 
-def bucket_at(clock: list[float], rate_per_s: float, burst: int) -> TokenBucket:
+def bucket_at(
+    clock: list[float], rate_per_s: float, burst: int
+) -> TokenBucket:
     return TokenBucket(rate_per_s, burst, lambda: clock[0])
 
 
@@ -82,11 +89,16 @@ def test_too_many_are_told_when_to_come_again() -> None:
             clock[0] = at_s
             body = to_json(NetworkSwitches(DATACENTRE.switches))
             connection.request(
-                "PUT", "/v1/network", body, {"Authorization": f"Bearer {TOKEN}"}
+                "PUT",
+                "/v1/network",
+                body,
+                {"Authorization": f"Bearer {TOKEN}"},
             )
             response = connection.getresponse()
             response.read()
-            replies.append((response.status, response.headers["Retry-After"]))
+            replies.append(
+                (response.status, response.headers["Retry-After"])
+            )
         connection.close()
     # The connection is kept: each body was read.
     assert replies == [
@@ -105,7 +117,9 @@ def test_our_client_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
         clock[0] += seconds
 
     monkeypatch.setattr(
-        api_client, "time", type("Clock", (), {"sleep": staticmethod(sleep)})
+        api_client,
+        "time",
+        type("Clock", (), {"sleep": staticmethod(sleep)}),
     )
     with (
         serving(bucket_at(clock, 0.5, 1)) as service,
@@ -129,7 +143,9 @@ def test_our_client_does_not_ask_for_ever(
     with (
         serving(bucket_at([0.0], 1.0, 0)) as service,
         service.client() as client,
-        pytest.raises(ControllerRefused, match="too many requests") as caught,
+        pytest.raises(
+            ControllerRefused, match="too many requests"
+        ) as caught,
     ):
         client.state()
     assert caught.value.status == 429
@@ -159,7 +175,10 @@ def test_a_body_above_the_limit_is_refused_while_it_still_comes(
         "PUT", "/v1/network", bytes(BODY_SIZE_MAX_BYTES + 1), headers
     )
     response = connection.getresponse()
-    assert (response.status, response.headers["Connection"]) == (413, "close")
+    assert (response.status, response.headers["Connection"]) == (
+        413,
+        "close",
+    )
     connection.close()
 
 
@@ -206,7 +225,9 @@ def test_one_that_sends_byte_by_byte_is_cut_off(
     with socket.create_connection(
         ("127.0.0.1", service.port), timeout=60
     ) as connection:
-        connection.sendall(head.encode() + b"Content-Length: 20000\r\n\r\n{")
+        connection.sendall(
+            head.encode() + b"Content-Length: 20000\r\n\r\n{"
+        )
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 

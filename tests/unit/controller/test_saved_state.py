@@ -63,7 +63,9 @@ def test_a_write_that_was_cut_off_is_as_if_it_had_not_begun(
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"id": 7}'])
-def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
+def test_a_file_that_makes_no_sense_is_named(
+    tmp_path: Path, text: str
+) -> None:
     store = StateStore.at(tmp_path)
     store.save_network(DATACENTRE.switches)
     path = tmp_path / "tenant-7.json"
@@ -85,7 +87,8 @@ def test_files_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     store.save_network(DATACENTRE.switches[:1])
     store.save_tenant(a_tenant(7))
     with pytest.raises(
-        InvalidValues, match=r"tenant-7\.json: switch .* is not in the network"
+        InvalidValues,
+        match=r"tenant-7\.json: switch .* is not in the network",
     ):
         store.load()
 

@@ -65,7 +65,13 @@ def target_of(listener: socket.socket) -> list[str]:
 
 
 def connected(listener: socket.socket, uid: int, *more: str) -> Any:
-    command = [sys.executable, "-c", CONNECT, str(uid), *target_of(listener)]
+    command = [
+        sys.executable,
+        "-c",
+        CONNECT,
+        str(uid),
+        *target_of(listener),
+    ]
     peer = subprocess.Popen(
         [*command, *more],
         stdin=subprocess.PIPE,
@@ -81,7 +87,9 @@ def test_the_controllers_own_user_may_be_a_switch(
     listener: socket.socket,
 ) -> None:
     with connected(listener, os.getuid()) as peer:
-        connection, address = next(switch_connections(listener, {os.getuid()}))
+        connection, address = next(
+            switch_connections(listener, {os.getuid()})
+        )
         # Both libraries set it, on whatever socket.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(5.0)

@@ -38,7 +38,9 @@ DATACENTRE = fat_tree_datacentre(4, slots_per_server=2)
 
 
 def a_tenant(
-    datacentre: FakeDataCentre = DATACENTRE, tenant_id: int = 7, vms: int = 5
+    datacentre: FakeDataCentre = DATACENTRE,
+    tenant_id: int = 7,
+    vms: int = 5,
 ) -> Tenant:
     return datacentre.tenant(
         tenant_id, datacentre.slots[:vms], lambda _count: 0
@@ -113,7 +115,10 @@ def test_all_problems_are_named_at_once_with_their_places() -> None:
         ("{", "not JSON"),
         ("[" * 30_000, "not JSON"),
         ("[]", "input should be an object"),
-        ('{"switches": [], "switches": []}', "key 'switches' is given twice"),
+        (
+            '{"switches": [], "switches": []}',
+            "key 'switches' is given twice",
+        ),
         (
             '{"switches": [{"dpid": true, "name": "a", "role": "rack", "ports": []}]}',
             "dpid",
@@ -158,7 +163,9 @@ scalars = (
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["id", "vms", "tree", "x"]), inner, max_size=3
+                st.sampled_from(["id", "vms", "tree", "x"]),
+                inner,
+                max_size=3,
             )
         ),
         max_leaves=6,
@@ -189,7 +196,10 @@ def test_any_json_is_read_or_refused(value: object) -> None:
             {"prefix": "11.0.0.0/22"},
             "prefix: 11.0.0.0/22 is not a /22 inside 10.0.0.0/8",
         ),
-        ({"prefix": "10.0.29.0/22"}, "prefix: 10.0.29.0/22 has host bits set"),
+        (
+            {"prefix": "10.0.29.0/22"},
+            "prefix: 10.0.29.0/22 has host bits set",
+        ),
         ({"vms": ()}, "vms: a tenant has at least one VM"),
         (
             {"prefix": "10.0.32.0/22"},
@@ -198,25 +208,30 @@ def test_any_json_is_read_or_refused(value: object) -> None:
         ({"tree": ()}, "tree: it falls apart"),
     ],
 )
-def test_a_tenant_that_is_none(change: dict[str, Any], problem: str) -> None:
+def test_a_tenant_that_is_none(
+    change: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(InvalidValues) as caught:
         replace(a_tenant(), **change)
-    assert any(line.startswith(problem) for line in caught.value.problems), (
-        caught.value.problems
-    )
+    assert any(
+        line.startswith(problem) for line in caught.value.problems
+    ), caught.value.problems
 
 
 @pytest.mark.parametrize(
     "address", ["10.0.28.0", "10.0.31.255", "10.0.27.255", "10.0.32.0"]
 )
-def test_network_broadcast_and_neighbours_are_no_hosts(address: str) -> None:
+def test_network_broadcast_and_neighbours_are_no_hosts(
+    address: str,
+) -> None:
     vm = AttachedVm(0, address, "02:00:00:00:00:01", 1, 1)
     with pytest.raises(InvalidValues, match="not a host address"):
         Tenant(7, "t", "10.0.28.0/22", (vm,))
 
 
 @pytest.mark.parametrize(
-    "mac", ["02:00:00:00:00:0G", "02:AA:00:00:00:01", "01:00:5e:00:00:01", ""]
+    "mac",
+    ["02:00:00:00:00:0G", "02:AA:00:00:00:01", "01:00:5e:00:00:01", ""],
 )
 def test_a_mac_is_lower_case_and_ones_own(mac: str) -> None:
     with pytest.raises(InvalidValues, match="mac"):
@@ -238,7 +253,9 @@ def test_what_is_given_twice() -> None:
 
 def test_a_vm_does_not_sit_on_a_port_of_the_tree() -> None:
     tenant = a_tenant()
-    edge = next(e for e in tenant.tree if e.child_dpid == tenant.vms[0].dpid)
+    edge = next(
+        e for e in tenant.tree if e.child_dpid == tenant.vms[0].dpid
+    )
     moved = replace(tenant.vms[0], port=edge.child_port)
     with pytest.raises(InvalidValues, match="used twice"):
         replace(tenant, vms=(moved, *tenant.vms[1:]))
@@ -270,7 +287,9 @@ def test_trees_that_are_none() -> None:
 
 
 def test_one_server_needs_no_tree() -> None:
-    tenant = DATACENTRE.tenant(7, DATACENTRE.slots[:2], lambda count: count - 1)
+    tenant = DATACENTRE.tenant(
+        7, DATACENTRE.slots[:2], lambda count: count - 1
+    )
     assert tenant.tree == ()
     assert tenant.dpids == (tenant.vms[0].dpid,)
 
@@ -293,7 +312,9 @@ def test_tenants_come_and_go_and_stay_sorted() -> None:
 
 def test_everything_that_is_taken_is_named() -> None:
     state = (
-        DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
+        DesiredState()
+        .with_network(DATACENTRE.switches)
+        .with_tenant(a_tenant())
     )
     with pytest.raises(Conflict) as caught:
         state.with_tenant(a_tenant())
@@ -310,7 +331,9 @@ def test_everything_that_is_taken_is_named() -> None:
 
 def test_a_vm_on_another_tenants_uplink_is_a_conflict_both_ways() -> None:
     tenant = a_tenant()
-    edge = next(e for e in tenant.tree if e.child_dpid == tenant.vms[0].dpid)
+    edge = next(
+        e for e in tenant.tree if e.child_dpid == tenant.vms[0].dpid
+    )
     intruder = Tenant(
         8,
         "intruder",
@@ -364,7 +387,9 @@ def test_a_place_that_does_not_exist() -> None:
 
 def test_a_network_cannot_be_pulled_from_under_a_tenant() -> None:
     state = (
-        DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
+        DesiredState()
+        .with_network(DATACENTRE.switches)
+        .with_tenant(a_tenant())
     )
     with pytest.raises(
         Conflict,
@@ -373,7 +398,9 @@ def test_a_network_cannot_be_pulled_from_under_a_tenant() -> None:
         state.with_network(DATACENTRE.switches[:3])
     assert state.with_network(DATACENTRE.switches) == state
     assert (
-        state.without_tenant(7).with_network(DATACENTRE.switches[:3]).switches
+        state.without_tenant(7)
+        .with_network(DATACENTRE.switches[:3])
+        .switches
         == DATACENTRE.switches[:3]
     )
 

@@ -94,7 +94,11 @@ def test_the_image_installs_by_provision_and_begins_with_the_entrypoint() -> (
     assert "HOSENET_NO_START=1" in CONTAINERFILE
     assert "/hosenet/provision.sh install" in CONTAINERFILE
     (line,) = re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)
-    assert json.loads(line) == ["tini", "--", "/hosenet/container/entrypoint"]
+    assert json.loads(line) == [
+        "tini",
+        "--",
+        "/hosenet/container/entrypoint",
+    ]
     assert os.access(ENTRYPOINT, os.X_OK)
 
 

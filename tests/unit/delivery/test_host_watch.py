@@ -39,7 +39,8 @@ def intervals(quiet: int, busy: int, share: int) -> list[object]:
     idle = [watch.interval(start, counters(100, 92, 0, 90), 2.0)] * quiet
     return (
         idle
-        + [watch.interval(start, counters(100, 60 + share, 0, 60), 2.0)] * busy
+        + [watch.interval(start, counters(100, 60 + share, 0, 60), 2.0)]
+        * busy
     )
 
 
@@ -49,7 +50,9 @@ def test_the_machine_s_own_time_is_not_others() -> None:
     assert not one.busy
 
 
-def test_a_short_disturbance_is_forgiven_and_a_long_one_said_plainly() -> None:
+def test_a_short_disturbance_is_forgiven_and_a_long_one_said_plainly() -> (
+    None
+):
     short = watch.summary(intervals(100, 15, 40), load=2.0)
     assert short.believable
     assert short.sentence().startswith("host was quiet: others ")
@@ -64,7 +67,9 @@ def test_a_short_disturbance_is_forgiven_and_a_long_one_said_plainly() -> None:
 
 
 def test_time_that_a_hypervisor_took_counts_as_busy() -> None:
-    one = watch.interval(counters(0, 0, 0, 0), counters(100, 90, 5, 90), 2.0)
+    one = watch.interval(
+        counters(0, 0, 0, 0), counters(100, 90, 5, 90), 2.0
+    )
     assert one.busy
     assert watch.summary([one] * 20, load=1.0).steal_share == pytest.approx(
         0.05

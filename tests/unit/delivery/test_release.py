@@ -15,7 +15,9 @@ from tests.support import release_notes
 from tests.support.distributions import ROOT
 from tests.support.release_notes import NoSuchVersion, notes
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
+    "project"
+]
 MAY_STATE_IT = {"pyproject.toml", "CITATION.cff", "CHANGELOG.md"}
 OLDER = ("docs/papers/data/", "requirements/")
 """Provenance of what was measured once, and versions of other packages."""
@@ -47,9 +49,7 @@ def test_the_version_is_semantic_and_stated_once() -> None:
     assert re.fullmatch(
         r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}((a|b|rc)\d+)?", version
     )
-    stated = (
-        rf"(hosenet|testbed|__version__)\W{{1,6}}{re.escape(version)}(?![\d.])"
-    )
+    stated = rf"(hosenet|testbed|__version__)\W{{1,6}}{re.escape(version)}(?![\d.])"
     found = subprocess.run(
         ["git", "grep", "--untracked", "-liP", stated],
         cwd=ROOT,
@@ -108,14 +108,19 @@ def test_it_names_the_papers(citation: dict[str, Any]) -> None:
 
 def test_notes_are_those_of_the_version() -> None:
     assert (
-        notes(CHANGES, "9.2.0") == notes(CHANGES, "v9.2.0") == "### Added\n- B."
+        notes(CHANGES, "9.2.0")
+        == notes(CHANGES, "v9.2.0")
+        == "### Added\n- B."
     )
     assert notes(CHANGES, "9.1.0") == "- A."
 
 
 @pytest.mark.parametrize(
     ("version", "why"),
-    [("9.3.0", "it has unreleased, 9.2.0, 9.1.0"), ("unreleased", "nothing")],
+    [
+        ("9.3.0", "it has unreleased, 9.2.0, 9.1.0"),
+        ("unreleased", "nothing"),
+    ],
 )
 def test_a_version_without_notes_is_refused(version: str, why: str) -> None:
     with pytest.raises(NoSuchVersion, match=why):

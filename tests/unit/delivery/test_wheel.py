@@ -104,7 +104,9 @@ def test_the_source_distribution_is_the_checkout(built: Path) -> None:
         ]
     top = f"hosenet-{VERSION}/"
     names = [member.name.removeprefix(top) for member in members]
-    assert [name for name in names if not BUILT.fullmatch(name)] == tracked()
+    assert [
+        name for name in names if not BUILT.fullmatch(name)
+    ] == tracked()
     programs = {
         member.name.removeprefix(top)
         for member in members
@@ -143,13 +145,17 @@ def called(
             yield f"{typed}: {fault}"
 
 
-def test_what_is_called_is_the_wheel(unpacked: Path, tmp_path: Path) -> None:
+def test_what_is_called_is_the_wheel(
+    unpacked: Path, tmp_path: Path
+) -> None:
     where = Command(
-        "python -c import|testbed;print(testbed.__file__)", prints=str(unpacked)
+        "python -c import|testbed;print(testbed.__file__)",
+        prints=str(unpacked),
     )
     version = Command("testbed --version", prints=f"testbed {VERSION}\n")
     assert (
-        list(called([where, version], unpacked, empty_folder(tmp_path))) == []
+        list(called([where, version], unpacked, empty_folder(tmp_path)))
+        == []
     )
 
 
@@ -163,7 +169,9 @@ def test_commands_work_in_an_empty_folder(
     assert list(called(commands, unpacked, empty_folder(tmp_path))) == []
 
 
-def test_the_live_network_is_refused_with_the_way_to_it(unpacked: Path) -> None:
+def test_the_live_network_is_refused_with_the_way_to_it(
+    unpacked: Path,
+) -> None:
     nobody = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as folder:
         home = empty_folder(Path(folder), nobody=nobody)

@@ -71,7 +71,11 @@ def test_it_runs_for_requests_and_on_main_with_a_token_that_only_reads(
 ) -> None:
     workflow = loaded(path)
     # pull_request_target would hand a stranger's code the rights of main.
-    assert set(workflow[True]) == {"push", "pull_request", "workflow_dispatch"}
+    assert set(workflow[True]) == {
+        "push",
+        "pull_request",
+        "workflow_dispatch",
+    }
     assert workflow[True]["push"] == {"branches": ["main"]}
     assert workflow["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in jobs(path).values())
@@ -123,7 +127,8 @@ def test_scripts_are_bash_without_expressions(path: Path) -> None:
         )
         assert (read.returncode, read.stderr) == (0, "")
     assert all(
-        job["defaults"]["run"]["shell"] == "bash" for job in jobs(path).values()
+        job["defaults"]["run"]["shell"] == "bash"
+        for job in jobs(path).values()
     )
 
 
@@ -135,7 +140,8 @@ def test_what_scripts_call_exists(path: Path) -> None:
         re.findall(r"^  (\w+)  ", PROVISION, re.MULTILINE)
     )
     files = re.findall(
-        r"(?<!\S)(?:\./)?(provision\.sh|(?:tests|docs|examples)/[\w./-]+)", text
+        r"(?<!\S)(?:\./)?(provision\.sh|(?:tests|docs|examples)/[\w./-]+)",
+        text,
     )
     assert files
     assert [name for name in files if not (ROOT / name).exists()] == []
@@ -143,7 +149,9 @@ def test_what_scripts_call_exists(path: Path) -> None:
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
     for names in re.findall(r"^make (.*)$", text, re.MULTILINE):
         targets = re.findall(
-            r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
+            r"^([a-z-]+):",
+            (ROOT / "Makefile").read_text("utf-8"),
+            re.MULTILINE,
         )
         assert set(names.split()) <= set(targets)
 

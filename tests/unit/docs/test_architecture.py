@@ -40,7 +40,9 @@ def test_every_row_has_an_addition() -> None:
 
 
 @pytest.mark.parametrize("subject", ADDITIONS)
-def test_a_row_names_the_files_that_the_addition_touches(subject: str) -> None:
+def test_a_row_names_the_files_that_the_addition_touches(
+    subject: str,
+) -> None:
     assert rows()[subject] == ADDITIONS[subject].paths
 
 
@@ -85,7 +87,8 @@ def test_the_tree_lists_every_package_with_a_sentence() -> None:
     block = PAGE.split("```text\n")[1].split("```")[0]
     listed = set(re.findall(r"^ *([a-z_]+)/ +\S", block, re.MULTILINE))
     there = {
-        path.parent.name for path in (ROOT / "testbed").glob("*/__init__.py")
+        path.parent.name
+        for path in (ROOT / "testbed").glob("*/__init__.py")
     }
     top_level = {"topologies", "jobs", "controller", "testbed"}
     assert there | top_level <= listed

@@ -17,9 +17,9 @@ from testbed.spec.json_schema import experiment_schema
 from testbed.spec.validation import kinds_of
 from tests.unit.workload.traces import skip_without_traces_of
 
-DOC = (Path(__file__).parents[3] / "docs" / "experiment-files.md").read_text(
-    "utf-8"
-)
+DOC = (
+    Path(__file__).parents[3] / "docs" / "experiment-files.md"
+).read_text("utf-8")
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
 
 
@@ -80,4 +80,6 @@ def test_its_errors_are_real() -> None:
         parse_experiment(
             yaml.safe_dump(wrong, sort_keys=False), Path("lab.yaml")
         )
-    assert [f"{p.path}: {p.message}" for p in caught.value.problems] == shown
+    assert [
+        f"{p.path}: {p.message}" for p in caught.value.problems
+    ] == shown

@@ -45,13 +45,17 @@ def executed(path: Path, folder: Path) -> Any:
 
 def outputs(notebook: Any) -> list[dict[str, Any]]:
     return [
-        each for cell in notebook["cells"] for each in cell.get("outputs", ())
+        each
+        for cell in notebook["cells"]
+        for each in cell.get("outputs", ())
     ]
 
 
 def texts(notebook: Any) -> str:
     """All that cells have printed or shown as text; what libraries say on standard error is not."""
-    every = [each for each in outputs(notebook) if each.get("name") != "stderr"]
+    every = [
+        each for each in outputs(notebook) if each.get("name") != "stderr"
+    ]
     found = [
         each.get("text") or each.get("data", {}).get("text/plain", "")
         for each in every

@@ -19,7 +19,9 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("papers/*.md")]
 )
 RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-RUNS = re.compile(r"\.\./\.\./actions/workflows/([\w-]+\.yml)(?:/badge\.svg)?")
+RUNS = re.compile(
+    r"\.\./\.\./actions/workflows/([\w-]+\.yml)(?:/badge\.svg)?"
+)
 SECTIONS = ["Question", "Decision", "Evidence", "Consequences"]
 
 
@@ -49,7 +51,9 @@ def anchors(page: Path) -> set[str]:
         flags=re.MULTILINE | re.DOTALL,
     )
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    plain = (
+        re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings
+    )
     return {heading.replace(" ", "-") for heading in plain}
 
 
@@ -70,7 +74,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert page == ROOT / "README.md", (
                 "only from there it leads to the repository's runs"
             )
-            assert (ROOT / ".github" / "workflows" / run[1]).exists(), target
+            assert (ROOT / ".github" / "workflows" / run[1]).exists(), (
+                target
+            )
             continue
         name, _, anchor = target.partition("#")
         found = (page.parent / name).resolve() if name else page
@@ -84,7 +90,9 @@ def test_pages_that_are_named_exist() -> None:
         for path in sources()
         if path.name not in ("CHANGELOG.md", "test_words.py")
         and path != Path(__file__)
-        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text("utf-8"))
+        for name in re.findall(
+            r"\bdocs/[\w/-]+\.md\b", path.read_text("utf-8")
+        )
         if not (ROOT / name).exists()
     }
     assert not missing, "\n".join(sorted(missing))
@@ -109,9 +117,9 @@ def test_records_have_one_form(record: Path) -> None:
     assert text.startswith(f"# {record.name[:2]}: ")
     assert re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE) == SECTIONS
     assert len(text.splitlines()) <= 50
-    assert f"({record.name})" in (DOCS / "decisions" / "README.md").read_text(
-        "utf-8"
-    )
+    assert f"({record.name})" in (
+        DOCS / "decisions" / "README.md"
+    ).read_text("utf-8")
 
 
 def test_records_are_numbered_from_one_and_few() -> None:

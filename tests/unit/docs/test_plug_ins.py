@@ -77,7 +77,9 @@ def test_both_files_run_and_name_what_they_used(
     used: set[tuple[str, str]] = set()
     for path in files:
         assert (
-            main.run(["simulate", str(path), "--out", str(tmp_path / "runs")])
+            main.run(
+                ["simulate", str(path), "--out", str(tmp_path / "runs")]
+            )
             == 0
         )
     for provenance in (tmp_path / "runs").rglob("provenance.json"):

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.record.columns import EVENT_TABLE, JOBS, LINKS, SUMMARY, Columns
+from testbed.record.columns import (
+    EVENT_TABLE,
+    JOBS,
+    LINKS,
+    SUMMARY,
+    Columns,
+)
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "python.md").read_text("utf-8")
@@ -22,7 +28,9 @@ def test_every_public_name_has_a_row() -> None:
     rows = re.findall(
         r"^\| (`[^|]+) \|", PAGE.split("## Load", 1)[0], re.MULTILINE
     )
-    named = {name for row in rows for name in re.findall(r"`(\w+)[^`]*`", row)}
+    named = {
+        name for row in rows for name in re.findall(r"`(\w+)[^`]*`", row)
+    }
     assert named == set(testbed.__all__)
 
 
@@ -38,7 +46,9 @@ def test_the_table_of_types_is_the_frames() -> None:
     wanted: dict[tuple[str, str], list[str]] = {}
     for frame, columns in FRAMES.items():
         for name, kind in columns.items():
-            wanted.setdefault((frame, WORDS.get(kind, kind)), []).append(name)
+            wanted.setdefault((frame, WORDS.get(kind, kind)), []).append(
+                name
+            )
     assert shown == wanted
 
 
@@ -49,10 +59,14 @@ def test_the_snippets_run_one_after_another(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = re.search(
-        r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL
+        r"```yaml\n(.*?)```",
+        (DOCS / "start.md").read_text("utf-8"),
+        re.DOTALL,
     )
     assert found is not None
-    (tmp_path / "two-jobs.yaml").write_text(found.group(1), encoding="utf-8")
+    (tmp_path / "two-jobs.yaml").write_text(
+        found.group(1), encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):

@@ -19,10 +19,14 @@ def test_the_snippets_run_one_after_another(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = re.search(
-        r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL
+        r"```yaml\n(.*?)```",
+        (DOCS / "start.md").read_text("utf-8"),
+        re.DOTALL,
     )
     assert found is not None
-    (tmp_path / "two-jobs.yaml").write_text(found.group(1), encoding="utf-8")
+    (tmp_path / "two-jobs.yaml").write_text(
+        found.group(1), encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     assert main.run(["simulate", "two-jobs.yaml"]) == 0
     capsys.readouterr()

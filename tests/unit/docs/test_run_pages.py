@@ -8,7 +8,12 @@ from pathlib import Path
 
 from testbed.audit import CHECKS
 from testbed.events import EVENTS
-from testbed.record import bandwidth_sweep, folder, link_rates, parquet_tables
+from testbed.record import (
+    bandwidth_sweep,
+    folder,
+    link_rates,
+    parquet_tables,
+)
 from testbed.record.metrics import JOB_COLUMNS, tally
 from tests.unit.record import sample
 from tests.unit.record.written import write_run
@@ -25,7 +30,8 @@ def rows(heading: str | None) -> list[list[str]]:
     assert table is not None
     lines = table.group(0).splitlines()[2:]
     return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
     ]
 
 
@@ -58,13 +64,17 @@ def test_every_event_and_its_fields_are_described() -> None:
 
 
 def test_every_column_is_described_in_order() -> None:
-    assert [named(row[0])[0] for row in rows("jobs.csv")] == list(JOB_COLUMNS)
+    assert [named(row[0])[0] for row in rows("jobs.csv")] == list(
+        JOB_COLUMNS
+    )
     text = PAGE.read_text(encoding="utf-8")
     assert f"`{', '.join(link_rates.LINK_COLUMNS)}`" in text
 
 
 def test_every_key_of_the_summary_is_described(tmp_path: Path) -> None:
-    described = [name for row in rows("summary.json") for name in named(row[0])]
+    described = [
+        name for row in rows("summary.json") for name in named(row[0])
+    ]
     _, results = write_run(tmp_path, sample.flat())
     assert sorted(described) == sorted(results.to_json())
     assert set(tally([]).summary().to_json()) < set(described)

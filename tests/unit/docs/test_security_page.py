@@ -30,7 +30,10 @@ def test_each_guarantee_names_tests_that_exist(row: str) -> None:
     assert named
     for file, test in named:
         text = (PROJECT / file).read_text("utf-8")
-        assert re.search(rf"^def {test}\(", text, re.MULTILINE), (file, test)
+        assert re.search(rf"^def {test}\(", text, re.MULTILINE), (
+            file,
+            test,
+        )
 
 
 def test_root_calls_are_in_the_listed_code_alone() -> None:
@@ -38,7 +41,9 @@ def test_root_calls_are_in_the_listed_code_alone() -> None:
 
 
 def test_the_lines_of_roots_code_are_about_those_that_are_stated() -> None:
-    stated = {what: int(n.replace(",", "")) for n, what in STATED.findall(PAGE)}
+    stated = {
+        what: int(n.replace(",", "")) for n, what in STATED.findall(PAGE)
+    }
     for what, patterns in ROOT_CODE.items():
         assert stated[what] == pytest.approx(
             code_lines(patterns), rel=TOLERANCE

@@ -13,9 +13,9 @@ import pytest
 from testbed.cli import main
 from testbed.schedulers.policy import CLAIMS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "writing-a-policy.md").read_text(
-    encoding="utf-8"
-)
+PAGE = (
+    Path(__file__).parents[3] / "docs" / "writing-a-policy.md"
+).read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
@@ -47,7 +47,9 @@ def test_it_starts_with_less_what_does_not_fit_in_full(
     experiment: Path, tmp_path: Path
 ) -> None:
     assert (
-        main.run(["simulate", str(experiment), "--out", str(tmp_path / "runs")])
+        main.run(
+            ["simulate", str(experiment), "--out", str(tmp_path / "runs")]
+        )
         == 0
     )
     jobs = {}
@@ -63,13 +65,20 @@ def test_it_starts_with_less_what_does_not_fit_in_full(
         "finished",
         "200000000",
     )
-    assert float(shrunk["estimate_s"]) == float(shrunk["measured_s"]) == 12.0
+    assert (
+        float(shrunk["estimate_s"]) == float(shrunk["measured_s"]) == 12.0
+    )
 
 
 def test_its_limits_and_flows_are_planned_without_root(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    only = ["--set", "policies=[{class: ./shrink.py:Shrink}]", "--job", "third"]
+    only = [
+        "--set",
+        "policies=[{class: ./shrink.py:Shrink}]",
+        "--job",
+        "third",
+    ]
     assert main.run(["plan", str(experiment), *only]) == 0
     assert "rate 20000000bit ceil 20000000bit" in capsys.readouterr().out
 
@@ -77,7 +86,10 @@ def test_its_limits_and_flows_are_planned_without_root(
 def test_its_parameter_is_checked_like_any_other(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = ["--set", "policies=[{class: ./shrink.py:Shrink, least: 200 %}]"]
+    wrong = [
+        "--set",
+        "policies=[{class: ./shrink.py:Shrink, least: 200 %}]",
+    ]
     assert main.run(["validate", str(experiment), *wrong]) == 2
     assert "must lie between 0.01 and 1" in capsys.readouterr().err
 
@@ -87,7 +99,9 @@ def test_its_run_is_explained_audited_compared_and_repeated(
     experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
-        main.run(["simulate", str(experiment), "--out", str(tmp_path / "runs")])
+        main.run(
+            ["simulate", str(experiment), "--out", str(tmp_path / "runs")]
+        )
         == 0
     )
     (run,) = (tmp_path / "runs").iterdir()
@@ -117,7 +131,8 @@ def test_its_run_is_explained_audited_compared_and_repeated(
     (tmp_path / "shrink.py").unlink()  # the folder is enough
     again = tmp_path / "again"
     assert (
-        main.run(["simulate", str(own / "spec.yaml"), "--out", str(again)]) == 0
+        main.run(["simulate", str(own / "spec.yaml"), "--out", str(again)])
+        == 0
     )
     (jobs,) = again.glob("*/shrink-least-0.2/jobs.csv")
     assert jobs.read_text() == (own / "jobs.csv").read_text()
@@ -134,7 +149,9 @@ def test_every_action_and_view_method_named_exists() -> None:
     from testbed.schedulers import actions
     from testbed.schedulers.policy import View
 
-    table = PAGE.split("## What a policy may do", 1)[1].split("## Rules", 1)[0]
+    table = PAGE.split("## What a policy may do", 1)[1].split(
+        "## Rules", 1
+    )[0]
     for name in re.findall(r"`([A-Z]\w+)", table):
         assert hasattr(actions, name), name
     for name in re.findall(

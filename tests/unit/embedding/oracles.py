@@ -49,20 +49,26 @@ def reserved_bps(
     }
 
 
-def cost_of(datacentre: DataCentre, placement: Placement, rate_bps: int) -> int:
+def cost_of(
+    datacentre: DataCentre, placement: Placement, rate_bps: int
+) -> int:
     """Bandwidth that a placement reserves, both directions of all links."""
     (pinned,) = (
         tree for tree in datacentre.trees if tree.root == placement.root
     )
     n_vms = sum(count for _, count in placement.vms_on)
     return 2 * sum(
-        reserved_bps(pinned, dict(placement.vms_on), n_vms, rate_bps).values()
+        reserved_bps(
+            pinned, dict(placement.vms_on), n_vms, rate_bps
+        ).values()
     )
 
 
 def brute_force(case: Case) -> int | None:
     """Tries every placement in every tree."""
-    costs = [c for tree in case.datacentre.trees for c in _costs_in(case, tree)]
+    costs = [
+        c for tree in case.datacentre.trees for c in _costs_in(case, tree)
+    ]
     return min(costs, default=None)
 
 
@@ -181,10 +187,14 @@ def middle_case(rng: random.Random) -> Case:
     )
 
 
-def uneven(rng: random.Random, n_switches: int, n_servers: int) -> DataCentre:
+def uneven(
+    rng: random.Random, n_switches: int, n_servers: int
+) -> DataCentre:
     """A random tree of switches with servers at any of them."""
     switches = [f"w{i}" for i in range(n_switches)]
-    uplinks = [(f"w{i}", f"w{rng.randrange(i)}") for i in range(1, n_switches)]
+    uplinks = [
+        (f"w{i}", f"w{rng.randrange(i)}") for i in range(1, n_switches)
+    ]
     uppers = [upper for _, upper in uplinks]
     homes = [switch for switch in switches if switch not in uppers]
     homes += [rng.choice(switches) for _ in range(n_servers - len(homes))]
@@ -216,7 +226,9 @@ def _random_case(
     ]
     slots[rng.randrange(len(slots))] += rng.choice([0, 0, 0, most_slots])
     ceiling = rng.choice([2, most_bps // 2, most_bps])
-    free_bps = [rng.randint(0, ceiling) for _ in range(2 * datacentre.n_links)]
+    free_bps = [
+        rng.randint(0, ceiling) for _ in range(2 * datacentre.n_links)
+    ]
     residual = Residual(np.array(slots), np.array(free_bps, dtype=np.int64))
     n_vms = rng.randint(
         1, max(1, round(sum(slots) * rng.choice([0.3, 0.7, 1.1])))

@@ -30,7 +30,11 @@ def in_sequence(_: int) -> Fraction:
 
 
 def printed_search(
-    dc: DataCentre, residual: Residual, n_vms: int, rate_bps: int, order: Order
+    dc: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    order: Order,
 ) -> Placement | None:
     levels = sorted(set(dc.level.tolist()) - {0})
     for level in levels:
@@ -43,7 +47,9 @@ def printed_search(
                 for s in range(dc.n_servers)
                 if path(tree, s, switch) is not None
             ]
-            inside.sort(key=lambda s: (order(int(residual.free_slots[s])), s))
+            inside.sort(
+                key=lambda s: (order(int(residual.free_slots[s])), s)
+            )
             placed = fill(residual, tree, switch, inside, n_vms, rate_bps)
             if sum(placed.values()) == n_vms:
                 return Placement(tree.root, tuple(sorted(placed.items())))
@@ -95,7 +101,9 @@ def within(
             for s, count in placed.items()
             if link in (path(tree, s, switch) or ())
         )
-        free = min(residual.free_bps[2 * link], residual.free_bps[2 * link + 1])
+        free = min(
+            residual.free_bps[2 * link], residual.free_bps[2 * link + 1]
+        )
         if min(x, n_vms - x) * rate_bps > free:
             return False
     return True

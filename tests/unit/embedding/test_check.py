@@ -18,13 +18,18 @@ ROOT = 14
 def found(
     placement: Placement, n_vms: int, rate_bps: int, residual: Residual
 ) -> str:
-    return "; ".join(check_placement(DC, residual, placement, n_vms, rate_bps))
+    return "; ".join(
+        check_placement(DC, residual, placement, n_vms, rate_bps)
+    )
 
 
 def test_a_good_placement_has_no_problems() -> None:
     assert (
         found(
-            Placement(ROOT, ((0, 3), (1, 3), (4, 1))), 7, 1, empty_residual(DC)
+            Placement(ROOT, ((0, 3), (1, 3), (4, 1))),
+            7,
+            1,
+            empty_residual(DC),
         )
         == ""
     )
@@ -73,7 +78,9 @@ def test_every_link_on_the_way_is_looked_at() -> None:
             bps[2 * link + direction] = 3
             residual = Residual(np.array(DC.slots), bps)
             name = DC.link_name(2 * link + direction)
-            expected = f"{name}: 4 bit/s asked (2 VMs | 2 VMs), 3 bit/s free"
+            expected = (
+                f"{name}: 4 bit/s asked (2 VMs | 2 VMs), 3 bit/s free"
+            )
             assert found(placement, 4, 2, residual) == expected
 
 
@@ -94,12 +101,16 @@ def test_a_pinned_tree_is_what_counts() -> None:
     bps[[2 * link for link in at_first_core]] = 0
     residual = Residual(np.array(dc.slots), bps)
     across = ((0, 1), (15, 1))
-    assert len(check_placement(dc, residual, Placement(32, across), 2, 1)) == 2
+    assert (
+        len(check_placement(dc, residual, Placement(32, across), 2, 1)) == 2
+    )
     assert check_placement(dc, residual, Placement(33, across), 2, 1) == []
 
 
 @given(st.integers(0, 2**32))
-def test_it_agrees_with_the_definition_on_random_placements(seed: int) -> None:
+def test_it_agrees_with_the_definition_on_random_placements(
+    seed: int,
+) -> None:
     rng = random.Random(seed)
     case = tiny_case(rng)
     tree_at = rng.choice(case.datacentre.trees)

@@ -20,7 +20,12 @@ from testbed.embedding.placement import (
     hose_bps,
     tree_of,
 )
-from tests.unit.embedding.oracles import Case, brute_force, cost_of, tiny_case
+from tests.unit.embedding.oracles import (
+    Case,
+    brute_force,
+    cost_of,
+    tiny_case,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
@@ -61,7 +66,9 @@ def without(
 def counter_example() -> Case:
     """Two servers with (slots, free bit/s) of (3, 4) and (4, 2) below one switch; ⟨6, 1⟩."""
     dc = tree([2], 4, [3, 4])
-    return Case(dc, Residual(np.array([3, 4]), np.array([4, 4, 2, 2])), 6, 1)
+    return Case(
+        dc, Residual(np.array([3, 4]), np.array([4, 4, 2, 2])), 6, 1
+    )
 
 
 def test_the_published_greedy_over_commits() -> None:
@@ -69,7 +76,9 @@ def test_the_published_greedy_over_commits() -> None:
     counts = Counts(case.datacentre, case.residual, 6, 1)
     _, greedy, sound = next(published(counts))
     assert (greedy, sound) == (Placement(2, ((0, 3), (1, 3))), False)
-    assert check_placement(case.datacentre, case.residual, greedy, 6, 1) == [
+    assert check_placement(
+        case.datacentre, case.residual, greedy, 6, 1
+    ) == [
         "server 1 -> core 0: 3 bit/s asked (3 VMs | 3 VMs), 2 bit/s free",
         "core 0 -> server 1: 3 bit/s asked (3 VMs | 3 VMs), 2 bit/s free",
     ]
@@ -79,7 +88,9 @@ def test_the_published_greedy_over_commits() -> None:
 def test_ours_finds_the_placement_that_the_greedy_missed(
     embedder: Embedder,
 ) -> None:
-    assert embed(embedder, counter_example()) == Placement(2, ((0, 2), (1, 4)))
+    assert embed(embedder, counter_example()) == Placement(
+        2, ((0, 2), (1, 4))
+    )
 
 
 def test_the_repair_stays_in_the_subtree_that_the_greedy_chose() -> None:
@@ -88,8 +99,12 @@ def test_the_repair_stays_in_the_subtree_that_the_greedy_chose() -> None:
     free_bps = np.array(dc.directed_capacity_bps)
     free_bps[[2, 3]] = 2
     residual = Residual(np.array(dc.slots), free_bps)
-    assert Oktopus().embed(dc, residual, 6, 1) == Placement(6, ((0, 2), (1, 4)))
-    assert Exact().embed(dc, residual, 6, 1) == Placement(6, ((2, 5), (3, 1)))
+    assert Oktopus().embed(dc, residual, 6, 1) == Placement(
+        6, ((0, 2), (1, 4))
+    )
+    assert Exact().embed(dc, residual, 6, 1) == Placement(
+        6, ((2, 5), (3, 1))
+    )
 
 
 @every_embedder
@@ -142,7 +157,9 @@ def test_filling_a_data_centre_never_over_commits(
         n_vms, rate_bps = rng.randint(1, 9), rng.randint(0, 6)
         answer = embedder.embed(dc, residual, n_vms, rate_bps)
         if isinstance(answer, Placement):
-            assert check_placement(dc, residual, answer, n_vms, rate_bps) == []
+            assert (
+                check_placement(dc, residual, answer, n_vms, rate_bps) == []
+            )
             residual = without(dc, residual, answer, rate_bps)
     assert residual.free_slots.min() >= 0
     assert residual.free_bps.min() >= 0
@@ -154,8 +171,12 @@ def test_scaling_all_bandwidths_changes_nothing(
     embedder: Embedder, seed: int, factor: int
 ) -> None:
     case = tiny_case(random.Random(seed))
-    scaled = Residual(case.residual.free_slots, case.residual.free_bps * factor)
-    again = Case(case.datacentre, scaled, case.n_vms, case.rate_bps * factor)
+    scaled = Residual(
+        case.residual.free_slots, case.residual.free_bps * factor
+    )
+    again = Case(
+        case.datacentre, scaled, case.n_vms, case.rate_bps * factor
+    )
     before, after = embed(embedder, case), embed(embedder, again)
     if isinstance(before, Placement):
         assert after == before
@@ -217,7 +238,10 @@ def test_the_same_question_has_the_same_answer(
     embedder: Embedder, seed: int
 ) -> None:
     case = tiny_case(random.Random(seed))
-    slots, bps = case.residual.free_slots.copy(), case.residual.free_bps.copy()
+    slots, bps = (
+        case.residual.free_slots.copy(),
+        case.residual.free_bps.copy(),
+    )
     assert embed(embedder, case) == embed(embedder, case)
     assert np.array_equal(case.residual.free_slots, slots)
     assert np.array_equal(case.residual.free_bps, bps)
@@ -237,7 +261,8 @@ def test_the_lowest_subtree_is_taken(embedder: Embedder) -> None:
             node
             for node in range(dc.n_nodes)
             if all(
-                node in dc.trees[0].path_to_root(s) for s, _ in answer.vms_on
+                node in dc.trees[0].path_to_root(s)
+                for s, _ in answer.vms_on
             )
         )
         assert common == lowest
@@ -248,7 +273,9 @@ def test_exact_prefers_less_bandwidth_to_a_lower_subtree() -> None:
     # across the racks reserves 1 on four links; inside rack 1 it would be 1 on six links.
     dc = tree([2, 6], 10, [5, *[0] * 5, *[1] * 6])
     residual = empty_residual(dc)
-    oktopus, exact, vmplace = (e.embed(dc, residual, 6, 1) for e in EMBEDDERS)
+    oktopus, exact, vmplace = (
+        e.embed(dc, residual, 6, 1) for e in EMBEDDERS
+    )
     assert (
         oktopus
         == vmplace
@@ -320,7 +347,9 @@ def test_rate_zero_needs_slots_alone(embedder: Embedder) -> None:
     )
     answer = embedder.embed(dc, no_links, 8, 0)
     assert answer == Placement(6, ((0, 2), (1, 2), (2, 2), (3, 2)))
-    assert embedder.embed(dc, no_links, 3, 0) == Placement(6, ((0, 2), (1, 1)))
+    assert embedder.embed(dc, no_links, 3, 0) == Placement(
+        6, ((0, 2), (1, 1))
+    )
 
 
 # -------------------------------------------------------------------------------- refusals

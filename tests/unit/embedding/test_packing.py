@@ -76,10 +76,14 @@ def test_equation_7_of_figure_2() -> None:
 
 
 @pytest.mark.parametrize("rate_mbps", [1, 100, 333, 800])
-def test_the_weight_is_twice_largest_times_equation_7(rate_mbps: int) -> None:
+def test_the_weight_is_twice_largest_times_equation_7(
+    rate_mbps: int,
+) -> None:
     for a in range(9):
         printed = -0.5 * a**2 + 8 * rate_mbps / 800 * a
-        assert weight(a, 8, rate_mbps, 800) == pytest.approx(2 * 800 * printed)
+        assert weight(a, 8, rate_mbps, 800) == pytest.approx(
+            2 * 800 * printed
+        )
 
 
 def figure_3() -> tuple[DataCentre, Residual]:
@@ -102,7 +106,9 @@ def figure_3() -> tuple[DataCentre, Residual]:
 def test_figure_3(embedder: Embedder, idle: int, fit: int) -> None:
     dc, residual = figure_3()
     largest_bps = 50 * MBIT
-    answer = embedder.embed(dc, residual, 3, 10 * MBIT, largest_bps=largest_bps)
+    answer = embedder.embed(
+        dc, residual, 3, 10 * MBIT, largest_bps=largest_bps
+    )
     assert isinstance(answer, Placement)
     residual = take(dc, residual, answer, 10 * MBIT)
     assert int(np.count_nonzero(residual.free_slots == 2)) == idle
@@ -122,11 +128,17 @@ def test_figure_3(embedder: Embedder, idle: int, fit: int) -> None:
 def test_a_request_is_weighed_against_the_largest_so_far() -> None:
     # Free slots 2, 5, 8: a small request fills the gap, one as large as any goes to the idle one.
     dc = tree([3], GBIT, 8)
-    residual = Residual(np.array([2, 5, 8]), np.array(dc.directed_capacity_bps))
+    residual = Residual(
+        np.array([2, 5, 8]), np.array(dc.directed_capacity_bps)
+    )
 
     def chosen(rate_mbps: int, largest_mbps: int) -> int:
         answer = ADABA.embed(
-            dc, residual, 2, rate_mbps * MBIT, largest_bps=largest_mbps * MBIT
+            dc,
+            residual,
+            2,
+            rate_mbps * MBIT,
+            largest_bps=largest_mbps * MBIT,
         )
         assert isinstance(answer, Placement)
         ((server, _),) = answer.vms_on
@@ -162,7 +174,9 @@ def test_the_placement_is_that_of_the_printed_search(seed: int) -> None:
             dc, residual, n, rate_bps, largest_bps=largest_bps
         )
         expected = printed_search(dc, residual, n, rate_bps, order)
-        assert (answer if isinstance(answer, Placement) else None) == expected
+        assert (
+            answer if isinstance(answer, Placement) else None
+        ) == expected
 
 
 @given(seeds)
@@ -194,14 +208,18 @@ def worn(rng: random.Random, dc: DataCentre, jobs: int) -> Residual:
     return residual
 
 
-def test_greedy_takes_the_server_that_loads_its_fullest_link_least() -> None:
+def test_greedy_takes_the_server_that_loads_its_fullest_link_least() -> (
+    None
+):
     dc = tree([3], 100, 1)
     bps = np.array(dc.directed_capacity_bps)
     bps[[0, 1]] = 60
     bps[[2, 3]] = 90
     residual = Residual(np.array(dc.slots), bps)
     # Occupied already: 40 %, 10 %, 0 %.
-    assert GREEDY.embed(dc, residual, 2, 10) == Placement(3, ((1, 1), (2, 1)))
+    assert GREEDY.embed(dc, residual, 2, 10) == Placement(
+        3, ((1, 1), (2, 1))
+    )
 
 
 def test_greedy_looks_at_the_whole_path() -> None:
@@ -243,7 +261,9 @@ def test_filling_a_data_centre_never_over_commits(
         )
         largest_bps = max(largest_bps, rate_bps)
         if isinstance(answer, Placement):
-            assert check_placement(dc, residual, answer, n_vms, rate_bps) == []
+            assert (
+                check_placement(dc, residual, answer, n_vms, rate_bps) == []
+            )
             residual = take(dc, residual, answer, rate_bps)
     assert residual.free_slots.min() >= 0
     assert residual.free_bps.min() >= 0
@@ -302,7 +322,10 @@ def test_scaling_all_bandwidths_changes_nothing(
 @every_embedder
 def test_nothing_that_is_handed_in_is_changed(embedder: Embedder) -> None:
     case = tiny_case(random.Random(5))
-    slots, bps = case.residual.free_slots.copy(), case.residual.free_bps.copy()
+    slots, bps = (
+        case.residual.free_slots.copy(),
+        case.residual.free_bps.copy(),
+    )
     found = [
         embedder.embed(
             case.datacentre, case.residual, case.n_vms, case.rate_bps
@@ -321,7 +344,9 @@ def test_fat_trees_up_to_16_ports(embedder: Embedder, k: int) -> None:
     dc = fat_tree(k, GBIT, 2)
     residual = empty_residual(dc)
     for n_vms in (2, k, k * k // 2, k**3 // 4):
-        answer = embedder.embed(dc, residual, n_vms, 2 * MBIT, largest_bps=GBIT)
+        answer = embedder.embed(
+            dc, residual, n_vms, 2 * MBIT, largest_bps=GBIT
+        )
         assert isinstance(answer, Placement)
         assert check_placement(dc, residual, answer, n_vms, 2 * MBIT) == []
         residual = take(dc, residual, answer, 2 * MBIT)
@@ -359,14 +384,18 @@ def test_reasons_name_what_binds(embedder: Embedder) -> None:
     ]
     assert found == [
         Refusal("not enough slots: 40 asked, 32 free"),
-        Refusal("aggregation 0 -> core 0: 1.20 Gbit/s asked, 1 Gbit/s free"),
+        Refusal(
+            "aggregation 0 -> core 0: 1.20 Gbit/s asked, 1 Gbit/s free"
+        ),
     ]
 
 
 def test_a_search_in_order_may_miss_a_placement_and_says_so() -> None:
     # Slots 3 and 4, links of 4 and 2: in sequence 3 + 2, and the sixth VM has no place; 2 + 4 has.
     dc = tree([2], 4, [3, 4])
-    case = Case(dc, Residual(np.array([3, 4]), np.array([4, 4, 2, 2])), 6, 1)
+    case = Case(
+        dc, Residual(np.array([3, 4]), np.array([4, 4, 2, 2])), 6, 1
+    )
     question = (case.datacentre, case.residual, case.n_vms, case.rate_bps)
     missed = FIRST_FIT.embed(*question)
     assert isinstance(missed, Refusal)

@@ -90,7 +90,9 @@ def test_the_subtree_is_on_the_lowest_level_that_has_a_placement(
             continue
         level = case.datacentre.level
         best: dict[int, int] = {}
-        for switch in range(case.datacentre.n_servers, case.datacentre.n_nodes):
+        for switch in range(
+            case.datacentre.n_servers, case.datacentre.n_nodes
+        ):
             cost = cp_sat(inside(case, switch))
             if cost is not None:
                 at = int(level[switch])
@@ -104,12 +106,16 @@ def test_the_subtree_is_on_the_lowest_level_that_has_a_placement(
             )
             if level[switch] == lowest
         )
-        assert cost_of(case.datacentre, found, case.rate_bps) == best[lowest]
+        assert (
+            cost_of(case.datacentre, found, case.rate_bps) == best[lowest]
+        )
 
 
 def test_a_rack_comes_before_a_cheaper_placement_across_racks() -> None:
     # Across the racks 5 + 1 reserves 1 on four links, inside rack 1 it is 1 on six links.
     dc = tree([2, 6], 10, [5, *[0] * 5, *[1] * 6])
-    found = Exact("vmplace", lowest=True).embed(dc, empty_residual(dc), 6, 1)
+    found = Exact("vmplace", lowest=True).embed(
+        dc, empty_residual(dc), 6, 1
+    )
     assert isinstance(found, Placement)
     assert found.vms_on == tuple((server, 1) for server in range(6, 12))

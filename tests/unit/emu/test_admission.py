@@ -153,7 +153,9 @@ def test_a_part_that_has_died_ends_an_admission_and_nothing_is_left(
 ) -> None:
     scripted.failures.append(SwitchesMissing(["hn-s0"]))
     emulation.network.dead_part = True  # type: ignore[attr-defined]
-    with pytest.raises(RunFailed, match="job j: switch part hn-part0 has died"):
+    with pytest.raises(
+        RunFailed, match="job j: switch part hn-part0 has died"
+    ):
         emulation.admit(tenant())
     assert "network remove_tenant" in scripted.done
     assert scripted.done[-1] == "remove_tenant"
@@ -166,7 +168,9 @@ def test_a_controller_that_ends_under_way_is_started_and_asked_again(
     scripted.failures.append(ControllerUnreachable("gone"))
     scripted.ended = True
     emulation.admit(tenant())
-    asked = [word for word in scripted.done if word in ("add_tenant", "start")]
+    asked = [
+        word for word in scripted.done if word in ("add_tenant", "start")
+    ]
     assert asked == ["add_tenant", "start", "add_tenant"]
     assert not [word for word in scripted.done if "remove" in word]
     # Out: had the first request come through, the tenant is unknown to the second.
@@ -188,7 +192,9 @@ def test_one_that_lives_and_does_not_answer_fails_the_admission(
 
 
 def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(
-    emulation: Emulation, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+    emulation: Emulation,
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may have the request, and carry it out when it continues."""
     monkeypatch.setattr(emulation_module, "STOPPED_S", 0.0)
@@ -219,10 +225,14 @@ def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(
 
 
 def test_one_that_does_not_start_again_says_why(
-    emulation: Emulation, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+    emulation: Emulation,
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def taken() -> None:
-        raise MachineCannot("port 6653 is taken by another process", "end it")
+        raise MachineCannot(
+            "port 6653 is taken by another process", "end it"
+        )
 
     monkeypatch.setattr(emulation, "start_controller", taken)
     scripted.ended = True

@@ -96,7 +96,10 @@ def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(
 ) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     journal.add(
-        [JournalEntry("veth", "lo"), JournalEntry("netns", "nobody-has-this")]
+        [
+            JournalEntry("veth", "lo"),
+            JournalEntry("netns", "nobody-has-this"),
+        ]
     )
     assert clean(state=tmp_path) == []
     assert Path("/sys/class/net/lo").exists()
@@ -126,7 +129,9 @@ def test_a_folder_is_never_taken_for_a_file(tmp_path: Path) -> None:
     assert folder.is_dir()
 
 
-@pytest.mark.parametrize(("now", "after"), [("2", "1"), ("7", "7"), ("1", "1")])
+@pytest.mark.parametrize(
+    ("now", "after"), [("2", "1"), ("7", "7"), ("1", "1")]
+)
 def test_a_setting_is_put_back_only_if_it_is_as_we_left_it(
     tmp_path: Path, now: str, after: str
 ) -> None:
@@ -184,7 +189,9 @@ def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
     state, token = tmp_path / "state", tmp_path / "token"
     state.mkdir()
     token.write_text("secret")
-    CleanupJournal.create("a", state).add([JournalEntry("file", str(token))])
+    CleanupJournal.create("a", state).add(
+        [JournalEntry("file", str(token))]
+    )
     with (
         machine_lock("night run", state),
         pytest.raises(MachineCannot, match="'night run'"),

@@ -32,7 +32,9 @@ ENTRIES: tuple[JournalEntry, ...] = (
     JournalEntry("cgroup", "/sys/fs/cgroup/cpu/hosenet/1"),
     JournalEntry("process", "controller", pid=17, start_ticks=4711),
     JournalEntry("file", "/run/token"),
-    JournalEntry("sysctl", "/proc/sys/net/core/wmem_default", old="1", new="2"),
+    JournalEntry(
+        "sysctl", "/proc/sys/net/core/wmem_default", old="1", new="2"
+    ),
     JournalEntry("daemon", "openvswitch"),
 )
 
@@ -64,7 +66,9 @@ def test_two_runs_never_share_a_mark_or_a_group(tmp_path: Path) -> None:
     ]
 
 
-def test_struck_out_entries_are_gone_and_may_come_again(tmp_path: Path) -> None:
+def test_struck_out_entries_are_gone_and_may_come_again(
+    tmp_path: Path,
+) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     journal.add([JournalEntry("netns", "x"), JournalEntry("bridge", "x")])
     journal.remove([JournalEntry("netns", "x")])
@@ -94,7 +98,9 @@ def test_a_journal_is_bounded_however_much_comes_and_goes(
     few = 50
     monkeypatch.setattr(cleanup_journal, "COMPACT_AFTER", few)
     journal = CleanupJournal.create("a", tmp_path)
-    stays = [JournalEntry("bridge", f"hn-s{number}") for number in range(20)]
+    stays = [
+        JournalEntry("bridge", f"hn-s{number}") for number in range(20)
+    ]
     journal.add(stays)
     sizes = []
     for number in range(3 * few):
@@ -117,7 +123,9 @@ def test_a_disk_that_is_full_when_it_is_written_anew_loses_nothing(
 ) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     stays = [JournalEntry("bridge", "hn-s0")]
-    goes = [JournalEntry("netns", f"hn-{n}") for n in range(COMPACT_AFTER + 1)]
+    goes = [
+        JournalEntry("netns", f"hn-{n}") for n in range(COMPACT_AFTER + 1)
+    ]
     journal.add([*stays, *goes])
 
     def full(*_: object) -> NoReturn:
@@ -174,7 +182,9 @@ def test_a_journal_without_even_a_first_line_made_nothing(
     assert not journal.path.exists()
 
 
-def test_a_file_that_is_no_journal_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_file_that_is_no_journal_is_not_taken_for_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "x.jsonl").write_text(
         json.dumps({"kind": "bridge", "name": "b"}) + "\n"

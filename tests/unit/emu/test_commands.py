@@ -16,7 +16,9 @@ from testbed.backends.emu.commands import (
 from testbed.errors import MachineCannot
 
 
-def test_a_missing_command_is_the_machines_fault_and_gives_the_hint() -> None:
+def test_a_missing_command_is_the_machines_fault_and_gives_the_hint() -> (
+    None
+):
     with pytest.raises(MachineCannot, match="'no-such-command'") as caught:
         run(["no-such-command"])
     assert caught.value.exit_code == 3

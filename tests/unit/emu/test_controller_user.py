@@ -40,8 +40,12 @@ def test_a_persons_application_keeps_the_person_who_called_sudo(
     assert controller_uid(LiveOptions()) == 61500
     assert controller_uid(LiveOptions(own=ControllerChoice((app,)))) is None
     assert (
-        controller_uid(LiveOptions(own=ControllerChoice((app,), confined=True)))
+        controller_uid(
+            LiveOptions(own=ControllerChoice((app,), confined=True))
+        )
         == 61500
     )
     monkeypatch.delenv("SUDO_UID")
-    assert controller_uid(LiveOptions(own=ControllerChoice((app,)))) == 61500
+    assert (
+        controller_uid(LiveOptions(own=ControllerChoice((app,)))) == 61500
+    )

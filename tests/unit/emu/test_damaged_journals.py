@@ -129,7 +129,11 @@ def test_namespaces_of_killed_doctors_are_removed(
     pid = os.getpid()
     alive = cleanup.doctors_namespace()
     assert alive.startswith(f"hn-doctor-{pid}-{start_ticks(pid)}-")
-    dead = [f"hn-doctor-{pid}-1-ab12cd", "hn-doctor-ab12cd", "hn-doctor-x-y-z"]
+    dead = [
+        f"hn-doctor-{pid}-1-ab12cd",
+        "hn-doctor-ab12cd",
+        "hn-doctor-x-y-z",
+    ]
     for name in (*dead, alive, "hn-s0v0"):
         (netns / name).touch()
     lines: list[str] = []

@@ -51,7 +51,13 @@ ITEMS = (
     HtbRoot("hn-r0-u0", 0xFFFE),
     HtbClass("hn-r0-u0", 0, 0xFFFF, 400_000_000, 400_000_000, 0.02),
     HtbClass(
-        "hn-r0-u0", 0, 2, 1_258_272_000, 1_258_272_000, 0.01, mpu_bytes=65_535
+        "hn-r0-u0",
+        0,
+        2,
+        1_258_272_000,
+        1_258_272_000,
+        0.01,
+        mpu_bytes=65_535,
     ),
     HtbClass("hn-r0-u0", 0xFFFF, 5, 100_000_000, 100_000_000, 0.06),
     ByteFifo("hn-r0-u0", 5, 375_000),
@@ -62,7 +68,9 @@ PLAN = tuple(BatchLine("add", item).text() for item in ITEMS)
 
 def found_in(shown: str) -> list[tuple[str, str]]:
     return list(
-        differences(tc_objects(PLAN), tc_objects(shown.splitlines(), DEVICES))
+        differences(
+            tc_objects(PLAN), tc_objects(shown.splitlines(), DEVICES)
+        )
     )
 
 
@@ -72,7 +80,9 @@ def test_what_tc_shows_is_what_the_plan_says() -> None:
 
 
 def test_iproute2_of_debian_13_writes_the_cell_and_mpu_together() -> None:
-    shown = SHOWN.replace("b/1 mpu", "b/1mpu")  # 6.15: "burst 1000000b/1mpu 0b"
+    shown = SHOWN.replace(
+        "b/1 mpu", "b/1mpu"
+    )  # 6.15: "burst 1000000b/1mpu 0b"
     assert shown != SHOWN
     assert found_in(shown) == []
     ((name, fault),) = found_in(shown.replace("1mpu 64Kb", "1mpu 0b"))
@@ -137,7 +147,12 @@ def test_iproute2_of_debian_13_writes_the_cell_and_mpu_together() -> None:
             "filter 5 ip src 10.0.20.0/22",
             "flowid 1:2, expected 1:5",
         ),
-        ("10.0.20.0", "10.0.24.0", "filter 5 ip src 10.0.20.0/22", "missing"),
+        (
+            "10.0.20.0",
+            "10.0.24.0",
+            "filter 5 ip src 10.0.20.0/22",
+            "missing",
+        ),
         ("class htb 1:5", "class htb 1:6", "class 1:5", "missing"),
         ("class htb 1:5", "class htb 1:6", "class 1:6", "not of the plan"),
     ],
@@ -167,7 +182,9 @@ def test_rates_survive_how_tc_writes_them(rate_bps: int) -> None:
     text, units = rate_bps, ["bit", "Kbit", "Mbit", "Gbit", "Tbit"]
     while text >= 1000 and (text % 1000 == 0 or text >= 1_000_000):
         text, units = text // 1000, units[1:]
-    line = BatchLine("add", HtbClass("d", 0xFFFF, 5, rate_bps, rate_bps)).text()
+    line = BatchLine(
+        "add", HtbClass("d", 0xFFFF, 5, rate_bps, rate_bps)
+    ).text()
     shown = line.replace(f"{rate_bps}bit", f"{text}{units[0]}")
     assert list(differences(tc_objects([line]), tc_objects([shown]))) == []
     less = line.replace(f"{rate_bps}bit", f"{rate_bps * 99 // 100}bit")
@@ -183,7 +200,9 @@ def planned() -> dict[str, list[str]]:
     network = network_plan(datacentre)
     slots = tuple(network.slots_of_server[server][0] for server in (0, 1))
     placement = Placement(datacentre.trees[0].root, ((0, 1), (1, 1)))
-    tenant = tenant_plan(datacentre, network, placement, slots, 1, "a", 10**7)
+    tenant = tenant_plan(
+        datacentre, network, placement, slots, 1, "a", 10**7
+    )
     flows = tenant_flows(controller_tenant(network, tenant))
     name = {bridge.dpid: bridge.name for bridge in network.bridges}
     return {
@@ -205,7 +224,9 @@ def test_flows_are_the_same_with_counters() -> None:
         shown = ["OFPST_FLOW reply (OF1.3) (xid=0x2):", *map(dumped, lines)]
         expected = flow_objects(bridge, lines)
         assert len(expected) == len(lines)
-        assert list(differences(expected, flow_objects(bridge, shown))) == []
+        assert (
+            list(differences(expected, flow_objects(bridge, shown))) == []
+        )
 
 
 def test_a_flow_that_is_missing_changed_or_strange_is_named() -> None:
@@ -224,7 +245,9 @@ def test_a_flow_that_is_missing_changed_or_strange_is_named() -> None:
         (name, f"actions output:99, expected {actions}")
     ]
     strange = "cookie=0x0,table=0,priority=300,in_port=1 actions=NORMAL"
-    found = list(differences(expected, flow_objects(bridge, [*lines, strange])))
+    found = list(
+        differences(expected, flow_objects(bridge, [*lines, strange]))
+    )
     assert found == [
         (f"{bridge} flow table=0,priority=300,in_port=1", "not of the plan")
     ]

@@ -50,7 +50,9 @@ class Process:
         self.at_s = 0.0
 
     def read(self, _: int) -> Spent:
-        return Spent(self.ran * self.at_s, self.waited * self.at_s, self.state)
+        return Spent(
+            self.ran * self.at_s, self.waited * self.at_s, self.state
+        )
 
     def stands_s(self, *, has_work: bool, looks: int = 10) -> float:
         progress = Progress(1, self.read)
@@ -61,7 +63,9 @@ class Process:
         return stood_s
 
 
-def test_a_process_that_works_or_waits_for_a_processor_does_not_stand() -> None:
+def test_a_process_that_works_or_waits_for_a_processor_does_not_stand() -> (
+    None
+):
     assert Process(0.5, 0.0).stands_s(has_work=True) == 0
     assert Process(0.0, 1.0).stands_s(has_work=True) == 0
 
@@ -154,7 +158,9 @@ def test_the_time_until_the_last_byte_counts(
     last_s = 110.0 + pause_s + late_s
     on_time = Arrival(10.0 * RATE_BPS, 110.0 + pause_s)
     arrivals = {0: on_time, 1: replace_last(on_time, last_s)}
-    found = taken(monkeypatch, (1.0, 1.0), pause_s=pause_s, arrivals=arrivals)
+    found = taken(
+        monkeypatch, (1.0, 1.0), pause_s=pause_s, arrivals=arrivals
+    )
     assert found.missing_s == pytest.approx(pause_s + late_s, abs=0.01)
     assert found.tail_s == pytest.approx(late_s, abs=0.01)
 

@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu import open_vswitch
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal
+from testbed.backends.emu.cleanup_journal import (
+    STATE_VARIABLE,
+    CleanupJournal,
+)
 
 
 @pytest.fixture
-def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CleanupJournal:
+def journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> CleanupJournal:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     return CleanupJournal.create("test")
 

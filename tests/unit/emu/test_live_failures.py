@@ -60,7 +60,9 @@ def outcome(recorded: list[Event]) -> tuple[str, str]:
 
 
 def core_links(recorded: list[Event], centre: DataCentre) -> list[int]:
-    (held,) = [event for event in recorded if isinstance(event, JobReserved)]
+    (held,) = [
+        event for event in recorded if isinstance(event, JobReserved)
+    ]
     numbers = {directed // 2 for directed, _ in held.links}
     return sorted(
         k for k in numbers if centre.link_lower[k] >= centre.n_servers
@@ -111,7 +113,9 @@ def test_who_cannot_be_moved_ends_with_the_reason() -> None:
     fake, backend = network(FAT)
     fake.agents.lasts_s["wide"] = 5.0
     fake.reroot_refused = {"wide"}
-    lost = [int(each.uplink[each.parent[each.parent[0]]]) for each in FAT.trees]
+    lost = [
+        int(each.uplink[each.parent[each.parent[0]]]) for each in FAT.trees
+    ]
     recorded = play(
         FAT,
         backend,
@@ -126,7 +130,9 @@ def test_a_vm_that_its_limit_has_stopped_is_in_the_reason() -> None:
     fake.agents.lasts_s["wide"] = 5.0
     fake.reroot_refused = {"wide"}
     fake.reached["wide"] = "VM 3 reached its limit of memory"
-    lost = int(FAT.trees[0].uplink[FAT.trees[0].parent[FAT.trees[0].parent[0]]])
+    lost = int(
+        FAT.trees[0].uplink[FAT.trees[0].parent[FAT.trees[0].parent[0]]]
+    )
     failures = [Failure(0.1, "link_failed", lost)]
     recorded = play(FAT, backend, [wide(16)], failures)
     reason = "tc refused wide; VM 3 reached its limit of memory"
@@ -141,7 +147,10 @@ def test_a_job_that_is_cut_is_not_given_up_before_its_link_is_back(
     monkeypatch.setattr(emu, "CHECK_EVERY_NS", 10_000_000)
     fake, backend = network(TREE)
     fake.agents.lasts_s["wide"] = 1.2
-    link = [Failure(0.1, "link_failed", 0), Failure(1.0, "link_restored", 0)]
+    link = [
+        Failure(0.1, "link_failed", 0),
+        Failure(1.0, "link_restored", 0),
+    ]
     assert outcome(play(TREE, backend, [wide(4)], link)) == ("finished", "")
     fake, backend = network(TREE)
     fake.agents.lasts_s["wide"] = 1.2
@@ -150,7 +159,9 @@ def test_a_job_that_is_cut_is_not_given_up_before_its_link_is_back(
     assert "nothing has arrived" in reason
 
 
-def test_a_link_that_is_lost_with_its_server_is_back_when_both_are() -> None:
+def test_a_link_that_is_lost_with_its_server_is_back_when_both_are() -> (
+    None
+):
     plan, down = network_plan(TREE, "hn", SCALE_RATE), set[str]()
 
     def set_ports(names: list[str], *, up: bool) -> None:

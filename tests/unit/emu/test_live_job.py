@@ -7,7 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.demand import Command, Compute, Demand, DemandCurve, Iperf3, Transfer
+from jobs.demand import (
+    Command,
+    Compute,
+    Demand,
+    DemandCurve,
+    Iperf3,
+    Transfer,
+)
 from jobs.request import JobRequest
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement

@@ -9,7 +9,11 @@ from typing import Any, cast
 import pytest
 
 from jobs.demand import Iperf3
-from jobs.live.agent_protocol import AgentProgress, AgentReport, ReceivedPayload
+from jobs.live.agent_protocol import (
+    AgentProgress,
+    AgentReport,
+    ReceivedPayload,
+)
 from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
 from testbed import events
@@ -90,7 +94,9 @@ def progress_every_s(servers: int, slots: int, scale: Scale) -> float:
     return seconds
 
 
-def test_the_more_vms_a_network_has_the_less_often_each_agent_reports() -> None:
+def test_the_more_vms_a_network_has_the_less_often_each_agent_reports() -> (
+    None
+):
     assert progress_every_s(4, 2, Scale()) == 0.2
     assert progress_every_s(8, 16, Scale()) == pytest.approx(0.64)
     assert progress_every_s(128, 16, Scale()) == 5.0
@@ -117,12 +123,17 @@ def test_what_iperf3_reports_is_recorded_as_frames_in_the_experiments_units() ->
     rates = {2: [1_448_000.0], 0: [724_000.0, 724_000.0], 1: []}
     for index, bps in rates.items():
         received = tuple(
-            ReceivedPayload(i, 1, None, 1, each) for i, each in enumerate(bps)
+            ReceivedPayload(i, 1, None, 1, each)
+            for i, each in enumerate(bps)
         )
         live.reports[f"m.{index}"] = AgentReport(index, 0, 1, received)
     assert backend._iperf3(live, 8.0) == {
         "received_bps": [15_140_000, 15_140_000],
-        "counted_bps": [15_000_000, 0, 3_750_000],  # 6 Mbit in 4 s of wall time
+        "counted_bps": [
+            15_000_000,
+            0,
+            3_750_000,
+        ],  # 6 Mbit in 4 s of wall time
     }
     live.generation = 1
     assert backend._iperf3(live, 8.0) == {}

@@ -30,14 +30,20 @@ THERE = Placement(4, ((2, 1), (3, 1)))
 def live(
     namespaces_per_server: tuple[int, ...] = (2, 2, 2, 2), slots: int = 1
 ) -> tuple[FakeEmulation, LiveBackend]:
-    fake = FakeEmulation(tree([4], [1000 * MBPS], slots), namespaces_per_server)
+    fake = FakeEmulation(
+        tree([4], [1000 * MBPS], slots), namespaces_per_server
+    )
     emulation: Any = fake
-    backend = LiveBackend(emulation, Scale(rate=SCALE_RATE), 1, lambda _: None)
+    backend = LiveBackend(
+        emulation, Scale(rate=SCALE_RATE), 1, lambda _: None
+    )
     backend.begin()
     return fake, backend
 
 
-def start(backend: LiveBackend, name: str, placement: Placement = HERE) -> None:
+def start(
+    backend: LiveBackend, name: str, placement: Placement = HERE
+) -> None:
     request = JobRequest(name, 0.0, 2, 500 * MBPS, 5.0)
     backend.start(request, placement, 500 * MBPS, "foreground")
 
@@ -124,9 +130,15 @@ def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(
         return JobRequest(name, at_s, n_vms, 100 * MBPS, 5.0)
 
     recorded: list[Event] = []
-    jobs = [request("a", 0.0, 2), request("head", 0.1, 4), request("b", 0.2, 2)]
+    jobs = [
+        request("a", 0.0, 2),
+        request("head", 0.1, 4),
+        request("b", 0.2, 2),
+    ]
     built = build_policy(policy, embedder("oktopus"), {})
-    Engine(emulation.datacentre, jobs, built, backend, recorded.append).run()
+    Engine(
+        emulation.datacentre, jobs, built, backend, recorded.append
+    ).run()
     ended = {
         event.job_id: event.outcome
         for event in recorded

@@ -60,7 +60,9 @@ def test_a_good_machine_gets_its_datapath_and_warnings(
 
 
 @pytest.mark.slow
-def test_without_root_the_hint_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_hint_is_sudo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     checks = by_name(machine_checks.examine())
     assert checks["root"].grade == "fail"
@@ -76,14 +78,18 @@ def test_a_missing_command_is_named_with_its_package(
 
     def which(name: str, **options: Any) -> str | None:
         return (
-            None if name in ("tc", "iperf3") else real(name, **options) or name
+            None
+            if name in ("tc", "iperf3")
+            else real(name, **options) or name
         )
 
     monkeypatch.setattr(shutil, "which", which)
     checks = by_name(list(machine_checks._commands()))
     assert checks["command tc"].grade == "fail"
     assert "iproute2" in checks["command tc"].found
-    assert checks["command iperf3"].grade == "warn"  # only calibration needs it
+    assert (
+        checks["command iperf3"].grade == "warn"
+    )  # only calibration needs it
     assert all(check.hint for check in checks.values())
 
 
@@ -116,7 +122,10 @@ def test_control_groups_that_cannot_be_used_are_a_failure(
     [(1, 0.1, "warn"), (4, 9.0, "warn"), (4, 0.5, "ok")],
 )
 def test_few_or_busy_processors_are_a_doubt(
-    monkeypatch: pytest.MonkeyPatch, processors: int, load: float, grade: str
+    monkeypatch: pytest.MonkeyPatch,
+    processors: int,
+    load: float,
+    grade: str,
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
@@ -124,12 +133,16 @@ def test_few_or_busy_processors_are_a_doubt(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("free_mib", "grade"), [(100, "warn"), (8000, "ok")])
+@pytest.mark.parametrize(
+    ("free_mib", "grade"), [(100, "warn"), (8000, "ok")]
+)
 def test_little_memory_or_disk_is_a_doubt(
     monkeypatch: pytest.MonkeyPatch, free_mib: int, grade: str
 ) -> None:
     free = SimpleNamespace(available=free_mib << 20, free=free_mib << 20)
-    monkeypatch.setattr(machine_checks.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(
+        machine_checks.psutil, "virtual_memory", lambda: free
+    )
     monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda _: free)
     room = machine_checks._room()
     assert room.grade == grade
@@ -163,8 +176,12 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
     assert machine_checks._port(port, "--openflow-port").grade == "ok"
 
 
-def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    grown = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=3 << 30))
+def test_a_switch_that_grew_is_a_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grown = SimpleNamespace(
+        memory_info=lambda: SimpleNamespace(rss=3 << 30)
+    )
     monkeypatch.setattr(machine_checks, "MACHINE", SimpleNamespace(pid=1))
     monkeypatch.setattr(machine_checks.psutil, "Process", lambda _: grown)
     check = machine_checks._switch_memory()
@@ -175,7 +192,9 @@ def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------ the doctor and a run agree
 
 
-def test_a_read_only_proc_sys_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_proc_sys_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for writable, grade in ((True, "ok"), (False, "fail")):
         monkeypatch.setattr(os, "access", lambda *_, good=writable: good)
         check = machine_checks._kernel_settings()

@@ -130,9 +130,9 @@ def test_nodes_links_and_port_numbers_are_the_plans(
         assert {
             str(intf): number for intf, number in switch.ports.items()
         } == wanted
-        assert {number: str(intf) for number, intf in switch.intfs.items()} == {
-            number: name for name, number in wanted.items()
-        }
+        assert {
+            number: str(intf) for number, intf in switch.intfs.items()
+        } == {number: name for name, number in wanted.items()}
         assert int(switch.dpid, 16) == bridge.dpid
     assert len(net.links) == len(plan.slots) + len(plan.links)
     for link in plan.links:
@@ -148,7 +148,9 @@ def test_nodes_links_and_port_numbers_are_the_plans(
         )
 
 
-def test_switches_in_parts_are_asked_where_they_are(module: ModuleType) -> None:
+def test_switches_in_parts_are_asked_where_they_are(
+    module: ModuleType,
+) -> None:
     part = SwitchDaemons(Path("/run/hosenet/r/tpn-part0"), "tpn-part0")
     net = module.mininet_network(PLAN, {"tpn-s0": part})
     inside, outside = net["tpn-s0"], net["tpn-s1"]
@@ -223,7 +225,9 @@ def test_a_node_whose_network_is_gone_says_so(
         lambda h: h.popen("true"),
         lambda h: h.IP(),
     ):
-        with pytest.raises(OSError, match=r"/run/netns/tpn-s0v0|not permitted"):
+        with pytest.raises(
+            OSError, match=r"/run/netns/tpn-s0v0|not permitted"
+        ):
             use(net["h1"])
     assert events[before:] == []
 
@@ -256,7 +260,9 @@ def test_the_machines_settings_and_other_loggers_stay(
 # ------------------------------------------------------------------------------------ names
 
 
-def test_a_host_has_as_many_names_as_it_is_given(module: ModuleType) -> None:
+def test_a_host_has_as_many_names_as_it_is_given(
+    module: ModuleType,
+) -> None:
     net = module.mininet_network(PLAN)
     net.alias("a.0", net["h3"])
     net.alias("a.0", net["h3"])
@@ -370,7 +376,12 @@ def test_a_topology_that_names_its_nodes_has_its_names(
 ) -> None:
     plan = network_plan(from_mininet(NAMED), "tpn")
     net = module.mininet_network(plan)
-    assert [host.name for host in net.hosts] == ["h3", "h1", "web-0", "web-1"]
+    assert [host.name for host in net.hosts] == [
+        "h3",
+        "h1",
+        "web-0",
+        "web-1",
+    ]
     assert [net[name].bridge.label for name in ("s1", "s2", "c0")] == [
         "s1",
         "s2",
@@ -450,14 +461,18 @@ def test_without_any_address_no_ping_is_sent(
 
 
 def test_iperf_without_a_way_is_refused_at_once(
-    module: ModuleType, transcript: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType,
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     addresses(module, monkeypatch, {"h2": "10.0.4.1", "h5": "10.0.4.2"})
     net = module.mininet_network(PLAN)
     with pytest.raises(RunFailed, match="h1 has no tenant's VM"):
         net.iperf((net["h1"], net["h2"]))
     monkeypatch.setattr(module, "_has_route", lambda *_: False)
-    with pytest.raises(RunFailed, match="h2 and h5 are not VMs of one tenant"):
+    with pytest.raises(
+        RunFailed, match="h2 and h5 are not VMs of one tenant"
+    ):
         net.iperf()
     addresses(module, monkeypatch, {})
     with pytest.raises(RunFailed, match="h1 has no tenant's VM"):
@@ -519,7 +534,9 @@ def test_a_shell_of_a_program_that_ignores_hang_ups_is_ended_by_one(
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         ignored = controller.cmd("grep SigIgn /proc/$$/status").split()[1]
-        popened, _, _ = controller.pexec("grep", "SigIgn", "/proc/self/status")
+        popened, _, _ = controller.pexec(
+            "grep", "SigIgn", "/proc/self/status"
+        )
     finally:
         signal.signal(signal.SIGHUP, before)
     for mask in (ignored, popened.split()[1]):

@@ -14,7 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.backends.emu.limiter_counters import READ_S, CounterReader, Limiter
+from testbed.backends.emu.limiter_counters import (
+    READ_S,
+    CounterReader,
+    Limiter,
+)
 from testbed.backends.emu.netlink import (
     ROOT_HANDLE,
     TC_H_ROOT,
@@ -71,7 +75,9 @@ def test_messages_for_two_devices_differ_in_the_device_alone(
 
 
 def test_lengths_are_true_and_whole_words() -> None:
-    for message in (packed(verb, item, 7) for item in ITEMS for verb in VERBS):
+    for message in (
+        packed(verb, item, 7) for item in ITEMS for verb in VERBS
+    ):
         assert struct.unpack_from("=I", message)[0] == len(message)
         assert len(message) % 4 == 0
 
@@ -85,9 +91,15 @@ def test_a_buckets_time_is_its_size_over_its_rate_rounded_up(
     assert exact - inexact <= ticks(rate, size) < exact + inexact + 1
 
 
-def test_the_rates_above_four_gigabytes_go_into_their_own_attributes() -> None:
-    slow = packed("add", HtbClass("d", 0, 1, 34_000_000_000, 34_000_000_000), 7)
-    fast = packed("add", HtbClass("d", 0, 1, 40_000_000_000, 40_000_000_000), 7)
+def test_the_rates_above_four_gigabytes_go_into_their_own_attributes() -> (
+    None
+):
+    slow = packed(
+        "add", HtbClass("d", 0, 1, 34_000_000_000, 34_000_000_000), 7
+    )
+    fast = packed(
+        "add", HtbClass("d", 0, 1, 40_000_000_000, 40_000_000_000), 7
+    )
     assert len(fast) == len(slow) + 2 * 12
     assert struct.pack("=Q", 5_000_000_000) in fast
 
@@ -135,7 +147,9 @@ class Qdisc:
 DONE = struct.pack("=IHHIIi", 20, 3, 0, 0, 0, 0)
 
 
-def side(index_of: dict[str, int], *datagrams: bytes, s: float = 0.0) -> Side:
+def side(
+    index_of: dict[str, int], *datagrams: bytes, s: float = 0.0
+) -> Side:
     """Devices in a namespace that receives only these datagrams, within ``s`` seconds."""
     received = [
         (float(at), at + s, each) for at, each in enumerate(datagrams, 10)
@@ -162,7 +176,9 @@ QDISCS = st.builds(
     drops=U32,
     backlog=U32,
     # The last makes a bfifo's message as long as one of HTB's: one size, two layouts.
-    padding=st.sampled_from([b"", attribute(9, b""), attribute(8, bytes(12))]),
+    padding=st.sampled_from(
+        [b"", attribute(9, b""), attribute(8, bytes(12))]
+    ),
 )
 
 
@@ -214,7 +230,8 @@ def test_a_vm_is_asked_in_its_namespace_and_a_device_that_is_gone_is_unread() ->
     assert here == (10.0, 7, 0, 0)
     assert all(np.isnan(at_s) for at_s, *_ in others)
     vms["here"] = side(
-        {"eth0": 2}, refused.replace(*map(minus, (errno.ENODEV, errno.EPERM)))
+        {"eth0": 2},
+        refused.replace(*map(minus, (errno.ENODEV, errno.EPERM))),
     )
     with pytest.raises(OSError, match=r"not permitted"):
         CounterReader([], vms, [Limiter("here", "eth0")]).read()
@@ -264,7 +281,9 @@ def test_a_line_goes_to_the_side_that_has_its_device_and_a_refusal_keeps_its_pla
         Side(cast(RouteSocket, r), {d: 1})
         for r, d in zip(routes, "ab", strict=True)
     ]
-    lines = tuple(BatchLine("add", HtbRoot(device, 1)) for device in "ababa")
+    lines = tuple(
+        BatchLine("add", HtbRoot(device, 1)) for device in "ababa"
+    )
     refused = TrafficControl(sides, {})._send(BatchSection(None, lines))
     assert [route.n for route in routes] == [3, 2]
     assert sorted(refusal.position for refusal in refused) == [3, 4]

@@ -36,7 +36,9 @@ def own(
 ) -> OwnController:
     path = folder / "controller.log"
     path.write_text(log)
-    process: Any = SimpleNamespace(process=SimpleNamespace(poll=lambda: code))
+    process: Any = SimpleNamespace(
+        process=SimpleNamespace(poll=lambda: code)
+    )
     network: Any = SimpleNamespace(unconnected_bridges=unconnected)
     choice = ControllerChoice(("/home/me/mine.py",))
     return OwnController(choice, path, process, network)
@@ -69,7 +71,9 @@ def test_one_that_has_ended_is_named_with_its_last_error(
     ):
         own(tmp_path, code=-9, log=LOG).check()
     with pytest.raises(RunFailed, match=r"mine.py has ended with 1(\n|$)"):
-        own(tmp_path, lambda: ["hn-s0"], code=1).wait_connected(timeout_s=3600)
+        own(tmp_path, lambda: ["hn-s0"], code=1).wait_connected(
+            timeout_s=3600
+        )
 
 
 def test_errors_of_its_log_are_counted(tmp_path: Path) -> None:

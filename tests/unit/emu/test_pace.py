@@ -50,7 +50,9 @@ def test_speed_is_that_of_late() -> None:
     for step in range(20):
         pace.receive(
             sample(
-                0, step, 0.1 * step if step < 10 else 1.0 + 0.5 * (step - 10)
+                0,
+                step,
+                0.1 * step if step < 10 else 1.0 + 0.5 * (step - 10),
             )
         )
     # 5.5 of 10 at second 19, half a second's worth a second.

@@ -58,7 +58,9 @@ def test_everybody_is_tried_with_somebody_else(n: int) -> None:
     if n <= MOST_IN_PAIRS:
         assert len(found) == n * max(0, n - 1)
     else:
-        assert {a for a, _ in found} == {b for _, b in found} == set(range(n))
+        assert (
+            {a for a, _ in found} == {b for _, b in found} == set(range(n))
+        )
         assert all((b, a) in found for a, b in found)
 
 
@@ -78,7 +80,9 @@ def test_pings_stay_in_a_tenant_and_the_rest_must_not_arrive() -> None:
         assert across or probe.kind != "isolation"
         assert not across or probe.kind != "reachability"
     assert (
-        len({str(probe) for probe in tried if probe.kind == "anti-spoofing"})
+        len(
+            {str(probe) for probe in tried if probe.kind == "anti-spoofing"}
+        )
         == 11
     )
     assert list(probes([[A]])) == []
@@ -91,7 +95,10 @@ def answer(frame: bytes) -> bytes:
 
 
 def test_a_ping_is_good_when_its_answer_is_back() -> None:
-    seen, ping = ProbeArrivals(TOKEN), Probe("reachability", A, B, A.ip, A.mac)
+    seen, ping = (
+        ProbeArrivals(TOKEN),
+        Probe("reachability", A, B, A.ip, A.mac),
+    )
     frame = ping.frame(seen.mark(3))
     assert seen.fault(3, ping) == "a.0 to a.1: nothing arrives"
     seen.note("a.2", frame)

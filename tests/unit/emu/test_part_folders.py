@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu.cleanup import remove_network
-from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+)
 
 
 @pytest.mark.parametrize("made", ["empty.db", "hn-part1/conf.db"])
@@ -19,7 +22,10 @@ def test_the_folder_goes_with_whatever_is_in_it(
     journal = CleanupJournal.create("stopped", state)
     folder = tmp_path / journal.tag.run
     journal.add(
-        [JournalEntry("part", str(folder / f"hn-part{i}")) for i in range(2)]
+        [
+            JournalEntry("part", str(folder / f"hn-part{i}"))
+            for i in range(2)
+        ]
     )
     (folder / made).parent.mkdir(parents=True)
     (folder / made).touch()

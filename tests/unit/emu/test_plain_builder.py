@@ -9,7 +9,11 @@ import pytest
 
 from testbed.backends.emu import emulation
 from testbed.backends.emu.emulated_network import EmulatedNetwork
-from testbed.backends.emu.emulation import LiveOptions, emulate, network_kind
+from testbed.backends.emu.emulation import (
+    LiveOptions,
+    emulate,
+    network_kind,
+)
 from testbed.errors import BadInput
 from testbed.plan.network_plan import network_plan
 from testbed.spec.experiment import Scale
@@ -70,7 +74,9 @@ def test_the_kernels_datapath_has_one_switch_for_all(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "datapath_type", lambda: "system")
-    assert network_kind("plain", LARGE, lambda _: None) is module.PlainNetwork
+    assert (
+        network_kind("plain", LARGE, lambda _: None) is module.PlainNetwork
+    )
 
 
 def test_a_larger_network_takes_mininet_longer(module: Any) -> None:
@@ -109,7 +115,10 @@ def test_a_switch_is_given_mininets_command_with_the_runs_tag(
         plan.ports_of_bridge["tpb-s0"]
     )
     for port in plan.ports_of_bridge["tpb-s0"]:
-        assert f"set Interface {port.name} ofport_request={port.number}" in text
+        assert (
+            f"set Interface {port.name} ofport_request={port.number}"
+            in text
+        )
         assert f"set Port {port.name} qos=@noop" in text
     assert {
         "datapath_type=netdev",

@@ -18,7 +18,9 @@ NONE = ["set", []]
 
 def interface_rows(plan: NetworkPlan, **other: Any) -> list[list[Any]]:
     ports = [port for slot in plan.slots for port in (slot.port,)]
-    ports += [port for link in plan.links for port in (link.lower, link.upper)]
+    ports += [
+        port for link in plan.links for port in (link.lower, link.upper)
+    ]
     recorded = {port.name: [port.name, port.number, NONE] for port in ports}
     first = plan.slots[0].port.name
     if other:

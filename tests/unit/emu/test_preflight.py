@@ -54,8 +54,12 @@ class Machine:
         )
 
 
-def check(machine: Machine, scale: Scale, *, force: bool = False) -> Preflight:
-    return passed_load_test(machine, PEAKS, scale, lambda _: None, force=force)
+def check(
+    machine: Machine, scale: Scale, *, force: bool = False
+) -> Preflight:
+    return passed_load_test(
+        machine, PEAKS, scale, lambda _: None, force=force
+    )
 
 
 def test_a_rate_that_fits_is_tested_once() -> None:
@@ -81,7 +85,11 @@ def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> (
     loads = iter([1.5, 0.7])
     machine = Machine(lambda _: next(loads))
     found = check(machine, Scale(0.1))
-    assert (found.rate, found.refusal, machine.rates) == (0.1, None, [0.1, 0.1])
+    assert (found.rate, found.refusal, machine.rates) == (
+        0.1,
+        None,
+        [0.1, 0.1],
+    )
     assert found.findings[0].level == "ok"
 
 
@@ -142,7 +150,11 @@ def test_a_little_too_much_runs_with_the_rate_in_the_finding() -> None:
 def test_with_force_nothing_is_searched() -> None:
     machine = Machine(lambda _: 3.0)
     found = check(machine, Scale(0.1), force=True)
-    assert (found.rate, found.refusal, machine.rates) == (0.1, None, [0.1, 0.1])
+    assert (found.rate, found.refusal, machine.rates) == (
+        0.1,
+        None,
+        [0.1, 0.1],
+    )
     assert found.findings[0].level == "invalid"
 
 
@@ -190,7 +202,9 @@ def test_largest_takes_the_largest_rate_that_fits_one_at_most() -> None:
 
 
 def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:
-    assert check(Machine(lambda _: 1.05), Scale(auto=True)).refusal is not None
+    assert (
+        check(Machine(lambda _: 1.05), Scale(auto=True)).refusal is not None
+    )
     found = check(Machine(lambda _: 1.05), Scale(auto=True), force=True)
     assert found.refusal is None
     assert found.rate < 0.01
@@ -222,7 +236,9 @@ def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding()
     found = passed_load_test(
         test, peaks, Scale(0.1), lambda _: None, force=False
     )
-    assert ["was tested and fits" in one.reason for one in found.findings] == [
+    assert [
+        "was tested and fits" in one.reason for one in found.findings
+    ] == [
         False,
         True,
     ]
@@ -252,7 +268,9 @@ def test_plans_with_the_same_instant_are_tested_once_and_the_worst_decides() -> 
         return preflight(1e9, 1.0, 0.1 * len(seen), scale.rate)
 
     peaks = [(reserved("a"),), (reserved("b"),), (reserved("a"),)]
-    found = passed_load_test(test, peaks, Scale(), lambda _: None, force=False)
+    found = passed_load_test(
+        test, peaks, Scale(), lambda _: None, force=False
+    )
     assert [round(load, 3) for load in found.loads] == [0.1, 0.2, 0.1]
     assert len(seen) == 2
 
@@ -280,7 +298,11 @@ def test_all_jobs_of_a_load_test_begin_at_one_instant(
 
     emulation.agents.begin = noting  # type: ignore[method-assign]
     found = load_test(
-        emulation, 1, (), (reserved("a"), reserved("b", 2)), Scale(SCALE_RATE)
+        emulation,
+        1,
+        (),
+        (reserved("a"), reserved("b", 2)),
+        Scale(SCALE_RATE),
     )  # type: ignore[arg-type]
     assert len(begun) == 2
     assert len(set(begun)) == 1

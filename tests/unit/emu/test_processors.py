@@ -77,7 +77,9 @@ def autogroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("autogroup")
-def test_only_idle_class_processes_are_counted(burner: tuple[str, int]) -> None:
+def test_only_idle_class_processes_are_counted(
+    burner: tuple[str, int],
+) -> None:
     kind, pid = burner
     assert (pid in sched_idle_s()) == (kind == "idle")
     if kind == "idle":
@@ -291,5 +293,7 @@ def test_shares_are_shares() -> None:
 
 
 def test_who_came_or_went_counts_for_nothing() -> None:
-    assert gained_s({1: 2.0, 2: 5.0}, {2: 5.5, 3: 9.0}) == pytest.approx(0.5)
+    assert gained_s({1: 2.0, 2: 5.0}, {2: 5.5, 3: 9.0}) == pytest.approx(
+        0.5
+    )
     assert gained_s({1: 2.0}, {1: 1.0}) == 0.0

@@ -128,7 +128,11 @@ def test_without_a_terminal_a_program_is_in_a_session_of_its_own(
 
 def test_keys_window_size_and_exit_code_are_passed_on() -> None:
     tell = "import os; print(input('? ')[::-1], os.get_terminal_size(0)); raise SystemExit(7)"
-    with on_a_terminal(EXEC, sys.executable, "-c", tell) as (caller, master, _):
+    with on_a_terminal(EXEC, sys.executable, "-c", tell) as (
+        caller,
+        master,
+        _,
+    ):
         read_until(master, b"? ")
         termios.tcsetwinsize(master, (33, 101))
         os.write(master, b"olleh\r")
@@ -139,7 +143,11 @@ def test_keys_window_size_and_exit_code_are_passed_on() -> None:
 
 def test_a_key_interrupts_the_program_not_its_caller() -> None:
     wait = "import time; print('here', flush=True); time.sleep(600)"
-    with on_a_terminal(EXEC, sys.executable, "-c", wait) as (caller, master, _):
+    with on_a_terminal(EXEC, sys.executable, "-c", wait) as (
+        caller,
+        master,
+        _,
+    ):
         read_until(master, b"here")
         os.write(master, b"\x03")
         read_until(master, b"KeyboardInterrupt")
@@ -208,7 +216,8 @@ def test_the_environment_of_a_program_is_the_documented_one() -> None:
 
 def test_a_vm_that_cannot_be_entered_is_named_with_the_reason() -> None:
     code = EXEC.replace("lambda *_: None", "refuse").replace(
-        "import sys", "import sys\ndef refuse(*_): raise OSError('it is gone')"
+        "import sys",
+        "import sys\ndef refuse(*_): raise OSError('it is gone')",
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "true"],

@@ -74,7 +74,9 @@ def test_a_live_run_is_refused_before_anything_is_made(
     def made(*_: object) -> None:
         pytest.fail("something is made")
 
-    monkeypatch.setattr(machine_checks, "room", lambda _: (100, *PLENTY[1:]))
+    monkeypatch.setattr(
+        machine_checks, "room", lambda _: (100, *PLENTY[1:])
+    )
     monkeypatch.setattr(emulation, "machine_lock", lambda _: nullcontext())
     monkeypatch.setattr(emulation, "clean_leftovers", list)
     monkeypatch.setattr(emulation.CleanupJournal, "create", made)
@@ -121,7 +123,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(
         machine_checks.psutil, "virtual_memory", lambda: available
     )
-    monkeypatch.setattr(machine_checks.psutil, "pids", lambda: list(range(50)))
+    monkeypatch.setattr(
+        machine_checks.psutil, "pids", lambda: list(range(50))
+    )
     for name, number in (
         ("kernel/pid_max", 300),
         ("user/max_net_namespaces", 1000),
@@ -156,7 +160,10 @@ def test_a_containers_limits_count_without_its_page_cache(
 ) -> None:
     stat = f"anon {200 << 20}\nfile {1 << 30}\n"
     path = group(
-        machine, memory__max=f"{most}\n", memory__stat=stat, pids__max="120\n"
+        machine,
+        memory__max=f"{most}\n",
+        memory__stat=stat,
+        pids__max="120\n",
     )
     layout = CgroupLayout(2, {"cpu": path, "memory": path})
     assert machine_checks.room(layout, machine)[:3] == (left_mib, 1000, 70)

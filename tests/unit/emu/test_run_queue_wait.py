@@ -27,7 +27,9 @@ class Kernel:
     def passed(self, time_s: float, waited_s: float) -> None:
         self.now_s += time_s
         self._waited_s += waited_s
-        self._file.write_text(f"123456789 {round(self._waited_s * 1e9)} 42\n")
+        self._file.write_text(
+            f"123456789 {round(self._waited_s * 1e9)} 42\n"
+        )
 
     def end(self) -> None:
         self._file.unlink()

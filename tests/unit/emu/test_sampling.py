@@ -10,7 +10,11 @@ import pytest
 
 from testbed import events
 from testbed.backends.emu import sampling as watch_module
-from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
+from testbed.backends.emu.limiter_counters import (
+    COUNTERS,
+    NOT_COUNTED,
+    Limiter,
+)
 from testbed.backends.emu.sampling import (
     LIMITER,
     SAMPLE_EVERY_AT_MOST_S,
@@ -48,7 +52,9 @@ def watching() -> Watch:
 
 def lateness_s(watch: Watch) -> list[float]:
     return [
-        f.metrics["max_s"] for f in watch.findings() if f.check == "lateness"
+        f.metrics["max_s"]
+        for f in watch.findings()
+        if f.check == "lateness"
     ]
 
 
@@ -65,7 +71,9 @@ def test_a_sleep_that_a_message_cut_short_says_nothing() -> None:
     assert lateness_s(watch) == []
 
 
-def test_what_this_process_does_between_two_samples_is_not_lateness() -> None:
+def test_what_this_process_does_between_two_samples_is_not_lateness() -> (
+    None
+):
     watch = watching()
     watch.tick(
         5.0, [], {}
@@ -104,7 +112,11 @@ class Kernel:
 
     def counter_reader(self, limiters: list[Limiter]) -> Any:
         names = [
-            "link" if at.minor else "send cap" if at.netns else "receive cap"
+            "link"
+            if at.minor
+            else "send cap"
+            if at.netns
+            else "receive cap"
             for at in limiters
         ]
         return SimpleNamespace(read=lambda: self._read(names))
@@ -123,7 +135,9 @@ class Kernel:
         return found
 
     def _of(self, limiter: str) -> tuple[int, int]:
-        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps)
+        sent = round(
+            RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps
+        )
         return sent, self.drops * self.dumps * (limiter == "link")
 
 
@@ -169,7 +183,9 @@ def test_a_limiter_that_lets_too_little_through(
 ) -> None:
     found = judged(monkeypatch, Kernel(limiter, {limiter: 0.4}))
     (bad,) = [each for each in found if each.level != "ok"]
-    assert bad.check == ("starved class" if limiter == "link" else "starved VM")
+    assert bad.check == (
+        "starved class" if limiter == "link" else "starved VM"
+    )
     assert bad.level == "invalid"
     assert limiter in bad.reason or "->" in bad.reason
 
@@ -199,7 +215,8 @@ def test_counters_of_an_unknown_time_are_not_judged(
     kernel = Kernel("send cap", {"send cap": 0.4})
     kernel.unread = {"send cap"}
     assert (
-        judged(monkeypatch, kernel)[1].reason == "no VM's cap stayed backlogged"
+        judged(monkeypatch, kernel)[1].reason
+        == "no VM's cap stayed backlogged"
     )
 
 
@@ -254,9 +271,9 @@ def test_only_vms_that_have_just_begun_leave_a_sample_to_those_beside_it(
     kernel = Kernel("", {"receive cap": 1.0})
     kernel.unread = unread
     watch, _ = sampled(monkeypatch, kernel)
-    assert [one.unsettled for one in watch._samples] == [True] * unsettled + [
-        False
-    ] * (6 - unsettled)
+    assert [one.unsettled for one in watch._samples] == [
+        True
+    ] * unsettled + [False] * (6 - unsettled)
 
 
 def test_what_lacks_is_drops_and_what_is_starved(
@@ -325,7 +342,9 @@ def test_a_late_sample_moves_the_next_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    clocks = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: 0.0)
+    clocks = SimpleNamespace(
+        monotonic=lambda: now[0], thread_time=lambda: 0.0
+    )
     monkeypatch.setattr(watch_module, "time", clocks)
     watch, looked = watching(), []
     monkeypatch.setattr(watch, "_sample", lambda *_: looked.append(now[0]))
@@ -364,9 +383,13 @@ def test_a_borrower_may_send_all_that_its_link_carries_and_no_more(
     full = Kernel("link", all_of_it)
     full.drops = 3
     assert doubted(monkeypatch, full, LENT) == []
-    assert ("exceeded limit", "invalid") in doubted(monkeypatch, full, TENANT)
+    assert ("exceeded limit", "invalid") in doubted(
+        monkeypatch, full, TENANT
+    )
     over = Kernel("", {"link": 1.2 * 100 / 8})
-    assert doubted(monkeypatch, over, LENT) == [("exceeded limit", "invalid")]
+    assert doubted(monkeypatch, over, LENT) == [
+        ("exceeded limit", "invalid")
+    ]
 
 
 def test_a_borrowers_guarantee_is_watched_on_links_and_not_at_its_caps(
@@ -376,7 +399,8 @@ def test_a_borrowers_guarantee_is_watched_on_links_and_not_at_its_caps(
         ("starved class", "invalid")
     ]
     assert (
-        doubted(monkeypatch, Kernel("send cap", {"send cap": 0.4}), LENT) == []
+        doubted(monkeypatch, Kernel("send cap", {"send cap": 0.4}), LENT)
+        == []
     )
     # What it received of its rate says that nothing lacked, as of any reserved tenant.
     watch, _ = sampled(

@@ -100,11 +100,16 @@ def test_bridges_are_secure_marked_and_connected() -> None:
     for row in bridges.values():
         assert row["fail_mode"] == "secure"
         # Probed less often than by default: all switches ask at the same moment.
-        assert int(controllers[row["controller"]]["inactivity_probe"]) == 60_000
+        assert (
+            int(controllers[row["controller"]]["inactivity_probe"])
+            == 60_000
+        )
         assert row["protocols"] == "OpenFlow13"
         assert row["datapath_type"] == "system"
         assert row["external_ids:hosenet-run"] == "0000beef"
-        assert int(row["other_config:datapath-id"], 16) == dpid_of[row["name"]]
+        assert (
+            int(row["other_config:datapath-id"], 16) == dpid_of[row["name"]]
+        )
         assert len(row["other_config:datapath-id"]) == 16
         assert (
             controllers[row["controller"]]["target"]
@@ -137,7 +142,9 @@ def test_deletion_forgives_what_is_gone() -> None:
     ]  # fmt: skip
 
 
-def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
+def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> (
+    None
+):
     network = plan()
     namespaces, links = up_lines(network, 77, {})
     assert namespaces == [f"netns add {s.netns}" for s in network.slots]
@@ -146,7 +153,9 @@ def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
     # Both ends carry the group: that is how the kernel removes them all at once.
     assert all(line.count("group 77") == 2 for line in links)
     slot = network.slots[3]
-    line = next(line for line in links if f" name {slot.port.name} mtu" in line)
+    line = next(
+        line for line in links if f" name {slot.port.name} mtu" in line
+    )
     assert line.endswith(f"netns {slot.netns}")
     assert f"address {slot.mac}" in line
     assert len({port.name for port in network.ports}) == len(
@@ -210,5 +219,8 @@ def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(
         os.waitid(
             os.P_PID, process.pid, os.WEXITED | os.WNOWAIT
         )  # a zombie from now on
-        assert Path(f"/proc/{process.pid}/comm").read_text() == "ovs-vswitchd\n"
+        assert (
+            Path(f"/proc/{process.pid}/comm").read_text()
+            == "ovs-vswitchd\n"
+        )
         assert switch.pid is None

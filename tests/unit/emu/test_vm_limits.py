@@ -89,7 +89,9 @@ def kernel(
 
 
 def test_a_fork_bomb_is_stopped_before_it_is_killed(kernel: Kernel) -> None:
-    run = RunCgroup(CgroupLayout(2, dict.fromkeys(NAMES, kernel.folder)), "r")
+    run = RunCgroup(
+        CgroupLayout(2, dict.fromkeys(NAMES, kernel.folder)), "r"
+    )
     vm = kernel.group(run.paths[0] / "node0" / "vm0")
     run.end_vm(0, 0)
     assert (vm / "cgroup.procs").read_text() == ""
@@ -140,8 +142,12 @@ def test_version_1_says_so_in_another_file(tmp_path: Path) -> None:
     assert run.limits_reached(0, 0) == ("memory",)
 
 
-def test_without_the_controllers_there_are_no_limits(tmp_path: Path) -> None:
-    run = RunCgroup(CgroupLayout(1, dict.fromkeys(NAMES[:3], tmp_path)), "r")
+def test_without_the_controllers_there_are_no_limits(
+    tmp_path: Path,
+) -> None:
+    run = RunCgroup(
+        CgroupLayout(1, dict.fromkeys(NAMES[:3], tmp_path)), "r"
+    )
     assert not run.set_memory(0, 1, 0)
     assert not run.set_processes(0, 0, 1)
     assert run.limits_reached(0, 0) == ()
@@ -163,7 +169,9 @@ def test_vms_are_in_no_group_of_the_testbeds_own_processes(
     monkeypatch.setattr(cgroups, "_write", written.__setitem__)
     monkeypatch.setattr(cgroups, "_delegate", lambda _: None)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    run = RunCgroup(CgroupLayout(version, dict.fromkeys(NAMES, tmp_path)), "r")
+    run = RunCgroup(
+        CgroupLayout(version, dict.fromkeys(NAMES, tmp_path)), "r"
+    )
     run.create()
     (procs,) = run.add_vm(0, 0)
     run.enter()

@@ -41,7 +41,9 @@ class ScriptedBackend:
             at, job = due[0]
             self.now = max(self.now, at)
             del self.ends[job]
-            return [Completion(job, at, "finished", "", self.runs_for_s[job])]
+            return [
+                Completion(job, at, "finished", "", self.runs_for_s[job])
+            ]
         if until_s is not None:
             self.now = max(self.now, until_s)
         return []
@@ -71,7 +73,11 @@ class ScriptedBackend:
         self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
 
     def migrate(
-        self, job_id: str, placement: Placement, cost_s: float, tier: act.Tier
+        self,
+        job_id: str,
+        placement: Placement,
+        cost_s: float,
+        tier: act.Tier,
     ) -> None:
         self.calls.append(("migrate", job_id))
         self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
@@ -95,7 +101,9 @@ class DecisionTable:
         self.decisions = decisions
         self.heard: list[tuple[float, act.PolicyEvent]] = []
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         self.heard.append((view.now_s, event))
         return self.decisions.get(event, [])
 
@@ -201,7 +209,9 @@ def test_jobs_may_come_one_by_one_and_are_forgotten_when_they_have_left() -> (
 
 def test_jobs_that_come_one_by_one_must_be_in_order() -> None:
     jobs = iter([job("a", 5.0), job("b", 4.0)])
-    with pytest.raises(ValueError, match="job b of a stream is out of order"):
+    with pytest.raises(
+        ValueError, match="job b of a stream is out of order"
+    ):
         Engine(
             tree([2, 2], [GBIT, GBIT], 2),
             jobs,
@@ -212,10 +222,14 @@ def test_jobs_that_come_one_by_one_must_be_in_order() -> None:
 
 
 def test_the_same_jobs_in_any_form_are_the_same_run() -> None:
-    jobs = [job(f"j{k}", float(at)) for k, at in enumerate((3, 1, 1, 0, 2, 3))]
+    jobs = [
+        job(f"j{k}", float(at)) for k, at in enumerate((3, 1, 1, 0, 2, 3))
+    ]
     times = {f"j{k}": 2.5 for k in range(6)}
     ordered = sorted(jobs, key=lambda each: each.submit_s)
-    listed, _ = play(jobs, Scripted(Oktopus()), ScriptedBackend(dict(times)))
+    listed, _ = play(
+        jobs, Scripted(Oktopus()), ScriptedBackend(dict(times))
+    )
     streamed, _ = play(
         iter(ordered), Scripted(Oktopus()), ScriptedBackend(dict(times))
     )  # type: ignore[arg-type]
@@ -231,11 +245,15 @@ def test_a_chained_job_arrives_when_its_predecessor_has_ended() -> None:
     backend = ScriptedBackend({"one": 4.0, "two": 3.0, "three": 1.0})
     history, _ = play(jobs, Scripted(Oktopus()), backend)
     submitted = {
-        e.job["id"]: e.t for e in history if isinstance(e, events.JobSubmitted)
+        e.job["id"]: e.t
+        for e in history
+        if isinstance(e, events.JobSubmitted)
     }
     assert submitted == {"one": 0.0, "two": 4.0, "three": 50.0}
     assert {
-        e.job["submit_s"] for e in history if isinstance(e, events.JobSubmitted)
+        e.job["submit_s"]
+        for e in history
+        if isinstance(e, events.JobSubmitted)
     } == {
         0.0,
         4.0,
@@ -261,7 +279,10 @@ def test_a_job_that_cannot_start_is_killed_and_gives_its_reservation_back() -> (
     history, engine = play(
         [job("a"), job("b", 1.0)], Scripted(Oktopus()), backend
     )
-    assert outcomes(history) == {"a": ("killed", 0.0), "b": ("finished", 2.0)}
+    assert outcomes(history) == {
+        "a": ("killed", 0.0),
+        "b": ("finished", 2.0),
+    }
     assert "no room in the script" in next(
         e.reason
         for e in history
@@ -329,7 +350,10 @@ def test_policies_see_the_estimate_of_a_cpu_use_and_not_the_truth() -> None:
             self, view: View, event: act.PolicyEvent
         ) -> list[act.Action]:
             seen.extend(
-                (view.job(j).demand.cpu_use, view.job(j).demand.cpu_estimate)
+                (
+                    view.job(j).demand.cpu_use,
+                    view.job(j).demand.cpu_estimate,
+                )
                 for j in view.waiting()
             )
             return super().decide(view, event)
@@ -377,9 +401,7 @@ def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> (
     class Interrupted(ScriptedBackend):
         def wait(self, until_s: float | None) -> list[Completion]:
             if self.ends:
-                self.now = (
-                    3.0  # events reported until then must not follow the end
-                )
+                self.now = 3.0  # events reported until then must not follow the end
                 raise KeyboardInterrupt
             return super().wait(until_s)
 
@@ -408,7 +430,11 @@ def test_a_run_ends_with_its_last_job_and_not_with_what_was_reserved_for_it() ->
     None
 ):
     policy = DecisionTable(
-        {act.Arrived("a"): [act.Start("a", PLACE, 1, 500.0, kill_at_end=True)]}
+        {
+            act.Arrived("a"): [
+                act.Start("a", PLACE, 1, 500.0, kill_at_end=True)
+            ]
+        }
     )
     backend = ScriptedBackend({"a": 5.0})
     history, _ = play([job("a")], policy, backend)

@@ -56,7 +56,9 @@ def on(server: int) -> Placement:
     return Placement(6, ((server, 2),))
 
 
-def test_no_action_follows_on_a_job_that_the_backend_reports_as_ended() -> None:
+def test_no_action_follows_on_a_job_that_the_backend_reports_as_ended() -> (
+    None
+):
     starts = [act.Start(name, on(k), 1) for k, name in enumerate("ab")]
     policy = DecisionTable({act.Arrived("b"): starts})
     history, _ = play(
@@ -79,7 +81,9 @@ def test_a_decision_is_carried_out_whole_before_the_policy_hears_what_failed() -
     # The second is not there to be acted on: this was decided with its start.
     decided = [starts[0], starts[1], act.Rescale("b", 2), starts[2]]
     policy = DecisionTable({act.Arrived("c"): decided})
-    backend = ScriptedBackend({"a": 1.0, "c": 2.0}, refuses=frozenset({"b"}))
+    backend = ScriptedBackend(
+        {"a": 1.0, "c": 2.0}, refuses=frozenset({"b"})
+    )
     history, engine = play([job("a"), job("b"), job("c")], policy, backend)
     assert outcomes(history) == {
         "a": ("finished", 1.0),
@@ -116,7 +120,9 @@ def test_under_every_policy_a_failed_start_costs_that_job_alone(
 
     def request(job_id: str, at_s: float, n_vms: int) -> JobRequest:
         if name in OF_NODES_ALONE:
-            return JobRequest(job_id, at_s, n_vms, 0, 10.0, demand=Compute())
+            return JobRequest(
+                job_id, at_s, n_vms, 0, 10.0, demand=Compute()
+            )
         return JobRequest(
             job_id, at_s, n_vms, 400_000_000, 10.0, deadline_s=500.0
         )
@@ -135,7 +141,10 @@ def test_under_every_policy_a_failed_start_costs_that_job_alone(
     engine.run()
     ended = outcomes(history)
     assert set(ended) == {"first", "refused", "y", "z"}
-    if ended["first"][0] == "finished" and ended["refused"][0] != "rejected":
+    if (
+        ended["first"][0] == "finished"
+        and ended["refused"][0] != "rejected"
+    ):
         assert ended["refused"][0] == "killed"
         assert {ended["y"][0], ended["z"][0]} <= {"finished", "rejected"}
     assert not engine.ledger.holdings()

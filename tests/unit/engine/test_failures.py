@@ -72,9 +72,15 @@ def of(history: list[events.Event], job_id: str) -> list[tuple[float, str]]:
 
 def link_between(centre: DataCentre, lower: str, upper: str) -> int:
     ends = list(
-        zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
+        zip(
+            centre.link_lower.tolist(),
+            centre.link_upper.tolist(),
+            strict=True,
+        )
     )
-    return ends.index((centre.names.index(lower), centre.names.index(upper)))
+    return ends.index(
+        (centre.names.index(lower), centre.names.index(upper))
+    )
 
 
 def core_links_used(
@@ -119,7 +125,9 @@ class Given:
     def __init__(self, places: dict[str, Placement]) -> None:
         self._places = places
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         if not isinstance(event, act.Arrived):
             return []
         job = view.job(event.job_id)
@@ -132,8 +140,12 @@ def test_a_job_that_no_other_root_has_room_for_waits_for_room_or_for_its_link() 
     """Four tenants with a VM in every pod fill the links of the four cores."""
     roots = [each.root for each in FAT.trees]
     places = {
-        job_id: Placement(root, tuple((first + 4 * pod, 1) for pod in range(4)))
-        for job_id, root, first in zip("abcd", roots, (0, 2, 1, 3), strict=True)
+        job_id: Placement(
+            root, tuple((first + 4 * pod, 1) for pod in range(4))
+        )
+        for job_id, root, first in zip(
+            "abcd", roots, (0, 2, 1, 3), strict=True
+        )
     }
     jobs = [
         request(job_id, n=4, p=6.0 if job_id == "b" else 20.0)
@@ -194,7 +206,9 @@ def test_on_a_tree_the_policy_says_what_becomes_of_a_job(
     }
     assert of(history, "a")[2:] == ways[on_failure]
     last = [e for e in history if isinstance(e, events.JobEnded)][-1]
-    assert last.outcome == ("killed" if on_failure == "kill" else "finished")
+    assert last.outcome == (
+        "killed" if on_failure == "kill" else "finished"
+    )
     if on_failure == "kill":
         assert last.reason == (
             f"stopped by a failure: lost link {TREE.link_name(2 * link)}; a tree has no other path"
@@ -215,7 +229,9 @@ def test_a_cut_that_lasts_for_good_ends_the_job_with_the_reason() -> None:
 def test_the_jobs_of_a_lost_server_end_or_start_anew_elsewhere() -> None:
     job = request("a", n=2, bps=GBIT // 8)
     first = next(
-        e for e in play(TREE, [job], []) if isinstance(e, events.JobReserved)
+        e
+        for e in play(TREE, [job], [])
+        if isinstance(e, events.JobReserved)
     )
     server = first.vms_on[0][0]
     failures = [Failure(4.0, "server_failed", server)]
@@ -270,7 +286,9 @@ def test_best_effort_jobs_stand_still_while_they_are_cut() -> None:
 
 def test_every_policy_with_hoses_says_what_becomes_of_a_job() -> None:
     silent = {
-        name for name, kind in known_policies().items() if not kind.on_failure
+        name
+        for name, kind in known_policies().items()
+        if not kind.on_failure
     }
     keep_own_nodes = {
         "easy",
@@ -288,7 +306,9 @@ def test_every_policy_with_hoses_says_what_becomes_of_a_job() -> None:
 class AllAtOnce(Given):
     """Starts whatever waits, best effort, where the test says, whenever a job has left."""
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         if isinstance(event, act.Arrived) and view.running():
             return []
         return [
@@ -336,18 +356,26 @@ def test_a_policy_hears_of_jobs_that_stop_as_they_start_when_its_list_is_done() 
 class Halving(Given):
     """Halves the first job's bandwidth when the last has come."""
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         done = super().decide(view, event)
         if isinstance(event, act.Arrived) and event.job_id == "z":
             done.append(act.Rescale("b", GBIT // 2))
         return done
 
 
-def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> None:
+def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> (
+    None
+):
     roots = [each.root for each in FAT.trees]
     places = {
-        job_id: Placement(root, tuple((first + 4 * pod, 1) for pod in range(4)))
-        for job_id, root, first in zip("abcd", roots, (0, 2, 1, 3), strict=True)
+        job_id: Placement(
+            root, tuple((first + 4 * pod, 1) for pod in range(4))
+        )
+        for job_id, root, first in zip(
+            "abcd", roots, (0, 2, 1, 3), strict=True
+        )
     }
     places = {**places, "z": Placement(roots[0], ((1, 1),))}
     del places["c"]
@@ -359,7 +387,9 @@ def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> None:
     core = FAT.tree_by_root[roots[0]]
     lost = int(core.uplink[core.parent[core.parent[0]]])
     others = [FAT.tree_by_root[root] for root in roots[2:]]
-    also = [int(each.uplink[each.parent[each.parent[0]]]) for each in others]
+    also = [
+        int(each.uplink[each.parent[each.parent[0]]]) for each in others
+    ]
     failures = [
         Failure(4.0, "link_failed", number) for number in (*also[:1], lost)
     ]
@@ -381,9 +411,14 @@ def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> None:
 class Setting(Given):
     """Preempts the first job while it is cut, and lets it go on when its link is back."""
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         if isinstance(event, act.Arrived) and event.job_id == "z":
-            return [*super().decide(view, event), act.Preempt("a", "set aside")]
+            return [
+                *super().decide(view, event),
+                act.Preempt("a", "set aside"),
+            ]
         if isinstance(event, act.Restored):
             return [act.Resume("a")]
         return super().decide(view, event)

@@ -66,7 +66,9 @@ def test_a_running_job_may_move_to_nodes_that_overlap_its_own() -> None:
     assert not engine.ledger.holdings()
 
 
-def test_the_place_of_a_resumed_job_is_checked_like_that_of_a_start() -> None:
+def test_the_place_of_a_resumed_job_is_checked_like_that_of_a_start() -> (
+    None
+):
     policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
@@ -125,7 +127,9 @@ def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> 
                 free.append(
                     (
                         event,
-                        int(view.residual(view.now_s, None).free_slots.sum()),
+                        int(
+                            view.residual(view.now_s, None).free_slots.sum()
+                        ),
                     )
                 )
             return super().decide(view, event)
@@ -174,7 +178,10 @@ def test_the_background_is_a_second_set_of_slots() -> None:
 
     jobs = [job("a"), job("b", 1.0)]
     Engine(flat(2, 1), jobs, policy, backend, history.append, look).run()  # type: ignore[arg-type]
-    assert outcomes(history) == {"a": ("finished", 5.0), "b": ("finished", 9.0)}
+    assert outcomes(history) == {
+        "a": ("finished", 5.0),
+        "b": ("finished", 9.0),
+    }
     assert seen == [
         {"foreground": 1, "background": 0},
         {"foreground": 1, "background": 1},
@@ -204,7 +211,9 @@ def test_the_background_is_a_second_set_of_slots() -> None:
         (act.Resume("a"), "job a is running, not preempted"),
     ],
 )
-def test_the_background_too_is_checked(second: act.Action, words: str) -> None:
+def test_the_background_too_is_checked(
+    second: act.Action, words: str
+) -> None:
     policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 0, tier="background")],

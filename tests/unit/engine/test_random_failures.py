@@ -179,7 +179,8 @@ class Twin:
     def room(self, job: Job, root: int) -> bool:
         """True if the links of another root have room for a job, on top of all the others'."""
         free = {
-            k: int(bps) for k, bps in enumerate(self.centre.link_capacity_bps)
+            k: int(bps)
+            for k, bps in enumerate(self.centre.link_capacity_bps)
         }
         for other in self.jobs.values():
             for directed, bps in (
@@ -196,7 +197,8 @@ class Twin:
         )
         rate = max(rates, default=0)
         return all(
-            min(x, total - x) * rate <= free[link] for link, x in below.items()
+            min(x, total - x) * rate <= free[link]
+            for link, x in below.items()
         )
 
     def below(self, job: Job, root: int) -> dict[int, int]:
@@ -244,7 +246,9 @@ class Twin:
                     event.job["kind"] != "compute"
                 )
             case events.JobReserved() | events.JobMigrated():
-                on = [server for server, n in event.vms_on for _ in range(n)]
+                on = [
+                    server for server, n in event.vms_on for _ in range(n)
+                ]
                 runs, network = (
                     job is not None and job.runs,
                     self.network[event.job_id],
@@ -294,7 +298,8 @@ class Twin:
 def follow(centre: DataCentre, history: Sequence[events.Event]) -> set[str]:
     """Holds a run against the twin; the kinds of events that it had."""
     later = any(
-        isinstance(e, events.JobReserved) and e.start_s > e.t for e in history
+        isinstance(e, events.JobReserved) and e.start_s > e.t
+        for e in history
     )
     tiers = any(isinstance(e, events.JobPreempted) for e in history)
     twin = Twin(centre, sums_up=not later and not tiers)
@@ -308,7 +313,9 @@ def follow(centre: DataCentre, history: Sequence[events.Event]) -> set[str]:
 
 def told(experiment: Experiment, history: Sequence[events.Event]) -> None:
     """The plan, the preflight's peak, the explanations and the page's stretches agree with it."""
-    started = {e.job_id for e in history if isinstance(e, events.JobStarted)}
+    started = {
+        e.job_id for e in history if isinstance(e, events.JobStarted)
+    }
     plan = planned(experiment, experiment.policies[0])
     assert {tenant.job_id for tenant in plan.tenants} == started
     assert {

@@ -21,11 +21,14 @@ HERE, THERE = Placement(2, ((0, 1),)), Placement(2, ((1, 1),))
 def lease(
     job_id: str, submit_s: float = 0.0, duration_s: float = 10.0
 ) -> JobRequest:
-    return JobRequest(job_id, submit_s, 1, 0, duration_s, demand=Lease(cores=4))
+    return JobRequest(
+        job_id, submit_s, 1, 0, duration_s, demand=Lease(cores=4)
+    )
 
 
 def played(
-    jobs: list[JobRequest], decisions: dict[act.PolicyEvent, list[act.Action]]
+    jobs: list[JobRequest],
+    decisions: dict[act.PolicyEvent, list[act.Action]],
 ) -> list[events.Event]:
     history: list[events.Event] = []
     engine = Engine(
@@ -50,7 +53,9 @@ FIRST = {
 }
 
 
-def test_it_is_preempted_then_and_the_reserving_job_starts_on_time() -> None:
+def test_it_is_preempted_then_and_the_reserving_job_starts_on_time() -> (
+    None
+):
     history = played(
         [lease("a"), lease("b", 1.0)],
         {
@@ -76,7 +81,9 @@ def test_it_is_preempted_then_and_the_reserving_job_starts_on_time() -> None:
 
 def test_one_that_has_ended_by_then_is_not_preempted() -> None:
     decisions = {**FIRST, act.Arrived("a"): [act.Start("a", HERE, 0, 10.0)]}
-    history = played([lease("a", duration_s=3.0), lease("b", 1.0)], decisions)
+    history = played(
+        [lease("a", duration_s=3.0), lease("b", 1.0)], decisions
+    )
     assert outcomes(history) == {
         "a": ("finished", 3.0),
         "b": ("finished", 14.0),
@@ -84,11 +91,16 @@ def test_one_that_has_ended_by_then_is_not_preempted() -> None:
 
 
 def test_a_lease_that_moves_is_killed_at_the_end_it_was_given() -> None:
-    move = act.Migrate("a", THERE, "on", reserve_until_s=9.0, kill_at_end=True)
+    move = act.Migrate(
+        "a", THERE, "on", reserve_until_s=9.0, kill_at_end=True
+    )
     history = played(
         [lease("a"), lease("b", 1.0)], {**FIRST, act.Preempted("a"): [move]}
     )
-    assert outcomes(history) == {"a": ("killed", 9.0), "b": ("finished", 14.0)}
+    assert outcomes(history) == {
+        "a": ("killed", 9.0),
+        "b": ("finished", 14.0),
+    }
 
 
 def test_a_resumed_job_blocks_nobody_after_its_reservation() -> None:
@@ -100,7 +112,9 @@ def test_a_resumed_job_blocks_nobody_after_its_reservation() -> None:
                 act.Preempt("a", "b"),
                 act.Start("b", HERE, 0, 3.0),
             ],
-            act.Ended("b", "finished"): [act.Resume("a", reserve_until_s=12.0)],
+            act.Ended("b", "finished"): [
+                act.Resume("a", reserve_until_s=12.0)
+            ],
             act.Arrived("c"): [act.Reserve("c", HERE, 0, 12.0, 22.0)],
         },
     )
@@ -130,4 +144,6 @@ def test_a_reservation_is_shortened_to_a_time_inside_what_is_left_of_it(
 
 def test_only_a_running_job_is_shortened() -> None:
     with pytest.raises(RunFailed, match="job a is waiting, not running"):
-        played([lease("a")], {act.Arrived("a"): [act.Shorten("a", 4.0, "b")]})
+        played(
+            [lease("a")], {act.Arrived("a"): [act.Shorten("a", 4.0, "b")]}
+        )

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Residual
-from testbed.engine.tier_reservations import SingleSlotCounters, SlotCounters
+from testbed.engine.tier_reservations import (
+    SingleSlotCounters,
+    SlotCounters,
+)
 from topologies.flat import flat
 
 SLOTS = (1, 2, 1, 3)
@@ -23,7 +26,8 @@ PLACEMENTS = st.builds(
 )
 SOUND = st.lists(st.sampled_from(range(len(SLOTS))), max_size=4).map(
     lambda servers: Placement(
-        len(SLOTS), tuple((s, servers.count(s)) for s in sorted(set(servers)))
+        len(SLOTS),
+        tuple((s, servers.count(s)) for s in sorted(set(servers))),
     )
 )
 
@@ -35,11 +39,17 @@ def free_of(count: SlotCounters) -> Residual:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "slots"),
-    [(SlotCounters, SLOTS), (SlotCounters, ONES), (SingleSlotCounters, ONES)],
+    [
+        (SlotCounters, SLOTS),
+        (SlotCounters, ONES),
+        (SingleSlotCounters, ONES),
+    ],
 )
 @settings(max_examples=80, deadline=None)
 @given(
-    asked=st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8)
+    asked=st.lists(
+        st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8
+    )
 )
 def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
     kind: type[SlotCounters],
@@ -50,7 +60,9 @@ def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
     count = kind(machine)
     for number, (placement, n_vms) in enumerate(asked):
         before = list(count.free)
-        wrong = check_placement(machine, free_of(count), placement, n_vms, 0)
+        wrong = check_placement(
+            machine, free_of(count), placement, n_vms, 0
+        )
         assert count.reserve(f"job {number}", n_vms, placement, 0) == (
             not wrong
         )

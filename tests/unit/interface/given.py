@@ -50,7 +50,10 @@ def by_command(tmp_path: Path, text: str = TEXT, *arguments: str) -> Path:
     """The folder that ``testbed simulate`` makes of a file."""
     file, out = tmp_path / "small.yaml", tmp_path / "by-command"
     file.write_text(text, encoding="utf-8")
-    assert main.run(["simulate", str(file), "--out", str(out), *arguments]) == 0
+    assert (
+        main.run(["simulate", str(file), "--out", str(out), *arguments])
+        == 0
+    )
     (folder,) = out.iterdir()
     return folder
 
@@ -61,4 +64,6 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def event_records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [
+        json.loads(line) for line in path.read_text("utf-8").splitlines()
+    ]

@@ -16,7 +16,13 @@ import testbed
 from testbed.cli import main
 from testbed.errors import BadInput
 from testbed.events import EVENTS
-from testbed.record.columns import EVENT_TABLE, JOBS, LINKS, SUMMARY, Columns
+from testbed.record.columns import (
+    EVENT_TABLE,
+    JOBS,
+    LINKS,
+    SUMMARY,
+    Columns,
+)
 from testbed.record.conclusion import conclude_all
 from testbed.record.frames import dtype_of
 from tests.unit.interface.given import (
@@ -47,7 +53,8 @@ def run(folder: Path) -> testbed.Run:
 def assert_typed(run: testbed.Run) -> None:
     for name, columns in FRAMES.items():
         wanted = {
-            column: dtype_of(column, kind) for column, kind in columns.items()
+            column: dtype_of(column, kind)
+            for column, kind in columns.items()
         }
         frame: pd.DataFrame = getattr(run, name)
         assert dict(frame.dtypes) == wanted, name
@@ -61,7 +68,9 @@ def text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def assert_equals_csv(frame: pd.DataFrame, rows: list[dict[str, str]]) -> None:
+def assert_equals_csv(
+    frame: pd.DataFrame, rows: list[dict[str, str]]
+) -> None:
     shown = frame.to_dict("records")
     assert len(shown) == len(rows)
     for one, row in zip(shown, rows, strict=True):
@@ -91,7 +100,9 @@ def assert_equals_files(run: testbed.Run) -> None:
             elif record.get(name) is None:
                 assert pd.isna(row[name]), (name, row, record)
             else:
-                found = json.loads(row[name]) if kind == "json" else row[name]
+                found = (
+                    json.loads(row[name]) if kind == "json" else row[name]
+                )
                 assert found == record[name]
 
 
@@ -121,7 +132,9 @@ def test_all_policies_are_in_one_frame_in_the_files_order(
 
 def test_the_summary_is_summary_json(run: testbed.Run) -> None:
     stored = json.loads((run.folder / "summary.json").read_text("utf-8"))
-    for row, record in zip(run.summary.to_dict("records"), stored, strict=True):
+    for row, record in zip(
+        run.summary.to_dict("records"), stored, strict=True
+    ):
         for name, kind in SUMMARY.items():
             value: Any = record
             for part in name.split("."):
@@ -190,7 +203,8 @@ def test_verdicts_are_the_commands(
     assert main.run(["audit", str(folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (
-        json.loads(json.dumps([one.to_json() for one in run.audit()])) == shown
+        json.loads(json.dumps([one.to_json() for one in run.audit()]))
+        == shown
     )
     assert main.run(["explain", str(folder), "1.5", "--json"]) == 0
     by_name = sorted(
@@ -198,7 +212,9 @@ def test_verdicts_are_the_commands(
         key=lambda one: one["policy"] != "vc",
     )
     assert (
-        json.loads(json.dumps([one.to_json() for one in run.explain("1.5")]))
+        json.loads(
+            json.dumps([one.to_json() for one in run.explain("1.5")])
+        )
         == by_name
     )
     with pytest.raises(BadInput, match="no job"):
@@ -226,7 +242,9 @@ def test_pictures_are_those_of_the_page(run: testbed.Run) -> None:
     one = run["vc"]
     drawn = one.plot("links")
     assert isinstance(drawn, Figure)
-    assert {axes.get_title(loc="left")[:6] for axes in drawn.axes} == {"server"}
+    assert {axes.get_title(loc="left")[:6] for axes in drawn.axes} == {
+        "server"
+    }
     (lanes,) = one.plot().axes
     assert [label.get_text() for label in lanes.get_yticklabels()] == list(
         one.jobs["job_id"]
@@ -236,7 +254,9 @@ def test_pictures_are_those_of_the_page(run: testbed.Run) -> None:
         BadInput, match=r"unknown picture 'gant' \(did you mean 'gantt'\?\)"
     ):
         one.plot("gant")
-    with pytest.raises(BadInput, match="one policy, this run has 2") as caught:
+    with pytest.raises(
+        BadInput, match="one policy, this run has 2"
+    ) as caught:
         run.plot("links")
     assert caught.value.hint == 'run["vc"].plot()'
 
@@ -281,7 +301,9 @@ def test_a_killed_run_is_read_as_far_as_it_came(
     assert again.jobs.equals(frames[0])
     assert again.links.equals(frames[1])
     lines = (path / "events.jsonl").read_bytes().splitlines(keepends=True)
-    (path / "events.jsonl").write_bytes(b"".join(lines[:-2]) + lines[-2][:20])
+    (path / "events.jsonl").write_bytes(
+        b"".join(lines[:-2]) + lines[-2][:20]
+    )
     cut = testbed.open_run(path)
     assert_typed(cut)
     assert list(cut.summary["status"]) == ["interrupted"]
@@ -290,7 +312,9 @@ def test_a_killed_run_is_read_as_far_as_it_came(
     assert cut.plot("gantt").axes
 
 
-def commands_words(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def commands_words(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> str:
     assert main.run([*arguments, "--json"]) == 2
     return str(json.loads(capsys.readouterr().out)["error"])
 
@@ -325,20 +349,26 @@ def test_damaged_events_are_told_as_by_the_commands(
 
 @pytest.mark.parametrize("name", ["", "nowhere", "vc/jobs.csv"])
 def test_what_is_no_run_folder(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
 ) -> None:
     copied(folder, tmp_path)
     (tmp_path / "vc" / "events.jsonl").unlink()
     path = tmp_path / name
     with pytest.raises(BadInput) as caught:
         testbed.open_run(path)
-    assert caught.value.message == commands_words(capsys, "audit", str(path))
+    assert caught.value.message == commands_words(
+        capsys, "audit", str(path)
+    )
 
 
 def test_a_run_killed_before_it_began(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").touch()
     with pytest.raises(
-        BadInput, match=r"events\.jsonl is empty: that run was killed before"
+        BadInput,
+        match=r"events\.jsonl is empty: that run was killed before",
     ):
         testbed.open_run(tmp_path)
 
@@ -356,11 +386,21 @@ def test_a_run_killed_before_it_began(tmp_path: Path) -> None:
             b'"finished": "2 of 3"',
             "summary.json: damaged",
         ),
-        ("summary.json", b'"finished": 2', b'"finished": ', "summary.json:"),
+        (
+            "summary.json",
+            b'"finished": 2',
+            b'"finished": ',
+            "summary.json:",
+        ),
     ],
 )
 def test_damaged_tables(
-    folder: Path, tmp_path: Path, name: str, old: bytes, new: bytes, where: str
+    folder: Path,
+    tmp_path: Path,
+    name: str,
+    old: bytes,
+    new: bytes,
+    where: str,
 ) -> None:
     path = copied(folder, tmp_path)
     whole = (path / name).read_bytes()

@@ -30,7 +30,10 @@ def test_importing_it_loads_nothing_else() -> None:
         " sorted(m for m in sys.modules if m.startswith('testbed.')))"
     )
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert shown.stdout.strip() == "[] []"
 
@@ -44,7 +47,9 @@ def test_a_dictionary_and_a_file_decide_the_same(tmp_path: Path) -> None:
         if one.is_dir():
             there = run.folder / one.name
             for name in ("events.jsonl", "jobs.csv", "links.csv"):
-                assert (there / name).read_bytes() == (one / name).read_bytes()
+                assert (there / name).read_bytes() == (
+                    one / name
+                ).read_bytes()
     assert testbed.compare(run, folder).same_decisions
 
 
@@ -76,7 +81,8 @@ def test_it_says_what_it_is(tmp_path: Path) -> None:
         name: dtype_of(name, kind) for name, kind in REQUESTS.items()
     } == dict(experiment.jobs.dtypes)
     assert (
-        repr(experiment) == "<Experiment small: vc, dcloud-gamma=0.12; seed 3>"
+        repr(experiment)
+        == "<Experiment small: vc, dcloud-gamma=0.12; seed 3>"
     )
 
 
@@ -91,7 +97,10 @@ def test_values_in_place_of_the_files(tmp_path: Path) -> None:
     path.write_text(TEXT, encoding="utf-8")
     experiment = testbed.load(
         path,
-        {"workload.jobs[0].bandwidth": "50 Mbit/s", "topology.fanout": (2, 3)},
+        {
+            "workload.jobs[0].bandwidth": "50 Mbit/s",
+            "topology.fanout": (2, 3),
+        },
         seed=np.int64(8),  # type: ignore[arg-type]
         policies=["bl", {"name": "dcloud", "gamma": 0.1}],
         name="other",
@@ -103,7 +112,11 @@ def test_values_in_place_of_the_files(tmp_path: Path) -> None:
     changed = experiment.with_(
         {"topology.fanout": [1, 3]}, policies="[vc]", seed=9
     )
-    assert (changed.policies, changed.seed, changed.datacentre.n_servers) == (
+    assert (
+        changed.policies,
+        changed.seed,
+        changed.datacentre.n_servers,
+    ) == (
         ("vc",),
         9,
         3,
@@ -151,7 +164,8 @@ def test_a_files_errors_keep_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(TEXT.replace("vc,", "vv,"), encoding="utf-8")
     with pytest.raises(
-        testbed.SpecErrors, match=r"small\.yaml:4:12: policies\[0\]: unknown"
+        testbed.SpecErrors,
+        match=r"small\.yaml:4:12: policies\[0\]: unknown",
     ):
         testbed.load(path)
 
@@ -222,7 +236,8 @@ def test_plans_are_the_commands(
     assert str(plans[0]).strip() == capsys.readouterr().out.strip()
     assert "htb rate 400000000bit" in plans[0].tenants[0].text
     with pytest.raises(
-        testbed.BadInput, match="unknown policy 'bl'; known: vc, dcloud-gamma"
+        testbed.BadInput,
+        match="unknown policy 'bl'; known: vc, dcloud-gamma",
     ):
         testbed.load(path).plan("bl")
 
@@ -247,7 +262,11 @@ def test_a_live_run_is_the_commands(
     played: list[Any] = []
 
     def run_live(
-        experiment: Any, top: Any, options: Any, show: Any, command: list[str]
+        experiment: Any,
+        top: Any,
+        options: Any,
+        show: Any,
+        command: list[str],
     ) -> Any:
         from testbed.play.playing import run_simulated
 
@@ -260,7 +279,11 @@ def test_a_live_run_is_the_commands(
     monkeypatch.setattr("testbed.play.live_run.run_live", run_live)
     experiment = testbed.load(SMALL, policies=["vc"])
     run = experiment.run(
-        tmp_path, api_port=9, controller="os-ken", force=True, format="parquet"
+        tmp_path,
+        api_port=9,
+        controller="os-ken",
+        force=True,
+        format="parquet",
     )
     assert (run.policies, run.good) == (("vc",), True)
     assert (run.folder / "events.parquet").is_file()
@@ -278,7 +301,8 @@ def test_an_unknown_format_is_told_before_a_folder_is_made(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(
-        testbed.BadInput, match="unknown format 'feather'; known: csv, parquet"
+        testbed.BadInput,
+        match="unknown format 'feather'; known: csv, parquet",
     ):
         testbed.load(SMALL).simulate(tmp_path, format="feather")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
@@ -311,7 +335,9 @@ VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.text(st.sampled_from("abcno_-1e:# "), min_size=1, max_size=5),
+            st.text(
+                st.sampled_from("abcno_-1e:# "), min_size=1, max_size=5
+            ),
             inner,
             max_size=3,
         )

@@ -59,17 +59,21 @@ def test_format_parquet_writes_them_beside_the_usual_files(
     plain = by_command(tmp_path / "plain")
     folder = by_command(tmp_path / "parquet", TEXT, "--format", "parquet")
     for policy in ("vc", "dcloud-gamma-0.12"):
-        assert not [name for name in FILES if (plain / policy / name).exists()]
+        assert not [
+            name for name in FILES if (plain / policy / name).exists()
+        ]
         assert all((folder / policy / name).is_file() for name in FILES)
         assert (folder / policy / "jobs.csv").is_file()
-        assert "events.parquet" in (folder / policy / "report.html").read_text(
-            "utf-8"
-        )
+        assert "events.parquet" in (
+            folder / policy / "report.html"
+        ).read_text("utf-8")
         before = frames(plain / policy)
         without_sources(folder / policy)
         after = frames(folder / policy)
         assert all(after[table].equals(before[table]) for table in TABLES)
-        assert all((after[t].dtypes == before[t].dtypes).all() for t in TABLES)
+        assert all(
+            (after[t].dtypes == before[t].dtypes).all() for t in TABLES
+        )
 
 
 @pytest.mark.slow
@@ -77,7 +81,9 @@ def test_python_writes_them_too(tmp_path: Path) -> None:
     run = testbed.load(SMALL, policies=["vc"]).simulate(
         tmp_path, format="parquet"
     )
-    assert {path.name for path in run.folder.glob("*.parquet")} == set(FILES)
+    assert {path.name for path in run.folder.glob("*.parquet")} == set(
+        FILES
+    )
     assert_equals_files(run)
     assert_typed(run)
 
@@ -94,7 +100,8 @@ def test_a_folder_is_converted_later(
     assert [Path(line).name for line in printed[-6:]] == [*FILES, *FILES]
     assert (folder / "vc" / "report.html").stat().st_mtime_ns == page
     assert (
-        main.run(["report", str(folder), "--format", "parquet", "--json"]) == 0
+        main.run(["report", str(folder), "--format", "parquet", "--json"])
+        == 0
     )
     shown = json.loads(capsys.readouterr().out)
     assert [one["bytes"] for one in shown] == [
@@ -112,16 +119,21 @@ def test_an_interrupted_run_is_converted_as_far_as_it_came(
     for name in ("jobs.csv", "links.csv", "summary.json"):
         (written.path / name).unlink()
     lines = (
-        (written.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+        (written.path / "events.jsonl")
+        .read_bytes()
+        .splitlines(keepends=True)
     )
     (written.path / "events.jsonl").write_bytes(
         b"".join(lines[:60]) + lines[60][:9]
     )
     before = frames(written.path)
-    assert main.run(["report", str(written.path), "--format", "parquet"]) == 0
+    assert (
+        main.run(["report", str(written.path), "--format", "parquet"]) == 0
+    )
     assert len(before["events"]) == 60
     assert all(
-        frames(written.path)[table].equals(before[table]) for table in TABLES
+        frames(written.path)[table].equals(before[table])
+        for table in TABLES
     )
 
 
@@ -130,11 +142,17 @@ def test_a_damaged_folder_is_not_converted(
 ) -> None:
     written, _ = write_run(tmp_path, sample.flat())
     lines = (
-        (written.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+        (written.path / "events.jsonl")
+        .read_bytes()
+        .splitlines(keepends=True)
     )
-    (written.path / "events.jsonl").write_bytes(lines[0] + b"{}\n" + lines[1])
+    (written.path / "events.jsonl").write_bytes(
+        lines[0] + b"{}\n" + lines[1]
+    )
     assert (
-        main.run(["report", str(written.path), "--format", "parquet", "--json"])
+        main.run(
+            ["report", str(written.path), "--format", "parquet", "--json"]
+        )
         == 2
     )
     assert (
@@ -159,7 +177,8 @@ def test_they_are_read_only_where_they_are_newer(tmp_path: Path) -> None:
     parquet_tables.write_parquet(written)
     jobs = written.path / "jobs.csv"
     jobs.write_text(
-        jobs.read_text("utf-8").replace("finished", "killed"), encoding="utf-8"
+        jobs.read_text("utf-8").replace("finished", "killed"),
+        encoding="utf-8",
     )
     os.utime(written.path / "jobs.parquet", (0, 0))
     assert set(frames(written.path)["jobs"]["outcome"]) != set(
@@ -190,10 +209,13 @@ def test_row_groups_are_bounded(
     parquet_tables.write_parquet(written)
     stored = pq.ParquetFile(written.path / "events.parquet").metadata
     assert stored.num_rows == len(before["events"]) > 150
-    sizes = [stored.row_group(i).num_rows for i in range(stored.num_row_groups)]
+    sizes = [
+        stored.row_group(i).num_rows for i in range(stored.num_row_groups)
+    ]
     assert max(sizes) == 50
     assert all(
-        frames(written.path)[table].equals(before[table]) for table in TABLES
+        frames(written.path)[table].equals(before[table])
+        for table in TABLES
     )
 
 
@@ -206,7 +228,9 @@ def test_other_programs_read_them_without_our_types(tmp_path: Path) -> None:
     import pandas as pd
 
     plain = pd.read_parquet(written.path / "jobs.parquet")
-    assert list(plain["job_id"]) == list(frames(written.path)["jobs"]["job_id"])
+    assert list(plain["job_id"]) == list(
+        frames(written.path)["jobs"]["job_id"]
+    )
 
 
 def test_they_belong_to_the_folders_owner_with_its_modes(
@@ -296,7 +320,11 @@ def experiment_of(
         "slots_per_server": 4,
     }  # fmt: skip
     workload = {"kind": "jobs", "jobs": own}
-    values = {"topology": topology, "policies": [policy], "workload": workload}
+    values = {
+        "topology": topology,
+        "policies": [policy],
+        "workload": workload,
+    }
     text, problems = yaml_of(values, "experiment")
     assert not problems
     return parse_experiment(text, Path("experiment"))

@@ -39,7 +39,9 @@ def test_a_change_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_public_thing_is_typed_and_described() -> None:
     for name, text in public_names().items():
         assert (
-            text.startswith(("class(", "str")) or "->" in text or text.isdigit()
+            text.startswith(("class(", "str"))
+            or "->" in text
+            or text.isdigit()
         ), (name, text)
     for name in testbed.__all__:
         assert getattr(testbed, name).__doc__, name
@@ -53,7 +55,10 @@ def test_importing_it_loads_nothing_else() -> None:
         " if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "True\n[] []\n"
 
@@ -66,7 +71,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.slow
-def test_other_programs_are_checked_against_the_types(tmp_path: Path) -> None:
+def test_other_programs_are_checked_against_the_types(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import testbed\n"
@@ -82,7 +89,9 @@ def test_other_programs_are_checked_against_the_types(tmp_path: Path) -> None:
         (packages / package.__name__).symlink_to(
             Path(str(package.__file__)).parent
         )
-    code = "import sys; from mypy import api; print(api.run(sys.argv[1:])[0])"
+    code = (
+        "import sys; from mypy import api; print(api.run(sys.argv[1:])[0])"
+    )
     options = [
         "--config-file=",
         "--ignore-missing-imports",
@@ -94,6 +103,7 @@ def test_other_programs_are_checked_against_the_types(tmp_path: Path) -> None:
         env={**os.environ, "MYPYPATH": "", "PYTHONPATH": str(packages)},
     )  # fmt: skip
     assert (
-        'Revealed type is "testbed.interface.finished_run.Run"' in done.stdout
+        'Revealed type is "testbed.interface.finished_run.Run"'
+        in done.stdout
     )
     assert 'Unexpected keyword argument "progres"' in done.stdout

@@ -39,7 +39,9 @@ def spawn_all(
     def spawn(plans: Sequence[TransferPlan]) -> list[str]:
         for plan in plans:
             pool.spawn(
-                SpawnRequest(f"vm{plan.index}", plan, account[0], account[1])
+                SpawnRequest(
+                    f"vm{plan.index}", plan, account[0], account[1]
+                )
             )
         return [f"vm{plan.index}" for plan in plans]
 

@@ -144,9 +144,13 @@ def test_a_caller_that_is_gone_is_noticed(
 ) -> None:
     channel, caller = line
     caller.close()
-    with pytest.raises(ConnectionError, match="the caller closed the channel"):
+    with pytest.raises(
+        ConnectionError, match="the caller closed the channel"
+    ):
         wait_for_start(channel)
-    with pytest.raises(ConnectionError, match="the caller closed the channel"):
+    with pytest.raises(
+        ConnectionError, match="the caller closed the channel"
+    ):
         channel.say(Ready(0, 1))
 
 

@@ -79,7 +79,9 @@ def test_every_byte_arrives_is_stamped_and_acknowledged(
         for r in x.received
     } == sizes
     assert {
-        (i, s.peer): s.size_bytes for i, x in enumerate(reports) for s in x.sent
+        (i, s.peer): s.size_bytes
+        for i, x in enumerate(reports)
+        for s in x.sent
     } == sizes
     for report in reports:
         assert report.error is None
@@ -89,7 +91,10 @@ def test_every_byte_arrives_is_stamped_and_acknowledged(
             assert got.first_ns is not None
             assert got.last_ns is not None
             assert (
-                report.start_ns <= got.first_ns <= got.last_ns <= report.end_ns
+                report.start_ns
+                <= got.first_ns
+                <= got.last_ns
+                <= report.end_ns
             )
             # The sender was told the very instant that the receiver stamped.
             (told,) = [
@@ -132,7 +137,9 @@ def test_progress_grows_to_the_whole_volume(
         [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
     )
     for outcome in watch.run_together(names):
-        samples = [m for m in outcome.messages if isinstance(m, AgentProgress)]
+        samples = [
+            m for m in outcome.messages if isinstance(m, AgentProgress)
+        ]
         received = [sample.received_bytes for sample in samples]
         assert len(samples) > 3
         assert received == sorted(received)
@@ -288,7 +295,8 @@ def test_a_sender_that_announces_another_size_is_refused(
     other = transfer_plans([VmTransfer(0, 1, 999)], ips)[1]
     assert receiver.receives[0].size_bytes == 1000
     outcomes = watch.until(
-        spawn_all([replace(sender, connect_timeout_s=1.0), other]), AgentExited
+        spawn_all([replace(sender, connect_timeout_s=1.0), other]),
+        AgentExited,
     )
     assert (
         outcomes[1].report.error
@@ -305,7 +313,9 @@ def test_a_stranger_on_the_port_is_turned_away(
     (receiver,) = spawn_all([plans[1]])
     watch.until([receiver], AgentStarted)
     wait_until(lambda: _listens(ips[1]), "its port")
-    with socket.create_connection((ips[1], PORT), timeout=PATIENCE) as stranger:
+    with socket.create_connection(
+        (ips[1], PORT), timeout=PATIENCE
+    ) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: hosenet\r\n\r\n")
         try:
             answer = stranger.recv(1)
@@ -320,7 +330,9 @@ def test_a_stranger_on_the_port_is_turned_away(
 def test_an_address_that_is_not_here_ends_with_the_reason(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    plans = transfer_plans([VmTransfer(0, 1, 1000)], ["127.0.0.1", "192.0.2.1"])
+    plans = transfer_plans(
+        [VmTransfer(0, 1, 1000)], ["127.0.0.1", "192.0.2.1"]
+    )
     (name,) = spawn_all([plans[1]])
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.report.error == (
@@ -348,7 +360,10 @@ def test_a_compute_agent_burns_the_share_it_is_given(
 ) -> None:
     pool.spawn(
         SpawnRequest(
-            "burn", ComputePlan(0, cpu_s=0.3, share=0.5), account[0], account[1]
+            "burn",
+            ComputePlan(0, cpu_s=0.3, share=0.5),
+            account[0],
+            account[1],
         )
     )
     (outcome,) = watch.run_together(["burn"])
@@ -413,15 +428,23 @@ def test_a_terminated_receiver_counts_what_had_come_before(
 
 
 def process_state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return (
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    )
 
 
 def sent_bytes(
-    pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, least: int
+    pool: AgentPool,
+    watch: Watch,
+    sender: Outcome,
+    since_ns: int,
+    least: int,
 ) -> int:
     """Bytes that the sender reports as sent, once ``least`` or more after ``since_ns``."""
     for _ in range(PATIENCE):
-        output = [m for m in sender.messages if isinstance(m, AgentProgress)]
+        output = [
+            m for m in sender.messages if isinstance(m, AgentProgress)
+        ]
         for progress in output:
             if progress.at_ns > since_ns and progress.sent_bytes >= least:
                 return progress.sent_bytes
@@ -462,7 +485,11 @@ def test_the_log_is_private_and_gets_what_the_agent_prints(
     log = tmp_path / "vm0.log"
     pool.spawn(
         SpawnRequest(
-            "vm0", ComputePlan(0, 0.01), account[0], account[1], log=str(log)
+            "vm0",
+            ComputePlan(0, 0.01),
+            account[0],
+            account[1],
+            log=str(log),
         )
     )
     watch.run_together(["vm0"])
@@ -494,7 +521,11 @@ def test_a_log_that_is_not_a_file_of_its_own_is_refused(
         log = tmp_path / "nowhere" / "vm0.log"
     pool.spawn(
         SpawnRequest(
-            "vm0", ComputePlan(0, 0.01), account[0], account[1], log=str(log)
+            "vm0",
+            ComputePlan(0, 0.01),
+            account[0],
+            account[1],
+            log=str(log),
         )
     )
     (outcome,) = watch.until(["vm0"], AgentRefused)
@@ -517,7 +548,9 @@ def test_a_name_is_taken_while_its_agent_lives_and_free_afterwards(
     assert outcome.exited.code == 0
 
 
-def test_only_children_can_be_signalled(pool: AgentPool, watch: Watch) -> None:
+def test_only_children_can_be_signalled(
+    pool: AgentPool, watch: Watch
+) -> None:
     pool.signal("stranger", signal.SIGKILL)
     (outcome,) = watch.until(["stranger"], AgentRefused)
     (refused,) = outcome.messages
@@ -549,7 +582,10 @@ def _open_files(pid: int) -> Iterator[str]:
 
 def _command(pid: int) -> str:
     return (
-        Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        Path(f"/proc/{pid}/cmdline")
+        .read_bytes()
+        .replace(b"\0", b" ")
+        .decode()
     )
 
 
@@ -574,7 +610,11 @@ def test_an_agent_has_its_log_and_its_channel_open_and_nothing_else(
     found = {
         int(entry.name): str(entry.readlink()) for entry in folder.iterdir()
     }
-    assert {0: "/dev/null", 1: str(log), 2: str(log)}.items() <= found.items()
+    assert {
+        0: "/dev/null",
+        1: str(log),
+        2: str(log),
+    }.items() <= found.items()
     assert found[3].startswith("socket:")
     assert set(found) == {0, 1, 2, 3}
 
@@ -616,7 +656,9 @@ def test_the_death_of_the_caller_ends_server_and_agents(
         try:
             with AgentPool() as pool:
                 pids = _three_that_never_end(pool, Watch(pool), account)
-                theirs.sendall(" ".join(map(str, [pool.pid, *pids])).encode())
+                theirs.sendall(
+                    " ".join(map(str, [pool.pid, *pids])).encode()
+                )
                 signal.pause()
         finally:
             os._exit(1)

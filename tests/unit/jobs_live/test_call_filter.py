@@ -133,7 +133,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def test_a_shell_of_root_is_kept_from_typing_alone() -> None:
     typing = FILTERED.replace(
         "refuse_calls():", "refuse_calls(call_filter.terminal_program):"
-    ).replace("import ctypes", "from jobs import call_filter\nimport ctypes")
+    ).replace(
+        "import ctypes", "from jobs import call_filter\nimport ctypes"
+    )
     said = filtered(
         """
 import fcntl, termios

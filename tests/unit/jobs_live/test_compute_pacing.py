@@ -55,7 +55,9 @@ def test_half_a_core_takes_twice_its_work() -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.5])
 def test_time_in_which_it_is_frozen_is_no_work(share: float) -> None:
-    took_s, _, _ = played(share, work_s=4 * share, look_s=0.00005, frozen_s=3.0)
+    took_s, _, _ = played(
+        share, work_s=4 * share, look_s=0.00005, frozen_s=3.0
+    )
     assert took_s == pytest.approx(7.0, abs=0.25)
 
 

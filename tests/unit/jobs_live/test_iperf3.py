@@ -51,7 +51,10 @@ def test_what_the_servers_count_is_what_is_received(
     for index, report in enumerate(reports):
         assert report.error is None
         (received,), (sent,) = report.received, report.sent
-        assert (received.peer, sent.peer) == ((index - 1) % 3, (index + 1) % 3)
+        assert (received.peer, sent.peer) == (
+            (index - 1) % 3,
+            (index + 1) % 3,
+        )
         assert received.size_bytes > 0
         assert received.reported_bps == pytest.approx(
             8 * received.size_bytes, rel=0.1
@@ -60,7 +63,9 @@ def test_what_the_servers_count_is_what_is_received(
         assert received.last_ns is not None
         assert received.last_ns - report.start_ns > 0.99e9
         (there,) = reports[sent.peer].received
-        assert sent.acknowledged_bytes == there.size_bytes <= sent.size_bytes
+        assert (
+            sent.acknowledged_bytes == there.size_bytes <= sent.size_bytes
+        )
         assert report.congestion_control
 
 
@@ -120,7 +125,10 @@ def test_no_less_is_sent_than_arrived(told: int, size: int) -> None:
         "end": {"sum_sent": {"bytes": told}, "sum_received": received}
     }
     sent = _sent(cast(Any, client))
-    assert (sent.size_bytes, sent.acknowledged_bytes) == (size, 1_147_027_456)
+    assert (sent.size_bytes, sent.acknowledged_bytes) == (
+        size,
+        1_147_027_456,
+    )
 
 
 def test_a_plan_moves_and_is_divided_by_time() -> None:

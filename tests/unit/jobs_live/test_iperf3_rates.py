@@ -41,12 +41,16 @@ def test_what_arrives_after_the_tests_time_does_not_count() -> None:
 
 
 def test_a_pause_within_its_time_counts() -> None:
-    found = document((0.0, 1.0, 1_000_000), (1.0, 1.0, 500_000), (2.0, 0.01, 0))
+    found = document(
+        (0.0, 1.0, 1_000_000), (1.0, 1.0, 500_000), (2.0, 0.01, 0)
+    )
     assert received_bps(found) == pytest.approx(6_000_000)
 
 
 def test_an_end_that_is_not_to_count_does_not() -> None:
-    found = document((0.0, 1.0, 1_000_000), (1.0, 1.0, 500_000), (2.0, 0.01, 0))
+    found = document(
+        (0.0, 1.0, 1_000_000), (1.0, 1.0, 500_000), (2.0, 0.01, 0)
+    )
     assert received_bps(found, 1) == pytest.approx(8_000_000)
 
 

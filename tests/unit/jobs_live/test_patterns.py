@@ -63,7 +63,9 @@ def test_three_vms_have_two_permutations_without_fixed_point_and_both_come_up() 
     None
 ):
     drawn = Counter(
-        tuple(t.receiver for t in transfers("permutation", 3, 1, Random(seed)))
+        tuple(
+            t.receiver for t in transfers("permutation", 3, 1, Random(seed))
+        )
         for seed in range(200)
     )
     assert set(drawn) == {(1, 2, 0), (2, 0, 1)}

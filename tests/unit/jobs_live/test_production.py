@@ -27,12 +27,16 @@ def curves(draw: st.DrawFn) -> Steps:
     ends = sorted(draw(st.sets(st.integers(1, 99), max_size=4)))
     rates = draw(
         st.lists(
-            st.sampled_from([0, 200_000, 3_000_000, 40_000_000, 900_000_000]),
+            st.sampled_from(
+                [0, 200_000, 3_000_000, 40_000_000, 900_000_000]
+            ),
             min_size=len(ends) + 1,
             max_size=len(ends) + 1,
         ).filter(any)
     )
-    return tuple(zip([*(end / 100 for end in ends), 1.0], rates, strict=True))
+    return tuple(
+        zip([*(end / 100 for end in ends), 1.0], rates, strict=True)
+    )
 
 
 def tau_s(total_bytes: int, steps: Steps) -> float:
@@ -101,7 +105,9 @@ def test_phases_and_chunks_sum_to_the_volume_and_to_tau(
         assert sum(chunk.size_bytes for chunk in cut) == total_bytes
         assert sum(chunk.duration_ns for chunk in cut) == total_ns
         assert max(chunk.duration_ns for chunk in cut) <= CHUNK_S * 1e9 + 1
-        assert all(0 <= chunk.size_bytes <= chunk.buffer_bytes for chunk in cut)
+        assert all(
+            0 <= chunk.size_bytes <= chunk.buffer_bytes for chunk in cut
+        )
 
 
 def test_a_step_without_demand_takes_its_time_and_no_bytes() -> None:
@@ -111,7 +117,9 @@ def test_a_step_without_demand_takes_its_time_and_no_bytes() -> None:
     assert (burst.size_bytes, burst.duration_ns) == (1_000_000, 10**9)
 
 
-@given(curves(), st.sampled_from([1e6, 8e6, 75e6, 200e6]), st.floats(0.5, 2.0))
+@given(
+    curves(), st.sampled_from([1e6, 8e6, 75e6, 200e6]), st.floats(0.5, 2.0)
+)
 @example(((1.0, 40_000_000),), 75e6, 1.0)
 @example(((0.3, 900_000_000), (0.7, 0), (1.0, 3_000_000)), 75e6, 2.0)
 @settings(deadline=None, max_examples=25)
@@ -138,7 +146,9 @@ def test_it_takes_as_long_as_eq_1_says(
         )
         / bandwidth_bps
     )
-    slack_s = min(0.25 * expected_s, in_buffers_s) + len(steps) * 2 * CHUNK_S
+    slack_s = (
+        min(0.25 * expected_s, in_buffers_s) + len(steps) * 2 * CHUNK_S
+    )
     assert expected_s - slack_s <= measured_s <= expected_s + slack_s
 
 
@@ -146,7 +156,9 @@ def test_blocked_time_is_not_caught_up() -> None:
     """A VM cut off for a second loses that second, although the network is fast afterwards."""
     steps = ((1.0, 8_000_000),)  # 2 s for 2 MB
     free_s = simulate(2_000_000, steps, lambda _: 1e9)
-    cut_s = simulate(2_000_000, steps, lambda t: 0.0 if 0.5 < t <= 1.5 else 1e9)
+    cut_s = simulate(
+        2_000_000, steps, lambda t: 0.0 if 0.5 < t <= 1.5 else 1e9
+    )
     assert free_s == pytest.approx(2.0, abs=0.02)
     assert cut_s == pytest.approx(3.0, abs=0.05)
 
@@ -166,7 +178,9 @@ def test_of_a_late_wake_up_so_much_is_caught_up_and_the_rest_is_a_pause() -> (
 ):
     production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
     production.advance(0, 0, 0)
-    production.advance(13 * MS, 0, 0)  # 8 ms late for the first chunk of 5 ms
+    production.advance(
+        13 * MS, 0, 0
+    )  # 8 ms late for the first chunk of 5 ms
     assert production.produced_bytes == 10_000
     assert production.due_ns == 15 * MS
     assert production.lost_ns == 0
@@ -210,4 +224,6 @@ def test_late_wake_ups_cost_what_is_beyond_the_limit(
                 - (burst - 5_000) // 5_000 * 5 * MS
             )
             production.advance(now_ns, 0, production.produced_bytes)
-    assert production.produced_bytes == (now_ns - lost_ns) // (5 * MS) * 5_000
+    assert (
+        production.produced_bytes == (now_ns - lost_ns) // (5 * MS) * 5_000
+    )

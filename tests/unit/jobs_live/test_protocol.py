@@ -80,7 +80,9 @@ def test_a_message_is_one_line_and_survives_it(
 
 
 @settings(deadline=None, max_examples=50)
-@given(packet=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+@given(
+    packet=st.binary() | JSON.map(lambda value: json.dumps(value).encode())
+)
 def test_garbage_is_refused_as_such(
     decoder: TypeAdapter[AgentMessage], packet: bytes
 ) -> None:

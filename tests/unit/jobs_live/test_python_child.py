@@ -41,12 +41,16 @@ workload:
 
 
 @pytest.fixture
-def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def hostile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """A working directory of somebody's, whose modules would leave a file ``taken``."""
     folder = tmp_path / "hostile"
     folder.mkdir()
     taken = tmp_path / "taken"
-    code = f"open({str(taken)!r}, 'a').write(__name__)\nraise SystemExit(9)\n"
+    code = (
+        f"open({str(taken)!r}, 'a').write(__name__)\nraise SystemExit(9)\n"
+    )
     for name in NAMES:
         (folder / f"{name}.py").write_text(code)
     monkeypatch.chdir(folder)
@@ -71,7 +75,9 @@ def test_a_module_is_run_whatever_lies_in_the_folder(
     assert done.stdout
 
 
-def test_a_fresh_process_of_policy_check_is_such_a_one(hostile: Path) -> None:
+def test_a_fresh_process_of_policy_check_is_such_a_one(
+    hostile: Path,
+) -> None:
     experiment_file.parse_experiment(TEXT, Path("small"))
     [[lines]] = in_fresh_process([TEXT], 1, 1)
     assert json.loads(lines[0])

@@ -16,7 +16,11 @@ def wire_bytes(size_bytes: int) -> int:
 
 
 def test_a_full_frame_is_1514_bytes_of_which_1448_are_payload() -> None:
-    assert (wire.FRAME_BYTES, wire.SEGMENT_BYTES, wire.FRAME_HEADER_BYTES) == (
+    assert (
+        wire.FRAME_BYTES,
+        wire.SEGMENT_BYTES,
+        wire.FRAME_HEADER_BYTES,
+    ) == (
         1514,
         1448,
         66,

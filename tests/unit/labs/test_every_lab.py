@@ -27,9 +27,13 @@ SENTENCE = re.compile(
 def offline(lab: Lab, folder: Path) -> list[CheckOutcome]:
     since = time.monotonic()
     outcomes = list(
-        run_checks(lab.checks, Submission(folder, lab.files), network="offline")
+        run_checks(
+            lab.checks, Submission(folder, lab.files), network="offline"
+        )
     )
-    print(f"lab {lab.number}, {folder.name}: {time.monotonic() - since:.1f} s")
+    print(
+        f"lab {lab.number}, {folder.name}: {time.monotonic() - since:.1f} s"
+    )
     return outcomes
 
 
@@ -70,7 +74,9 @@ def test_all_its_parts_are_there(lab: Lab) -> None:
     for part in ("page.md", "instructor.md"):
         assert lab.path(part).read_text("utf-8").strip()
     for folder in ("start", "solution"):
-        assert all(lab.path(f"{folder}/{file}").is_file() for file in lab.files)
+        assert all(
+            lab.path(f"{folder}/{file}").is_file() for file in lab.files
+        )
     assert lab.network is None or lab.path(lab.network).is_file()
     names = [check.name for check in lab.checks]
     assert len(names) == len(set(names))
@@ -88,7 +94,9 @@ def test_all_its_parts_are_there(lab: Lab) -> None:
 @LABS
 def test_the_solution_is_nowhere_else(lab: Lab) -> None:
     """No three lines of a solution's function that the start does not have stand in the page."""
-    files = (path for path in lab.path("start").rglob("*") if path.is_file())
+    files = (
+        path for path in lab.path("start").rglob("*") if path.is_file()
+    )
     given = [path for path in files if path.parent.name != "__pycache__"]
     texts = {path.name: _plain(path.read_text("utf-8")) for path in given}
     page = _plain(
@@ -147,7 +155,9 @@ def test_a_wrong_answer_is_found_by_its_check(
     lab: Lab, answer: WrongAnswer, tmp_path: Path
 ) -> None:
     folder = answered(lab, tmp_path / "handed-in", answer)
-    (finder,) = [check for check in lab.checks if check.name == answer.fails]
+    (finder,) = [
+        check for check in lab.checks if check.name == answer.fails
+    ]
     outcomes = run_checks(
         lab.checks, Submission(folder, lab.files), network="offline"
     )
@@ -167,7 +177,9 @@ def test_a_students_page_has_no_comments_and_no_answers(
     for lab in labs():
         assert "<!--" in lab.path("page.md").read_text("utf-8")
         student_folder.make(lab, tmp_path / lab.name)
-        page = (tmp_path / lab.name / student_folder.PAGE).read_text("utf-8")
+        page = (tmp_path / lab.name / student_folder.PAGE).read_text(
+            "utf-8"
+        )
         assert "<!--" not in page
         assert page.startswith("# Lab")
     (fifth,) = [lab for lab in labs() if lab.number == 5]

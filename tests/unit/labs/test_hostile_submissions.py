@@ -50,7 +50,8 @@ class Class:
 
     def hand_in(self, code: str | None) -> Path:
         return (
-            small_lab.hand_in(self.students / "hostile", code) / small_lab.FILE
+            small_lab.hand_in(self.students / "hostile", code)
+            / small_lab.FILE
         )
 
     def graded(self) -> Mark:
@@ -283,7 +284,9 @@ def answer():
             return folder
     return 42
 {small_lab.ECHO}"""
-    monkeypatch.setattr(submission, "CALL_S", 30.0)  # all files are looked at
+    monkeypatch.setattr(
+        submission, "CALL_S", 30.0
+    )  # all files are looked at
     two.hand_in(code)
     mark = two.graded()
     assert (mark.sentence, mark.earned) == ("", 4)
@@ -306,7 +309,9 @@ def test_a_python_of_roots_own_is_not_needed(
     two.uid = 0
     home = two.folder / "home"
     home.mkdir(mode=0o700)
-    monkeypatch.setattr(sys, "_base_executable", str(home / "bin" / "python3"))
+    monkeypatch.setattr(
+        sys, "_base_executable", str(home / "bin" / "python3")
+    )
     two.hand_in(small_lab.GOOD)
     assert two.graded().earned == 4
 
@@ -322,7 +327,9 @@ def test_no_socket_reaches_this_machine(two: Class) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         body = f"socket.create_connection(('127.0.0.1', {port}), 2)"
-        two.hand_in(f"{HEAD}\n\ndef answer():\n    {body}\n{small_lab.ECHO}")
+        two.hand_in(
+            f"{HEAD}\n\ndef answer():\n    {body}\n{small_lab.ECHO}"
+        )
         assert "raised ConnectionRefusedError" in two.graded().sentence
 
 
@@ -359,7 +366,9 @@ def test_the_checks_time_is_bounded(
 def test_a_value_that_a_check_did_not_expect(two: Class) -> None:
     file = two.folder / "labs" / "01-small" / "small_checks.py"
     file.write_text(
-        small_lab.CHECKS.replace("number_of(submission", "max(submission", 1)
+        small_lab.CHECKS.replace(
+            "number_of(submission", "max(submission", 1
+        )
     )
     two.hand_in(small_lab.GOOD)
     mark = small_lab.as_user(two.uid, lambda: _mark_of_hostile(two))
@@ -375,7 +384,9 @@ def _mark_of_hostile(two: Class) -> Mark:
         for one in grading.handed_in(two.students)
         if one.student == "hostile"
     ]
-    (mark,) = grading.marks(entries, RunFolder(two.folder / "out"), live=False)
+    (mark,) = grading.marks(
+        entries, RunFolder(two.folder / "out"), live=False
+    )
     return mark
 
 
@@ -400,7 +411,10 @@ FILES = {
         "is not UTF-8 text",
     ),
     "missing": (lambda _: None, "is not in the folder"),
-    "no Python": (lambda path: path.write_text("]["), ":1: raised SyntaxError"),
+    "no Python": (
+        lambda path: path.write_text("]["),
+        ":1: raised SyntaxError",
+    ),
     "nul": (lambda path: path.write_text("\0"), "raised"),
 }
 
@@ -456,9 +470,9 @@ def test_a_record_that_never_ends(two: Class) -> None:
 
 def test_names_that_are_no_text(two: Class) -> None:
     folder = two.students / "hostile" / os.fsdecode(b"lab-01-\xff\x1b")
-    small_lab.hand_in(folder, "def answer():\n    return '\\ud800'\n").rename(
-        folder
-    )
+    small_lab.hand_in(
+        folder, "def answer():\n    return '\\ud800'\n"
+    ).rename(folder)
     mark = two.graded()
     assert mark.sentence.startswith(
         "answer() returned '\\ud800'; expected a number"

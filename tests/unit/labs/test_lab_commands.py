@@ -88,7 +88,8 @@ def test_a_lab_from_its_start_to_its_points(
     assert code == 0
     assert "4 of 6 points" in out
     assert (
-        "the rest needs root: sudo testbed lab check 1 --in lab-01-small" in err
+        "the rest needs root: sudo testbed lab check 1 --in lab-01-small"
+        in err
     )
 
 
@@ -96,7 +97,15 @@ def test_the_record_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "start", "1", "--out", "mine")
     code, record = as_json(capsys, "check", "1", "--in", "mine")
     assert code == 1
-    keys = ["lab", "folder", "passed", "complete", "earned", "points", "checks"]
+    keys = [
+        "lab",
+        "folder",
+        "passed",
+        "complete",
+        "earned",
+        "points",
+        "checks",
+    ]
     assert list(record) == keys
     assert (record["passed"], record["complete"], record["earned"]) == (
         False,
@@ -132,10 +141,14 @@ def test_hints_come_one_by_one_and_survive_a_reset(
     solve()
     code, record = as_json(capsys, "reset", "1")
     assert code == 0
-    assert Path(record["kept"], small_lab.FILE).read_text() == small_lab.GOOD
+    assert (
+        Path(record["kept"], small_lab.FILE).read_text() == small_lab.GOOD
+    )
     assert "return 0" in Path("lab-01-small", small_lab.FILE).read_text()
     assert as_json(capsys, "hint", "1")[1]["hint"] == 1
-    assert as_json(capsys, "reset", "1")[1]["kept"].endswith("before-reset-2")
+    assert as_json(capsys, "reset", "1")[1]["kept"].endswith(
+        "before-reset-2"
+    )
 
 
 def test_the_folder_one_is_in_is_meant(
@@ -155,7 +168,10 @@ def test_the_folder_one_is_in_is_meant(
             "lab-01-small is no folder of a lab (.lab.json: is not in the folder)",
         ),
         (["hint", "1", "--in", "nowhere"], "nowhere is no folder of a lab"),
-        (["reset", "1", "--in", "other"], "other is a folder of lab 2, not 1"),
+        (
+            ["reset", "1", "--in", "other"],
+            "other is a folder of lab 2, not 1",
+        ),
         (["start", "1", "--out", "other"], "other is there already"),
         (["check", "1", "--in", "damaged"], "damaged/.lab.json is damaged"),
         (["check", "x"], "Invalid value for 'N'"),
@@ -180,7 +196,9 @@ def test_what_is_wrong_is_a_sentence_and_exit_code_2(
     assert sentence in err
 
 
-def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run(capsys, "start", "1")
     Path("lab-01-small", small_lab.FILE).unlink()
     code, out, _ = run(capsys, "check", "1")
@@ -278,7 +296,9 @@ for_all(st.lists(st.integers() | st.text()), lambda example: print(ascii(example
     assert len(printed[0].splitlines()) == 60
 
 
-def test_what_python_orders_by_chance_is_in_one_order(tmp_path: Path) -> None:
+def test_what_python_orders_by_chance_is_in_one_order(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "f.py").write_text(
         "import random\n\n\ndef f():\n    return [random.random(), *set('abcdefgh')]\n"
     )
@@ -297,7 +317,9 @@ def test_errors_of_the_machine_are_no_failures(tmp_path: Path) -> None:
         raise MachineCannot("no network")
 
     with pytest.raises(MachineCannot):
-        run_check(Check("a", "pure", cannot), Submission(tmp_path, ()), None)
+        run_check(
+            Check("a", "pure", cannot), Submission(tmp_path, ()), None
+        )
 
 
 # -- a class
@@ -309,7 +331,8 @@ def a_class() -> Path:
     for name in ("ada", "=1+1"):
         small_lab.hand_in(students / name)
     small_lab.hand_in(
-        students / "ben" / "lab-01-small", "def answer():\n    return '=<b>'\n"
+        students / "ben" / "lab-01-small",
+        "def answer():\n    return '=<b>'\n",
     )
     (students / "carla").mkdir()
     (students / "__MACOSX" / "ada").mkdir(parents=True)
@@ -353,7 +376,8 @@ def test_marks_of_a_class(
     ]
     found = rows()
     assert [
-        (r["student"], r["earned"], r["points"], r["not_run"]) for r in found
+        (r["student"], r["earned"], r["points"], r["not_run"])
+        for r in found
     ] == [
         ("'=1+1", "4", "6", "2"),
         ("ada", "4", "6", "2"),
@@ -388,7 +412,9 @@ def test_marks_are_kept_until_something_changes(
     monkeypatch.setattr(
         grading,
         "_graded",
-        lambda e, f, live: graded.append(e.student) or first(e, f, live=live),
+        lambda e, f, live: (
+            graded.append(e.student) or first(e, f, live=live)
+        ),
     )
 
     def again(*options: str) -> list[str]:
@@ -401,7 +427,9 @@ def test_marks_are_kept_until_something_changes(
     assert again() == []
     assert again("--again") == ["=1+1", "ada", "ben"]
     assert Path("class-marks", grading.CSV).read_bytes() == marks
-    (a_class / "ben/lab-01-small" / small_lab.FILE).write_text(small_lab.GOOD)
+    (a_class / "ben/lab-01-small" / small_lab.FILE).write_text(
+        small_lab.GOOD
+    )
     (a_class / "ben/lab-01-small/notes.txt").write_text("not handed in")
     assert again() == ["ben"]
     assert rows()[2]["earned"] == "4"
@@ -421,7 +449,14 @@ def test_a_lab_that_nobody_handed_in(
     (a_class / "carla").rmdir()
     (a_class / "ben").rename(a_class / "ben-")
     code, _, _ = run(
-        capsys, "grade", "class", "--offline", "--lab", "1", "--out", "marks"
+        capsys,
+        "grade",
+        "class",
+        "--offline",
+        "--lab",
+        "1",
+        "--out",
+        "marks",
     )
     assert code == 0
     assert not Path("class-marks").exists()
@@ -429,7 +464,9 @@ def test_a_lab_that_nobody_handed_in(
 
 def test_two_folders_of_one_lab(a_class: Path) -> None:
     small_lab.hand_in(a_class / "ben" / "lab-01-small-2")
-    (ben,) = [one for one in grading.handed_in(a_class) if one.student == "ben"]
+    (ben,) = [
+        one for one in grading.handed_in(a_class) if one.student == "ben"
+    ]
     assert ben.problem == "there are two folders of lab 1"
 
 
@@ -469,7 +506,9 @@ def grade(more: str = "") -> subprocess.Popen[str]:
 @pytest.mark.slow
 @confined
 def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
-    small_lab.hand_in(a_class / "zoe", "def answer():\n    while True: pass\n")
+    small_lab.hand_in(
+        a_class / "zoe", "def answer():\n    while True: pass\n"
+    )
     command = grade()
     outcomes = Path("class-marks", grading.OUTCOMES)
     until = time.monotonic() + 60
@@ -510,6 +549,8 @@ def test_marks_belong_to_who_called_sudo(
     monkeypatch.setenv("SUDO_GID", "31337")
     run(capsys, "grade", "class", "--offline")
     marks = Path("class-marks")
-    owners = {path: path.stat().st_uid for path in (marks, *marks.rglob("*"))}
+    owners = {
+        path: path.stat().st_uid for path in (marks, *marks.rglob("*"))
+    }
     assert len(owners) == 8
     assert set(owners.values()) == {31337}

@@ -12,7 +12,9 @@ from testbed.labs.grading import Mark, table
 
 def sentence(text: str) -> str:
     """A mark's sentence, as marks.csv has it."""
-    (row,) = csv.DictReader(io.StringIO(table([Mark("a", 4, 1, problem=text)])))
+    (row,) = csv.DictReader(
+        io.StringIO(table([Mark("a", 4, 1, problem=text)]))
+    )
     return row["sentence"]
 
 
@@ -37,7 +39,5 @@ def test_escape_sequences_do_not_come_through() -> None:
 
 
 def test_plain_sentences_stay_as_they_are() -> None:
-    text = (
-        "rules(3, …) has 4 entries; expected at most 3 (README.md, 'An entry')"
-    )
+    text = "rules(3, …) has 4 entries; expected at most 3 (README.md, 'An entry')"
     assert sentence(text) == text

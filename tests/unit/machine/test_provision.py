@@ -167,16 +167,22 @@ def test_every_locked_package_has_a_hash_and_no_address(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_one_version_of_each_package_holds_for_all_pythons(lock: str) -> None:
+def test_one_version_of_each_package_holds_for_all_pythons(
+    lock: str,
+) -> None:
     assert len(entries_of(lock)) == len(pinned(lock)) > 0
 
 
 def test_the_pythons_are_those_that_pyproject_names() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())[
+        "project"
+    ]
     minors = [f"3.{minor}" for minor in range(20)]
     assert (
         tuple(
-            m for m in minors if m in SpecifierSet(project["requires-python"])
+            m
+            for m in minors
+            if m in SpecifierSet(project["requires-python"])
         )
         == PYTHONS
     )
@@ -190,7 +196,9 @@ def test_the_pythons_are_those_that_pyproject_names() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_locks_cover_pyproject_and_agree(python: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())[
+        "project"
+    ]
     extras = project["optional-dependencies"]
     run, test = pinned("run"), pinned("test")
     needed = [*project["dependencies"], *extras["ryu"], *extras["os-ken"]]
@@ -198,7 +206,9 @@ def test_the_locks_cover_pyproject_and_agree(python: str) -> None:
     assert not_locked([*extras["test"], *extras["dev"]], test, python) == []
     versions = {name: found.version for name, found in run.items()}
     assert {
-        n: v for n, v in test.items() if versions.get(n, v.version) != v.version
+        n: v
+        for n, v in test.items()
+        if versions.get(n, v.version) != v.version
     } == {}
 
 
@@ -235,12 +245,18 @@ def test_ryu_builds_with_the_setuptools_it_can_stand() -> None:
 
 
 @pytest.mark.parametrize("release", ["bookworm", "trixie"])
-def test_vagrant_accepts_the_vagrantfile(release: str, tmp_path: Path) -> None:
+def test_vagrant_accepts_the_vagrantfile(
+    release: str, tmp_path: Path
+) -> None:
     if shutil.which("vagrant") is None:
         pytest.skip("no vagrant")
     shutil.copy(ROOT / "Vagrantfile", tmp_path)
     home = str(tmp_path / "home")
-    environment = {**os.environ, "VAGRANT_HOME": home, "HOSENET_BOX": release}
+    environment = {
+        **os.environ,
+        "VAGRANT_HOME": home,
+        "HOSENET_BOX": release,
+    }
     told = call(
         "vagrant",
         "validate",

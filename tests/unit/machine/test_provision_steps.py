@@ -169,7 +169,9 @@ def test_a_kernel_without_the_module_is_told_by_modprobes_words(
 ) -> None:
     command(checkout, "modprobe", "echo FATAL: no such module >&2; exit 1")
     told = with_provision(checkout, "module_fault")
-    assert told.stdout == "openvswitch does not load: FATAL: no such module\n"
+    assert (
+        told.stdout == "openvswitch does not load: FATAL: no such module\n"
+    )
 
 
 def test_pip_is_asked_with_the_locks_hashes(checkout: Path) -> None:
@@ -193,7 +195,9 @@ def test_what_open_vswitch_logs_meanwhile_is_part_of_the_output(
         "2020-01-01T00:00:00.000Z|1|lockfile|WARN|already locked by pid 1\n"
     )
     command(
-        checkout, "start", f"echo $(date -u +%FT%T.999Z) new >>{logs}; exit 1"
+        checkout,
+        "start",
+        f"echo $(date -u +%FT%T.999Z) new >>{logs}; exit 1",
     )
     told = with_provision(
         checkout, f"OVS_LOG={checkout}; logged_by_ovs start || echo failed"
@@ -233,7 +237,9 @@ def test_packages_of_a_failed_installation_are_removed_by_uninstall(
         f'case "$*" in *install*) echo installed tcc >>{packages};; '
         f'-s*) ;; *remove*) echo "$*" >{checkout}/removed;; esac\n'
     )
-    done = with_packages(checkout, "install_packages tcc && remove_packages")
+    done = with_packages(
+        checkout, "install_packages tcc && remove_packages"
+    )
     assert done.returncode == 0, done.stderr
     assert (checkout / "removed").read_text().split("remove ")[
         1
@@ -241,8 +247,12 @@ def test_packages_of_a_failed_installation_are_removed_by_uninstall(
     assert not (checkout / "state/before").exists()
 
 
-def test_packages_of_a_killed_installation_are_known(checkout: Path) -> None:
-    (checkout / "packages.txt").write_text("installed base\ninstalled tcc\n")
+def test_packages_of_a_killed_installation_are_known(
+    checkout: Path,
+) -> None:
+    (checkout / "packages.txt").write_text(
+        "installed base\ninstalled tcc\n"
+    )
     (checkout / "apt").write_text("exit 0\n")
     done = with_packages(
         checkout, 'echo base >"$STATE/before"; install_packages mininet'
@@ -251,7 +261,9 @@ def test_packages_of_a_killed_installation_are_known(checkout: Path) -> None:
     assert (checkout / "state/packages").read_text() == "tcc\n"
 
 
-def test_what_uninstall_cannot_simulate_is_explained(checkout: Path) -> None:
+def test_what_uninstall_cannot_simulate_is_explained(
+    checkout: Path,
+) -> None:
     (checkout / "packages.txt").write_text("installed tcc\n")
     (checkout / "apt").write_text(
         "echo 'E: Unmet dependencies. Try it'; exit 100\n"
@@ -269,9 +281,7 @@ def test_uninstall_continues_where_open_vswitch_does_not(
     broken: str, checkout: Path
 ) -> None:
     for name in ("ovs-vsctl", "ovs-ctl"):
-        fails = (
-            'case "$*" in *list-br) exit 0;; esac; echo no answer >&2; exit 1'
-        )
+        fails = 'case "$*" in *list-br) exit 0;; esac; echo no answer >&2; exit 1'
         command(checkout, name, fails if name == broken else "exit 0")
     (checkout / ".venv").mkdir()
     told = with_provision(
@@ -313,9 +323,13 @@ def test_a_target_that_cannot_be_written_is_told(
 ) -> None:
     script, what = WRITES[name]
     command(
-        checkout, f"../broken/{name}", f"echo '{name}: x: {error}' >&2; exit 1"
+        checkout,
+        f"../broken/{name}",
+        f"echo '{name}: x: {error}' >&2; exit 1",
     )
-    told = with_provision(checkout, f"PATH={checkout}/broken:$PATH; {script}")
+    told = with_provision(
+        checkout, f"PATH={checkout}/broken:$PATH; {script}"
+    )
     assert told.returncode == 3
     assert told.stdout == ""
     assert f"    | {name}: x: {error}\n" in told.stderr
@@ -329,15 +343,24 @@ def test_a_log_on_a_full_device_is_told(checkout: Path) -> None:
         checkout, "LOG=/dev/full; quietly python x true; echo continued"
     )
     assert (told.returncode, told.stdout) == (3, "")
-    assert "could not finish (exit code 1): writing to /dev/full" in told.stderr
+    assert (
+        "could not finish (exit code 1): writing to /dev/full"
+        in told.stderr
+    )
     assert "df -h" in told.stderr
 
 
-def test_the_locks_folder_is_made_where_there_is_none(checkout: Path) -> None:
+def test_the_locks_folder_is_made_where_there_is_none(
+    checkout: Path,
+) -> None:
     told = with_provision(
         checkout, f"LOCK={checkout}/new/lock; open_log; echo continued"
     )
-    assert (told.returncode, told.stdout, told.stderr) == (0, "continued\n", "")
+    assert (told.returncode, told.stdout, told.stderr) == (
+        0,
+        "continued\n",
+        "",
+    )
     assert (checkout / "new/lock").exists()
 
 
@@ -347,7 +370,9 @@ def test_the_locks_folder_is_made_where_there_is_none(checkout: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["it's", "a b", "$(touch injected)", "'; touch injected; '"]
 )
-def test_a_checkout_of_any_name_is_called(name: str, checkout: Path) -> None:
+def test_a_checkout_of_any_name_is_called(
+    name: str, checkout: Path
+) -> None:
     odd = checkout / name
     shutil.copytree(checkout, odd, ignore=shutil.ignore_patterns(name))
     command(odd, "../.venv/bin/testbed", 'echo "called: $*"')
@@ -418,7 +443,8 @@ def test_another_release_is_refused_before_anything_else(
     assert told.stdout == ""
     refusal, remedy = told.stderr.splitlines()
     assert (
-        "installs on Debian 12 and 13; this is " + OTHERS[name].split('"')[-2]
+        "installs on Debian 12 and 13; this is "
+        + OTHERS[name].split('"')[-2]
         in refusal
     )
     assert "vagrant up" in remedy
@@ -441,7 +467,9 @@ def test_another_release_is_accepted_where_asked(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["help", "doctor"])
-def test_help_and_doctor_ask_for_no_release(verb: str, checkout: Path) -> None:
+def test_help_and_doctor_ask_for_no_release(
+    verb: str, checkout: Path
+) -> None:
     told = on_release(checkout, OTHERS["Fedora"], f"main {verb}")
     assert "this is Fedora" not in told.stderr
     assert told.returncode == (0 if verb == "help" else 3)
@@ -468,7 +496,9 @@ REINSTALLED = "sudo apt-get install --reinstall python3-minimal python3"
 def test_another_python_is_told_with_what_its_release_can_do(
     name: str, checkout: Path
 ) -> None:
-    command(checkout, "python3", '[ "$1" = --version ] && echo Python 3.14.0')
+    command(
+        checkout, "python3", '[ "$1" = --version ] && echo Python 3.14.0'
+    )
     text = RELEASES[name][0] if name in RELEASES else OTHERS[name]
     told = on_release(
         checkout, text, f"PYTHON={checkout}/bin/python3; check_python"
@@ -490,7 +520,14 @@ def test_the_page_has_the_same_remedy_for_another_python() -> None:
 
 @pytest.mark.parametrize(
     ("minor", "accepted"),
-    [(9, False), (10, False), (11, True), (12, True), (13, True), (14, False)],
+    [
+        (9, False),
+        (10, False),
+        (11, True),
+        (12, True),
+        (13, True),
+        (14, False),
+    ],
 )
 def test_pythons_of_the_locks_are_accepted(
     minor: int, accepted: bool, checkout: Path
@@ -504,7 +541,8 @@ def test_pythons_of_the_locks_are_accepted(
         f'exec {sys.executable} -c "{fake}$2"',
     )
     told = with_provision(
-        checkout, f"PYTHON={checkout}/bin/python3; check_python; echo continued"
+        checkout,
+        f"PYTHON={checkout}/bin/python3; check_python; echo continued",
     )
     assert (told.stdout == "continued\n") is accepted
     if not accepted:
@@ -529,9 +567,14 @@ def test_too_little_space_is_told_before_the_first_change(
 
 def test_space_that_is_there_is_no_matter(checkout: Path) -> None:
     told = with_provision(
-        checkout, f"need_space {checkout} 0 /usr 0; need_space; echo continued"
+        checkout,
+        f"need_space {checkout} 0 /usr 0; need_space; echo continued",
     )
-    assert (told.returncode, told.stdout, told.stderr) == (0, "continued\n", "")
+    assert (told.returncode, told.stdout, told.stderr) == (
+        0,
+        "continued\n",
+        "",
+    )
 
 
 def test_paths_of_one_file_system_need_their_sum(checkout: Path) -> None:
@@ -549,7 +592,9 @@ def test_paths_of_one_file_system_need_their_sum(checkout: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("known", ["echo A; echo -", "exit 1", "echo A; echo"])
+@pytest.mark.parametrize(
+    "known", ["echo A; echo -", "exit 1", "echo A; echo"]
+)
 def test_space_that_df_does_not_know_is_no_matter(
     known: str, checkout: Path
 ) -> None:
@@ -561,7 +606,11 @@ def test_space_that_df_does_not_know_is_no_matter(
     told = with_provision(
         checkout, f"need_space {checkout} 2000; echo continued"
     )
-    assert (told.returncode, told.stdout, told.stderr) == (0, "continued\n", "")
+    assert (told.returncode, told.stdout, told.stderr) == (
+        0,
+        "continued\n",
+        "",
+    )
 
 
 def test_a_mount_point_that_df_does_not_know_hides_no_lack(
@@ -588,4 +637,7 @@ def test_no_archives_or_indexs_host_is_named() -> None:
 def test_no_remedy_needs_what_is_not_installed_yet() -> None:
     """Locks are made with `uv`, a test tool, and are the same for every Python."""
     assert "make lock" not in (ROOT / "provision.sh").read_text()
-    assert "make lock" not in (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert (
+        "make lock"
+        not in (ROOT / "docs" / "troubleshooting.md").read_text()
+    )

@@ -29,7 +29,9 @@ NETWORK = network_plan(CENTRE)
 
 
 def tenant(n_vms: int, rate_bps: int = 100_000_000) -> TenantPlan:
-    vms_on = tuple((s, min(4, n_vms - 4 * s)) for s in range((n_vms + 3) // 4))
+    vms_on = tuple(
+        (s, min(4, n_vms - 4 * s)) for s in range((n_vms + 3) // 4)
+    )
     slots = tuple(
         NETWORK.slots_of_server[s][i] for s, n in vms_on for i in range(n)
     )
@@ -55,11 +57,12 @@ def test_what_is_sent_is_what_is_expected_vm_by_vm(
             (plan.index, flow.peer): flow.size_bytes for flow in plan.sends
         }
         expected |= {
-            (flow.peer, plan.index): flow.size_bytes for flow in plan.receives
+            (flow.peer, plan.index): flow.size_bytes
+            for flow in plan.receives
         }
-        assert sum(f.size_bytes for f in plan.sends) == volume_payload_bytes(
-            job, Scale(0.1, 1)
-        )
+        assert sum(
+            f.size_bytes for f in plan.sends
+        ) == volume_payload_bytes(job, Scale(0.1, 1))
     assert sent == expected
 
 
@@ -75,10 +78,14 @@ def test_a_job_of_p_seconds_at_b_lasts_p_over_the_time_scale_on_the_wire(
     job = JobRequest("j", 0, 2, b, p)
     size = volume_payload_bytes(job, Scale(rate, faster))
     wall_s = ideal_transfer_s(size, max(1, round(b * rate)))
-    assert abs(wall_s * faster / p - 1) < 1e-3 + 1e4 / (b * rate * p / faster)
+    assert abs(wall_s * faster / p - 1) < 1e-3 + 1e4 / (
+        b * rate * p / faster
+    )
 
 
-def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
+def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> (
+    None
+):
     curve = DemandCurve(((0.5, 151_400_000), (1.0, 0)), cpu_share=0.2)
     job = JobRequest("j", 0, 2, 151_400_000, 2.0, demand=curve)
     (first, _) = agent_plans(job, tenant(2), Scale(0.1, 1), 1)
@@ -107,7 +114,12 @@ def test_an_elastic_job_fills_its_option_for_as_long_as_its_profile_says(
 ) -> None:
     b, p = 200_000_000, 40.0
     job = JobRequest(
-        "j", 0, 4, b, p, demand=Transfer(profile=linear_profile(b, p, speedup))
+        "j",
+        0,
+        4,
+        b,
+        p,
+        demand=Transfer(profile=linear_profile(b, p, speedup)),
     )
     scale = Scale(0.1, 4)
     assert job.demand.profile is not None
@@ -155,7 +167,9 @@ def test_without_a_reservation_an_elastic_job_moves_what_it_moves_at_its_own_ban
 def test_iperf3_runs_where_flows_would_for_whole_seconds(
     n: int, pattern: Pattern, seconds: float, time: float
 ) -> None:
-    job = JobRequest("j", 0, n, 500_000_000, seconds, demand=Iperf3(pattern))
+    job = JobRequest(
+        "j", 0, n, 500_000_000, seconds, demand=Iperf3(pattern)
+    )
     plans = agent_plans(job, tenant(n), Scale(0.1, time), 1)
     sends, receives = set(), set()
     for plan in plans:
@@ -165,10 +179,15 @@ def test_iperf3_runs_where_flows_would_for_whole_seconds(
         receives |= {(peer, plan.index) for peer in plan.receives}
         assert all(ip == plans[peer].ip for peer, ip in plan.sends)  # type: ignore[attr-defined]
     flows = agent_plans(
-        replace(job, demand=Transfer(pattern)), tenant(n), Scale(0.1, time), 1
+        replace(job, demand=Transfer(pattern)),
+        tenant(n),
+        Scale(0.1, time),
+        1,
     )
     assert (
-        sends == receives == {(p.index, f.peer) for p in flows for f in p.sends}
+        sends
+        == receives
+        == {(p.index, f.peer) for p in flows for f in p.sends}
     )  # type: ignore[attr-defined]
 
 

@@ -60,7 +60,9 @@ def test_a_demand_curve_leaves_a_doubt() -> None:
     assert of_busy(GOOD, later).level == "suspect"
 
 
-def test_counted_traffic_beside_a_demand_curve_speaks_for_its_switch() -> None:
+def test_counted_traffic_beside_a_demand_curve_speaks_for_its_switch() -> (
+    None
+):
     curve = JobEvidence("d", "demand curve", 6.0, began_s=2.0)
     assert of_busy(GOOD, curve).level == "ok"
     assert of_busy(GOOD, replace(curve, lost_s=0.2)).level == "suspect"
@@ -72,7 +74,8 @@ def test_traffic_that_was_hardly_counted_is_no_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing_s", "level"), [(0.06, "ok"), (0.11, "suspect"), (0.13, "invalid")]
+    ("missing_s", "level"),
+    [(0.06, "ok"), (0.11, "suspect"), (0.13, "invalid")],
 )
 def test_traffic_that_did_not_arrive(missing_s: float, level: str) -> None:
     job = replace(GOOD, missing_s=missing_s)
@@ -90,13 +93,17 @@ def test_a_switch_that_stood_still(stood_s: float, level: str) -> None:
 def test_a_standstill_is_measured_by_the_shortest_job_that_it_hit() -> None:
     long = JobEvidence("l", "ring", 60.0, watched_s=55.0, stood_s=0.2)
     assert levels(long)["standstill"] == "ok"
-    assert levels(long, replace(GOOD, stood_s=0.2))["standstill"] == "invalid"
+    assert (
+        levels(long, replace(GOOD, stood_s=0.2))["standstill"] == "invalid"
+    )
 
 
 def test_a_limit_that_let_too_much_through() -> None:
     job = replace(GOOD, excess=0.2)
     assert levels(job)["outrun limit"] == "invalid"
-    assert job.possible_error == "at most -20.0% from limits that did not hold"
+    assert (
+        job.possible_error == "at most -20.0% from limits that did not hold"
+    )
 
 
 def test_an_agent_that_caught_up_what_it_waited_is_not_late() -> None:

@@ -52,7 +52,9 @@ def together(samples: Sequence[Sample]) -> ClassSamples:
     names = [each.name for each in samples]
 
     def column(field: str) -> np.ndarray:
-        return np.array([getattr(each, field) for each in samples], dtype=float)
+        return np.array(
+            [getattr(each, field) for each in samples], dtype=float
+        )
 
     fields = (
         "rate_bps", "sent_bps", "queue_bytes", "most_bps", "packet_bps", "packet_bits", "bucket_bps"
@@ -119,12 +121,19 @@ def test_one_slow_interval_or_an_empty_queue_is_no_starvation() -> None:
         starved([sample(0.5), sample(1.0, backlog=0), sample(0.5)]).level
         == "ok"
     )
-    assert starved([sample(0.5, name="a"), sample(0.5, name="b")]).level == "ok"
+    assert (
+        starved([sample(0.5, name="a"), sample(0.5, name="b")]).level
+        == "ok"
+    )
 
 
 def test_the_starved_class_is_named() -> None:
     found = starved(
-        [sample(1.0, name="x"), sample(0.6, name="y"), sample(0.6, name="y")]
+        [
+            sample(1.0, name="x"),
+            sample(0.6, name="y"),
+            sample(0.6, name="y"),
+        ]
     )
     assert found.reason.startswith("y had a queue")
 
@@ -140,7 +149,10 @@ def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> 
     assert [f.level for f in switch(waits([0.2] * 10))] == ["ok"]
     assert [f.level for f in switch(waits([0.2] * 9 + [0.6]))] == ["ok"]
     (doubtful,) = switch(waits([0.2] * 8 + [0.6] * 2))
-    assert (doubtful.level, doubtful.metrics["waited_p90"]) == ("suspect", 0.6)
+    assert (doubtful.level, doubtful.metrics["waited_p90"]) == (
+        "suspect",
+        0.6,
+    )
     assert "60% of the time" in doubtful.reason
     assert [f.level for f in switch(waits([0.2] * 8 + [0.95] * 2))] == [
         "invalid"
@@ -183,11 +195,15 @@ def test_a_network_that_keeps_up_without_a_tenth_of_the_processors_has_a_load_of
     assert found.metrics["load"] == pytest.approx(load)
 
 
-def test_what_a_run_would_be_doubted_for_did_not_fit_in_its_load_test() -> None:
+def test_what_a_run_would_be_doubted_for_did_not_fit_in_its_load_test() -> (
+    None
+):
     lost = Finding(
         "suspect", "drops", "3 packets were dropped at x", {"packets": 3}
     )
-    starved = Finding("invalid", "starved VM", "VM 7 sent 60%", {"share": 0.6})
+    starved = Finding(
+        "invalid", "starved VM", "VM 7 sent 60%", {"share": 0.6}
+    )
     found = preflight(1e9, 1.0, 1.0, 1.0, 0.1, [lost])
     assert found.level == "suspect"
     assert found.metrics["load"] == pytest.approx(0.9 / 0.98)
@@ -231,7 +247,9 @@ def test_processors_that_are_never_idle_or_stolen_are_doubted() -> None:
 def test_full_processors_are_no_shortage_where_it_is_known_that_nothing_lacked(
     received: float, others: float, level: str
 ) -> None:
-    full = samples([0.0] * 10, waited=0.95, others=others, received=received)
+    full = samples(
+        [0.0] * 10, waited=0.95, others=others, received=received
+    )
     (idle, _), (waited,) = processor(full), switch(full)
     assert (idle.level, waited.level) == (level, level)
     assert idle.metrics["idle_p10"] == 0.0
@@ -278,7 +296,10 @@ def test_samples_of_jobs_that_begin_or_end_go_by_the_known_ones_beside_them(
         "u": ProcessorSample(0.0, 0.0, 0.0, 1.0, nan),
     }
     found = [of[kind] for kind in kinds]
-    assert (processor(found)[0].level, switch(found)[0].level) == (level, level)
+    assert (processor(found)[0].level, switch(found)[0].level) == (
+        level,
+        level,
+    )
 
 
 def received(
@@ -310,12 +331,12 @@ def test_what_was_received_is_that_of_all_or_of_the_tenant_that_lacks_most() -> 
     None
 ):
     assert isnan(received([], []))
-    assert received([1, 1, 2, 2], [100.0, 98.0, 97.0, 101.0]) == pytest.approx(
-        0.99
-    )
-    assert received([1, 1, 2, 2], [110.0, 110.0, 90.0, 90.0]) == pytest.approx(
-        0.9
-    )
+    assert received(
+        [1, 1, 2, 2], [100.0, 98.0, 97.0, 101.0]
+    ) == pytest.approx(0.99)
+    assert received(
+        [1, 1, 2, 2], [110.0, 110.0, 90.0, 90.0]
+    ) == pytest.approx(0.9)
 
 
 def test_a_tenant_of_few_slow_vms_may_lack_packets_all_together_may_not() -> (
@@ -324,15 +345,23 @@ def test_a_tenant_of_few_slow_vms_may_lack_packets_all_together_may_not() -> (
     # Of two VMs a packet of ten each: 14 of 400.
     slow = {"packet_bits": 10.0, "interval_s": 2.0}
     assert received([1, 1, 2, 2], [97.0, 97.0, 103.0, 103.0], **slow) == 1.0
-    assert received([1, 1, 2, 2], [97.0, 97.0, 100.0, 100.0], **slow) == 0.985
+    assert (
+        received([1, 1, 2, 2], [97.0, 97.0, 100.0, 100.0], **slow) == 0.985
+    )
 
 
-def test_what_slow_vms_received_is_over_as_many_samples_as_it_takes() -> None:
+def test_what_slow_vms_received_is_over_as_many_samples_as_it_takes() -> (
+    None
+):
     # 16 packets are 1.6 s: two samples; what was before counts no more.
     few = {"packet_bits": 10.0}
     assert isnan(received([1], [80.0], **few))
-    assert received([1], [0.0], [80.0], [120.0], **few) == pytest.approx(1.0)
-    assert received([1], [100.0], [60.0], [100.0], **few) == pytest.approx(0.8)
+    assert received([1], [0.0], [80.0], [120.0], **few) == pytest.approx(
+        1.0
+    )
+    assert received([1], [100.0], [60.0], [100.0], **few) == pytest.approx(
+        0.8
+    )
     assert received([1], [120.0], [80.0]) == pytest.approx(0.8)
 
 
@@ -340,9 +369,15 @@ def test_a_tenant_counts_when_its_first_packets_have_had_time_to_arrive() -> (
     None
 ):
     def rows(n: int) -> ClassSamples:
-        rate, zero, packet = np.full(n, 100.0), np.zeros(n), np.full(n, 10.0)
+        rate, zero, packet = (
+            np.full(n, 100.0),
+            np.zeros(n),
+            np.full(n, 10.0),
+        )
         got = np.array([100.0, 40.0][:n])
-        return ClassSamples(str, rate, got, zero, rate, packet, packet, zero)
+        return ClassSamples(
+            str, rate, got, zero, rate, packet, packet, zero
+        )
 
     judge = ReceivedShares()
     for tenants, share in [
@@ -369,7 +404,9 @@ def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port()
     None
 ):
     assert [f.level for f in leaks({}, {})] == ["ok", "ok"]
-    unshaped, drops = leaks({"hn-s0v0": 3}, {"rack 0 -> server 1, tenant 2": 7})
+    unshaped, drops = leaks(
+        {"hn-s0v0": 3}, {"rack 0 -> server 1, tenant 2": 7}
+    )
     assert (unshaped.level, drops.level) == ("invalid", "suspect")
     assert "hn-s0v0" in unshaped.reason
     assert "rack 0 -> server 1" in drops.reason
@@ -381,21 +418,34 @@ def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
     )
     assert held_back([slow, slow]).level == "ok"
     assert held_back([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
-    assert held_back([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
+    assert (
+        held_back([replace(slow, sent_bps=400_000.0)] * 2).level
+        == "invalid"
+    )
     fast = replace(slow, sent_bps=1_075_000.0)
     assert exceeding([fast, fast]).level == "ok"
     assert exceeding([replace(fast, packet_bps=0.0)] * 2).level == "suspect"
     faster = replace(fast, sent_bps=1_175_000.0)
     assert exceeding([faster, faster]).level == "invalid"
-    assert exceeding([replace(faster, bucket_bps=200_000.0)] * 2).level == "ok"
+    assert (
+        exceeding([replace(faster, bucket_bps=200_000.0)] * 2).level == "ok"
+    )
 
 
 def test_a_single_packet_is_no_queue() -> None:
     slow = Sample(
-        "slow", 1_000_000, 500_000.0, 30_000, 1_000_000, packet_bits=8 * 32_768
+        "slow",
+        1_000_000,
+        500_000.0,
+        30_000,
+        1_000_000,
+        packet_bits=8 * 32_768,
     )
     assert held_back([slow, slow]).metrics == {}
-    assert held_back([replace(slow, queue_bytes=40_000)] * 2).level == "invalid"
+    assert (
+        held_back([replace(slow, queue_bytes=40_000)] * 2).level
+        == "invalid"
+    )
 
 
 def test_what_a_class_sends_over_its_rate() -> None:
@@ -406,19 +456,27 @@ def test_what_a_class_sends_over_its_rate() -> None:
     assert exceeding([sample(1.06), sample(1.06)]).level == "suspect"
     assert exceeding([sample(2.5), sample(2.5)]).level == "invalid"
     assert (
-        exceeding([sample(2.5, name="a"), sample(2.5, name="b")]).level == "ok"
+        exceeding([sample(2.5, name="a"), sample(2.5, name="b")]).level
+        == "ok"
     )
     assert exceeding([]).level == "ok"
     # Its rate was raised in between: it may have had the higher one all the time.
     raised = replace(sample(1.9), most_bps=2 * RATE)
     assert (
         exceeding(
-            [raised, replace(sample(2.0), rate_bps=2 * RATE, most_bps=2 * RATE)]
+            [
+                raised,
+                replace(sample(2.0), rate_bps=2 * RATE, most_bps=2 * RATE),
+            ]
         ).level
         == "ok"
     )
     found = exceeding(
-        [sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")]
+        [
+            sample(1.0, name="x"),
+            sample(1.2, name="y"),
+            sample(1.2, name="y"),
+        ]
     )
     assert found.metrics["share"] == pytest.approx(1.2)
     assert found.reason == "y sent 120.0% of its rate"
@@ -434,7 +492,8 @@ def test_a_vm_is_cap_limited_for_all_of_the_time_in_which_it_had_a_queue() -> (
         == "ok"
     )
     assert (
-        held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level == "ok"
+        held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level
+        == "ok"
     )
     stalled = [sample(0.95), *[sample(1.0)] * 9]
     assert held_back(stalled).level == "ok"

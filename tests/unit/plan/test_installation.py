@@ -38,15 +38,21 @@ from topologies.tree import tree
 Item = TypeVar("Item")
 
 
-def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
+def tenant(
+    counts: dict[int, int], rate_bps: int = 100_000_000
+) -> TenantPlan:
     datacentre = tree([2, 2, 2], 10**9, 2)
     network = network_plan(datacentre, "hn")
     vms_on = tuple(sorted(counts.items()))
     slots = tuple(
-        s for server, n in vms_on for s in network.slots_of_server[server][:n]
+        s
+        for server, n in vms_on
+        for s in network.slots_of_server[server][:n]
     )
     placement = Placement(datacentre.trees[0].root, vms_on)
-    return tenant_plan(datacentre, network, placement, slots, 3, "j", rate_bps)
+    return tenant_plan(
+        datacentre, network, placement, slots, 3, "j", rate_bps
+    )
 
 
 FLOW = "cookie=0x484f534500000003,table={},priority={},ip,"
@@ -62,12 +68,18 @@ def test_a_move_to_another_root_as_text() -> None:
     datacentre = fat_tree(4, 10**9, 1)
     network = network_plan(datacentre, "hn")
     vms_on = ((0, 1), (4, 1))
-    slots = tuple(network.slots_of_server[server][0] for server, _ in vms_on)
+    slots = tuple(
+        network.slots_of_server[server][0] for server, _ in vms_on
+    )
     first, second = (
         Placement(tree.root, vms_on) for tree in datacentre.trees[:2]
     )
-    old = tenant_plan(datacentre, network, first, slots, 3, "j", 100_000_000)
-    text = reroot_text(network, old, rerooted(datacentre, network, old, second))
+    old = tenant_plan(
+        datacentre, network, first, slots, 3, "j", 100_000_000
+    )
+    text = reroot_text(
+        network, old, rerooted(datacentre, network, old, second)
+    )
     _, limits, added, turned, removed, gone = re.split(
         r"^# (?=[a-z ]*\()", text, flags=re.M
     )
@@ -76,7 +88,9 @@ def test_a_move_to_another_root_as_text() -> None:
         "# host\n"
         "class add dev hn-a0-u1 parent 1:ffff classid 1:3 htb rate 100000000bit"
     )
-    assert limits.count("class add dev") == limits.count("filter add dev") == 4
+    assert (
+        limits.count("class add dev") == limits.count("filter add dev") == 4
+    )
     down = FLOW.format(1, 200) + INSIDE
     assert added == (
         f"new flows (ovs-ofctl add-flow)\n# hn-a0\n{let_in(4)}# hn-a2\n{let_in(4)}"
@@ -89,7 +103,11 @@ def test_a_move_to_another_root_as_text() -> None:
         turned
         == f"turned flows (ovs-ofctl add-flow)\n# hn-a0\n{up}# hn-a2\n{up}"
     )
-    assert removed.count("# hn-c0\n") == removed.count("nw_dst=10.0.12.1 ") == 1
+    assert (
+        removed.count("# hn-c0\n")
+        == removed.count("nw_dst=10.0.12.1 ")
+        == 1
+    )
     ends = ("hn-a0-u0", "hn-c0-d0", "hn-a2-u0", "hn-c0-d1")
     assert gone == (
         "limits to be removed (tc -batch)\n# host\n"
@@ -103,7 +121,9 @@ def test_a_move_to_another_root_as_text() -> None:
 
 def of(kind: type[Item], plan: TenantPlan) -> list[Item]:
     """A tenant's items of one kind, by VM."""
-    lines = (line for section in tenant_hosts(plan) for line in section.lines)
+    lines = (
+        line for section in tenant_hosts(plan) for line in section.lines
+    )
     return [line.item for line in lines if isinstance(line.item, kind)]
 
 
@@ -129,9 +149,9 @@ def test_two_vms_as_text() -> None:
 def test_a_reserved_vm_may_have_as_much_on_its_way_as_its_cap_sends_in_sixty_milliseconds() -> (
     None
 ):
-    assert initial_window_segments(60_000_000, 32_768, reserved=True) == int(
-        60e6 * WINDOW_S / 8 / 1448
-    )
+    assert initial_window_segments(
+        60_000_000, 32_768, reserved=True
+    ) == int(60e6 * WINDOW_S / 8 / 1448)
     assert (
         initial_window_segments(2_000_000, 8_688, reserved=True)
         == INITIAL_WINDOW_SEGMENTS
@@ -151,7 +171,9 @@ def test_who_competes_begins_with_the_least_window() -> None:
         == INITIAL_WINDOW_SEGMENTS
     )
     competing = replace(tenant({0: 1, 7: 1}), link_bps=())
-    assert [route.window_segments for route in of(PrefixRoute, competing)] == [
+    assert [
+        route.window_segments for route in of(PrefixRoute, competing)
+    ] == [
         32,
         32,
     ]
@@ -193,7 +215,9 @@ def test_every_vm_knows_all_others_by_their_slots_macs(
             x.item for x in section.lines if isinstance(x.item, Neighbour)
         ]
         known = {neighbour.ip: neighbour.mac for neighbour in neighbours}
-        assert known == {ip: mac for ip, mac in mac_of.items() if ip != vm.ip}
+        assert known == {
+            ip: mac for ip, mac in mac_of.items() if ip != vm.ip
+        }
 
 
 @given(rate=st.integers(1, 10**11), volume=st.integers(0, 10**12))
@@ -206,7 +230,8 @@ def test_a_packet_is_never_longer_than_the_kernel_takes_nor_shorter_than_two_seg
 
 
 @given(
-    rate=st.integers(1, 10**11), volume=st.integers(MIN_GSO_BYTES * 200, 10**12)
+    rate=st.integers(1, 10**11),
+    volume=st.integers(MIN_GSO_BYTES * 200, 10**12),
 )
 def test_a_volume_makes_packets_longer_by_half_a_per_cent_of_it_at_most(
     rate: int, volume: int
@@ -218,7 +243,9 @@ def test_a_slow_vm_that_sends_much_sends_large_packets() -> None:
     slow = tenant({0: 1}, 3_000_000)
     assert gso_bytes(3_000_000) < 9_000
     assert (
-        of(LargestPacket, replace(slow, volume_bytes=6_000_000))[0].size_bytes
+        of(LargestPacket, replace(slow, volume_bytes=6_000_000))[
+            0
+        ].size_bytes
         == 30_000
     )
 
@@ -227,6 +254,8 @@ def test_the_frame_size_follows_the_tenants_rate() -> None:
     slow, fast = tenant({0: 1}, 10_000_000), tenant({0: 1}, 10_000_000_000)
     assert of(LargestPacket, slow)[0].size_bytes == gso_bytes(10_000_000)
     assert of(LargestPacket, fast)[0].size_bytes == MAX_GSO_BYTES
-    (change,) = packet_changes(slow, replace(slow, rate_bps=10**10))[0].lines
+    (change,) = packet_changes(slow, replace(slow, rate_bps=10**10))[
+        0
+    ].lines
     assert change.item == LargestPacket(MAX_GSO_BYTES)
     assert change.before == LargestPacket(gso_bytes(10_000_000))

@@ -181,7 +181,9 @@ def test_a_tenants_lines_on_a_small_tree() -> None:
         f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(100 * MBIT)}",
     ]
     receive = [line for line in lines if "dev hn-s1v0 " in line]
-    assert receive[0] == "qdisc add dev hn-s1v0 root handle 1: htb default 0x1"
+    assert (
+        receive[0] == "qdisc add dev hn-s1v0 root handle 1: htb default 0x1"
+    )
     assert "rate 100000000bit ceil 100000000bit" in receive[1]
 
 
@@ -207,7 +209,9 @@ def test_vms_within_a_links_bytes_are_within_its_packets(
     assert sum(large) <= LINK_PACKETS_PER_S
 
 
-@given(rate=st.integers(8_000, 10**9), uplink=st.integers(8_000, 96_000_000))
+@given(
+    rate=st.integers(8_000, 10**9), uplink=st.integers(8_000, 96_000_000)
+)
 def test_full_frames_without_offload_are_not_held_up_on_slow_links(
     rate: int, uplink: int
 ) -> None:
@@ -306,7 +310,9 @@ def test_another_capacity_leaves_what_a_new_network_would_have(
     """Every class and queue after the changes, by applying them line by line."""
     network, reserved = placed(dumbbell(), ((0, 2), (1, 2)), 100 * MBIT)
     old = enforced(network, reserved, mode)
-    other = network.with_capacity(0, 130 * MBIT).with_capacity(2, 900 * MBIT)
+    other = network.with_capacity(0, 130 * MBIT).with_capacity(
+        2, 900 * MBIT
+    )
     new = on_network(other, old)
     there = [
         *network_limits(network, borrows=borrowing),
@@ -324,7 +330,9 @@ def test_another_capacity_leaves_what_a_new_network_would_have(
         *network_limits(other, borrows=borrowing),
         *tenant_limits(other, new),
     ]
-    assert items == [(s.netns, line.item) for s in wanted for line in s.lines]
+    assert items == [
+        (s.netns, line.item) for s in wanted for line in s.lines
+    ]
     built = network_plan(
         dumbbell().with_capacity(0, 130 * MBIT).with_capacity(2, 900 * MBIT)
     )
@@ -369,7 +377,9 @@ def test_on_another_tree_a_tenant_has_other_classes_and_the_same_caps(
         for t in (old, new)
     )
     left = {
-        (x.item.dev, x.item.minor) for x in gone if isinstance(x.item, HtbClass)
+        (x.item.dev, x.item.minor)
+        for x in gone
+        if isinstance(x.item, HtbClass)
     }
     kept = {
         x
@@ -399,7 +409,8 @@ def test_removal_names_filters_before_their_classes_and_whole_roots_last() -> (
     n_links = len(tenant.link_bps)
     dev = network.sending_port(0).name
     assert (
-        f"filter del dev {dev} parent 1: protocol ip pref 5" in host[:n_links]
+        f"filter del dev {dev} parent 1: protocol ip pref 5"
+        in host[:n_links]
     )
     assert f"class del dev {dev} classid 1:5" in host[n_links : 2 * n_links]
     assert host[2 * n_links :] == [
@@ -453,19 +464,27 @@ def test_what_is_added_is_exactly_what_is_removed(
     for plus, minus in zip(added, removed, strict=True):
         gone = [line.item for line in minus.lines]
         whole = {item.dev for item in gone if isinstance(item, HtbRoot)}
-        by_parent = {(i.dev, i.minor) for i in gone if isinstance(i, HtbClass)}
+        by_parent = {
+            (i.dev, i.minor) for i in gone if isinstance(i, HtbClass)
+        }
         for line in plus.lines:
             item = line.item
             if isinstance(item, ByteFifo):
-                assert item.dev in whole or (item.dev, item.minor) in by_parent
+                assert (
+                    item.dev in whole or (item.dev, item.minor) in by_parent
+                )
             else:
                 assert item in gone or item.dev in whole
-        assert all(item in [line.item for line in plus.lines] for item in gone)
+        assert all(
+            item in [line.item for line in plus.lines] for item in gone
+        )
 
 
 @given(counts=placements, rate=st.integers(8_000, 10**9))
 @settings(max_examples=60, deadline=None)
-def test_a_tenants_classes_are_its_hose(counts: list[int], rate: int) -> None:
+def test_a_tenants_classes_are_its_hose(
+    counts: list[int], rate: int
+) -> None:
     """min(X, N-X)·B on the port that sends, and a filter and a bounded queue for every class."""
     datacentre = fat_tree(4, 10**9, 2)
     vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
@@ -475,27 +494,35 @@ def test_a_tenants_classes_are_its_hose(counts: list[int], rate: int) -> None:
     classes = {
         line.item.dev: line.item.rate_bps
         for line in host
-        if isinstance(line.item, HtbClass) and line.item.dev not in vm_devices
+        if isinstance(line.item, HtbClass)
+        and line.item.dev not in vm_devices
     }
-    expected = {network.sending_port(d).name: bps for d, bps in tenant.link_bps}
+    expected = {
+        network.sending_port(d).name: bps for d, bps in tenant.link_bps
+    }
     assert classes == expected
     n = sum(counts)
     assert all(
-        bps % rate == 0 and bps // rate <= n // 2 for bps in classes.values()
+        bps % rate == 0 and bps // rate <= n // 2
+        for bps in classes.values()
     )
     filters = {
         line.item.dev: line.item
         for line in host
         if isinstance(line.item, PrefixFilter)
     }
-    queues = {line.item.dev for line in host if isinstance(line.item, ByteFifo)}
+    queues = {
+        line.item.dev for line in host if isinstance(line.item, ByteFifo)
+    }
     assert set(filters) == set(classes)
     assert queues == set(classes) | vm_devices
     assert all(f.source == tenant.prefix for f in filters.values())
 
 
 @given(rate=st.integers(1, 10**11))
-def test_buckets_and_queues_are_never_too_small_for_a_frame(rate: int) -> None:
+def test_buckets_and_queues_are_never_too_small_for_a_frame(
+    rate: int,
+) -> None:
     assert burst_bytes(rate) >= 2 * 1514
     assert vm_queue_bytes(rate) >= 150_000
     assert port_queue_bytes(rate) >= 60_000
@@ -513,7 +540,9 @@ def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> (
     centre = tree([2], [1_000_000_000], 3)
     network = network_plan(centre)
     placement = Placement(centre.trees[0].root, ((0, 2), (1, 2)))
-    slots = tuple(network.slots_of_server[s][i] for s in (0, 1) for i in (0, 1))
+    slots = tuple(
+        network.slots_of_server[s][i] for s in (0, 1) for i in (0, 1)
+    )
     tenant = tenant_plan(
         centre, network, placement, slots, 5, "j", 1_000_000_000
     )
@@ -526,7 +555,9 @@ def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> (
         line.text() for line in host.lines if "parent 1:ffff" in line.text()
     ]
     assert len(classes) == 4
-    assert all("rate 8000bit ceil 1000000000bit" in text for text in classes)
+    assert all(
+        "rate 8000bit ceil 1000000000bit" in text for text in classes
+    )
     assert all(text.endswith("quantum 32000") for text in classes)
 
 
@@ -550,7 +581,9 @@ def test_a_strict_tenant_is_limited_to_its_reservation() -> None:
     assert enforced(network, tenant, "strict") is tenant
 
 
-def test_a_tenant_that_borrows_keeps_its_rate_and_may_have_the_link() -> None:
+def test_a_tenant_that_borrows_keeps_its_rate_and_may_have_the_link() -> (
+    None
+):
     network, tenant = placed(dumbbell(), ((0, 2), (1, 1)))
     lent = enforced(network, tenant, "work-conserving")
     lines = host_lines(tenant_limits(network, lent))
@@ -588,13 +621,18 @@ def test_a_tenant_without_enforcement_has_no_class_and_the_links_theirs() -> (
     free = enforced(network, tenant, "none")
     lines = host_lines(tenant_limits(network, free))
     assert not [
-        line for line in lines if "parent 1:ffff" in line or "filter" in line
+        line
+        for line in lines
+        if "parent 1:ffff" in line or "filter" in line
     ]
     assert {line.split()[3] for line in lines} == {
         vm.slot.port.name for vm in tenant.vms
     }
     assert (
-        sum("rate 1000000000bit ceil 1000000000bit" in line for line in lines)
+        sum(
+            "rate 1000000000bit ceil 1000000000bit" in line
+            for line in lines
+        )
         == 3
     )
 
@@ -618,7 +656,9 @@ def test_in_every_mode_links_keep_their_capacity_and_removal_is_whole(
         for i in items
         if isinstance(i, HtbClass) and i.parent_minor == LINK_MINOR
     ]
-    reserved = {network.sending_port(d).name: bps for d, bps in plain.link_bps}
+    reserved = {
+        network.sending_port(d).name: bps for d, bps in plain.link_bps
+    }
     # A guarantee is the same whether bandwidth is lent or not; without one there is no class.
     assert {c.dev: c.rate_bps for c in classes} == (
         {} if mode == "none" else reserved
@@ -693,7 +733,9 @@ def test_all_that_a_lender_has_on_its_way_over_a_link_fits_its_class_or_is_the_l
     # Brute force: the senders on one side of a link times the receivers on its other.
     below = {sum(counts[s] for s in servers) for servers in SUBTREES}
     connections = max(x * (n - x) for x in below)
-    assert most_bytes == 65_536 or most_bytes * connections <= 0.8 * min(queues)
+    assert most_bytes == 65_536 or most_bytes * connections <= 0.8 * min(
+        queues
+    )
     assert most_bytes >= 65_536
 
 

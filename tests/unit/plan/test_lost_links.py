@@ -41,7 +41,8 @@ def placed(
         datacentre, network, placement, tuple(slots), 1, "a", 10 * MBIT
     )
     names = {
-        bridge.name: datacentre.names[bridge.node] for bridge in network.bridges
+        bridge.name: datacentre.names[bridge.node]
+        for bridge in network.bridges
     }
     return (
         network,
@@ -131,4 +132,7 @@ def test_on_a_fat_tree_it_says_where_the_tenant_is_pinned() -> None:
         k.lower.name for k in tenant.edges if k.upper.bridge == "hn-c2"
     )
     text = cut_text(tenant, {uplink}, names, pinned=True)
-    assert text == "tenant a (pinned to core 2) is cut: a.0 | a.1; 1 of 1 pairs"
+    assert (
+        text
+        == "tenant a (pinned to core 2) is cut: a.0 | a.1; 1 of 1 pairs"
+    )

@@ -9,7 +9,9 @@ def run(
 ) -> list[events.Event]:
     where = [list(pair) for pair in vms_on]
     return [
-        events.JobReserved(0.0, job_id, 0.0, None, 0, None, 9, where, [], tier),
+        events.JobReserved(
+            0.0, job_id, 0.0, None, 0, None, 9, where, [], tier
+        ),
         events.JobStarted(0.0, job_id, 0, tier),
     ]
 

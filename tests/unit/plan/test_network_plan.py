@@ -62,7 +62,8 @@ def test_a_fat_tree_of_4_has_what_a_fat_tree_of_4_has() -> None:
 
 def test_capacities_are_scaled_once() -> None:
     assert {
-        k.capacity_bps for k in network_plan(CENTRES["tree"], "hn", 0.1).links
+        k.capacity_bps
+        for k in network_plan(CENTRES["tree"], "hn", 0.1).links
     } == {GBIT // 10}
 
 
@@ -77,11 +78,19 @@ def test_nodes_of_a_flat_data_centre_stand_alone() -> None:
     assert not plan.links
     slots = tuple(plan.slots_of_server[server][0] for server in (0, 2))
     tenant = tenant_plan(
-        flat(4, 2), plan, Placement(4, ((0, 1), (2, 1))), slots, 1, "far", 8_000
+        flat(4, 2),
+        plan,
+        Placement(4, ((0, 1), (2, 1))),
+        slots,
+        1,
+        "far",
+        8_000,
     )
     assert tenant.unconnected
     # Limits and addresses, but no flow anywhere: nobody is there to be reached.
-    assert tenant_text(plan, tenant).endswith("# flows (ovs-ofctl add-flow)\n")
+    assert tenant_text(plan, tenant).endswith(
+        "# flows (ovs-ofctl add-flow)\n"
+    )
 
 
 def test_a_job_that_moves_data_is_refused_where_no_network_is() -> None:
@@ -92,7 +101,8 @@ def test_a_job_that_moves_data_is_refused_where_no_network_is() -> None:
     )
     check_reachable(tree([4], [1000], 2), [moves])
     with pytest.raises(
-        BadInput, match="job moves moves data between VMs, and a flat topology"
+        BadInput,
+        match="job moves moves data between VMs, and a flat topology",
     ):
         check_reachable(flat(4, 2), [computes, moves])
 
@@ -102,7 +112,9 @@ def test_prefixes_of_tenants_are_apart() -> None:
     assert [str(prefix) for prefix in prefixes] == [
         *("10.0.4.0/22", "10.0.8.0/22", "10.1.0.0/22", "10.255.252.0/22")
     ]
-    assert not any(a.overlaps(b) for a in prefixes for b in prefixes if a != b)
+    assert not any(
+        a.overlaps(b) for a in prefixes for b in prefixes if a != b
+    )
     for none in (0, -1, 16_384):
         with pytest.raises(ValueError, match="outside"):
             tenant_prefix(none)
@@ -134,4 +146,6 @@ def test_edges_of_the_pinned_tree_are_the_links_with_vms_on_both_sides(
     known = {switch.dpid for switch in controller_switches(plan)}
     assert set(flows) <= known
     bridge_of = {b.name: b.dpid for b in plan.bridges}
-    assert {bridge_of[vm.slot.port.bridge] for vm in tenant.vms} <= set(flows)
+    assert {bridge_of[vm.slot.port.bridge] for vm in tenant.vms} <= set(
+        flows
+    )

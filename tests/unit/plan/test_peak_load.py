@@ -53,7 +53,12 @@ def test_a_job_crosses_each_vms_two_ports_and_its_links() -> None:
 
 
 def computing(job: str, vms: int, **keys: object) -> JobSubmitted:
-    usual = {"kind": "compute", "cpu_share": 1.0, "cpu_use": 1.0, "cores": 1}
+    usual = {
+        "kind": "compute",
+        "cpu_share": 1.0,
+        "cpu_use": 1.0,
+        "cores": 1,
+    }
     about = {"id": job, "n_vms": vms, "bandwidth_bps": 0}
     return JobSubmitted(0.0, usual | about | keys)
 
@@ -104,13 +109,19 @@ def test_a_preempted_job_asks_nothing_until_it_resumes() -> None:
     ]
     history += [JobStarted(1, "a", 10)]
     assert peak(history, CENTRE) == (A,)
-    assert peak([*history, JobResumed(2, "b", "foreground", 0.0)], CENTRE) == (
+    assert peak(
+        [*history, JobResumed(2, "b", "foreground", 0.0)], CENTRE
+    ) == (
         A,
         B,
     )
     # Elsewhere it needs two links; its place is the new one.
-    moved = JobMigrated(2, "b", "room", 7, [[2, 1], [3, 1]], [[4, 7], [5, 7]])
-    there = replace(B, root=7, vms_on=[[2, 1], [3, 1]], links=[[4, 7], [5, 7]])
+    moved = JobMigrated(
+        2, "b", "room", 7, [[2, 1], [3, 1]], [[4, 7], [5, 7]]
+    )
+    there = replace(
+        B, root=7, vms_on=[[2, 1], [3, 1]], links=[[4, 7], [5, 7]]
+    )
     assert peak([*history, moved], CENTRE) == (A, there)
 
 
@@ -129,12 +140,19 @@ def test_nothing_runs_nothing_peaks() -> None:
     assert peak([A], CENTRE) == ()
 
 
-def best_effort(job: str, vms_on: list[list[int]], root: int) -> JobReserved:
+def best_effort(
+    job: str, vms_on: list[list[int]], root: int
+) -> JobReserved:
     return replace(reserved(job, 0, []), vms_on=vms_on, root=root)
 
 
 def test_rings_are_the_jobs_that_play_one_in_any_of_the_plans() -> None:
-    patterns = {"a": "ring", "b": "permutation", "c": "ring", "d": "all-to-all"}
+    patterns = {
+        "a": "ring",
+        "b": "permutation",
+        "c": "ring",
+        "d": "all-to-all",
+    }
     plans = [
         [JobSubmitted(0.0, {"id": k, "pattern": v})]
         for k, v in patterns.items()
@@ -168,7 +186,9 @@ def test_who_reserves_nothing_counts_by_what_the_links_leave_it() -> None:
     shown = {one.job_id: one.rate_bps for one in peak(history, CENTRE)}
     # A rack's 500 less the 100 reserved: "also" takes the 150 it wants, "far" the 250 left.
     assert shown == {"far": 250, "also": 150, "firm": 100}
-    (alone,) = peak([wants("far", 400), far, JobStarted(0, "far", 0)], CENTRE)
+    (alone,) = peak(
+        [wants("far", 400), far, JobStarted(0, "far", 0)], CENTRE
+    )
     assert alone == with_links(replace(far, rate_bps=400))
 
 
@@ -184,7 +204,9 @@ def with_links(one: JobReserved) -> JobReserved:
     up_and_down = sorted(
         2 * link + way for link in crossed - {-1} for way in (0, 1)
     )
-    return replace(one, links=[[link, one.rate_bps] for link in up_and_down])
+    return replace(
+        one, links=[[link, one.rate_bps] for link in up_and_down]
+    )
 
 
 def test_who_computes_or_has_nobody_to_send_to_asks_nothing() -> None:
@@ -231,4 +253,7 @@ def test_shares_are_max_min_fair(
 
 
 def test_nobody_without_a_reservation_changes_nothing() -> None:
-    assert with_shares(CENTRE, {"b": B, "a": A}, {"a": 99, "b": 99}) == (A, B)
+    assert with_shares(CENTRE, {"b": B, "a": A}, {"a": 99, "b": 99}) == (
+        A,
+        B,
+    )

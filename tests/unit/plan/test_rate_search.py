@@ -47,7 +47,10 @@ costs = st.one_of(
         fixed_parts,
     ),
     st.builds(
-        lambda truth, fixed, power: (truth, collapsing(truth, fixed, power)),
+        lambda truth, fixed, power: (
+            truth,
+            collapsing(truth, fixed, power),
+        ),
         truths,
         fixed_parts,
         st.floats(1.0, 2.0),
@@ -125,25 +128,32 @@ def test_a_first_rate_that_fits_is_the_answer_after_one_test(
 
 
 @pytest.mark.slow
-@given(st.lists(st.floats(0.0, 3.0), min_size=MOST_TESTS, max_size=MOST_TESTS))
+@given(
+    st.lists(st.floats(0.0, 3.0), min_size=MOST_TESTS, max_size=MOST_TESTS)
+)
 def test_noise_costs_no_more_tests_and_never_makes_a_rate_fit(
     loads: list[float],
 ) -> None:
     noise = iter(loads)
     found, tested = searched(lambda _: next(noise), 0.1, 1.0, 0.001)
     assert found == max(
-        (rate for rate, load in tested.items() if load <= LIMIT), default=None
+        (rate for rate, load in tested.items() if load <= LIMIT),
+        default=None,
     )
 
 
-def test_where_nothing_fits_it_goes_down_to_the_least_rate_and_stops() -> None:
+def test_where_nothing_fits_it_goes_down_to_the_least_rate_and_stops() -> (
+    None
+):
     found, tested = searched(lambda _: 1.08, 0.2, 0.2, 0.005)
     assert found is None
     assert min(tested) == 0.005
     assert len(tested) <= MOST_TESTS
 
 
-def test_the_plateau_of_a_polling_switch_is_crossed_within_the_tests() -> None:
+def test_the_plateau_of_a_polling_switch_is_crossed_within_the_tests() -> (
+    None
+):
     """As measured on k=4 with 96 VMs: 1.07 to 1.11 at rates from 0.1 down to 0.019."""
     found, tested = searched(saturating(0.006, 0.6, 1.08), 0.1, 0.1, 0.001)
     assert found is not None
@@ -168,5 +178,6 @@ def test_proposed_rates_have_two_figures() -> None:
     assert found is not None
     assert 0.039 <= found <= 0.0457
     assert all(
-        len(f"{rate:g}".removeprefix("0.").lstrip("0")) <= 2 for rate in tested
+        len(f"{rate:g}".removeprefix("0.").lstrip("0")) <= 2
+        for rate in tested
     )

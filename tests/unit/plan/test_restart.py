@@ -33,7 +33,11 @@ def ring(n: int, size: int) -> tuple[TransferPlan, ...]:
             i,
             f"10.0.4.{i + 1}",
             5001,
-            (Outgoing((i + 1) % n, f"10.0.4.{(i + 1) % n + 1}", 5001, size),),
+            (
+                Outgoing(
+                    (i + 1) % n, f"10.0.4.{(i + 1) % n + 1}", 5001, size
+                ),
+            ),
             (Incoming((i - 1) % n, size),),
         )
         for i in range(n)
@@ -55,7 +59,10 @@ def test_what_was_received_and_what_is_left_are_the_whole(
         assert isinstance(sender, TransferPlan)
         assert isinstance(receiver, TransferPlan)
         assert sum(flow.size_bytes for flow in sender.sends) == 1000 - size
-        assert sum(flow.size_bytes for flow in receiver.receives) == 1000 - size
+        assert (
+            sum(flow.size_bytes for flow in receiver.receives)
+            == 1000 - size
+        )
 
 
 def test_a_vm_that_never_reported_begins_anew() -> None:

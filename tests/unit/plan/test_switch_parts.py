@@ -86,7 +86,9 @@ def test_passes_over_a_larger_network_are_fewer_and_cost_as_much() -> None:
     weights = [
         sum(bridge_weights(network).values()) for network in (small, large)
     ]
-    intervals_s = [pass_interval_s(network, 2) for network in (small, large)]
+    intervals_s = [
+        pass_interval_s(network, 2) for network in (small, large)
+    ]
     assert intervals_s[1] / intervals_s[0] == pytest.approx(
         weights[1] / weights[0]
     )

@@ -57,7 +57,9 @@ def test_what_a_topology_does_not_name_is_ours() -> None:
     assert not any(bridge.label for bridge in ours.bridges)
 
 
-def test_more_namespaces_than_slots_leave_the_names_where_they_are() -> None:
+def test_more_namespaces_than_slots_leave_the_names_where_they_are() -> (
+    None
+):
     centre = from_mininet(star(a={"slots": 2}, b={}))
     plan = network_plan(centre, namespaces_per_server=[3, 2])
     assert [slot.host for slot in plan.slots] == ["a-0", "a-1", "", "b", ""]
@@ -65,13 +67,17 @@ def test_more_namespaces_than_slots_leave_the_names_where_they_are() -> None:
 
 def test_vms_have_the_addresses_and_a_way_to_all_networks() -> None:
     tenant = opened(
-        star(a={"ip": "192.168.1.7/24"}, b={"ip": "10.0.0.2"}, c={"ip": None})
+        star(
+            a={"ip": "192.168.1.7/24"}, b={"ip": "10.0.0.2"}, c={"ip": None}
+        )
     )
     assert tenant.prefix == ANY_ADDRESS
     given = [str(vm.ip) for vm in tenant.vms]
     assert given == ["192.168.1.7", "10.0.0.2", "10.0.4.3"]
     items = [
-        line.item for section in tenant_hosts(tenant) for line in section.lines
+        line.item
+        for section in tenant_hosts(tenant)
+        for line in section.lines
     ]
     own = [str(item.address) for item in items if isinstance(item, Address)]
     assert own == ["192.168.1.7/24", "10.0.0.2/8", "10.0.4.3/22"]
@@ -94,7 +100,9 @@ def test_its_flows_admit_a_vms_own_address_and_no_prefix() -> None:
     plan = network_plan(from_mininet(record))
     tenant = controller_tenant(plan, opened(record))
     flows = tenant_flows(tenant)
-    text = "\n".join(flow.text() for rules in flows.values() for flow in rules)
+    text = "\n".join(
+        flow.text() for rules in flows.values() for flow in rules
+    )
     assert "nw_src=192.168.1.7 actions=goto" in text
     assert "/" not in text.replace("0x0000/0x1fff", "")
     state = DesiredState(controller_switches(plan), (tenant,))

@@ -21,7 +21,10 @@ from jobs.live.agent_pool import AgentPoolError
 from testbed.audit import audit
 from testbed.backends.emu import cleanup, cleanup_journal
 from testbed.backends.emu import live_backend as emu
-from testbed.backends.emu.cleanup_journal import CleanupJournal, JournalEntry
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+)
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding, preflight
@@ -61,7 +64,9 @@ def top(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Play the file in a fake emulation, which ``prepare`` may spoil."""
 
     def play(
@@ -174,9 +179,7 @@ def test_a_run_that_the_machine_cannot_do_is_refused_and_leaves_a_readable_folde
         MachineCannot, match="is 200% of what this machine can do"
     ) as refused:
         run(emulations.append, policies)
-    hint = (
-        "--set scale.rate=0.0084 was tested and fits; --force runs all the same"
-    )
+    hint = "--set scale.rate=0.0084 was tested and fits; --force runs all the same"
     assert refused.value.hint == hint
     folder = top.path / "fcfs" if "," in policies else top.path
     assert {path.name for path in folder.iterdir()} >= WHOLE
@@ -190,7 +193,8 @@ def test_a_run_that_the_machine_cannot_do_is_refused_and_leaves_a_readable_folde
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("force", "expect"), [(True, ""), (False, "expect: {fidelity: invalid}")]
+    ("force", "expect"),
+    [(True, ""), (False, "expect: {fidelity: invalid}")],
 )
 def test_a_run_that_the_machine_cannot_do_is_played_where_that_is_forced_or_expected(
     run: Run, costs: dict[str, float], force: bool, expect: str
@@ -213,7 +217,9 @@ def test_auto_plays_on_a_network_of_the_rate_that_was_found_and_records_it(
     assert not any(emulation.here for emulation in built)
     for name in ("spec.resolved.json", "provenance.json"):
         found = json.loads((top.path / name).read_text())
-        scale = found["scale"] if "scale" in found else found["live"]["scale"]
+        scale = (
+            found["scale"] if "scale" in found else found["live"]["scale"]
+        )
         assert (scale["rate"], scale["auto"]) == (0.04, True)
 
 
@@ -236,7 +242,9 @@ def test_a_disk_that_is_full_when_all_is_to_be_written_down(
         "conclude_run" if policies == "fcfs" else "conclude_several",
         full,
     )
-    with pytest.raises(RunFailed, match=r"the run stopped: .*No space left"):
+    with pytest.raises(
+        RunFailed, match=r"the run stopped: .*No space left"
+    ):
         run(policies=policies)
 
 

@@ -66,7 +66,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Climbed:
     path.write_text(APPLICATION, "utf-8")
     target = path.with_name("profile-of-it.yaml")
     experiment, recorded = simulated(path)
-    return Climbed(experiment, profiled(experiment, recorded, target), target)
+    return Climbed(
+        experiment, profiled(experiment, recorded, target), target
+    )
 
 
 @pytest.fixture
@@ -86,7 +88,9 @@ def test_the_profile_of_a_modelled_application_is_the_models(
     assert found.file == swept.target
     assert found.to_json()["threshold_bps"] == 240_000_000
     in_the_folder = found.recorded.folder.path / "profile.yaml"
-    assert in_the_folder.read_text("utf-8") == swept.target.read_text("utf-8")
+    assert in_the_folder.read_text("utf-8") == swept.target.read_text(
+        "utf-8"
+    )
 
 
 def test_a_job_with_the_written_profile_takes_the_measured_times(
@@ -103,7 +107,9 @@ def test_a_job_with_the_written_profile_takes_the_measured_times(
     again.write_text(text, "utf-8")
     experiment = load_experiment(again)
     history = dry_run(experiment, experiment.policies[0])
-    taken = {e.job_id: e.measured_s for e in history if isinstance(e, JobEnded)}
+    taken = {
+        e.job_id: e.measured_s for e in history if isinstance(e, JobEnded)
+    }
     assert taken == {
         f"j{bps}": pytest.approx(time_s) for bps, time_s in OPTIONS
     }
@@ -152,7 +158,10 @@ def test_a_file_without_a_sweep_is_refused(
     ("target", "why"), [("", "is a folder"), ("none/p.yaml", "no folder")]
 )
 def test_where_no_profile_can_be_written_nothing_is_run(
-    application: Path, capsys: pytest.CaptureFixture[str], target: str, why: str
+    application: Path,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    why: str,
 ) -> None:
     to = str(application.parent / target)
     assert main.run(["profile", str(application), "--to", to]) == 2
@@ -167,4 +176,7 @@ def test_without_root_it_says_how(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main.run(["profile", str(application), "--json"]) == 3
-    assert "sudo testbed profile" in json.loads(capsys.readouterr().out)["hint"]
+    assert (
+        "sudo testbed profile"
+        in json.loads(capsys.readouterr().out)["hint"]
+    )

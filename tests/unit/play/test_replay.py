@@ -129,7 +129,8 @@ failures:
 @pytest.mark.slow
 @pytest.mark.parametrize("live", [Late, Slow])
 @pytest.mark.parametrize(
-    "policy", ["{name: dcloud, on_failure: wait}", "fcfs", "vc", "bl", "jsa"]
+    "policy",
+    ["{name: dcloud, on_failure: wait}", "fcfs", "vc", "bl", "jsa"],
 )
 @pytest.mark.parametrize("kind", ["tree", "fat-tree"])
 def test_failures_are_decided_as_in_the_live_run(
@@ -162,7 +163,13 @@ def test_failures_are_decided_as_in_the_live_run(
     failing = load_experiment(path)
     assert (
         command(
-            ["simulate", str(path), "--out", str(tmp_path / "sim"), "--json"]
+            [
+                "simulate",
+                str(path),
+                "--out",
+                str(tmp_path / "sim"),
+                "--json",
+            ]
         )
         == 0
     )
@@ -178,7 +185,13 @@ def test_failures_are_decided_as_in_the_live_run(
     } < done
     stopped = any("lost" in str(vars(event)) for event in decided)
     assert stopped or "job_rerooted" in done
-    replay = ["simulate", str(path), "--out", str(tmp_path / "again"), "--json"]
+    replay = [
+        "simulate",
+        str(path),
+        "--out",
+        str(tmp_path / "again"),
+        "--json",
+    ]
     assert command([*replay, "--replay", first["folder"]]) == 0
     (second,) = json.loads(capsys.readouterr().out)
     assert second["same_decisions"] is True
@@ -217,11 +230,15 @@ def keep(
 
 
 def test_the_command_replays_a_run_folder_and_compares_two(
-    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment: Experiment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = str(experiment.path)
     assert (
-        command(["simulate", file, "--out", str(tmp_path / "sim"), "--json"])
+        command(
+            ["simulate", file, "--out", str(tmp_path / "sim"), "--json"]
+        )
         == 0
     )
     (first,) = json.loads(capsys.readouterr().out)
@@ -239,7 +256,8 @@ def test_the_command_replays_a_run_folder_and_compares_two(
     assert second["decisions"] > 50
     assert second["same_decisions"] is True
     assert (
-        command(["compare", first["folder"], second["folder"], "--json"]) == 0
+        command(["compare", first["folder"], second["folder"], "--json"])
+        == 0
     )
     (found,) = json.loads(capsys.readouterr().out)
     assert found["same_decisions"] is True
@@ -267,13 +285,25 @@ def test_a_policy_of_a_file_is_replayed_as_ours(
     (tmp_path / "mine.py").write_text(MINE)
     assert (
         command(
-            ["simulate", str(path), "--out", str(tmp_path / "sim"), "--json"]
+            [
+                "simulate",
+                str(path),
+                "--out",
+                str(tmp_path / "sim"),
+                "--json",
+            ]
         )
         == 0
     )
     (first,) = json.loads(capsys.readouterr().out)
     keep(Path(first["folder"]), *recorded(load_experiment(path)))
-    replay = ["simulate", str(path), "--out", str(tmp_path / "again"), "--json"]
+    replay = [
+        "simulate",
+        str(path),
+        "--out",
+        str(tmp_path / "again"),
+        "--json",
+    ]
     assert command([*replay, "--replay", first["folder"]]) == 0
     (second,) = json.loads(capsys.readouterr().out)
     assert (second["policy"], second["same_decisions"]) == (
@@ -284,11 +314,15 @@ def test_a_policy_of_a_file_is_replayed_as_ours(
 
 
 def test_the_command_says_where_a_run_decided_otherwise(
-    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment: Experiment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = str(experiment.path)
     assert (
-        command(["simulate", file, "--out", str(tmp_path / "sim"), "--json"])
+        command(
+            ["simulate", file, "--out", str(tmp_path / "sim"), "--json"]
+        )
         == 0
     )
     (first,) = json.loads(capsys.readouterr().out)
@@ -328,7 +362,13 @@ def test_each_policy_is_replayed_from_its_own_folder(
     two = load_experiment(path)
     assert (
         command(
-            ["simulate", str(path), "--out", str(tmp_path / "sim"), "--json"]
+            [
+                "simulate",
+                str(path),
+                "--out",
+                str(tmp_path / "sim"),
+                "--json",
+            ]
         )
         == 0
     )
@@ -355,10 +395,14 @@ def test_each_policy_is_replayed_from_its_own_folder(
 
 
 def test_a_run_without_a_trace_says_which_runs_keep_one(
-    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment: Experiment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = str(experiment.path)
-    assert command(["simulate", file, "--out", str(tmp_path), "--json"]) == 0
+    assert (
+        command(["simulate", file, "--out", str(tmp_path), "--json"]) == 0
+    )
     (one,) = json.loads(capsys.readouterr().out)
     assert (
         command(
@@ -404,14 +448,18 @@ def test_nothing_is_made_where_there_is_nothing_to_replay(
 
 
 def test_runs_are_compared_by_the_policy_that_ran(
-    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment: Experiment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One policy's run has the run's name, one of several bears the policy's."""
     file, out = str(experiment.path), ["--out", str(tmp_path), "--json"]
     assert command(["simulate", file, *out]) == 0
     alone = Path(json.loads(capsys.readouterr().out)[0]["folder"])
     assert (
-        command(["simulate", file, *out, "--set", "policies=[vc, dcloud, bl]"])
+        command(
+            ["simulate", file, *out, "--set", "policies=[vc, dcloud, bl]"]
+        )
         == 0
     )
     several = Path(json.loads(capsys.readouterr().out)[0]["folder"]).parent
@@ -428,7 +476,10 @@ def test_runs_are_compared_by_the_policy_that_ran(
     (several / "bl" / EVENTS).write_bytes(b"")
     assert command(["compare", str(several), str(several), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert sorted(one["runs"][0] for one in found) == ["dcloud, sim", "vc, sim"]
+    assert sorted(one["runs"][0] for one in found) == [
+        "dcloud, sim",
+        "vc, sim",
+    ]
     (several / "dcloud" / EVENTS).write_bytes(b"")
     assert command(["compare", str(several), str(alone)]) == 2
     assert "no policy in common" in capsys.readouterr().err

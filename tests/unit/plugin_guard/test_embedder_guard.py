@@ -10,7 +10,10 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.embedding.installed_embedder import CheckedEmbedder, EmbedderFailed
+from testbed.embedding.installed_embedder import (
+    CheckedEmbedder,
+    EmbedderFailed,
+)
 from testbed.embedding.placement import Embedder
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
@@ -76,7 +79,9 @@ def of(
     if kind == "ours":
         return build_policy("vc", embedder, {})
     lines = "\n".join(f"        {line}" for line in body.splitlines())
-    made = module(folder / "mine.py", POLICY.format(body=lines)).Mine(embedder)
+    made = module(folder / "mine.py", POLICY.format(body=lines)).Mine(
+        embedder
+    )
     return guarded(made, "mine", 0.5)
 
 
@@ -118,7 +123,9 @@ def test_an_embedder_that_never_returns_is_interrupted(
 
 
 @pytest.mark.slow
-def test_a_policy_that_asks_an_embedder_stays_limited(tmp_path: Path) -> None:
+def test_a_policy_that_asks_an_embedder_stays_limited(
+    tmp_path: Path,
+) -> None:
     embedder = spread(tmp_path, "return Placement(6, ((1, 2),))")
     policy = of("outside", tmp_path, embedder, "while True: placed()")
     error = failure(policy)

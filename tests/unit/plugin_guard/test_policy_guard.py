@@ -30,7 +30,11 @@ from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.play.playing import play, run_simulated, simulated
 from testbed.plugin_guard.decision_limit import TimeOver, within
-from testbed.plugin_guard.policy_guard import LIMIT_S, guarded, of_the_testbed
+from testbed.plugin_guard.policy_guard import (
+    LIMIT_S,
+    guarded,
+    of_the_testbed,
+)
 from testbed.record.conclusion import conclude
 from testbed.record.event_file import EventLog
 from testbed.record.folder import EVENTS, RESOLVED, RunFolder
@@ -130,7 +134,10 @@ class Plugs:
             log = EventLog(self.path / EVENTS)
             try:
                 play(
-                    self.experiment, spec, simulated(self.experiment, spec), log
+                    self.experiment,
+                    spec,
+                    simulated(self.experiment, spec),
+                    log,
                 )
             finally:
                 log.close()
@@ -171,7 +178,9 @@ class Plugs:
 
     def audited(self) -> None:
         results = audit(self.path).results
-        assert [one.findings for one in results if one.status == "failed"] == []
+        assert [
+            one.findings for one in results if one.status == "failed"
+        ] == []
 
 
 @pytest.fixture
@@ -190,7 +199,9 @@ def plugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plugs:
         "1 / 0",
     ],
 )
-def test_the_folder_of_a_failed_run_is_whole(plugs: Plugs, body: str) -> None:
+def test_the_folder_of_a_failed_run_is_whole(
+    plugs: Plugs, body: str
+) -> None:
     top = RunFolder.create(plugs.folder, "guarded", 1)
     with plugs.known(plugs.policy(body)) as spec:
         experiment = replace(plugs.experiment, policies=(spec,))
@@ -202,7 +213,11 @@ def test_the_folder_of_a_failed_run_is_whole(plugs: Plugs, body: str) -> None:
     plugs.audited()
     assert plugs.lines()[-1]["reason"] == failed.value.message
     summary = json.loads((top.path / "summary.json").read_text())
-    assert (summary["status"], summary["finished"], summary["unfinished"]) == (
+    assert (
+        summary["status"],
+        summary["finished"],
+        summary["unfinished"],
+    ) == (
         "failed",
         2,
         1,
@@ -248,7 +263,11 @@ def failing(policy: Policy, limit_s: float) -> tuple[str, Engine]:
     ]
     backend = SimulatedBackend(machine)
     engine = Engine(
-        machine, jobs, guarded(policy, "mine", limit_s), backend, lambda _: None
+        machine,
+        jobs,
+        guarded(policy, "mine", limit_s),
+        backend,
+        lambda _: None,
     )
     with pytest.raises(RunFailed) as failed:
         engine.run()
@@ -433,7 +452,9 @@ NONSENSE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("body", "told"), NONSENSE.items(), ids=list(NONSENSE))
+@pytest.mark.parametrize(
+    ("body", "told"), NONSENSE.items(), ids=list(NONSENSE)
+)
 def test_a_nonsense_answer_is_told_by_its_action(
     plugs: Plugs, body: str, told: str
 ) -> None:
@@ -461,9 +482,13 @@ def test_the_hint_is_that_of_the_fault(
 
 def test_actions_before_the_refused_one_have_happened(plugs: Plugs) -> None:
     plugs.failure(
-        plugs.policy(f"return [{START.format(1000)}, Reject('third', 'no')]")
+        plugs.policy(
+            f"return [{START.format(1000)}, Reject('third', 'no')]"
+        )
     )
-    third = [x["event"] for x in plugs.lines() if x.get("job_id") == "third"]
+    third = [
+        x["event"] for x in plugs.lines() if x.get("job_id") == "third"
+    ]
     assert third == ["job_reserved", "job_started", "job_ended"]
 
 
@@ -512,10 +537,15 @@ def test_a_policy_that_wakes_itself_for_ever_ends(
     [
         ("None", "answered None instead of dollars"),
         ("float('nan')", "answered nan instead of dollars"),
-        ("1 / 0", "raised ZeroDivisionError: division by zero (mine.py:15)"),
+        (
+            "1 / 0",
+            "raised ZeroDivisionError: division by zero (mine.py:15)",
+        ),
     ],
 )
-def test_a_price_is_guarded_too(plugs: Plugs, price: str, told: str) -> None:
+def test_a_price_is_guarded_too(
+    plugs: Plugs, price: str, told: str
+) -> None:
     head = f"\n    def price(self, job, ran_s):\n        return {price}\n"
     policy = plugs.policy("return []", head)
     assert isinstance(policy, Charging)
@@ -524,7 +554,9 @@ def test_a_price_is_guarded_too(plugs: Plugs, price: str, told: str) -> None:
 
 
 def test_a_guard_charges_where_its_policy_does(plugs: Plugs) -> None:
-    assert not isinstance(guarded(plugs.policy("return []"), "mine"), Charging)
+    assert not isinstance(
+        guarded(plugs.policy("return []"), "mine"), Charging
+    )
     assert isinstance(
         guarded(build_policy("vc", embedder("oktopus"), {}), "vc"), Charging
     )
@@ -538,18 +570,28 @@ def requests(kind: PolicyKind) -> list[JobRequest]:
     rng = np.random.default_rng(7)
     found = []
     for k in range(40):
-        name, at_s, n_vms = f"j{k:02}", float(k * 3), int(rng.integers(1, 5))
+        name, at_s, n_vms = (
+            f"j{k:02}",
+            float(k * 3),
+            int(rng.integers(1, 5)),
+        )
         rate_bps = int(rng.integers(1, 6)) * 50_000_000
         if kind.leases:
-            demand = Lease(lease_type="best-effort" if k % 2 else "immediate")
-            found.append(JobRequest(name, at_s, n_vms, 0, 10.0, demand=demand))
+            demand = Lease(
+                lease_type="best-effort" if k % 2 else "immediate"
+            )
+            found.append(
+                JobRequest(name, at_s, n_vms, 0, 10.0, demand=demand)
+            )
         elif kind.name in OF_NODES_ALONE:
             found.append(
                 JobRequest(name, at_s, n_vms, 0, 10.0, demand=Compute())
             )
         else:
             found.append(
-                JobRequest(name, at_s, n_vms, rate_bps, 10.0, deadline_s=60.0)
+                JobRequest(
+                    name, at_s, n_vms, rate_bps, 10.0, deadline_s=60.0
+                )
             )
     return found
 
@@ -573,13 +615,17 @@ def decided(name: str, *, guard: bool) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(known_policies()))
-def test_a_policy_of_ours_decides_the_same_under_the_guard(name: str) -> None:
+def test_a_policy_of_ours_decides_the_same_under_the_guard(
+    name: str,
+) -> None:
     without = decided(name, guard=False)
     assert decided(name, guard=True) == without
     assert sum(event["event"] == "job_started" for event in without) > 5
 
 
-def test_policies_of_ours_are_not_guarded_and_others_are(plugs: Plugs) -> None:
+def test_policies_of_ours_are_not_guarded_and_others_are(
+    plugs: Plugs,
+) -> None:
     assert of_the_testbed(build_policy("vc", embedder("oktopus"), {}))
     assert not of_the_testbed(plugs.policy("return []"))
 
@@ -642,10 +688,19 @@ ANSWERS = st.one_of(
                 act.Start, IDS, PLACEMENTS, NUMBERS, NUMBERS, BOOLS, TIERS
             ),
             st.builds(
-                act.Start, IDS, PLACEMENTS, st.sampled_from([0, 1000, 10**8])
+                act.Start,
+                IDS,
+                PLACEMENTS,
+                st.sampled_from([0, 1000, 10**8]),
             ),
             st.builds(
-                act.Reserve, IDS, PLACEMENTS, NUMBERS, NUMBERS, NUMBERS, BOOLS
+                act.Reserve,
+                IDS,
+                PLACEMENTS,
+                NUMBERS,
+                NUMBERS,
+                NUMBERS,
+                BOOLS,
             ),
             st.builds(act.Rescale, IDS, NUMBERS),
             st.builds(act.Shorten, IDS, NUMBERS, TEXTS),
@@ -673,7 +728,9 @@ class Nonsensical:
     def __init__(self, replies: list[Any]) -> None:
         self.replies = replies
 
-    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+    def decide(
+        self, view: View, event: act.PolicyEvent
+    ) -> list[act.Action]:
         if self.replies:
             return self.replies.pop()  # type: ignore[no-any-return]
         free = view.residual(view.now_s, None).free_slots

@@ -77,7 +77,9 @@ def found_in(body: str, rest: str = "") -> list[str]:
     return [f"{use.action} ({use.name}, {use.line})" for use in uses]
 
 
-@pytest.mark.parametrize(("body", "found"), IMPURE.items(), ids=list(IMPURE))
+@pytest.mark.parametrize(
+    ("body", "found"), IMPURE.items(), ids=list(IMPURE)
+)
 def test_an_impure_use_is_found_at_its_line(body: str, found: str) -> None:
     assert found_in(body, NOT_DECIDING) == [found]
 
@@ -93,15 +95,17 @@ def test_a_constructor_may_read_files_and_clocks() -> None:
 
 def test_what_a_decision_calls_in_another_file_is_looked_at() -> None:
     main = "from beside import rank\nclass Mine:\n    def decide(self, v, e): rank(v)\n"
-    beside = (
-        "import time\ndef rank(v): return time.time()\ndef unused(): print()\n"
-    )
+    beside = "import time\ndef rank(v): return time.time()\ndef unused(): print()\n"
     texts = {
         Path("mine.py"): main.encode(),
         Path("beside.py"): beside.encode(),
     }
     (use,) = impure_uses(texts)
-    assert (use.file, use.line, use.name) == (Path("beside.py"), 2, "time.time")
+    assert (use.file, use.line, use.name) == (
+        Path("beside.py"),
+        2,
+        "time.time",
+    )
 
 
 def test_decisions_of_other_classes_do_not_count() -> None:

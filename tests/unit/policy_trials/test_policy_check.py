@@ -8,7 +8,11 @@ import pytest
 
 from testbed.policy_trials.policy_check import CHECKS, policy_findings
 from testbed.policy_trials.policy_standing import Contest
-from testbed.policy_trials.policy_subject import QUICK, PolicyFinding, Subject
+from testbed.policy_trials.policy_subject import (
+    QUICK,
+    PolicyFinding,
+    Subject,
+)
 from testbed.schedulers.registry import own_policies
 from testbed.spec.experiment_file import parse_experiment
 
@@ -142,7 +146,11 @@ def test_a_sound_policy_passes(check: str, tmp_path: Path) -> None:
         (SHARED_STATE, "replay", "replay"),
         (OVERCOMMITS, "capacity", "server 0"),
         (LIES, "claims", "which arrived later"),
-        (STARVES, "no starvation", "starts before large, which came earlier"),
+        (
+            STARVES,
+            "no starvation",
+            "starts before large, which came earlier",
+        ),
         (OWN_RECORD, "failures", "on_failure kill: "),
     ],
     ids=[
@@ -180,7 +188,9 @@ def test_a_counterexample_is_small(tmp_path: Path) -> None:
     )
 
 
-def test_a_counterexample_of_failures_fails_by_itself(tmp_path: Path) -> None:
+def test_a_counterexample_of_failures_fails_by_itself(
+    tmp_path: Path,
+) -> None:
     found = found_by("failures", subject_of(REFUSED_THEN_BROKEN, tmp_path))
     assert found.counterexample is not None
     jobs = parse_experiment(found.counterexample, Path("small.yaml")).jobs
@@ -219,7 +229,8 @@ def test_the_same_seed_tries_the_same_experiments(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     one, two = (
-        found_by("claims", subject_of(LIES, tmp_path / at)) for at in ("a", "b")
+        found_by("claims", subject_of(LIES, tmp_path / at))
+        for at in ("a", "b")
     )
     assert (one.counterexample or "").replace(
         "/a/", "/b/"
@@ -236,7 +247,9 @@ def test_every_policy_of_the_testbed_passes(name: str) -> None:
     subject = Subject.of({"name": name}, 1, QUICK)
     found = list(policy_findings(subject))
     assert [
-        (one.check, one.evidence) for one in found if one.verdict == "failed"
+        (one.check, one.evidence)
+        for one in found
+        if one.verdict == "failed"
     ] == []
     declared = "no-starvation" in subject.claims
     [starves] = [one for one in found if one.check == "no starvation"]
@@ -260,7 +273,9 @@ def test_every_policy_of_the_testbed_passes(name: str) -> None:
     ],
     ids=lambda entry: "-".join(entry.values()),
 )
-def test_no_job_starves_where_that_is_declared(entry: dict[str, str]) -> None:
+def test_no_job_starves_where_that_is_declared(
+    entry: dict[str, str],
+) -> None:
     subject = Subject.of(entry, 1, QUICK)
     found = found_by("no starvation", subject)
     assert found.verdict == "ok"
@@ -299,5 +314,6 @@ def test_the_tables_have_three_workloads_and_mark_the_policy(
         assert len(shares) == len(table.rows) >= 3
         assert shares == sorted(shares, reverse=True)
         assert all(
-            each is not None and each.half_width is not None for each in success
+            each is not None and each.half_width is not None
+            for each in success
         )

@@ -155,7 +155,9 @@ def test_leases_live_preempts_no_best_effort_lease_twice_and_keeps_every_advance
 
 @pytest.mark.parametrize("policy", [0, 1])
 def test_bgmbf_live_evicts_and_restores(policy: int) -> None:
-    skip_without_traces_of((EXAMPLES / "bgmbf-live.yaml").read_text("utf-8"))
+    skip_without_traces_of(
+        (EXAMPLES / "bgmbf-live.yaml").read_text("utf-8")
+    )
     history = simulated("bgmbf-live", policy)
     gone = [e.job_id for e in history if isinstance(e, events.JobPreempted)]
     back = [
@@ -166,6 +168,8 @@ def test_bgmbf_live_evicts_and_restores(policy: int) -> None:
     assert sorted(gone) == sorted(back)
     assert gone
     longest_s = max(
-        e.measured_s or 0.0 for e in history if isinstance(e, events.JobEnded)
+        e.measured_s or 0.0
+        for e in history
+        if isinstance(e, events.JobEnded)
     )
     assert longest_s <= 6 * 3600.0 + 600.0

@@ -22,9 +22,15 @@ TREE = tree([2, 2], GBIT, 2)
 def link_between(centre: DataCentre, lower: str, upper: str) -> int:
     """A link by its ends."""
     ends = list(
-        zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
+        zip(
+            centre.link_lower.tolist(),
+            centre.link_upper.tolist(),
+            strict=True,
+        )
     )
-    return ends.index((centre.names.index(lower), centre.names.index(upper)))
+    return ends.index(
+        (centre.names.index(lower), centre.names.index(upper))
+    )
 
 
 def _played(
@@ -63,7 +69,9 @@ def moving() -> list[events.Event]:
         JobRequest("lone", 2.0, 1, GBIT // 4, 30.0),
     ]
     whole = _played(FAT, jobs, [], "wait")
-    placed = {e.job_id: e for e in whole if isinstance(e, events.JobReserved)}
+    placed = {
+        e.job_id: e for e in whole if isinstance(e, events.JobReserved)
+    }
     above = FAT.tree_by_root[placed["wide"].root]
     core = next(
         directed // 2

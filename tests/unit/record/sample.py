@@ -32,7 +32,9 @@ FIDELITY = (
 
 
 def tree(
-    fanout: tuple[int, ...] = (4, 2, 2), slots: int = 2, capacity: int = GBIT
+    fanout: tuple[int, ...] = (4, 2, 2),
+    slots: int = 2,
+    capacity: int = GBIT,
 ) -> dict[str, Any]:
     """A ``topology`` record of a tree whose links all have one capacity."""
     widths = [1]
@@ -47,7 +49,12 @@ def tree(
         names += [word if top else f"{word} {i}" for i in range(width)]
         level += [height] * width
         first.append(first[-1] + width)
-    lower, upper, parent, uplink = [], [], [-1] * len(names), [-1] * len(names)
+    lower, upper, parent, uplink = (
+        [],
+        [],
+        [-1] * len(names),
+        [-1] * len(names),
+    )
     for height in range(len(widths) - 1):
         below = fanout[len(fanout) - 1 - height]
         for i in range(widths[height]):
@@ -65,7 +72,9 @@ def tree(
             "upper": upper,
             "capacity_bps": [capacity] * len(lower),
         },
-        "trees": [{"root": len(names) - 1, "parent": parent, "uplink": uplink}],
+        "trees": [
+            {"root": len(names) - 1, "parent": parent, "uplink": uplink}
+        ],
     }
 
 
@@ -228,7 +237,9 @@ def main_example(
         (0.999, 0.9985, 0.9974, 0.9981, 0.9969),
         (0.997, 0.871, 0.726, 0.583, 0.462),
     )
-    for which, (job_stem, label) in enumerate(zip(ids, labels, strict=True)):
+    for which, (job_stem, label) in enumerate(
+        zip(ids, labels, strict=True)
+    ):
         t = 0.05 * which
         for rate, ratio in zip(BANDWIDTHS, ratios[which], strict=True):
             bad = (
@@ -449,14 +460,25 @@ def two_tiers() -> list[events.Event]:
     return [
         events.RunStarted(0.0, "two tiers", "cmcbf", "sim", 1, topology),
         events.JobSubmitted(0.0, request("front", 0.0, **ask)),
-        events.JobReserved(0.0, "front", 0.0, None, 0, 30.0, root, here, []),
+        events.JobReserved(
+            0.0, "front", 0.0, None, 0, 30.0, root, here, []
+        ),
         events.JobStarted(0.0, "front", 0),
         events.JobSubmitted(10.0, request("behind", 10.0, **ask)),
         events.JobWaits(
             10.0, "behind", "1 node asked, 0 free", ["front"], None
         ),
         events.JobReserved(
-            15.0, "behind", 15.0, None, 0, 30.0, root, here, [], "background"
+            15.0,
+            "behind",
+            15.0,
+            None,
+            0,
+            30.0,
+            root,
+            here,
+            [],
+            "background",
         ),
         events.JobStarted(15.0, "behind", 0, "background"),
         events.JobEnded(30.0, "front", "finished", "", 30.0, {}),
@@ -474,7 +496,9 @@ def flat() -> list[events.Event]:
         "level": [0, 0, 1],
         "slots": [1, 1],
         "links": {"lower": [], "upper": [], "capacity_bps": []},
-        "trees": [{"root": 2, "parent": [2, 2, -1], "uplink": [-1, -1, -1]}],
+        "trees": [
+            {"root": 2, "parent": [2, 2, -1], "uplink": [-1, -1, -1]}
+        ],
     }
     job = request(
         "a", 0.0, n_vms=2, bandwidth_bps=0, kind="compute", duration_s=20.0
@@ -510,7 +534,8 @@ def queue(order: list[str]) -> list[events.Event]:
             events.JobStarted(0.0, job_id, MBIT),
         ]
     stream += [
-        events.JobEnded(10.0, j, "finished", "", 10.0, {}) for j in ("a", "b")
+        events.JobEnded(10.0, j, "finished", "", 10.0, {})
+        for j in ("a", "b")
     ]
     return [*stream, events.RunEnded(10.0, "completed", "")]
 
@@ -527,11 +552,15 @@ def eventful() -> list[events.Event]:
     vms_on = [[0, 2], [1, 1]]
     rate = 100 * MBIT
     topology = (
-        stream[0].topology if isinstance(stream[0], events.RunStarted) else {}
+        stream[0].topology
+        if isinstance(stream[0], events.RunStarted)
+        else {}
     )
     links, root = hose(topology, vms_on, rate), topology["trees"][0]["root"]
     ask = {"bandwidth_bps": rate, "deadline_s": 9.0, "value": 2.5}
-    no_room = request("no-room", t, application="late", queue="batch", **ask)
+    no_room = request(
+        "no-room", t, application="late", queue="batch", **ask
+    )
     stopped = request(
         "stopped", t, application="sort", tags=[["class", "service"]], **ask
     )
@@ -545,9 +574,13 @@ def eventful() -> list[events.Event]:
             t, "stopped", t, None, rate, 4.0, root, vms_on, links
         ),
         events.JobStarted(t, "stopped", rate),
-        events.JobEnded(t, "stopped", "killed", "for somebody else", None, {}),
+        events.JobEnded(
+            t, "stopped", "killed", "for somebody else", None, {}
+        ),
     ]
-    return [_priced(event) for event in [*stream[:end], *more, *stream[end:]]]
+    return [
+        _priced(event) for event in [*stream[:end], *more, *stream[end:]]
+    ]
 
 
 def _priced(event: events.Event) -> events.Event:
@@ -588,7 +621,12 @@ def leases() -> list[events.Event]:
     }
     best = request("best", 0.0, duration_s=60.0, lease="best-effort", **ask)
     wanted = request(
-        "wanted", 1.0, duration_s=30.0, lease="advance", wanted_s=20.0, **ask
+        "wanted",
+        1.0,
+        duration_s=30.0,
+        lease="advance",
+        wanted_s=20.0,
+        **ask,
     )
     on: list[list[int]] = [[0, 1]]
     return [
@@ -597,7 +635,9 @@ def leases() -> list[events.Event]:
         events.JobReserved(0.0, "best", 0.0, 60.0, 0, 60.0, 1, on, []),
         events.JobStarted(0.0, "best", 0),
         events.JobSubmitted(1.0, wanted),
-        events.JobShortened(1.0, "best", 20.0, "advance reservation wanted"),
+        events.JobShortened(
+            1.0, "best", 20.0, "advance reservation wanted"
+        ),
         events.JobReserved(1.0, "wanted", 20.0, 50.0, 0, 30.0, 1, on, []),
         events.JobPreempted(20.0, "best", "advance reservation wanted"),
         events.JobStarted(20.0, "wanted", 0),
@@ -606,7 +646,15 @@ def leases() -> list[events.Event]:
         ),
         events.JobEnded(50.0, "wanted", "finished", "", 30.0, {}),
         events.JobMigrated(
-            50.0, "best", "there is room", 1, on, [], "foreground", 0.0, 90.0
+            50.0,
+            "best",
+            "there is room",
+            1,
+            on,
+            [],
+            "foreground",
+            0.0,
+            90.0,
         ),
         events.JobEnded(90.0, "best", "finished", "", 60.0, {}),
         events.RunEnded(90.0, "completed", ""),

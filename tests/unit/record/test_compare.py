@@ -19,7 +19,9 @@ from testbed.record.metrics import Summary
 from testbed.record.reading import load_run
 
 
-def started(job_id: str, at_s: float, server: int = 0) -> list[events.Event]:
+def started(
+    job_id: str, at_s: float, server: int = 0
+) -> list[events.Event]:
     return [
         events.JobReserved(
             at_s, job_id, at_s, None, 5, 1.0, 4, [[server, 2]], [[0, 5]]
@@ -99,7 +101,10 @@ def compared(tmp_path: Path, *at_s: int) -> PolicyComparison:
     for place, start_s in enumerate(at_s):
         path = tmp_path / f"{place}.yaml"
         path.write_text(LATER.replace("AT", str(start_s)))
-        assert run(["simulate", str(path), "--out", f"{tmp_path}/{place}"]) == 0
+        assert (
+            run(["simulate", str(path), "--out", f"{tmp_path}/{place}"])
+            == 0
+        )
         folders += [
             each.parent for each in tmp_path.glob(f"{place}/**/jobs.csv")
         ]

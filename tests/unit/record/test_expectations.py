@@ -14,7 +14,9 @@ ROWS = tuple(tally(sample.main_example()).rows())
 OK = Fidelity("ok")
 
 
-def row(ratio: float | None, granted: int = 300, **changed: object) -> JobRow:
+def row(
+    ratio: float | None, granted: int = 300, **changed: object
+) -> JobRow:
     """A job of ``sort`` that asked for 750 and was estimated at 10 s."""
     base = replace(
         ROWS[0],
@@ -33,7 +35,8 @@ def verdicts_of(
     expect: Expectation, *rows: JobRow, claims: tuple[str, ...] = ()
 ) -> list[str]:
     return [
-        verdict.verdict for verdict in evaluate(expect, rows, OK, claims).rows
+        verdict.verdict
+        for verdict in evaluate(expect, rows, OK, claims).rows
     ]
 
 
@@ -48,11 +51,15 @@ def verdicts_of(
     ],
 )
 def test_the_band_is_closed(ratio: float, answer: str) -> None:
-    assert verdicts_of(Expectation(Band(0.98, 1.01)), row(ratio)) == [answer]
+    assert verdicts_of(Expectation(Band(0.98, 1.01)), row(ratio)) == [
+        answer
+    ]
 
 
 def test_half_open_bands() -> None:
-    assert verdicts_of(Expectation(Band(None, 1.01)), row(0.1), row(1.02)) == [
+    assert verdicts_of(
+        Expectation(Band(None, 1.01)), row(0.1), row(1.02)
+    ) == [
         "ok",
         "outside",
     ]
@@ -135,8 +142,13 @@ def test_silence_proves_nothing() -> None:
 def test_a_rejected_job(
     expect: Expectation, claims: tuple[str, ...], answer: str
 ) -> None:
-    rejected = row(None, outcome="rejected", reason="no room", granted_bps=None)
-    assert verdicts_of(expect, row(0.985), rejected, claims=claims)[1] == answer
+    rejected = row(
+        None, outcome="rejected", reason="no room", granted_bps=None
+    )
+    assert (
+        verdicts_of(expect, row(0.985), rejected, claims=claims)[1]
+        == answer
+    )
 
 
 def test_a_band_that_judged_nobody_is_not_met() -> None:
@@ -169,9 +181,14 @@ def test_a_name_that_matches_no_job_is_not_met() -> None:
         ("ok", "unheard-of", False),
     ],
 )
-def test_fidelity(accepted: str | None, verdict: str | None, met: bool) -> None:
+def test_fidelity(
+    accepted: str | None, verdict: str | None, met: bool
+) -> None:
     expect = Expectation(fidelity=accepted)  # type: ignore[arg-type]
-    assert evaluate(expect, [row(1.0)], Fidelity(verdict, ("busy",))).met is met
+    assert (
+        evaluate(expect, [row(1.0)], Fidelity(verdict, ("busy",))).met
+        is met
+    )
 
 
 def test_nothing_expected_is_met_and_judges_nobody() -> None:

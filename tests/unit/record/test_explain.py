@@ -25,7 +25,9 @@ from tests.unit.record.written import write_run
 from topologies.flat import flat
 
 
-def job(name: str, nodes: int, runs_s: float, at: float = 0.0) -> JobRequest:
+def job(
+    name: str, nodes: int, runs_s: float, at: float = 0.0
+) -> JobRequest:
     return JobRequest(name, at, nodes, 0, runs_s, demand=Compute())
 
 
@@ -36,7 +38,9 @@ def history(
     out: list[events.Event] = [
         events.RunStarted(0.0, "x", policy.name, "sim", 1, {})
     ]
-    Engine(machine, jobs, policy, SimulatedBackend(machine), out.append).run()
+    Engine(
+        machine, jobs, policy, SimulatedBackend(machine), out.append
+    ).run()
     return out
 
 
@@ -116,7 +120,8 @@ def test_the_command(
 
 
 @pytest.mark.parametrize(
-    "name", ["fcfs", "sbf", "bgmbf", "easy", "cmbf", "ambf", "cmcbf", "amcbf"]
+    "name",
+    ["fcfs", "sbf", "bgmbf", "easy", "cmbf", "ambf", "cmcbf", "amcbf"],
 )
 def test_every_queueing_policy_says_why_a_job_waits(name: str) -> None:
     jobs = [

@@ -61,7 +61,9 @@ def test_folders_of_one_second_are_told_apart(tmp_path: Path) -> None:
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        folder = RunFolder.create(tmp_path / "deep" / "runs", "a", 1, now=NOW)
+        folder = RunFolder.create(
+            tmp_path / "deep" / "runs", "a", 1, now=NOW
+        )
         file = folder.write_text("plan/tc.txt", "qdisc")
         with folder.open_events():
             pass
@@ -78,7 +80,9 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
 
 def test_a_base_that_cannot_be_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(BadInput, match="no run folder can be made") as caught:
+    with pytest.raises(
+        BadInput, match="no run folder can be made"
+    ) as caught:
         RunFolder.create(tmp_path / "file" / "runs", "a", 1, now=NOW)
     assert "--out" in str(caught.value.hint)
 
@@ -92,11 +96,17 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         folder.write_lines("summary.json", fail)
-    assert (folder.path / "summary.json").read_text(encoding="utf-8") == "old"
-    assert [entry.name for entry in folder.path.iterdir()] == ["summary.json"]
+    assert (folder.path / "summary.json").read_text(
+        encoding="utf-8"
+    ) == "old"
+    assert [entry.name for entry in folder.path.iterdir()] == [
+        "summary.json"
+    ]
 
 
-def test_a_link_in_the_folder_is_replaced_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_the_folder_is_replaced_not_followed(
+    tmp_path: Path,
+) -> None:
     folder = RunFolder.create(tmp_path, "a", 1, now=NOW)
     target = tmp_path / "precious"
     target.write_text("mine", encoding="utf-8")
@@ -194,7 +204,8 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
                 log(events.JobPreempted(float(n), name, "x" * 300))
 
         threads = [
-            threading.Thread(target=write, args=(f"t{i}",)) for i in range(4)
+            threading.Thread(target=write, args=(f"t{i}",))
+            for i in range(4)
         ]
         for thread in threads:
             thread.start()

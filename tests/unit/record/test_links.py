@@ -8,7 +8,11 @@ import pytest
 
 from testbed import events
 from testbed.record import link_rates
-from testbed.record.link_rates import link_rows, simulated_rows, write_links_csv
+from testbed.record.link_rates import (
+    link_rows,
+    simulated_rows,
+    write_links_csv,
+)
 from testbed.record.metrics import tally
 from tests.support.whole_lives import lives_of
 from tests.unit.record import sample
@@ -23,7 +27,11 @@ def test_a_live_run_has_its_samples() -> None:
     assert len(rows) == sum(len(event.links) for event in samples)
     first = samples[0].links[0]
     assert rows[0].link == "server 0 -> rack 0"
-    assert (rows[0].directed_link, rows[0].sent_bps, rows[0].reserved_bps) == (
+    assert (
+        rows[0].directed_link,
+        rows[0].sent_bps,
+        rows[0].reserved_bps,
+    ) == (
         0,
         *first[1:],
     )
@@ -48,7 +56,10 @@ def test_reservations_follow_rescaling_preemption_and_migration() -> None:
 
 
 def test_an_interrupted_run_holds_to_its_last_event() -> None:
-    stream = [*sample.preempting()[:4], events.RunEnded(9.0, "interrupted", "")]
+    stream = [
+        *sample.preempting()[:4],
+        events.RunEnded(9.0, "interrupted", ""),
+    ]
     assert {(r.start_s, r.end_s) for r in lives_of(stream).held()} == {
         (0.0, 9.0)
     }

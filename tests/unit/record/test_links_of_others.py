@@ -60,7 +60,9 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(
 ) -> None:
     run.write_text("plan/0000.txt", "x")
     exchange(run.path / "plan", elsewhere)
-    with pytest.raises(OSError, match="plan is a link, which root does not"):
+    with pytest.raises(
+        OSError, match="plan is a link, which root does not"
+    ):
         run.write_text(name, "x")
     assert untouched(elsewhere)
 
@@ -111,7 +113,10 @@ def test_a_held_folder_is_the_same_whatever_its_name_leads_to(
     with held_folder(logs) as held:
         exchange(logs, elsewhere)
         (held / "agent.log").write_text("x")
-        with pytest.raises(OSError, match="logs is a link"), held_folder(logs):
+        with (
+            pytest.raises(OSError, match="logs is a link"),
+            held_folder(logs),
+        ):
             pass
     assert (run.path / "logs-was" / "agent.log").read_text() == "x"
     assert untouched(elsewhere)
@@ -126,7 +131,8 @@ def test_links_of_roots_and_those_before_a_run_are_followed(
     made = RunFolder.create(tmp_path / "by-root" / "runs", "a", 1, now=NOW)
     assert made.path.parent == disk / "runs"
     assert (
-        RunFolder(tmp_path / "by-root").write_text("x", "y").read_text() == "y"
+        RunFolder(tmp_path / "by-root").write_text("x", "y").read_text()
+        == "y"
     )
     callers = tmp_path / "callers"
     callers.mkdir()

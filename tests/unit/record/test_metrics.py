@@ -103,7 +103,9 @@ def by_hand() -> list[events.Event]:
             t, sample.request(job_id, t, bandwidth_bps=10, **given)
         )
 
-    def book(t: float, job_id: str, estimate_s: float) -> events.JobReserved:
+    def book(
+        t: float, job_id: str, estimate_s: float
+    ) -> events.JobReserved:
         return events.JobReserved(
             t, job_id, t, None, 10, estimate_s, 1, [[0, 4]], [[0, 20]]
         )
@@ -154,7 +156,11 @@ def test_rows_by_hand() -> None:
         False,
         None,
     )
-    assert (d.outcome, d.met_deadline, d.end_s) == ("unfinished", None, None)
+    assert (d.outcome, d.met_deadline, d.end_s) == (
+        "unfinished",
+        None,
+        None,
+    )
 
 
 def test_what_iperf3_reports_stands_beside_the_reservation_and_the_counters() -> (
@@ -162,7 +168,9 @@ def test_what_iperf3_reports_stands_beside_the_reservation_and_the_counters() ->
 ):
     def measured(**detail: object) -> list[events.Event]:
         stream = by_hand()
-        stream[10] = events.JobEnded(12.0, "a", "finished", "", 10.0, detail)
+        stream[10] = events.JobEnded(
+            12.0, "a", "finished", "", 10.0, detail
+        )
         return stream
 
     lists = {
@@ -185,7 +193,10 @@ def test_what_iperf3_reports_stands_beside_the_reservation_and_the_counters() ->
     ):
         rows = rows_of(without).values()
         assert {
-            getattr(r, c) for r in rows for c in JOB_COLUMNS if "iperf3" in c
+            getattr(r, c)
+            for r in rows
+            for c in JOB_COLUMNS
+            if "iperf3" in c
         } == {None}
         assert summary_of(without).iperf3_ratio is None
     assert JOB_COLUMNS[-4:] == (
@@ -232,7 +243,9 @@ def test_classes_by_hand() -> None:
     assert (wide["acceptance_rate"], wide["success_rate"]) == (1.0, 0.5)
     means = ("response_mean_s", "bounded_slowdown_mean", "slowdown_mean")
     assert [wide[key] for key in means] == [11, 1.1, 1.1]
-    assert [narrow[key] for key in ("jobs", "rejected", "acceptance_rate")] == [
+    assert [
+        narrow[key] for key in ("jobs", "rejected", "acceptance_rate")
+    ] == [
         1,
         1,
         0.0,
@@ -245,7 +258,9 @@ def test_a_queue_is_a_class_where_no_tag_says_another() -> None:
     stream = by_hand()
     for k, event in enumerate(stream):
         if isinstance(event, events.JobSubmitted):
-            tags = [["class", "own"]] if event.job["id"] == "b" else "damaged"
+            tags = (
+                [["class", "own"]] if event.job["id"] == "b" else "damaged"
+            )
             stream[k] = events.JobSubmitted(
                 event.t, {**event.job, "queue": "q1", "tags": tags}
             )
@@ -275,7 +290,9 @@ def test_summary_by_hand() -> None:
     )
     assert (s.met_deadline, s.success_rate, s.revenue) == (1, 0.25, 2.5)
     assert s.vm_utilisation == pytest.approx((4 * 10 + 4 * 2) / (10 * 20))
-    assert s.link_utilisation == pytest.approx((20 * 10 + 20 * 2) / (200 * 20))
+    assert s.link_utilisation == pytest.approx(
+        (20 * 10 + 20 * 2) / (200 * 20)
+    )
     assert s.wait_mean_s == pytest.approx((1.0 + 0.0) / 2)
     assert (s.response_mean_s, s.bounded_slowdown_mean) == (11.0, 1.1)
     assert s.estimate_ratio is not None
@@ -286,7 +303,9 @@ def test_summary_by_hand() -> None:
 
 def test_a_deadline_met_but_for_rounding_is_met() -> None:
     stream = by_hand()
-    stream[10] = events.JobEnded(12.0 + 1e-12, "a", "finished", "", 10.0, {})
+    stream[10] = events.JobEnded(
+        12.0 + 1e-12, "a", "finished", "", 10.0, {}
+    )
     assert rows_of(stream)["a"].met_deadline is True
     stream[10] = events.JobEnded(12.001, "a", "finished", "", 10.0, {})
     assert rows_of(stream)["a"].met_deadline is False
@@ -377,7 +396,9 @@ def test_a_simulated_run_needs_no_verdict() -> None:
 # -------------------------------------------------------------------------------- quantiles
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.floats(0, 1))
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.floats(0, 1)
+)
 def test_quantiles_are_numpys(values: list[float], q: float) -> None:
     ordered = sorted(values)
     assert quantile(ordered, q) == pytest.approx(
@@ -412,11 +433,15 @@ def test_the_table_on_paper() -> None:
     assert out.getvalue().count("\r") == 0
 
 
-@given(st.text(st.characters(exclude_characters="\r"), min_size=1, max_size=30))
+@given(
+    st.text(st.characters(exclude_characters="\r"), min_size=1, max_size=30)
+)
 def test_any_name_survives_the_table_as_harmless_text(name: str) -> None:
     stream = by_hand()[:1]
     stream.append(
-        events.JobSubmitted(1.0, sample.request(name, 1.0, application=name))
+        events.JobSubmitted(
+            1.0, sample.request(name, 1.0, application=name)
+        )
     )
     out = io.StringIO(newline="")
     write_jobs_csv(tally(stream).rows(), out)

@@ -91,7 +91,9 @@ def modelled(*points: tuple[int, float, float]) -> MeasuredSweep:
     return measured_sweep("app", 0.02, found)
 
 
-def test_the_threshold_is_compared_with_the_models_by_the_same_rule() -> None:
+def test_the_threshold_is_compared_with_the_models_by_the_same_rule() -> (
+    None
+):
     alike = modelled((100, 8.2, 8.0), (200, 4.1, 4.0), (300, 4.1, 4.0))
     assert alike.model_threshold_bps == 200 * MBIT
     assert alike.model_sentence() == "The application's model says the same"
@@ -103,7 +105,9 @@ def test_the_threshold_is_compared_with_the_models_by_the_same_rule() -> None:
         slow_at_200.model_sentence()
         == "The application's model says 200 Mbit/s"
     )
-    flat_too_early = modelled((100, 8.0, 8.0), (200, 5.0, 4.0), (300, 5.0, 2.7))
+    flat_too_early = modelled(
+        (100, 8.0, 8.0), (200, 5.0, 4.0), (300, 5.0, 2.7)
+    )
     assert (
         flat_too_early.model_sentence()
         == "The application's model says that it is not reached"
@@ -128,7 +132,10 @@ def test_without_a_model_nothing_is_reported_of_it() -> None:
 
 
 def test_the_record_gives_the_same_profile_again() -> None:
-    for sweep in (FLAT_ABOVE_200, modelled((100, 8.2, 8.0), (200, 4.1, 4.0))):
+    for sweep in (
+        FLAT_ABOVE_200,
+        modelled((100, 8.2, 8.0), (200, 4.1, 4.0)),
+    ):
         record = json.loads(json.dumps(sweep.to_json()))
         assert stored_sweep(record, Path("profile.json")) == sweep
 
@@ -169,7 +176,10 @@ ROWS = [
 def test_rows_of_other_applications_are_none_of_its() -> None:
     other = replace(row("e", 100, 99.0), application="other")
     found = sweep_of_rows(SWEEP, [*ROWS, other])
-    assert [point.times_s for point in found.points] == [(8.0, 8.2), (4.0, 4.2)]
+    assert [point.times_s for point in found.points] == [
+        (8.0, 8.2),
+        (4.0, 4.2),
+    ]
     assert [point.model_s for point in found.points] == [4.0, 4.0]
     command = sweep_of_rows(replace(SWEEP, modelled=False), ROWS)
     assert [point.model_s for point in command.points] == [None, None]

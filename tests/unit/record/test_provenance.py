@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from testbed.record import provenance as source
-from testbed.record.provenance import code, cpu_model, first_version, provenance
+from testbed.record.provenance import (
+    code,
+    cpu_model,
+    first_version,
+    provenance,
+)
 
 
 def collect() -> dict[str, object]:

@@ -107,7 +107,9 @@ def test_two_unrelated_runs_are_not_one(
     assert not (tmp_path / "report.html").exists()
 
 
-def test_one_run_twice_and_one_alone_are_no_policies(tmp_path: Path) -> None:
+def test_one_run_twice_and_one_alone_are_no_policies(
+    tmp_path: Path,
+) -> None:
     for message in ("it holds 1 run: ", "it holds 2 runs: "):
         write_run(tmp_path, sample.flat())
         with pytest.raises(BadInput, match=message):

@@ -46,7 +46,9 @@ class Life:
     happened: tuple[str, ...] = ()
     outcome: str = "finished"
     reason: str = ""
-    detail: dict[str, Any] = field(default_factory=lambda: {"exit_codes": [0]})
+    detail: dict[str, Any] = field(
+        default_factory=lambda: {"exit_codes": [0]}
+    )
 
     def events(self, job_id: str = "j") -> list[events.Event]:
         links = sample.hose(TOPOLOGY, HERE, self.rate_bps)
@@ -71,8 +73,12 @@ class Life:
                 4.0, job_id, "room", ROOT, THERE, elsewhere
             ),
             "same": events.JobRescaled(5.0, job_id, self.rate_bps, []),
-            "slower": events.JobRescaled(5.0, job_id, self.rate_bps // 2, []),
-            "faster": events.JobRescaled(6.0, job_id, self.rate_bps * 2, []),
+            "slower": events.JobRescaled(
+                5.0, job_id, self.rate_bps // 2, []
+            ),
+            "faster": events.JobRescaled(
+                6.0, job_id, self.rate_bps * 2, []
+            ),
         }
         measured_s = None if self.ratio is None else 10.0 * self.ratio
         end = events.JobEnded(
@@ -101,7 +107,9 @@ def run_of(
     ]
     end = [events.RunEnded(90.0, "completed", "")]
     if backend == "live":
-        end.insert(0, events.FidelityNoted(90.0, level, "drops", "some", {}))
+        end.insert(
+            0, events.FidelityNoted(90.0, level, "drops", "some", {})
+        )
     return [
         events.RunStarted(0.0, "live", "vc", backend, 1, TOPOLOGY),
         *jobs,
@@ -118,7 +126,9 @@ def judged(
 
 
 FAILED = Life(
-    None, outcome="killed", reason="agent j.0 ended with SIGKILL and no report"
+    None,
+    outcome="killed",
+    reason="agent j.0 ended with SIGKILL and no report",
 )
 UNSTARTED = Life(
     None,
@@ -171,17 +181,24 @@ CASES = {
         replace(FAILED, rate_bps=0, estimated=False),
         "open",
     ),
-    "compute": (Life(4.0, {"kind": "compute", "bandwidth_bps": 0}, 0), "open"),
+    "compute": (
+        Life(4.0, {"kind": "compute", "bandwidth_bps": 0}, 0),
+        "open",
+    ),
     "compute with bandwidth": (Life(4.0, {"kind": "compute"}), "open"),
     "compute whose agent failed": (
         replace(
-            FAILED, asked={"kind": "compute", "bandwidth_bps": 0}, rate_bps=0
+            FAILED,
+            asked={"kind": "compute", "bandwidth_bps": 0},
+            rate_bps=0,
         ),
         "killed",
     ),
     "a lease that outlasts its time": (
         replace(
-            OUTLASTED, asked={"kind": "compute", "bandwidth_bps": 0}, rate_bps=0
+            OUTLASTED,
+            asked={"kind": "compute", "bandwidth_bps": 0},
+            rate_bps=0,
         ),
         "open",
     ),
@@ -204,7 +221,10 @@ CASES = {
         replace(OUTLASTED, asked={"true_duration_s": 20.0}),
         "open",
     ),
-    "shorter than stated, late": (Life(1.2, {"true_duration_s": 5.0}), "late"),
+    "shorter than stated, late": (
+        Life(1.2, {"true_duration_s": 5.0}),
+        "late",
+    ),
     "preempted": (Life(4.0, happened=("preempted", "resumed")), "open"),
     "migrated": (Life(4.0, happened=("preempted", "migrated")), "open"),
     "preempted, then failed": (
@@ -212,7 +232,10 @@ CASES = {
         "killed",
     ),
     "rescaled down": (Life(2.0, happened=("slower",)), "open"),
-    "rescaled down and up": (Life(2.0, happened=("slower", "faster")), "open"),
+    "rescaled down and up": (
+        Life(2.0, happened=("slower", "faster")),
+        "open",
+    ),
     "rescaled to what it has": (Life(2.0, happened=("same",)), "late"),
     "rescaled up": (Life(2.0, happened=("faster",)), "late"),
 }
@@ -245,7 +268,9 @@ def test_the_reason_is_in_the_verdict() -> None:
 
 @pytest.mark.parametrize("backend", ["sim", "replay"])
 @pytest.mark.parametrize("life", [Life(4.0), FAILED, OUTLASTED])
-def test_a_simulated_time_is_the_models_own(backend: str, life: Life) -> None:
+def test_a_simulated_time_is_the_models_own(
+    backend: str, life: Life
+) -> None:
     found = judged(run_of(life, backend=backend))
     assert (found.rows[0].verdict, found.met) == ("open", True)
 
@@ -264,7 +289,9 @@ def test_a_simulated_time_is_the_models_own(backend: str, life: Life) -> None:
         ),
         (
             Expectation(
-                applications={"index": ApplicationExpectation(Band(max=5.0))}
+                applications={
+                    "index": ApplicationExpectation(Band(max=5.0))
+                }
             ),
             "late",
         ),
@@ -283,7 +310,9 @@ def test_what_the_file_states_of_a_job_goes_first(
     expect: Expectation, answer: str
 ) -> None:
     others = Life(1.0, {"application": "index"})
-    found = judged(run_of(Life(4.0, {"application": "sort"}), others), expect)
+    found = judged(
+        run_of(Life(4.0, {"application": "sort"}), others), expect
+    )
     assert found.rows[0].verdict == answer
     assert found.met is (answer == "ok")
 
@@ -315,7 +344,9 @@ def test_accepting_invalid_accepts_broken_reservations_and_shows_them(
     tmp_path: Path, level: str
 ) -> None:
     accepting = Expectation(fidelity="invalid")
-    found = judged(run_of(Life(4.0), FAILED, Life(1.0), level=level), accepting)
+    found = judged(
+        run_of(Life(4.0), FAILED, Life(1.0), level=level), accepting
+    )
     assert [row.verdict for row in found.rows] == ["late", "killed", "held"]
     assert found.met
     assert [row.job_id for row in found.bad] == ["j", "j1"]
@@ -334,7 +365,9 @@ def test_each_verdict_is_audited(tmp_path: Path) -> None:
             tmp_path, run_of(life), name=f"run-{number}"
         )
         assert findings(folder.path) == []
-        stored = json.loads((folder.path / "summary.json").read_text("utf-8"))
+        stored = json.loads(
+            (folder.path / "summary.json").read_text("utf-8")
+        )
         forged = "late" if answer == "held" else "held"
         stored["expectations"]["rows"][0]["verdict"] = forged
         stored["expectations"].update(met=True, complaints=[])

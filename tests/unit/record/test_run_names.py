@@ -42,7 +42,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"runs/{RUNS[0]}/dcloud-", f"{RUNS[0]}/dcloud-ts"),
     ],
 )
-def test_a_run_has_short_names(runs: Path, written: str, found: str) -> None:
+def test_a_run_has_short_names(
+    runs: Path, written: str, found: str
+) -> None:
     assert run_folder(Path(written)) == runs / found
 
 

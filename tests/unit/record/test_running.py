@@ -61,8 +61,13 @@ def test_a_note_is_there_while_the_process_lives(top: RunFolder) -> None:
         assert how_far(run) == HowFar(2, "b", 1, how_far(run).at_s)
         first, second, third = sentences(run)
         assert first.startswith("the run day is in progress since ")
-        assert second.startswith("policy b (2 of 2 policies): 1 of 7 jobs have")
-        assert second.endswith("of about 1 min 00 s") or "of about 60" in second
+        assert second.startswith(
+            "policy b (2 of 2 policies): 1 of 7 jobs have"
+        )
+        assert (
+            second.endswith("of about 1 min 00 s")
+            or "of about 60" in second
+        )
         assert third == f"run folder: {top.path}"
     assert running_in(top.path) is None
 
@@ -132,7 +137,9 @@ def test_the_page_over_all_policies_is_written_at_the_end(
 ) -> None:
     path = tmp_path / "pair.yaml"
     path.write_text(TWO)
-    assert command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 0
+    assert (
+        command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 0
+    )
     (folder,) = (tmp_path / "runs").iterdir()
     page = (folder / "report.html").read_text()
     told = capsys.readouterr().err
@@ -159,7 +166,9 @@ def test_ctrl_c_shows_what_there_is_and_how_to_resume(
             super().run()
 
     monkeypatch.setattr(playing, "Engine", Hanging)
-    assert command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 130
+    assert (
+        command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 130
+    )
     printed = capsys.readouterr()
     assert "vc: audit: passed" in printed.out
     assert "0 of 1 jobs had ended under fcfs, policy 2 of 3" in printed.err

@@ -62,7 +62,8 @@ def compare(stream: list[events.Event], expect: Expectation) -> None:
     history = History(file.path, file, file.started, {"claims": []})
     cells = second_tables.facts(history)
     rows = [
-        dict(zip(JOB_COLUMNS, cells_of(row), strict=True)) for row in file.rows
+        dict(zip(JOB_COLUMNS, cells_of(row), strict=True))
+        for row in file.rows
     ]
     assert_same(rows, list(cells.values()))
     assert_same_links(history)
@@ -123,7 +124,9 @@ def assert_same(value: Any, due: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_the_samples_have_the_second_computations_tables(stream: str) -> None:
+def test_the_samples_have_the_second_computations_tables(
+    stream: str,
+) -> None:
     compare(STREAMS[stream], FIG10)
 
 

@@ -48,7 +48,9 @@ def failures(checked: Audit) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+@pytest.mark.parametrize(
+    "path", EXAMPLES, ids=[path.stem for path in EXAMPLES]
+)
 def test_every_example_passes(tmp_path: Path, path: Path) -> None:
     skip_without_traces_of(path.read_text("utf-8"))
     experiment = load_experiment(path)
@@ -76,7 +78,9 @@ CENTRES = (
 )
 
 
-def requests(drawn: list[dict[str, float]], policy: str) -> list[JobRequest]:
+def requests(
+    drawn: list[dict[str, float]], policy: str
+) -> list[JobRequest]:
     return [
         JobRequest(
             id=f"j{n}",
@@ -84,7 +88,9 @@ def requests(drawn: list[dict[str, float]], policy: str) -> list[JobRequest]:
             n_vms=int(job["n_vms"]),
             bandwidth_bps=int(job["bandwidth_bps"]),
             duration_s=job["duration_s"],
-            granted_bps=int(job["granted"]) if policy == "scripted" else None,
+            granted_bps=int(job["granted"])
+            if policy == "scripted"
+            else None,
         )
         for n, job in enumerate(drawn)
     ]
@@ -94,7 +100,9 @@ def played(
     centre: DataCentre, jobs: list[JobRequest], policy: str, by: str
 ) -> list[events.Event]:
     stream: list[events.Event] = [
-        events.RunStarted(0.0, "x", policy, "sim", 1, topology_record(centre))
+        events.RunStarted(
+            0.0, "x", policy, "sim", 1, topology_record(centre)
+        )
     ]
     built = build_policy(policy, embedder(by), {})
     Engine(centre, jobs, built, SimulatedBackend(), stream.append).run()

@@ -55,9 +55,13 @@ def write_resolved(
     expect: Expectation | None = None,
 ) -> None:
     """The resolved experiment of a run, as far as the run itself tells it."""
-    started = next(event for event in stream if isinstance(event, RunStarted))
+    started = next(
+        event for event in stream if isinstance(event, RunStarted)
+    )
     jobs = [
-        dict(event.job) for event in stream if isinstance(event, JobSubmitted)
+        dict(event.job)
+        for event in stream
+        if isinstance(event, JobSubmitted)
     ]
     record = {
         "name": started.run,
@@ -108,7 +112,11 @@ def declared(topology: Record) -> Record:
         "switches": names[len(slots) :],
         "roots": [names[tree["root"]] for tree in topology["trees"]],
         "links": [
-            {"lower": names[lower], "upper": names[upper], "capacity_bps": bps}
+            {
+                "lower": names[lower],
+                "upper": names[upper],
+                "capacity_bps": bps,
+            }
             for lower, upper, bps in ends
         ],
     }
@@ -129,7 +137,10 @@ def mutate(path: Path, change: Mutation) -> None:
 
 
 def one(
-    records: list[Record], event: str, job_id: str | None = None, nth: int = 0
+    records: list[Record],
+    event: str,
+    job_id: str | None = None,
+    nth: int = 0,
 ) -> Record:
     """The nth record of an event (of a job)."""
     return [

@@ -14,7 +14,14 @@ from testbed.cli.main import run
 from testbed.record.conclusion import conclude_all
 from testbed.record.folder import RunFolder
 from tests.unit.record import sample
-from tests.unit.record.written import FIG10, NOW, Record, mutate, one, write_run
+from tests.unit.record.written import (
+    FIG10,
+    NOW,
+    Record,
+    mutate,
+    one,
+    write_run,
+)
 
 
 def wrong_estimate(records: list[Record]) -> None:
@@ -83,7 +90,9 @@ def test_one_bad_policy_of_several_is_in_the_last_line(
     assert run(["audit", str(above.path)]) == 1
     shown = capsys.readouterr().out
     passed = shown.count("\n  ok ")
-    message = f"4 checks failed in 1 of 2 policies (scripted), {passed} passed"
+    message = (
+        f"4 checks failed in 1 of 2 policies (scripted), {passed} passed"
+    )
     assert shown.splitlines()[-1] == message
     assert "all" not in shown.splitlines()[-1]
 
@@ -138,7 +147,10 @@ def test_report_prints_where_it_is(
 )
 @pytest.mark.parametrize("many", [False, True])
 def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], event: str, many: bool
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    event: str,
+    many: bool,
 ) -> None:
     """A job that was never submitted is not drawn, be it one of few or of many."""
     stream = sample.simulated(70) if many else sample.preempting()
@@ -179,7 +191,8 @@ def test_a_submission_at_no_time_is_a_finding(
     folder.write_json("spec.resolved.json", stored)
     assert run(["audit", str(folder.path)]) == 1
     assert (
-        "a: submit_s is 0.0, in spec.resolved.json" in capsys.readouterr().out
+        "a: submit_s is 0.0, in spec.resolved.json"
+        in capsys.readouterr().out
     )
 
 
@@ -223,10 +236,15 @@ def test_a_request_of_a_wrong_shape_is_exit_2_with_the_line(
     value: object,
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
-    mutate(folder.path, lambda records: records[1]["job"].update({key: value}))
+    mutate(
+        folder.path, lambda records: records[1]["job"].update({key: value})
+    )
     assert run([verb, str(folder.path)]) == 2
     field = "job.profile: options" if key == "profile" else f"job: {key}"
-    assert f"events.jsonl:2: damaged: {field} is not" in capsys.readouterr().err
+    assert (
+        f"events.jsonl:2: damaged: {field} is not"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("price", [None, "x", []])
@@ -235,7 +253,8 @@ def test_a_price_that_is_none_is_exit_2_with_the_line(
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     mutate(
-        folder.path, lambda records: records[4]["detail"].update(price=price)
+        folder.path,
+        lambda records: records[4]["detail"].update(price=price),
     )
     assert run(["report", str(folder.path)]) == 2
     assert (

@@ -40,7 +40,9 @@ def summaries(tmp_path_factory: pytest.TempPathFactory) -> list[Summary]:
 
 def shown(summaries: list[Summary], width: int) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=width).print(comparison_table(summaries, width))
+    Console(file=text, width=width).print(
+        comparison_table(summaries, width)
+    )
     return text.getvalue().splitlines()
 
 
@@ -59,7 +61,8 @@ def test_every_name_and_figure_is_whole(
         heading in text for heading in ("finished", "mean wait", "revenue")
     )
     assert (
-        any(all(name in line for name in NAMES) for line in lines) is not across
+        any(all(name in line for name in NAMES) for line in lines)
+        is not across
     )
     for summary in summaries:
         assert f"{summary.revenue:,.2f} $" in text

@@ -47,7 +47,10 @@ def test_bands_begin_and_end_with_the_failures_and_restarts_are_moments() -> (
 
 def test_what_is_not_restored_lasts_to_the_end_and_may_fail_twice() -> None:
     stream = failing.moving()
-    again = [events.LinkFailed(15.0, 10), *(e for e in stream if e.t > 15.0)]
+    again = [
+        events.LinkFailed(15.0, 10),
+        *(e for e in stream if e.t > 15.0),
+    ]
     found = outages(
         [*(e for e in stream if e.t <= 15.0), *again], topology(stream)
     )
@@ -93,7 +96,9 @@ def test_the_page_shows_and_tells_them(tmp_path: Path) -> None:
         "controller killed",
     ):
         assert f">{label}</text>" in page
-    told = " ".join(re.findall(r'aria-label="([^"]*)"|<summary>', page)) + page
+    told = (
+        " ".join(re.findall(r'aria-label="([^"]*)"|<summary>', page)) + page
+    )
     for sentence in (
         "From 4.0 s to 11.0 s aggregation 0 – core 0 was lost.",
         "At 6.0 s edge 0 was restarted. At 7.0 s the controller was killed.",
@@ -133,7 +138,10 @@ def test_many_jobs_and_many_links_have_them_too(tmp_path: Path) -> None:
     )
     middle = next(event.t for event in stream[end // 2 :])
     at = next(i for i, event in enumerate(stream) if event.t > middle)
-    more = [events.SwitchRestarted(middle, 20), events.ServerFailed(middle, 1)]
+    more = [
+        events.SwitchRestarted(middle, 20),
+        events.ServerFailed(middle, 1),
+    ]
     page = page_of(tmp_path, [*stream[:at], *more, *stream[at:]])
     assert ">server lost</text>" in page
     assert ">switch restarted</text>" in page

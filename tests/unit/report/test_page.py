@@ -72,7 +72,10 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(
-            t for tag, ts in self.texts.items() if tag != "style" for t in ts
+            t
+            for tag, ts in self.texts.items()
+            if tag != "style"
+            for t in ts
         )
 
 
@@ -93,19 +96,25 @@ def report(
 def good(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Page, str, RunFolder]:
-    return report(tmp_path_factory.mktemp("good"), sample.main_example(), FIG10)
+    return report(
+        tmp_path_factory.mktemp("good"), sample.main_example(), FIG10
+    )
 
 
 @pytest.mark.slow
 def test_the_verdict_comes_first(good: tuple[Page, str, RunFolder]) -> None:
     page, text, _ = good
     assert 'class="verdict good"' in text
-    message = "The estimates held: all 10 jobs judged took the expected time."
+    message = (
+        "The estimates held: all 10 jobs judged took the expected time."
+    )
     assert message in page.text
     assert text.index(message) < text.index("<svg")
 
 
-def test_the_table_holds_every_job(good: tuple[Page, str, RunFolder]) -> None:
+def test_the_table_holds_every_job(
+    good: tuple[Page, str, RunFolder],
+) -> None:
     page, _, folder = good
     stored = json.loads(
         (folder.path / "summary.json").read_text(encoding="utf-8")
@@ -167,7 +176,9 @@ def test_nothing_is_fetched(good: tuple[Page, str, RunFolder]) -> None:
             and (folder.path / reference).is_file()
         )
         assert (
-            inside or local or reference.startswith("data:image/png;base64,")
+            inside
+            or local
+            or reference.startswith("data:image/png;base64,")
         ), reference
     assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
@@ -191,7 +202,9 @@ def test_pictures_take_the_pages_colours(
     defined = set(re.findall(r"(--[a-z0-9-]+):", text))
     assert used <= defined
     dark = text[
-        text.index("prefers-color-scheme: dark") : text.index("* { box-sizing")
+        text.index("prefers-color-scheme: dark") : text.index(
+            "* { box-sizing"
+        )
     ]
     assert defined == set(re.findall(r"(--[a-z0-9-]+):", dark))
 
@@ -310,7 +323,9 @@ def test_names_from_files_are_only_text(tmp_path: Path) -> None:
     assert 'a & "b" $x^2$ {{ 7*7 }}' in page.texts["td"]
     # In the pictures too, and in the experiment file shown below.
     assert any(
-        EVIL in t for tag in ("text", "tspan") for t in page.texts.get(tag, [])
+        EVIL in t
+        for tag in ("text", "tspan")
+        for t in page.texts.get(tag, [])
     )
     assert f"name: x # {EVIL}" in page.text
 
@@ -385,11 +400,15 @@ def test_every_kind_of_run_has_a_page(
 
 
 @pytest.mark.slow
-def test_several_policies_get_a_page_each_and_one_above(tmp_path: Path) -> None:
+def test_several_policies_get_a_page_each_and_one_above(
+    tmp_path: Path,
+) -> None:
     above = RunFolder.create(tmp_path, "two", 7, now=NOW)
     results = []
     for label in ("scripted", "vc & more"):
-        _, result = write_run(above, sample.main_example(), FIG10, name=label)
+        _, result = write_run(
+            above, sample.main_example(), FIG10, name=label
+        )
         results.append(result)
     conclude_all(above, results)
     path = write_report(above)

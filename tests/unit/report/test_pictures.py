@@ -32,7 +32,9 @@ def test_a_preempted_job_waits_between_its_runs() -> None:
 
 def test_a_booked_job_is_reserved_until_it_starts() -> None:
     late = [
-        s for s in lives_of(sample.sliding()).stretches() if s.job_id == "late"
+        s
+        for s in lives_of(sample.sliding()).stretches()
+        if s.job_id == "late"
     ]
     assert [(s.phase, s.start_s, s.end_s) for s in late] == [
         ("reserved", 1.0, 112.0),
@@ -117,10 +119,16 @@ def test_colours_are_those_of_the_light_page_each_once() -> None:
     css = (
         Path(plot_style.__file__).parent / "templates" / "style.css"
     ).read_text("utf-8")
-    light = dict(re.findall(r"(--[\w-]+): (#\w{6})", css.split("@media", 1)[0]))
+    light = dict(
+        re.findall(r"(--[\w-]+): (#\w{6})", css.split("@media", 1)[0])
+    )
     assert {
-        variable: light[variable] for variable in plot_style.VARIABLES.values()
-    } == {variable: colour for colour, variable in plot_style.VARIABLES.items()}
+        variable: light[variable]
+        for variable in plot_style.VARIABLES.values()
+    } == {
+        variable: colour
+        for colour, variable in plot_style.VARIABLES.items()
+    }
     assert len(plot_style.VARIABLES) == 4 + len(plot_style.SERIES)
 
 

@@ -21,13 +21,17 @@ def shown(results: Results, max_rows: int = 60) -> list[str]:
 
 
 def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]]
+    return [
+        cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]
+    ]
 
 
 def test_a_line_a_job_by_application(tmp_path: Path) -> None:
     _, results = write_run(tmp_path, sample.main_example(), FIG10)
     lines = [
-        cells(line) for line in shown(results) if line.startswith(("│", "┃"))
+        cells(line)
+        for line in shown(results)
+        if line.startswith(("│", "┃"))
     ]
     assert lines[0] == [
         "application",

@@ -14,8 +14,12 @@ from tests.unit.record.written import FIG10
 
 TAKEN = tally(sample.main_example())
 BAD = tally(sample.main_example(worst_ratio=1.043))
-PASSED = Audit("x", "x", "x", 9, (Result("slots", "fit", "passed", "", 0, ()),))
-FAILED = Audit("x", "x", "x", 9, (Result("slots", "fit", "failed", "", 1, ()),))
+PASSED = Audit(
+    "x", "x", "x", 9, (Result("slots", "fit", "passed", "", 0, ()),)
+)
+FAILED = Audit(
+    "x", "x", "x", 9, (Result("slots", "fit", "failed", "", 1, ()),)
+)
 
 
 def message(
@@ -27,7 +31,9 @@ def message(
 ) -> Headline:
     assert isinstance(taken, type(TAKEN))
     summary = replace(taken.summary(), fidelity=fidelity, status=status)
-    return headline(summary, evaluate(expect, taken.rows(), fidelity), audit)
+    return headline(
+        summary, evaluate(expect, taken.rows(), fidelity), audit
+    )
 
 
 def moods(found: Headline) -> list[str]:
@@ -37,7 +43,9 @@ def moods(found: Headline) -> list[str]:
 def test_all_is_well() -> None:
     found = message()
     assert (found.mood, moods(found)) == ("good", ["good"] * 4)
-    assert found.sentence.startswith("The estimates held: all 10 jobs judged")
+    assert found.sentence.startswith(
+        "The estimates held: all 10 jobs judged"
+    )
 
 
 def test_a_job_outside() -> None:
@@ -54,7 +62,9 @@ def test_a_suspect_machine_is_a_doubt_where_it_was_accepted() -> None:
 
 
 def test_an_invalid_machine_is_bad_whatever_was_expected() -> None:
-    assert message(Expectation(), Fidelity("invalid", ("busy",))).mood == "bad"
+    assert (
+        message(Expectation(), Fidelity("invalid", ("busy",))).mood == "bad"
+    )
 
 
 def test_a_refused_fidelity_is_reported_once() -> None:

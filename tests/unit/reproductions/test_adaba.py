@@ -26,7 +26,9 @@ needs_logs = pytest.mark.skipif(
 )
 
 
-def test_random_jobs_have_the_means_and_the_load_that_are_asked_for() -> None:
+def test_random_jobs_have_the_means_and_the_load_that_are_asked_for() -> (
+    None
+):
     jobs = random_jobs("adaba", 1, 300.0, jobs=4000).experiment().jobs
     vms = np.array([job.n_vms for job in jobs])
     bps = np.array([job.bandwidth_bps for job in jobs])
@@ -65,7 +67,8 @@ def test_an_acceptance_run_has_no_queue() -> None:
 def test_equal_configurations_measure_the_same(embedder: str) -> None:
     one = random_jobs(embedder, 3, 500.0, jobs=60)
     first, second = (
-        {k: v for k, v in one.run().items() if k != "cpu_s"} for _ in range(2)
+        {k: v for k, v in one.run().items() if k != "cpu_s"}
+        for _ in range(2)
     )
     assert first == second
 
@@ -78,7 +81,9 @@ def test_schedulers_refuse_only_what_never_fits(policy: str) -> None:
     for log in LOGS:
         assert found[f"{log.name}_acceptance"] == 1.0
         assert (
-            found[f"{log.name}_queued_s"] >= found[f"{log.name}_wait_s"] >= 0.0
+            found[f"{log.name}_queued_s"]
+            >= found[f"{log.name}_wait_s"]
+            >= 0.0
         )
         moved = found[f"{log.name}_migrations"]
         assert moved <= found[f"{log.name}_preemptions"]
@@ -89,7 +94,9 @@ def test_schedulers_refuse_only_what_never_fits(policy: str) -> None:
 
 
 @needs_logs
-@pytest.mark.parametrize(("log", "minutes"), [(LOGS[0], 72.4), (LOGS[1], 10.4)])
+@pytest.mark.parametrize(
+    ("log", "minutes"), [(LOGS[0], 72.4), (LOGS[1], 10.4)]
+)
 def test_the_first_thousand_jobs_are_those_of_table_1(
     log: Log, minutes: float
 ) -> None:

@@ -95,10 +95,16 @@ def test_one_seed_is_trusted_as_far_as_the_resolution() -> None:
         Band(low=0.0, strictly=True),
         resolution=1.0,
     )
-    assert check.judge(grid(a=[(50.5,)], b=[(50.0,)])).verdict == "inconclusive"
-    assert check.judge(grid(a=[(52.0,)], b=[(50.0,)])).verdict == "reproduced"
     assert (
-        check.judge(grid(a=[(48.0,)], b=[(50.0,)])).verdict == "not reproduced"
+        check.judge(grid(a=[(50.5,)], b=[(50.0,)])).verdict
+        == "inconclusive"
+    )
+    assert (
+        check.judge(grid(a=[(52.0,)], b=[(50.0,)])).verdict == "reproduced"
+    )
+    assert (
+        check.judge(grid(a=[(48.0,)], b=[(50.0,)])).verdict
+        == "not reproduced"
     )
 
 
@@ -111,7 +117,9 @@ def test_where_nothing_is_random_one_value_says_all() -> None:
 
 
 def test_a_claim_that_fails_says_with_which_figures() -> None:
-    found = grid(a=[(10.0, 11.0), (30.0, 31.0)], b=[(20.0, 21.0), (20.0, 21.0)])
+    found = grid(
+        a=[(10.0, 11.0), (30.0, 31.0)], b=[(20.0, 21.0), (20.0, 21.0)]
+    )
     judged = Claim(
         "a is above b", "a > b", more(YIELD, "a", ("b",), [0.0, 1.0])
     ).judge(found)
@@ -178,13 +186,17 @@ def test_rising_falling_constant() -> None:
         == "not reproduced"
     )
     assert (
-        Claim("", "", alike(YIELD, "a", "b", xs[:2], 0.0)).judge(exact).verdict
+        Claim("", "", alike(YIELD, "a", "b", xs[:2], 0.0))
+        .judge(exact)
+        .verdict
         == "reproduced"
     )
 
 
 def test_most_scenarios_are_more_than_half() -> None:
-    found = Grid(grid(a=[(9.0,), (9.0,)], b=[(1.0,), (9.0,)]).runs, exact=True)
+    found = Grid(
+        grid(a=[(9.0,), (9.0,)], b=[(1.0,), (9.0,)]).runs, exact=True
+    )
     gains = [Gain(YIELD, "a", "b", x) for x in (0.0, 1.0)]
     assert (
         Claim("", "", mostly(gains, 50.0)).judge(found).verdict
@@ -197,8 +209,12 @@ def test_most_scenarios_are_more_than_half() -> None:
 
 
 def test_quantities_by_hand() -> None:
-    found = grid(a=[(10.0, 20.0), (40.0, 30.0)], b=[(5.0, 0.0), (20.0, 0.0)])
-    assert Level(YIELD, "a", 1.0).values(found) == pytest.approx((40.0, 30.0))
+    found = grid(
+        a=[(10.0, 20.0), (40.0, 30.0)], b=[(5.0, 0.0), (20.0, 0.0)]
+    )
+    assert Level(YIELD, "a", 1.0).values(found) == pytest.approx(
+        (40.0, 30.0)
+    )
     assert Difference(YIELD, "a", "b", 0.0).values(found) == pytest.approx(
         (5.0, 20.0)
     )
@@ -206,7 +222,9 @@ def test_quantities_by_hand() -> None:
         pytest.approx(100.0),
         math.inf,
     )
-    assert Gain(YIELD, "b", "b", 0.0).values(found) == pytest.approx((0.0, 0.0))
+    assert Gain(YIELD, "b", "b", 0.0).values(found) == pytest.approx(
+        (0.0, 0.0)
+    )
     assert Change(YIELD, "a", 0.0, 1.0).values(found) == pytest.approx(
         (30.0, 10.0)
     )

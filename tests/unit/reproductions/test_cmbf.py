@@ -54,7 +54,8 @@ def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(
 def test_every_job_finishes_and_a_run_repeats_itself(series: str) -> None:
     one = small(series)
     first, second = (
-        {k: v for k, v in one.run().items() if k != "cpu_s"} for _ in range(2)
+        {k: v for k, v in one.run().items() if k != "cpu_s"}
+        for _ in range(2)
     )
     assert first == second
     assert first["slowdown"] >= 1.0
@@ -86,12 +87,17 @@ def cpu_rules(figure: str, xs: tuple[float, ...]) -> set[tuple[str, str]]:
             one = whole.configuration(series, x, 1, False)  # noqa: FBT003
             assert isinstance(one, RunConfiguration)
             found.add(
-                (one.variant.policy, dict(one.variant.settings)["workload.cpu"])
+                (
+                    one.variant.policy,
+                    dict(one.variant.settings)["workload.cpu"],
+                )
             )
     return found
 
 
-def test_a_study_varies_what_it_says_and_nothing_of_easy_but_the_jobs() -> None:
+def test_a_study_varies_what_it_says_and_nothing_of_easy_but_the_jobs() -> (
+    None
+):
     known = "{name: amcbf, migration_cost: 20.0 s}"
     unknown = "{name: amcbf, migration_cost: 20.0 s, cpu: unknown}"
     assert cpu_rules("cmbf-cpu-estimate", (ERRORS[1],)) == {
@@ -102,7 +108,9 @@ def test_a_study_varies_what_it_says_and_nothing_of_easy_but_the_jobs() -> None:
         for policy, rule in cpu_rules("cmbf-capacity", MEANS)
         if policy == known
     }
-    assert lows == {f"{{low: {low}}}" for low in (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)}
+    assert lows == {
+        f"{{low: {low}}}" for low in (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
+    }
 
 
 def test_the_largest_gain_is_found_seed_by_seed() -> None:
@@ -112,5 +120,7 @@ def test_the_largest_gain_is_found_seed_by_seed() -> None:
         ("a", 2.0): ({"utilisation": 0.55}, {"utilisation": 0.5}),
         ("b", 2.0): ({"utilisation": 0.5}, {"utilisation": 0.5}),
     }
-    largest = Largest(USE, tuple(Gain(USE, "a", "b", x) for x in (1.0, 2.0)))
+    largest = Largest(
+        USE, tuple(Gain(USE, "a", "b", x) for x in (1.0, 2.0))
+    )
     assert largest.values(Grid(runs)) == pytest.approx((10.0, 20.0))

@@ -60,7 +60,9 @@ def test_a_figure_from_configurations_to_files(
     shown = capsys.readouterr().out
     assert "b is above a" in shown
     assert "not reproduced" in shown
-    assert "2 claims: 1 reproduced, 1 not reproduced, 0 inconclusive" in shown
+    assert (
+        "2 claims: 1 reproduced, 1 not reproduced, 0 inconclusive" in shown
+    )
     folder = tmp_path / "out" / "made-fig1"
     assert {file.name for file in folder.iterdir()} == {
         "figure.png",
@@ -70,7 +72,8 @@ def test_a_figure_from_configurations_to_files(
         "table.md",
     }
     assert all(
-        stat.S_IMODE(file.stat().st_mode) == 0o644 for file in folder.iterdir()
+        stat.S_IMODE(file.stat().st_mode) == 0o644
+        for file in folder.iterdir()
     )
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     svg = (folder / "figure.svg").read_text()
@@ -104,11 +107,15 @@ def test_the_same_command_again_computes_nothing(
     assert "8 of 12 runs are there already" in capsys.readouterr().err
     command(tmp_path, "made-fig1", "--seeds", "2")
     assert len(Sum.computed) == 4
-    assert (tmp_path / "out" / "made-fig1" / "table.md").read_bytes() == first
+    assert (
+        tmp_path / "out" / "made-fig1" / "table.md"
+    ).read_bytes() == first
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_quick_size_stands_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_the_quick_size_stands_in_a_folder_of_its_own(
+    tmp_path: Path,
+) -> None:
     assert command(tmp_path, "made-fig1", "--quick", "--seeds", "1") == 0
     results = json.loads(
         (tmp_path / "out" / "made-fig1-quick" / "results.json").read_text()
@@ -124,7 +131,10 @@ def test_json_of_all(
 ) -> None:
     assert command(tmp_path, "--all", "--seeds", "1", "--json") == 0
     records = json.loads(capsys.readouterr().out)
-    assert [record["name"] for record in records] == ["made-fig1", "made-fig2"]
+    assert [record["name"] for record in records] == [
+        "made-fig1",
+        "made-fig2",
+    ]
     assert Path(records[0]["folder"]).name == "made-fig1"
 
 
@@ -135,7 +145,9 @@ def test_strict_is_for_those_who_want_to_fail(tmp_path: Path) -> None:
     assert command(tmp_path, "made-fig2", "--seeds", "2", "--strict") == 0
 
 
-def test_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(tmp_path, "--list") == 0
     shown = capsys.readouterr().out
     assert "made-fig1" in shown

@@ -57,7 +57,8 @@ def test_where_all_are_accepted_uses_are_sums_over_the_jobs() -> None:
     vm_s = sum(job.n_vms * job.duration_s for job in jobs)
     assert found["vm_use"] == pytest.approx(vm_s / (24 * 4 * DAY_S))
     day = sum(
-        job.n_vms * min(job.duration_s, DAY_S - job.submit_s) for job in jobs
+        job.n_vms * min(job.duration_s, DAY_S - job.submit_s)
+        for job in jobs
     )
     assert found["vm_use_day"] == pytest.approx(day / (24 * 4 * DAY_S))
     dollars = sum(

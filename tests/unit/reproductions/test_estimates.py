@@ -23,7 +23,10 @@ def test_the_interval_is_student_s(sample: list[float]) -> None:
     assert found.half_width is not None
     if np.ptp(sample) > 1e-3:
         low, high = stats.t.interval(
-            0.95, len(sample) - 1, loc=np.mean(sample), scale=stats.sem(sample)
+            0.95,
+            len(sample) - 1,
+            loc=np.mean(sample),
+            scale=stats.sem(sample),
         )
         assert found.mean - found.half_width == pytest.approx(
             low, rel=1e-6, abs=1e-6

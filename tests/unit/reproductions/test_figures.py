@@ -40,7 +40,9 @@ def test_every_claim_can_be_judged_from_the_figure_s_own_points(
 
 
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
-def test_configurations_are_plain_values_that_differ(figure: Figure) -> None:
+def test_configurations_are_plain_values_that_differ(
+    figure: Figure,
+) -> None:
     for quick in (False, True):
         runs = [
             run
@@ -61,7 +63,9 @@ def test_seeds_are_common_to_all_series() -> None:
     requests = {}
     for (_, x), own in runs.items():
         for run in own:
-            plain = {k: v for k, v in run.to_json().items() if k != "policy"}
+            plain = {
+                k: v for k, v in run.to_json().items() if k != "policy"
+            }
             requests.setdefault((x, plain["seed"]), []).append(plain)
     for same in requests.values():
         assert len(same) == 3
@@ -70,7 +74,10 @@ def test_seeds_are_common_to_all_series() -> None:
 
 def test_names_in_the_order_given_and_each_once() -> None:
     wanted = figures(["dcloud-fig9", "dcloud-fig4", "dcloud-fig9"])
-    assert [figure.name for figure in wanted] == ["dcloud-fig9", "dcloud-fig4"]
+    assert [figure.name for figure in wanted] == [
+        "dcloud-fig9",
+        "dcloud-fig4",
+    ]
 
 
 def test_unknown_names_are_all_reported_with_the_known() -> None:
@@ -83,7 +90,9 @@ def test_unknown_names_are_all_reported_with_the_known() -> None:
 
 
 @pytest.mark.slow
-def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> None:
+def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> (
+    None
+):
     figure = FIGURES["dcloud-charging"]
     runs = {
         run

@@ -23,7 +23,9 @@ def test_no_module_looks_above_the_package() -> None:
             assert not (
                 isinstance(node, ast.Attribute) and node.attr == "parents"
             ), path
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if isinstance(node, ast.Constant) and isinstance(
+                node.value, str
+            ):
                 assert not node.value.startswith(".."), path
                 assert "examples/" not in node.value, path
     above = [node for node in ast.walk(ast.parse((PACKAGE / "configuration.py").read_text()))

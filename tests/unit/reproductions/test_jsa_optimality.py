@@ -28,7 +28,9 @@ CASES = int(os.environ.get("HOSENET_TEST_CASES", "60")) // 8
 def by_enumeration(dc: DataCentre, jobs: list[SmallJob]) -> float:
     """Every start, option and placement of every subset of the jobs."""
     best = 0.0
-    for chosen in itertools.product(*([None, *_ways(dc, job)] for job in jobs)):
+    for chosen in itertools.product(
+        *([None, *_ways(dc, job)] for job in jobs)
+    ):
         value = sum(
             job.value for job, way in zip(jobs, chosen, strict=True) if way
         )
@@ -44,7 +46,9 @@ Way = tuple[int, int, int, tuple[int, ...]]
 def _ways(dc: DataCentre, job: SmallJob) -> list[Way]:
     counts = [
         counts
-        for counts in itertools.product(*(range(int(n) + 1) for n in dc.slots))
+        for counts in itertools.product(
+            *(range(int(n) + 1) for n in dc.slots)
+        )
         if sum(counts) == job.n_vms
     ]
     return [
@@ -74,7 +78,8 @@ def _fits(
                 slots[server] += count
                 rack[server] += min(count, job.n_vms - count) * way[0]
         if any(
-            used > int(has) for used, has in zip(slots, dc.slots, strict=True)
+            used > int(has)
+            for used, has in zip(slots, dc.slots, strict=True)
         ):
             return False
         if any(
@@ -86,7 +91,9 @@ def _fits(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_programme_is_what_trying_everything_comes_to(seed: int) -> None:
+def test_the_programme_is_what_trying_everything_comes_to(
+    seed: int,
+) -> None:
     rng = random.Random(f"case {seed}")
     dc = tree([2], rng.randint(1, 4), rng.randint(1, 2))
     jobs = []
@@ -98,7 +105,10 @@ def test_the_programme_is_what_trying_everything_comes_to(seed: int) -> None:
         )
         jobs.append(
             SmallJob(
-                rng.randint(1, 4), options, rng.randint(1, 3), rng.randint(1, 9)
+                rng.randint(1, 4),
+                options,
+                rng.randint(1, 3),
+                rng.randint(1, 9),
             )
         )
     assert best_reward(dc, jobs) == pytest.approx(by_enumeration(dc, jobs))
@@ -121,6 +131,9 @@ def test_no_policy_earns_more_than_the_optimum_and_jsa_mostly_earns_it() -> (
 def test_waiting_for_a_better_job_is_what_jsa_does_not_do() -> None:
     # a (v/d = 30/1) takes both slots first; the optimum leaves them to b alone.
     dc = tree([2], 8, 1)
-    jobs = [SmallJob(2, ((1, 1),), 1, 30.0), SmallJob(2, ((1, 5),), 5, 100.0)]
+    jobs = [
+        SmallJob(2, ((1, 1),), 1, 30.0),
+        SmallJob(2, ((1, 5),), 5, 100.0),
+    ]
     assert best_reward(dc, jobs) == 100.0
     assert reward_of("jsa", dc, jobs) == 30.0

@@ -61,7 +61,10 @@ def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
         series=series,
         variant=played,
         curves=(Curves("use", "time [s]", slots_in_use, XS[0]),),
-        panels=(Panel(SUCCESS, {(VC, 1.0): 50.0}), Panel(simulated(SUCCESS))),
+        panels=(
+            Panel(SUCCESS, {(VC, 1.0): 50.0}),
+            Panel(simulated(SUCCESS)),
+        ),
         claims=(
             Claim(
                 "BL meets more deadlines",
@@ -99,7 +102,9 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def request(tmp_path: Path, seeds: int = 1) -> Request:
-    return Request(tmp_path / "out", seeds, quick=False, command=["testbed"])
+    return Request(
+        tmp_path / "out", seeds, quick=False, command=["testbed"]
+    )
 
 
 def run(
@@ -111,7 +116,11 @@ def run(
 ) -> LiveReproduced:
     told: list[SweepProgress] = []
     found = reproduce_live(
-        one or figure(), request(tmp_path), backend, told.append, again=again
+        one or figure(),
+        request(tmp_path),
+        backend,
+        told.append,
+        again=again,
     )
     assert told[-1].done == told[-1].of
     assert [now.cost for now in told] == sorted(now.cost for now in told)
@@ -128,8 +137,12 @@ def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
     found = run(tmp_path, backend)
     assert backend.played == ["vc", "bl"]
     assert verdicts(found) == ["reproduced"] * 6
-    assert found.done.grid.values(SUCCESS, VC, 1.0) == pytest.approx([200 / 3])
-    assert found.done.grid.values(SUCCESS, BL, 1.0) == pytest.approx([100.0])
+    assert found.done.grid.values(SUCCESS, VC, 1.0) == pytest.approx(
+        [200 / 3]
+    )
+    assert found.done.grid.values(SUCCESS, BL, 1.0) == pytest.approx(
+        [100.0]
+    )
     folder, written = write_live(found, request(tmp_path))
     assert (folder.path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "three jobs" in (folder.path / "table.md").read_text()
@@ -152,7 +165,9 @@ def test_a_live_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
 def test_another_text_is_another_run(tmp_path: Path) -> None:
     run(tmp_path, Scripted())
     path = tmp_path / "made.yaml"
-    path.write_text(path.read_text().replace("duration: 6 s", "duration: 7 s"))
+    path.write_text(
+        path.read_text().replace("duration: 6 s", "duration: 7 s")
+    )
     second = Scripted()
     run(tmp_path, second)
     assert second.played == ["vc", "bl"]
@@ -214,17 +229,21 @@ def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(
     backend = Scripted()
     backend.slow = 1.25
     found = run(tmp_path, backend)
-    assert verdicts(found) == ["reproduced"] * 3 + ["not reproduced"] * 2 + [
-        "reproduced"
-    ]
+    assert verdicts(found) == ["reproduced"] * 3 + [
+        "not reproduced"
+    ] * 2 + ["reproduced"]
 
 
 @pytest.mark.slow
-def test_a_live_run_that_its_audit_refutes_is_reported(tmp_path: Path) -> None:
+def test_a_live_run_that_its_audit_refutes_is_reported(
+    tmp_path: Path,
+) -> None:
     found = run(tmp_path, Scripted())
     path = found.outcomes[(VC, 1.0)][0].live.path / "events.jsonl"
     lines = path.read_text().splitlines()
-    number = next(k for k, line in enumerate(lines) if '"job_reserved"' in line)
+    number = next(
+        k for k, line in enumerate(lines) if '"job_reserved"' in line
+    )
     reserved = json.loads(lines[number])
     lines[number] = json.dumps(
         reserved | {"estimate_s": reserved["estimate_s"] + 1.0}
@@ -284,7 +303,8 @@ def test_the_command_prints_runs_and_claims(
 def test_a_live_figure_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["reproduce", "dcloud-fig11"]) == 2
     assert (
-        "sudo testbed reproduce dcloud-fig11 --live" in capsys.readouterr().err
+        "sudo testbed reproduce dcloud-fig11 --live"
+        in capsys.readouterr().err
     )
     assert main.run(["reproduce", "dcloud-fig5", "--live"]) == 2
     assert "only simulated" in capsys.readouterr().err
@@ -306,14 +326,22 @@ def test_the_page_takes_live_results_in(
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
     write_live(found, request(tmp_path))
     monkeypatch.setattr(paper_pages, "FIGURES", {})
-    monkeypatch.setattr(paper_pages, "LIVE_FIGURES", {"made-live": figure()})
+    monkeypatch.setattr(
+        paper_pages, "LIVE_FIGURES", {"made-live": figure()}
+    )
     monkeypatch.setattr(paper_pages, "paper_of", lambda _: "dcloud")
-    assert paper_pages.take_in(tmp_path / "out", tmp_path) == ["made-live-live"]
+    assert paper_pages.take_in(tmp_path / "out", tmp_path) == [
+        "made-live-live"
+    ]
     parts = paper_pages.generated_parts(tmp_path)
-    assert "BL at 1, seed 5: invalid, made up to be invalid." in parts["dcloud"]
+    assert (
+        "BL at 1, seed 5: invalid, made up to be invalid."
+        in parts["dcloud"]
+    )
     assert "2 live runs: fidelity 1 ok, 1 invalid." in parts["dcloud"]
     assert (
-        "`sudo testbed reproduce made-live --seeds 1 --live`" in parts["dcloud"]
+        "`sudo testbed reproduce made-live --seeds 1 --live`"
+        in parts["dcloud"]
     )
     assert "Measured on the live network:" in parts["README"]
 
@@ -325,5 +353,7 @@ def test_use_of_slots_is_that_of_running_jobs(tmp_path: Path) -> None:
     assert dict(curve) == pytest.approx(
         {0.0: 0.5, 6.0: 0.0, 20.0: 0.25, 24.0: 0.0}
     )
-    assert mean_until(curve, 24.0) == pytest.approx((6 * 0.5 + 4 * 0.25) / 24)
+    assert mean_until(curve, 24.0) == pytest.approx(
+        (6 * 0.5 + 4 * 0.25) / 24
+    )
     assert mean_until(curve, 3.0) == pytest.approx(0.5)

@@ -10,7 +10,11 @@ from reproductions import figure_runs
 from reproductions.catalogue import LIVE_FIGURES
 from reproductions.cmbf.cmbf_examples import AMBF, CMBF, LATE, MOVED, end_of
 from reproductions.cmbf.cmbf_interference import IDLE_USED, LOSS
-from reproductions.figure_runs import LiveReproduced, Request, reproduce_live
+from reproductions.figure_runs import (
+    LiveReproduced,
+    Request,
+    reproduce_live,
+)
 from reproductions.live_figure import LiveFigure
 from testbed.play import playing
 from tests.support.live_backend import Scripted
@@ -47,10 +51,15 @@ def test_the_examples_are_reproduced_where_nothing_takes_time(
     assert set(verdicts(found)) == {"reproduced"}
 
 
-def test_a_slow_backend_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
+def test_a_slow_backend_has_the_moves_but_not_the_times(
+    tmp_path: Path,
+) -> None:
     found = run(tmp_path, LIVE_FIGURES["cmbf-fig1"], slow=1.06)
     grid = found.done.grid
-    assert [*grid.values(MOVED, CMBF, 6.0), *grid.values(MOVED, AMBF, 6.0)] == [
+    assert [
+        *grid.values(MOVED, CMBF, 6.0),
+        *grid.values(MOVED, AMBF, 6.0),
+    ] == [
         0.0,
         0.0,
     ]

@@ -24,7 +24,9 @@ TOPOLOGY = topology_record(tree([2], [10**9], 2))
 
 
 def job(name: str, value: float) -> events.JobSubmitted:
-    request = JobRequest(name, 10.0, 2, 1, 5.0, deadline_s=40.0, value=value)
+    request = JobRequest(
+        name, 10.0, 2, 1, 5.0, deadline_s=40.0, value=value
+    )
     return events.JobSubmitted(10.0, request.to_json())
 
 

@@ -27,7 +27,9 @@ from testbed.record.metrics import Tally
 
 HOSTS = (("topology.nodes", "4"),)
 SMALL = Variant(
-    "mbfcbs/mbfcbs-large.yaml", "mbfcbs", (*HOSTS, *settings(jobs=60, load=1.5))
+    "mbfcbs/mbfcbs-large.yaml",
+    "mbfcbs",
+    (*HOSTS, *settings(jobs=60, load=1.5)),
 )
 RUN = RunConfiguration(SMALL, 1, LEASE_METRICS)
 
@@ -45,7 +47,9 @@ def lease(
     )
 
 
-def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
+def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> (
+    None
+):
     tally, held = Tally(), Occupancy()
     sink = tee(tally, held)
     for event in (
@@ -100,7 +104,9 @@ def test_equal_configurations_give_equal_results(policy: str) -> None:
 def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> (
     None
 ):
-    def leases(policy: str = "mbfcbs", **values: object) -> list[JobRequest]:
+    def leases(
+        policy: str = "mbfcbs", **values: object
+    ) -> list[JobRequest]:
         changed = settings(jobs=values.get("jobs", 60), load=1.5)
         variant = replace(SMALL, policy=policy, settings=(*HOSTS, *changed))
         return list(variant.experiment(1).jobs)

@@ -35,7 +35,11 @@ LEVEL = frozen_array([0, 0, 0, 0, 0, 1, 1, 2, 2])
 
 def hanging(root: int, links: list[int]) -> Tree:
     return make_tree(
-        root, LEVEL, [LOWER[k] for k in links], [UPPER[k] for k in links], links
+        root,
+        LEVEL,
+        [LOWER[k] for k in links],
+        [UPPER[k] for k in links],
+        links,
     )
 
 
@@ -136,12 +140,16 @@ class Twin:
             if s in self.lost_servers
         }
         return slots | {
-            ("l", k): n for k, n in need.items() if k // 2 in self.lost_links
+            ("l", k): n
+            for k, n in need.items()
+            if k // 2 in self.lost_links
         }
 
     def fits(self, piece: Piece, own: Piece | None) -> bool:
         had = self.on_lost(own)
-        if any(n > had.get(part, 0) for part, n in self.on_lost(piece).items()):
+        if any(
+            n > had.get(part, 0) for part, n in self.on_lost(piece).items()
+        ):
             return False
         self.pieces.append(piece)
         slots, bps = self.residual(piece.start_s, piece.end_s)
@@ -220,7 +228,10 @@ class Pair:
         match step:
             case ("reserve", placement, rate, start_s, length_s):
                 self._reserve(
-                    placement, rate, max(start_s, self.forgotten_s), length_s
+                    placement,
+                    rate,
+                    max(start_s, self.forgotten_s),
+                    length_s,
                 )
             case ("release", which, at_s):
                 if job_id := self._held(which):
@@ -236,7 +247,10 @@ class Pair:
                     self._reroot(job_id, max(at_s, self.forgotten_s))
             case ("lose", servers, links):
                 self.ledger.set_lost(servers, links)
-                self.twin.lost_servers, self.twin.lost_links = servers, links
+                self.twin.lost_servers, self.twin.lost_links = (
+                    servers,
+                    links,
+                )
             case ("forget", at_s):
                 self.ledger.forget_before(at_s)
                 self.forgotten_s = max(self.forgotten_s, at_s)
@@ -364,7 +378,9 @@ def test_footprint_is_the_hose(placement: Placement, rate: int) -> None:
     )
     hose = hose_bps(tree_of(dc, placement.root), placement, rate)
     assert {
-        2 * (o - dc.n_servers): m for o, m in held.items() if o >= dc.n_servers
+        2 * (o - dc.n_servers): m
+        for o, m in held.items()
+        if o >= dc.n_servers
     } == {k: m for k, m in hose.items() if k % 2 == 0}
 
 

@@ -23,7 +23,9 @@ def problems(draw: st.DrawFn) -> Problem:
     n_links = draw(st.integers(1, 5))
     capacity = draw(
         st.lists(
-            st.integers(0, 20).map(float), min_size=n_links, max_size=n_links
+            st.integers(0, 20).map(float),
+            min_size=n_links,
+            max_size=n_links,
         )
     )
     unit = st.dictionaries(
@@ -32,7 +34,8 @@ def problems(draw: st.DrawFn) -> Problem:
         max_size=n_links,
     )
     units = [
-        sorted(d.items()) for d in draw(st.lists(unit, min_size=1, max_size=8))
+        sorted(d.items())
+        for d in draw(st.lists(unit, min_size=1, max_size=8))
     ]
     caps = draw(
         st.lists(
@@ -48,10 +51,12 @@ def solve(problem: Problem, rates_of: Rates = max_min_rates) -> np.ndarray:
     capacity, units, caps = problem
     return rates_of(
         np.array(capacity),
-        np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(
-            np.int64
+        np.concatenate(
+            ([0], np.cumsum([len(its) for its in units]))
+        ).astype(np.int64),
+        np.array(
+            [link for its in units for link, _ in its], dtype=np.int64
         ),
-        np.array([link for its in units for link, _ in its], dtype=np.int64),
         np.array([w for its in units for _, w in its], dtype=np.float64),
         np.array(caps),
     )
@@ -124,7 +129,9 @@ def by_linear_programmes(problem: Problem) -> list[float]:
         at_least[:, n] = 1.0
         found = linprog(
             np.append(np.zeros(n), -1.0),
-            np.vstack((np.hstack((rows, np.zeros((len(rows), 1)))), at_least)),
+            np.vstack(
+                (np.hstack((rows, np.zeros((len(rows), 1)))), at_least)
+            ),
             np.append(capacity, np.zeros(len(active))),
             bounds=[*low, (0.0, None)],
         )
@@ -198,4 +205,7 @@ def test_the_textbook_example() -> None:
 
 
 def test_units_without_a_link_get_their_cap() -> None:
-    assert solve(([1.0], [[], [(0, 1.0)]], [7.0, 9.0])).tolist() == [7.0, 1.0]
+    assert solve(([1.0], [[], [(0, 1.0)]], [7.0, 9.0])).tolist() == [
+        7.0,
+        1.0,
+    ]

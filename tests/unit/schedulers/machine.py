@@ -20,7 +20,9 @@ def job(
     name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object
 ) -> JobRequest:
     uses = {
-        key: more.pop(key) for key in ("cpu_use", "cpu_estimate") if key in more
+        key: more.pop(key)
+        for key in ("cpu_use", "cpu_estimate")
+        if key in more
     }
     demand = Compute(**uses)  # type: ignore[arg-type]
     return JobRequest(name, at, nodes, 0, runs_s, demand=demand, **more)  # type: ignore[arg-type]
@@ -31,7 +33,9 @@ def check_nodes(nodes: NodeCapacity) -> None:
     held = [node for _, own in nodes._held.values() for node in own]
     assert sorted(held + nodes.free) == list(range(nodes.total))
     assert nodes.free == sorted(nodes.free)
-    assert nodes.holders == sorted(holder for holder, _ in nodes._held.values())
+    assert nodes.holders == sorted(
+        holder for holder, _ in nodes._held.values()
+    )
 
 
 def check_tier(tier: TierCapacity) -> None:
@@ -84,7 +88,8 @@ def starts(history: Sequence[events.Event]) -> dict[str, list[float]]:
     out: dict[str, list[float]] = {}
     for event in history:
         if isinstance(
-            event, events.JobStarted | events.JobMigrated | events.JobResumed
+            event,
+            events.JobStarted | events.JobMigrated | events.JobResumed,
         ):
             out.setdefault(event.job_id, []).append(event.t)
     return out
@@ -100,5 +105,7 @@ def finishes(history: Sequence[events.Event]) -> dict[str, float]:
 
 def evictions(history: Sequence[events.Event]) -> list[tuple[float, str]]:
     return [
-        (e.t, e.job_id) for e in history if isinstance(e, events.JobPreempted)
+        (e.t, e.job_id)
+        for e in history
+        if isinstance(e, events.JobPreempted)
     ]

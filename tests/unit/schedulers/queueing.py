@@ -44,7 +44,8 @@ class Machine:
         free = self.free - (also.nodes if also else 0)
         # Who has run longer than planned may end at any moment.
         ends = [
-            (max(end_s, self.now_s), n) for end_s, n in self.running.values()
+            (max(end_s, self.now_s), n)
+            for end_s, n in self.running.values()
         ]
         if also:
             ends.append((self.now_s + also.planned_s, also.nodes))
@@ -81,7 +82,9 @@ def starts(
     """When each job starts: at an instant all ends and one decision, then arrival by arrival."""
     machine = Machine(nodes, 0.0, {}, [])
     runs_s = {job.id: job.runs_s for job in jobs}
-    coming = sorted(jobs, key=lambda job: (job.submit_s, job.id), reverse=True)
+    coming = sorted(
+        jobs, key=lambda job: (job.submit_s, job.id), reverse=True
+    )
     ends: list[tuple[float, str]] = []
     begun: dict[str, float] = {}
 

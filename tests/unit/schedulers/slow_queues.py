@@ -68,16 +68,24 @@ class Slow:
             for server, count in placement.vms_on:
                 residual.free_slots[server] -= count
             need = hose_bps(
-                tree_of(self.dc, placement.root), placement, job.bandwidth_bps
+                tree_of(self.dc, placement.root),
+                placement,
+                job.bandwidth_bps,
             )
             for link, bps in need.items():
                 residual.free_bps[link] -= bps
         return residual
 
-    def embed(self, job: JobRequest, residual: Residual) -> Placement | None:
+    def embed(
+        self, job: JobRequest, residual: Residual
+    ) -> Placement | None:
         largest = max(each.bandwidth_bps for each in self.arrived)
         answer = self.embedder.embed(
-            self.dc, residual, job.n_vms, job.bandwidth_bps, largest_bps=largest
+            self.dc,
+            residual,
+            job.n_vms,
+            job.bandwidth_bps,
+            largest_bps=largest,
         )
         return answer if isinstance(answer, Placement) else None
 
@@ -92,8 +100,13 @@ class Slow:
             return least
         return placement
 
-    def start(self, job: JobRequest, placement: Placement, now: int) -> None:
-        self.runs[job.id].placement, self.runs[job.id].since = placement, now
+    def start(
+        self, job: JobRequest, placement: Placement, now: int
+    ) -> None:
+        self.runs[job.id].placement, self.runs[job.id].since = (
+            placement,
+            now,
+        )
         self.queue.remove(job)
 
     def stop(self, job: JobRequest, now: int) -> None:
@@ -113,7 +126,9 @@ class Slow:
         else:
             self.algorithm_2(now)
 
-    def blocking(self, now: int, rank: Callable[[JobRequest], float]) -> None:
+    def blocking(
+        self, now: int, rank: Callable[[JobRequest], float]
+    ) -> None:
         for job in sorted(
             self.queue, key=lambda j: (rank(j), self.arrived.index(j))
         ):
@@ -156,7 +171,9 @@ class Slow:
         while coming or self.running():
             ends = [self.end_of(job) for job in self.running()]
             now = min([*ends, *(int(job.submit_s) for job in coming[:1])])
-            over = [job for job in self.running() if self.end_of(job) == now]
+            over = [
+                job for job in self.running() if self.end_of(job) == now
+            ]
             for job in over:
                 self.stop(job, now)
             if over:

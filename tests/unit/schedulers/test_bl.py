@@ -75,7 +75,9 @@ def test_the_lowest_subtree_with_enough_slots() -> None:
     free=st.lists(st.integers(0, 2), min_size=16, max_size=16),
     n=st.integers(1, 20),
 )
-def test_all_slots_can_be_used_in_a_fat_tree(free: list[int], n: int) -> None:
+def test_all_slots_can_be_used_in_a_fat_tree(
+    free: list[int], n: int
+) -> None:
     found = lowest_subtree(fat_tree(4, 10, 2), np.array(free), n)
     assert (found is not None) is (sum(free) >= n)
     if found is not None:
@@ -116,12 +118,21 @@ def test_alone_a_job_runs_as_profiled() -> None:
         for k, n in (("a", 2), ("b", 2), ("c", 1))
     ]
     found = play(tree([8], 10, 1), jobs)
-    assert {(e.outcome, e.t) for e in found.values()} == {("finished", 10.0)}
+    assert {(e.outcome, e.t) for e in found.values()} == {
+        ("finished", 10.0)
+    }
 
 
 def test_a_service_is_not_killed() -> None:
     service = JobRequest(
-        "web", 0.0, 2, 5, 10.0, 10.0, tags=(SERVICE_TAG,), true_duration_s=50.0
+        "web",
+        0.0,
+        2,
+        5,
+        10.0,
+        10.0,
+        tags=(SERVICE_TAG,),
+        true_duration_s=50.0,
     )
     assert play(SMALL, [service])["web"].t == 50.0
 
@@ -133,7 +144,11 @@ def test_no_estimate_is_given() -> None:
         SMALL, jobs, Baseline(), SimulatedBackend(SMALL), history.append
     ).run()
     (booked,) = [e for e in history if isinstance(e, events.JobReserved)]
-    assert (booked.estimate_s, booked.rate_bps, booked.links) == (None, 0, [])
+    assert (booked.estimate_s, booked.rate_bps, booked.links) == (
+        None,
+        0,
+        [],
+    )
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)

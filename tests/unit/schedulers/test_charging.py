@@ -80,7 +80,9 @@ def test_the_price_is_the_request_s_alone(
     assert job_price(job, 1.0, discounts=True) <= job_price(
         job, 1.0, discounts=False
     )
-    assert job_price(job, 1.0, discounts=False) == service_price(n, int(b), p)
+    assert job_price(job, 1.0, discounts=False) == service_price(
+        n, int(b), p
+    )
 
 
 def test_a_service_pays_for_as_long_as_it_ran() -> None:

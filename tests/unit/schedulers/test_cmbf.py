@@ -14,7 +14,13 @@ from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import Cmbf, victims
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy
-from tests.unit.schedulers.machine import evictions, finishes, job, run, starts
+from tests.unit.schedulers.machine import (
+    evictions,
+    finishes,
+    job,
+    run,
+    starts,
+)
 from topologies.tree import tree
 
 
@@ -115,20 +121,28 @@ def test_resuming_takes_its_cost() -> None:
     assert finishes(history)["small"] == pytest.approx(20.0 + 20.0 + 92.0)
 
 
-def test_a_job_larger_than_the_machine_is_rejected_with_its_reason() -> None:
+def test_a_job_larger_than_the_machine_is_rejected_with_its_reason() -> (
+    None
+):
     history = run(Cmbf(), [job("huge", 4, 1.0), job("ok", 3, 1.0)], 3)
     reasons = {
-        e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)
+        e.job_id: e.reason
+        for e in history
+        if isinstance(e, events.JobEnded)
     }
     assert reasons == {"huge": "4 nodes asked, the machine has 3", "ok": ""}
 
 
 @every_policy()
-def test_what_a_policy_does_not_count_it_does_not_run(policy: Policy) -> None:
+def test_what_a_policy_does_not_count_it_does_not_run(
+    policy: Policy,
+) -> None:
     wide = JobRequest("wide", 0.0, 1, 0, 5.0, demand=Lease(cores=2))
     history = run(policy, [wide, job("ok", 1, 1.0)], 3)
     reasons = {
-        e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)
+        e.job_id: e.reason
+        for e in history
+        if isinstance(e, events.JobEnded)
     }
     assert (
         reasons["wide"]
@@ -146,7 +160,9 @@ def test_bandwidth_is_refused_where_links_would_have_to_be_reserved(
     jobs = [JobRequest("wants", 0.0, 2, 100, 5.0), job("ok", 2, 1.0)]
     Engine(dc, jobs, policy, SimulatedBackend(dc), history.append).run()
     reasons = {
-        e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)
+        e.job_id: e.reason
+        for e in history
+        if isinstance(e, events.JobEnded)
     }
     assert reasons == {
         "wants": "it asks for bandwidth, which this policy cannot reserve",
@@ -160,7 +176,8 @@ JOBS = st.lists(
     max_size=14,
 ).map(
     lambda raw: [
-        job(f"j{k}", n, runs / 2, at / 2) for k, (n, runs, at) in enumerate(raw)
+        job(f"j{k}", n, runs / 2, at / 2)
+        for k, (n, runs, at) in enumerate(raw)
     ]
 )
 
@@ -188,7 +205,9 @@ def test_all_work_is_done_and_none_of_it_twice(
             and event.job_id in since
         ):
             stay_s = event.t - since.pop(event.job_id)
-            resuming.setdefault(event.job_id, []).append(min(cost_s, stay_s))
+            resuming.setdefault(event.job_id, []).append(
+                min(cost_s, stay_s)
+            )
     for one in jobs:
         work_s = one.duration_s + sum(resuming.get(one.id, []))  # type: ignore[attr-defined]
         assert measured[one.id] == pytest.approx(work_s, abs=1e-6)  # type: ignore[attr-defined]
@@ -207,7 +226,9 @@ def test_nobody_waits_who_could_have_the_nodes_of_later_jobs(
         running = list(engine.running)  # type: ignore[attr-defined]
         idle = 5 - sum(size[k] for k in running)
         for waiting in engine.waiting:  # type: ignore[attr-defined]
-            later = sum(size[k] for k in running if orders[k] > orders[waiting])
+            later = sum(
+                size[k] for k in running if orders[k] > orders[waiting]
+            )
             assert size[waiting] > idle + later
 
     run(Cmbf(cost_s=0.0), jobs, 5, after_step=check)  # type: ignore[arg-type]

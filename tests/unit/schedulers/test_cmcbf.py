@@ -112,7 +112,10 @@ def test_cmcbf_fig_2() -> None:
         for e in history
         if isinstance(e, events.JobMigrated)
     ]
-    assert moved == [(5.0, "J05", "foreground"), (10.0, "J04", "foreground")]
+    assert moved == [
+        (5.0, "J05", "foreground"),
+        (10.0, "J04", "foreground"),
+    ]
 
 
 def test_in_amcbf_j9_cannot_preempt_j10_while_j8_is_the_head() -> None:
@@ -134,7 +137,9 @@ def test_no_vm_goes_into_the_background_of_96_percent() -> None:
         cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL)
     )
     assert [
-        (e.job_id, e.tier) for e in history if isinstance(e, events.JobStarted)
+        (e.job_id, e.tier)
+        for e in history
+        if isinstance(e, events.JobStarted)
     ] == [
         ("a", "foreground"),
         ("b", "background"),
@@ -244,7 +249,9 @@ def test_every_job_that_could_be_in_the_foreground_is(
             k for k in engine.running if state[k].tier == "foreground"
         ]
         others = [
-            k for k in [*engine.waiting, *engine.running] if k not in foreground
+            k
+            for k in [*engine.waiting, *engine.running]
+            if k not in foreground
         ]
         idle = 4 - sum(state[k].request.n_vms for k in foreground)
         for one in others:

@@ -50,7 +50,9 @@ def play(
 
 
 def reserved(history: list[events.Event]) -> dict[str, events.JobReserved]:
-    return {e.job_id: e for e in history if isinstance(e, events.JobReserved)}
+    return {
+        e.job_id: e for e in history if isinstance(e, events.JobReserved)
+    }
 
 
 def ended(history: list[events.Event]) -> dict[str, events.JobEnded]:
@@ -96,7 +98,11 @@ def test_scaling_where_the_bandwidth_asked_for_does_not_fit() -> None:
     booked = reserved(
         play(star, [job], DCloud(embedder("oktopus"), gamma=0.0))
     )["j"]
-    assert (booked.rate_bps, booked.start_s, booked.end_s) == (50, 0.0, 20.0)
+    assert (booked.rate_bps, booked.start_s, booked.end_s) == (
+        50,
+        0.0,
+        20.0,
+    )
     only_slides = DCloud(
         embedder("oktopus"), 0.0, Reshaping(scales=False), "dcloud-ts"
     )
@@ -107,12 +113,19 @@ def test_what_is_left_of_a_reservation_is_free_when_the_job_ends_early() -> (
     None
 ):
     early = JobRequest(
-        "early", 0.0, 24, 0, 10.0, 10.0, demand=Compute(), true_duration_s=4.0
+        "early",
+        0.0,
+        24,
+        0,
+        10.0,
+        10.0,
+        demand=Compute(),
+        true_duration_s=4.0,
     )
     after = JobRequest("after", 4.0, 24, 0, 5.0, 5.0, demand=Compute())
-    assert {e.outcome for e in ended(play(SMALL, [early, after])).values()} == {
-        "finished"
-    }
+    assert {
+        e.outcome for e in ended(play(SMALL, [early, after])).values()
+    } == {"finished"}
 
 
 @pytest.mark.parametrize(
@@ -134,16 +147,27 @@ def test_profiling_errors(error: float, outcome: str, end_s: float) -> None:
 
 def test_an_error_beyond_the_deadline_is_killed_at_the_deadline() -> None:
     job = JobRequest(
-        "j", 3.0, 2, 0, 100.0, 100.0, demand=Compute(), true_duration_s=101.0
+        "j",
+        3.0,
+        2,
+        0,
+        100.0,
+        100.0,
+        demand=Compute(),
+        true_duration_s=101.0,
     )
     assert ended(play(SMALL, [job]))["j"].t == 103.0
 
 
-def test_a_demand_curve_ends_before_its_estimate_and_frees_the_rest() -> None:
+def test_a_demand_curve_ends_before_its_estimate_and_frees_the_rest() -> (
+    None
+):
     curve = DemandCurve(((0.5, 0), (1.0, 10)))
     job = JobRequest("j", 0.0, 6, 10, 10.0, 60.0, demand=curve)
     history = play(
-        SMALL, [job], DCloud(embedder("oktopus"), 0.0, Reshaping(slides=False))
+        SMALL,
+        [job],
+        DCloud(embedder("oktopus"), 0.0, Reshaping(slides=False)),
     )
     booked, done = reserved(history)["j"], ended(history)["j"]
     assert booked.rate_bps < 10
@@ -154,7 +178,14 @@ def test_a_demand_curve_ends_before_its_estimate_and_frees_the_rest() -> None:
 
 def test_a_service_is_neither_slid_nor_scaled_nor_killed() -> None:
     service = JobRequest(
-        "web", 0.0, 2, 5, 10.0, 10.0, tags=(SERVICE_TAG,), true_duration_s=500.0
+        "web",
+        0.0,
+        2,
+        5,
+        10.0,
+        10.0,
+        tags=(SERVICE_TAG,),
+        true_duration_s=500.0,
     )
     history = play(SMALL, [service])
     booked = reserved(history)["web"]
@@ -195,7 +226,9 @@ drawn_jobs = st.lists(
 )
 
 
-def requests(drawn: list[tuple[int, int, int, int, float]]) -> list[JobRequest]:
+def requests(
+    drawn: list[tuple[int, int, int, int, float]],
+) -> list[JobRequest]:
     return [
         JobRequest(f"j{k:02}", float(at), n, b, float(p), p * r)
         for k, (at, n, b, p, r) in enumerate(drawn)
@@ -209,12 +242,16 @@ def requests(drawn: list[tuple[int, int, int, int, float]]) -> list[JobRequest]:
 def test_without_room_it_decides_as_vc_does(
     by: str, drawn: list[tuple[int, int, int, int, float]]
 ) -> None:
-    jobs = [replace(job, deadline_s=job.duration_s) for job in requests(drawn)]
+    jobs = [
+        replace(job, deadline_s=job.duration_s) for job in requests(drawn)
+    ]
     theirs = play(SMALL, jobs, VirtualCluster(embedder(by)))
     ours = play(SMALL, jobs, DCloud(embedder(by)))
     assert [
         (e.job_id, e.t, e.outcome, e.reason) for e in ended(theirs).values()
-    ] == [(e.job_id, e.t, e.outcome, e.reason) for e in ended(ours).values()]
+    ] == [
+        (e.job_id, e.t, e.outcome, e.reason) for e in ended(ours).values()
+    ]
     assert [
         (e.job_id, e.rate_bps, e.root, e.vms_on)
         for e in reserved(theirs).values()
@@ -231,7 +268,8 @@ def test_without_room_it_decides_as_vc_does(
     ids=["tree", "fat-tree", "flat"],
 )
 @pytest.mark.parametrize(
-    "reshaping", [Reshaping(), Reshaping(scales=False), Reshaping(slides=False)]
+    "reshaping",
+    [Reshaping(), Reshaping(scales=False), Reshaping(slides=False)],
 )
 @settings(max_examples=15, deadline=None)
 @given(drawn=drawn_jobs, gamma=st.sampled_from([0.0, 0.12]))

@@ -27,7 +27,9 @@ from topologies.tree import tree
 
 UNEVEN = custom(
     {
-        "servers": [{"name": f"s{k}", "slots": 1 + k % 4} for k in range(7)],
+        "servers": [
+            {"name": f"s{k}", "slots": 1 + k % 4} for k in range(7)
+        ],
         "switches": ["top", "mid", "low"],
         "links": [
             {"lower": "s0", "upper": "top", "capacity": 30},

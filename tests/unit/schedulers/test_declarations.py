@@ -56,7 +56,9 @@ workload:
 
 
 @pytest.fixture
-def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def patient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     (tmp_path / "patient.py").write_text(MODULE, encoding="utf-8")
     path = [*testbed.schedulers.__path__, str(tmp_path)]
     monkeypatch.setattr(testbed.schedulers, "__path__", path)
@@ -67,7 +69,9 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_new_module_makes_its_policy_known_to_files_and_messages() -> None:
+def test_a_new_module_makes_its_policy_known_to_files_and_messages() -> (
+    None
+):
     experiment = parse_experiment(
         FILE.format(policy="{name: patient, depth: 7, patience: 2 min}"),
         Path("p.yaml"),
@@ -91,7 +95,9 @@ def test_a_new_module_makes_its_policy_known_to_files_and_messages() -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_it_is_in_the_schema_with_its_help() -> None:
-    entries = experiment_schema()["properties"]["policies"]["items"]["anyOf"]
+    entries = experiment_schema()["properties"]["policies"]["items"][
+        "anyOf"
+    ]
     assert "patient" in entries[0]["enum"]
     own = next(
         e
@@ -106,12 +112,15 @@ def test_it_is_in_the_schema_with_its_help() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(("depth", "claims"), [(3, ["no-preemption"]), (4, [])])
+@pytest.mark.parametrize(
+    ("depth", "claims"), [(3, ["no-preemption"]), (4, [])]
+)
 def test_its_claims_are_in_the_run_folder(
     depth: int, claims: list[str], tmp_path: Path
 ) -> None:
     experiment = parse_experiment(
-        FILE.format(policy=f"{{name: patient, depth: {depth}}}"), Path("p.yaml")
+        FILE.format(policy=f"{{name: patient, depth: {depth}}}"),
+        Path("p.yaml"),
     )
     folder = RunFolder(tmp_path)
     begin_folder(
@@ -155,14 +164,21 @@ def test_a_parameter_s_unit_is_in_its_field_and_not_in_its_key() -> None:
     takes = policy_kind("mbfcbs").takes
     assert list(takes) == ["preemption", "earliest", "slot", "depth"]
     assert takes["slot"] == Parameter(
-        "slot", 600.0, "α, the calendar's bucket", "s", (), (1.0, 1_000_000.0)
+        "slot",
+        600.0,
+        "α, the calendar's bucket",
+        "s",
+        (),
+        (1.0, 1_000_000.0),
     )
 
 
 def test_best_effort_policies_name_the_network_that_they_assume() -> None:
     assert policy_kind("ps-p").sharing_of({}).weights == "proximate"
     assert (
-        policy_kind("ps-p").sharing_of({"coupling": "slowest"}).flow_dependency
+        policy_kind("ps-p")
+        .sharing_of({"coupling": "slowest"})
+        .flow_dependency
         == "slowest"
     )
     assert policy_kind("bl").sharing_of({}).flow_dependency == "slowest"

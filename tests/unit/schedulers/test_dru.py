@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
 from testbed.reservation.ledger import Ledger, OverCommit, footprint
-from testbed.schedulers.dru import AdmissionOffer, Utilisation, increases, less
+from testbed.schedulers.dru import (
+    AdmissionOffer,
+    Utilisation,
+    increases,
+    less,
+)
 from tests.support.full_dru import integral, node_dru
 from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
@@ -51,7 +56,10 @@ def test_figure_1(dc: DataCentre) -> None:
             candidate.end_s - candidate.start_s
         )
 
-    spread, together = dru_integrated(one_each(dc)), dru_integrated(packed(dc))
+    spread, together = (
+        dru_integrated(one_each(dc)),
+        dru_integrated(packed(dc)),
+    )
     assert spread[:6].tolist() == [THETA] * 6
     assert spread[switch] == THETA
     assert together[:6].tolist() == [2 * THETA, 2 * THETA, 0, 0, 0, 0]
@@ -70,7 +78,9 @@ def test_the_maximum_comes_before_the_integral() -> None:
     dc = tree([2], 100, 4)
     root = dc.trees[0].root
     slots_full = AdmissionOffer(Placement(root, ((0, 4),)), 0, 0.0, 1.0)
-    link_full = AdmissionOffer(Placement(root, ((0, 1), (1, 1))), 100, 1.0, 2.0)
+    link_full = AdmissionOffer(
+        Placement(root, ((0, 1), (1, 1))), 100, 1.0, 2.0
+    )
     total = integral(Utilisation(dc), [slots_full, link_full], 0.0, 2.0)
     assert total.tolist() == [
         1.0 + 2.0
@@ -83,7 +93,11 @@ def test_levels_are_those_with_an_uplink_highest_first() -> None:
         6,
         24,
     ]
-    assert [len(g) for g in Utilisation(fat_tree(4, 1, 1)).levels] == [8, 8, 16]
+    assert [len(g) for g in Utilisation(fat_tree(4, 1, 1)).levels] == [
+        8,
+        8,
+        16,
+    ]
     assert [len(g) for g in Utilisation(flat(7, 2)).levels] == [7]
 
 
@@ -210,9 +224,13 @@ def test_an_open_ended_reservation_beside_it_does_no_harm() -> None:
     dc = CENTRES["tree"]
     ledger = Ledger(dc)
     root = dc.trees[0].root
-    ledger.reserve("service", Placement(root, ((0, 1), (1, 1))), 5, 0.0, None)
+    ledger.reserve(
+        "service", Placement(root, ((0, 1), (1, 1))), 5, 0.0, None
+    )
     ledger.timeline.seek(1.0)
-    candidate = AdmissionOffer(Placement(root, ((0, 1), (1, 1))), 5, 1.0, 3.0)
+    candidate = AdmissionOffer(
+        Placement(root, ((0, 1), (1, 1))), 5, 1.0, 3.0
+    )
     (row,) = increases(Utilisation(dc), ledger.timeline, [candidate])
     assert np.all(np.isfinite(row))
     # Servers 0 and 1: from 5/10 to 10/10, for two seconds each.

@@ -38,7 +38,9 @@ def kth() -> Requests:
     return Requests(jobs_of(read_swf(trace(KTH))).jobs.from_zero())
 
 
-def played(policy: Policy, jobs: Requests) -> tuple[dict[str, float], set[str]]:
+def played(
+    policy: Policy, jobs: Requests
+) -> tuple[dict[str, float], set[str]]:
     """When each job starts on 100 nodes, and all outcomes."""
     begun: dict[str, float] = {}
     ended: dict[str, str] = {}
@@ -69,7 +71,9 @@ def test_every_job_of_kth_starts_when_the_slow_twin_says(
 
 
 @pytest.mark.slow
-def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says() -> None:
+def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says() -> (
+    None
+):
     jobs = kth()
     twin = queueing.starts(
         [plain(one, "user") for one in jobs], 100, queueing.fcfs
@@ -139,11 +143,19 @@ def test_the_head_is_never_delayed_by_a_backfilled_job(
 def test_a_job_that_ends_just_as_the_head_starts_is_backfilled() -> None:
     """Ends come before starts: a tie delays nobody, and over-commits nothing."""
     jobs = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 8.0, 2.0)]
-    assert first_starts(run(Easy(), jobs, 3)) == {"a": 0.0, "c": 2.0, "b": 10.0}
+    assert first_starts(run(Easy(), jobs, 3)) == {
+        "a": 0.0,
+        "c": 2.0,
+        "b": 10.0,
+    }
 
 
 def test_a_job_that_ends_after_it_is_not() -> None:
-    jobs = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 8.001, 2.0)]
+    jobs = [
+        job("a", 2, 10.0),
+        job("b", 3, 5.0, 1.0),
+        job("c", 1, 8.001, 2.0),
+    ]
     assert first_starts(run(Easy(), jobs, 3)) == {
         "a": 0.0,
         "b": 10.0,
@@ -167,7 +179,9 @@ def test_extra_nodes_are_given_away_once() -> None:
     }
 
 
-def test_all_that_ends_at_the_shadow_time_counts_for_the_extra_nodes() -> None:
+def test_all_that_ends_at_the_shadow_time_counts_for_the_extra_nodes() -> (
+    None
+):
     jobs = [
         job("a", 2, 10.0),
         job("b", 2, 10.0),
@@ -191,7 +205,9 @@ def test_no_job_is_left_behind_silently() -> None:
     history = run(Easy(), jobs, 6)
     assert len(finishes(history)) == 5
     assert {
-        e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)
+        e.job_id: e.reason
+        for e in history
+        if isinstance(e, events.JobEnded)
     }["huge"] == ("9 nodes asked, the machine has 6")
 
 

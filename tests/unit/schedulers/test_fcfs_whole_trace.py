@@ -19,7 +19,9 @@ from topologies.flat import flat
 @pytest.mark.slow
 def test_every_job_of_kth_starts_when_the_slow_twin_says() -> None:
     jobs = Requests(
-        jobs_of(read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))).jobs.from_zero()
+        jobs_of(
+            read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))
+        ).jobs.from_zero()
     )
     begun: dict[str, float] = {}
 

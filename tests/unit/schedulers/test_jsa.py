@@ -115,7 +115,9 @@ def test_what_waits_says_what_stands_in_its_way_once() -> None:
     assert all("slot" in e.reason for e in waits)
 
 
-def test_a_job_too_large_for_the_idle_data_centre_is_rejected_at_once() -> None:
+def test_a_job_too_large_for_the_idle_data_centre_is_rejected_at_once() -> (
+    None
+):
     for policy in ("jsa", "edf", "oktopus-batch", "ps-p"):
         last = ended(
             play(policy, [job("a", 0.0, 8, 90.0), job("b", 0.0, 9, 900.0)])
@@ -196,9 +198,9 @@ def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(
         for e in play(policy, jobs, dc, "first-fit")
         if isinstance(e, events.JobWaits)
     ]
-    assert [(e.job_id, "placements do exist" in e.reason) for e in waits] == [
-        ("c", True)
-    ]
+    assert [
+        (e.job_id, "placements do exist" in e.reason) for e in waits
+    ] == [("c", True)]
 
 
 @pytest.mark.slow

@@ -13,7 +13,12 @@ from jobs.job_profile import Profile, linear_profile
 from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
 from testbed.embedding.exact import VMPLACE
-from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
+from testbed.embedding.placement import (
+    Placement,
+    Residual,
+    hose_bps,
+    tree_of,
+)
 from testbed.schedulers.jsa import (
     JSA,
     ReadyJob,
@@ -51,11 +56,15 @@ def random_case(seed: object) -> Case:
     else:
         fanout = [rng.randint(1, 3) for _ in range(rng.randint(1, 3))]
         dc = tree(
-            fanout, [rng.randint(20, 300) for _ in fanout], rng.randint(1, 4)
+            fanout,
+            [rng.randint(20, 300) for _ in fanout],
+            rng.randint(1, 4),
         )
     slots = np.array([rng.randint(0, int(n)) for n in dc.slots])
     share = np.repeat([rng.random() ** 0.5 for _ in range(dc.n_links)], 2)
-    free = Residual(slots, (dc.directed_capacity_bps * share).astype(np.int64))
+    free = Residual(
+        slots, (dc.directed_capacity_bps * share).astype(np.int64)
+    )
     return Case(
         dc, free, [_candidate(rng, k) for k in range(rng.randint(1, 12))]
     )
@@ -73,7 +82,10 @@ def _candidate(rng: random.Random, number: int) -> ReadyJob:
         value=float(rng.choice([0, 100, 500])),
         demand=Transfer(
             profile=rng.choice(
-                [None, linear_profile(bandwidth, took_s, rng.uniform(0, 0.19))]
+                [
+                    None,
+                    linear_profile(bandwidth, took_s, rng.uniform(0, 0.19)),
+                ]
             )
         ),
     )
@@ -140,7 +152,9 @@ def test_invariants_hold_after_each_phase(seed: int) -> None:
     between = [job.duration_s for job in run]
     assert all(now <= was for now, was in zip(between, before, strict=True))
     longest = [job for job in run if job.duration_s == max(between)]
-    assert not longest or not all(can_rise(case, run, job) for job in longest)
+    assert not longest or not all(
+        can_rise(case, run, job) for job in longest
+    )
 
     raise_all(room, run)
     assert_invariants(case, room, run)
@@ -194,9 +208,9 @@ def test_a_round_is_the_printed_algorithm(seed: int) -> None:
     run, _, _ = admit(room, case.ready, NOW_S)
     shorten_longest(room, run)
     raise_all(room, run)
-    assert {job.candidate.job.id: job.rate_bps for job in run} == as_printed(
-        case
-    )
+    assert {
+        job.candidate.job.id: job.rate_bps for job in run
+    } == as_printed(case)
 
 
 def ready(
@@ -225,8 +239,14 @@ def test_jobs_go_by_reward_over_the_time_left_now() -> None:
         ready("a", 400.0, 150.0, order=1),
         ready("b", 50.0, 60.0, order=2),
     )
-    assert [one.job.id for one in by_reward([late, early], NOW_S)] == ["b", "a"]
-    assert [one.job.id for one in by_reward([late, early], 0.0)] == ["a", "b"]
+    assert [one.job.id for one in by_reward([late, early], NOW_S)] == [
+        "b",
+        "a",
+    ]
+    assert [one.job.id for one in by_reward([late, early], 0.0)] == [
+        "a",
+        "b",
+    ]
 
 
 def test_without_rewards_the_earliest_deadline_comes_first() -> None:
@@ -241,7 +261,9 @@ def test_a_time_equal_to_what_is_left_meets_the_deadline() -> None:
     assert least_option(ready("a", 1.0, 69.0, profile), NOW_S) is None
 
 
-def test_the_longest_job_comes_first_and_the_largest_gets_the_rest() -> None:
+def test_the_longest_job_comes_first_and_the_largest_gets_the_rest() -> (
+    None
+):
     # One link of 60 each: two jobs of two VMs across it, 10 each.
     dc = tree([2], 60, 2)
     free = Residual(np.array([2, 2]), np.array([60, 60, 60, 60]))

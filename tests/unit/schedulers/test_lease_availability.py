@@ -24,10 +24,14 @@ HOSTS, FAR = len(CORES), 300
 
 
 def free_at(bookings: list[Booking], cores: int, at: float) -> int:
-    return cores - sum(b.cores for b in bookings if b.start_s <= at < b.end_s)
+    return cores - sum(
+        b.cores for b in bookings if b.start_s <= at < b.end_s
+    )
 
 
-def slow_until(bookings: list[Booking], cores: int, k: int, now: int) -> float:
+def slow_until(
+    bookings: list[Booking], cores: int, k: int, now: int
+) -> float:
     """Time for which k cores stay free, second by second."""
     return next(
         (t for t in range(now, FAR) if free_at(bookings, cores, t) < k),
@@ -47,7 +51,9 @@ def slow_fits(
     bookings: list[Booking], host: int, start: int, end: int, wanted: Use
 ) -> bool:
     for t in range(start, end):
-        memory = sum(b.memory_mib for b in bookings if b.start_s <= t < b.end_s)
+        memory = sum(
+            b.memory_mib for b in bookings if b.start_s <= t < b.end_s
+        )
         if free_at(bookings, int(CORES[host]), t) < wanted.cores:
             return False
         if wanted.memory_mib and memory + wanted.memory_mib > MEMORY[host]:
@@ -134,9 +140,13 @@ def check_rows(
         )
         free = free_at(mine, cores, now)
         assert ral.free_cores[host] == free
-        memory = sum(b.memory_mib for b in mine if b.start_s <= now < b.end_s)
+        memory = sum(
+            b.memory_mib for b in mine if b.start_s <= now < b.end_s
+        )
         assert ral.free_memory_mib[host] == MEMORY[host] - memory
-        expected = [slow_until(mine, cores, k, now) for k in range(1, free + 1)]
+        expected = [
+            slow_until(mine, cores, k, now) for k in range(1, free + 1)
+        ]
         assert ral.until_s[:, host].tolist() == expected + [-math.inf] * (
             most - free
         )
@@ -164,7 +174,9 @@ def check_answers(
     ]
     found = ral.most_used(float(now), float(now + length), wanted)
     cores = [int(c) for c in CORES]
-    frees = [free_at(mine, cores[h], now) for h, mine in enumerate(all_hosts)]
+    frees = [
+        free_at(mine, cores[h], now) for h, mine in enumerate(all_hosts)
+    ]
     ranked = [
         (frees[h], slow_until(all_hosts[h], cores[h], wanted.cores, now), h)
         for h in good
@@ -201,18 +213,28 @@ def check_preemption(
     ]  # fmt: skip
     found = calendar.preemptible(host, begin, end)
     assert [
-        (host, b.start_s, b.lease_id, b.end_s, b.cores, b.flag) for b in found
+        (host, b.start_s, b.lease_id, b.end_s, b.cores, b.flag)
+        for b in found
     ] == expected
 
 
 def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:
     calendar = Calendar(np.array([4]), np.array([10]), 10.0)
-    for booking in (Booking(5.0, "a", 9.0, 2, 3), Booking(0.0, "b", 7.0, 1, 1)):
+    for booking in (
+        Booking(5.0, "a", 9.0, 2, 3),
+        Booking(0.0, "b", 7.0, 1, 1),
+    ):
         calendar.add(0, booking)
     ral = AvailabilityList(calendar)
     ral.update(2.0)
-    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == ([3], [9])
+    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == (
+        [3],
+        [9],
+    )
     assert ral.until_s[:, 0].tolist() == [math.inf, 5.0, 5.0, -math.inf]
     assert ral.available_s[:, 0].tolist() == [-math.inf, 7.0, 9.0, 9.0]
     ral.update(5.0)
-    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == ([1], [6])
+    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == (
+        [1],
+        [6],
+    )

@@ -84,9 +84,15 @@ def test_the_calendar_equals_a_plain_array(
     history: list[tuple[str, int, int, int, int, int, int]], slot_s: float
 ) -> None:
     calendar, plain, now = Calendar(CORES, MEMORY, slot_s), Plain(), 0
-    for number, (what, host, start, length, cores, memory, flag) in enumerate(
-        history
-    ):
+    for number, (
+        what,
+        host,
+        start,
+        length,
+        cores,
+        memory,
+        flag,
+    ) in enumerate(history):
         if what == "add":
             begin = now + start
             booking = Booking(
@@ -100,7 +106,9 @@ def test_the_calendar_equals_a_plain_array(
             calendar.add(host, booking)
             plain.change(host, booking, 1)
         elif what == "remove" and plain.bookings:
-            at, lease_id = sorted(plain.bookings)[start % len(plain.bookings)]
+            at, lease_id = sorted(plain.bookings)[
+                start % len(plain.bookings)
+            ]
             plain.change(at, calendar.remove(at, lease_id), -1)
         elif what == "forget":
             now = min(now + length // 10, 100)
@@ -154,9 +162,15 @@ def check_all_hosts(
     # Nobody need have memory for a lease that asks for none, however much is booked there.
     if not wanted.memory_mib:
         room = [h for h in ranked if left[h][0] >= wanted.cores]
-    assert list(calendar.most_used_first(begin, end, wanted, firm=firm)) == room
+    assert (
+        list(calendar.most_used_first(begin, end, wanted, firm=firm))
+        == room
+    )
     perhaps = [h for h in ranked if inside[h][0] >= wanted.cores]
-    assert list(calendar.perhaps_room(begin, end, wanted, firm=firm)) == perhaps
+    assert (
+        list(calendar.perhaps_room(begin, end, wanted, firm=firm))
+        == perhaps
+    )
     most = max(cores for cores, _ in left)
     assert calendar.emptiest(begin, end, firm=firm) == [
         c for c, _ in left
@@ -171,8 +185,13 @@ def check_all_hosts(
 @pytest.mark.parametrize("cores", [1, 63, 64, 127, 128, 40_000])
 def test_hosts_of_any_size_are_ranked_by_what_is_left(cores: int) -> None:
     calendar = Calendar(np.array([cores, cores]), np.array([9, 9]), 10.0)
-    assert list(calendar.most_used_first(0.0, 25.0, Use(cores, 0))) == [0, 1]
-    assert list(calendar.most_used_first(0.0, 25.0, Use(cores + 1, 0))) == []
+    assert list(calendar.most_used_first(0.0, 25.0, Use(cores, 0))) == [
+        0,
+        1,
+    ]
+    assert (
+        list(calendar.most_used_first(0.0, 25.0, Use(cores + 1, 0))) == []
+    )
     calendar.add(1, Booking(5.0, "a", 15.0, cores, 0))
     assert list(calendar.most_used_first(0.0, 25.0, Use(1, 0))) == [0]
     assert list(calendar.perhaps_room(12.0, 35.0, Use(cores, 0))) == [1, 0]
@@ -191,7 +210,9 @@ def test_memory_is_looked_at_in_the_order_of_what_is_left() -> None:
         calendar.remove(host, "a")
         calendar.add(host, Booking(0.0, "b", 10.0, 1 + host % 3, 50))
     found = list(calendar.most_used_first(0.0, 10.0, Use(1, 50)))
-    assert found == sorted(with_memory, key=lambda host: (3 - host % 3, host))
+    assert found == sorted(
+        with_memory, key=lambda host: (3 - host % 3, host)
+    )
 
 
 def test_a_lease_that_follows_another_in_a_bucket_is_not_counted_twice() -> (

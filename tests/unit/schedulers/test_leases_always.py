@@ -140,7 +140,9 @@ def cannot_ever_fit(job: JobRequest) -> bool:
 
 @given(jobs=leases())
 @settings(max_examples=5, deadline=None)
-def test_the_same_leases_give_the_same_events(jobs: list[JobRequest]) -> None:
+def test_the_same_leases_give_the_same_events(
+    jobs: list[JobRequest],
+) -> None:
     first, second = (
         play(jobs, Mbfcbs(Settings(slot_s=10.0))) for _ in range(2)
     )

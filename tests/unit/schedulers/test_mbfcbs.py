@@ -122,7 +122,9 @@ def test_the_most_used_host_that_fits_is_taken() -> None:
 
 
 @pytest.mark.slow
-def test_best_effort_joins_the_queue_of_the_host_that_is_free_first() -> None:
+def test_best_effort_joins_the_queue_of_the_host_that_is_free_first() -> (
+    None
+):
     stream = play(
         [
             im("a", 0, 30, 4),
@@ -164,7 +166,10 @@ def test_an_immediate_lease_takes_the_place_of_a_best_effort_one_which_resumes_l
 ):
     dc = flat(1, 4)
     stream = play([be("b", 0, 20, 3), im("i", 5, 10, 2)], dc=dc)
-    assert fate(stream) == {"i": ("finished", 15.0), "b": ("finished", 30.0)}
+    assert fate(stream) == {
+        "i": ("finished", 15.0),
+        "b": ("finished", 30.0),
+    }
     (preempted,) = [e for e in stream if isinstance(e, events.JobPreempted)]
     assert (preempted.job_id, preempted.t, preempted.reason) == (
         "b",
@@ -177,10 +182,14 @@ def test_an_immediate_lease_takes_the_place_of_a_best_effort_one_which_resumes_l
 def test_a_preempted_lease_is_planned_with_what_is_left_of_it(
     taker: JobRequest,
 ) -> None:
-    stream = play([be("b", 0, 20, 3), taker, be("c", 16, 9, 4)], dc=flat(1, 4))
+    stream = play(
+        [be("b", 0, 20, 3), taker, be("c", 16, 9, 4)], dc=flat(1, 4)
+    )
     assert fate(stream)["b"] == ("finished", 30.0)
     (waits,) = [
-        e for e in stream if isinstance(e, events.JobWaits) and e.job_id == "c"
+        e
+        for e in stream
+        if isinstance(e, events.JobWaits) and e.job_id == "c"
     ]
     assert (waits.t, waits.until_s) == (16.0, 30.0)
 
@@ -207,9 +216,9 @@ def test_one_lease_that_makes_room_by_itself_is_preempted_before_several() -> (
         ],
         dc=dc,
     )
-    assert [e.job_id for e in stream if isinstance(e, events.JobPreempted)] == [
-        "d"
-    ]
+    assert [
+        e.job_id for e in stream if isinstance(e, events.JobPreempted)
+    ] == ["d"]
     stream = play(
         [
             be("b", 0, 90, 2),
@@ -219,7 +228,9 @@ def test_one_lease_that_makes_room_by_itself_is_preempted_before_several() -> (
         ],
         dc=dc,
     )
-    assert [e.job_id for e in stream if isinstance(e, events.JobPreempted)] == [
+    assert [
+        e.job_id for e in stream if isinstance(e, events.JobPreempted)
+    ] == [
         "b",
         "c",
     ]
@@ -230,7 +241,10 @@ def test_a_best_effort_lease_runs_until_the_advance_reservation_that_preempts_it
 ):
     dc = flat(1, 4)
     stream = play([be("b", 0, 40, 3), ar("r", 5, 20, 10, 2)], dc=dc)
-    assert fate(stream) == {"r": ("finished", 30.0), "b": ("finished", 50.0)}
+    assert fate(stream) == {
+        "r": ("finished", 30.0),
+        "b": ("finished", 50.0),
+    }
     (short,) = [e for e in stream if isinstance(e, events.JobShortened)]
     assert (short.t, short.job_id, short.until_s) == (5.0, "b", 20.0)
 
@@ -258,7 +272,11 @@ def test_a_planned_best_effort_lease_is_preempted_too_and_is_then_left_alone() -
 def test_an_advance_reservation_is_rejected_with_what_is_left() -> None:
     dc = flat(1, 4)
     stream = play(
-        [ar("r", 0, 20, 10, 3), ar("s", 1, 25, 10, 2), ar("t", 2, 30, 5, 2)],
+        [
+            ar("r", 0, 20, 10, 3),
+            ar("s", 1, 25, 10, 2),
+            ar("t", 2, 30, 5, 2),
+        ],
         dc=dc,
     )
     assert fate(stream)["s"] == ("rejected", 1.0)
@@ -300,7 +318,10 @@ def test_what_can_never_fit_is_rejected_with_its_reason(name: str) -> None:
             "rejected",
             "2 cores and 1001 MiB asked, no host has more than 1000 MiB",
         ),
-        "c": ("rejected", "3 × 3 cores asked, the empty hosts hold 2 of them"),
+        "c": (
+            "rejected",
+            "3 × 3 cores asked, the empty hosts hold 2 of them",
+        ),
         "d": ("rejected", "5 cores asked, no host has more than 4"),
         "e": (
             "rejected",
@@ -328,7 +349,9 @@ def test_the_default_of_haizea_preempts_nobody_and_keeps_its_queue_in_order() ->
         im("i", 3, 5, 2),
     ]
     stream = play(
-        jobs, Mbfcbs(Settings(preemption=False, earliest=False, depth=1)), dc
+        jobs,
+        Mbfcbs(Settings(preemption=False, earliest=False, depth=1)),
+        dc,
     )
     assert fate(stream) == {
         "i": ("rejected", 3.0), "a": ("finished", 20.0), "b": ("finished", 30.0),
@@ -375,7 +398,9 @@ def test_priority_preempts_the_lower_as_often_as_it_takes() -> None:
     ]
     stream = play(jobs, baseline("priority"), dc)
     kinds = [
-        (e.job_id, e.t) for e in stream if isinstance(e, events.JobPreempted)
+        (e.job_id, e.t)
+        for e in stream
+        if isinstance(e, events.JobPreempted)
     ]
     assert kinds == [("b", 5.0), ("b", 12.0)]
     assert fate(stream) == {

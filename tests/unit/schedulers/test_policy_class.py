@@ -75,14 +75,20 @@ def test_the_constructors_arguments_are_the_parameters() -> None:
         (1, 10),
     )
     assert isinstance(kind.takes["share"].default, float)
-    built: Any = kind.make(embedder("greedy"), {"depth": 2, "patience": 5.0})
+    built: Any = kind.make(
+        embedder("greedy"), {"depth": 2, "patience": 5.0}
+    )
     assert built.given == (embedder("greedy"), 2, 5.0, 1.0, "fifo", True)
     assert built.name == "jsa-with-queue"
 
 
 def test_a_class_without_a_constructor_takes_nothing() -> None:
     kind = kind_of(Base)
-    assert (kind.name, kind.summary, dict(kind.takes)) == ("base", "base", {})
+    assert (kind.name, kind.summary, dict(kind.takes)) == (
+        "base",
+        "base",
+        {},
+    )
     assert kind.make(embedder("greedy"), {}).name == "base"
 
 
@@ -124,7 +130,12 @@ def test_declared_parameters_and_attributes_are_those_of_a_declaration() -> (
             self.given = given
 
     kind = kind_of(Declared)
-    assert list(kind.takes) == ["depth", "coupling", "on_failure", "embedder"]
+    assert list(kind.takes) == [
+        "depth",
+        "coupling",
+        "on_failure",
+        "embedder",
+    ]
     assert (kind.leases, kind.claims_of({}), kind.on_failure_of({})) == (
         *(True, ("no-preemption",)),
         "kill",
@@ -196,7 +207,9 @@ def test_each_mistake_is_one_sentence_that_says_what_to_write() -> None:
     assert objection(_wrong(name="a b")) == (
         "is called 'a b': a policy's name consists of letters, digits, '.', '_' and '-', 64 at most"
     )
-    assert objection(_wrong(name=7)).startswith("is called 7: a policy's name")
+    assert objection(_wrong(name=7)).startswith(
+        "is called 7: a policy's name"
+    )
     assert objection(_wrong(claims=("fast",))).startswith(
         "claims 'fast', which is none of granted"
     )

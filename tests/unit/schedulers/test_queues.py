@@ -56,7 +56,9 @@ def play(
         lambda e: e.reservations.check(),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HoseCapacity, "_change", checking(HoseCapacity._change))
+        patch.setattr(
+            HoseCapacity, "_change", checking(HoseCapacity._change)
+        )
         engine.run()
     assert not engine.ledger.holdings()
     return history
@@ -86,7 +88,9 @@ def lives(history: list[events.Event]) -> dict[str, Run]:
             case events.JobSubmitted():
                 runs[event.job["id"]] = Run(0)
             case (
-                events.JobStarted() | events.JobResumed() | events.JobMigrated()
+                events.JobStarted()
+                | events.JobResumed()
+                | events.JobMigrated()
             ):
                 since[event.job_id] = event.t
             case events.JobPreempted():
@@ -157,7 +161,9 @@ def test_sbf_and_sdf_block_at_the_head_of_their_own_order() -> None:
 
 
 def test_sdf_may_skip_its_head() -> None:
-    assert stints(play(FOUR, EXAMPLE, "sdf", parameters={"skip": True})) == {
+    assert stints(
+        play(FOUR, EXAMPLE, "sdf", parameters={"skip": True})
+    ) == {
         "long": [(0, 10)],
         "wide": [(102, 107)],
         "small": [(2, 102)],
@@ -204,7 +210,8 @@ def test_only_the_needed_ones_are_evicted_where_asked_for() -> None:
     ]
     evict = {"all": {}, "needed": {"evict": "needed"}}
     literal, spared = (
-        stints(play(FOUR, jobs, "bgmbf", parameters=p)) for p in evict.values()
+        stints(play(FOUR, jobs, "bgmbf", parameters=p))
+        for p in evict.values()
     )
     # wide needs one of the two nodes. As printed both go, and b is backfilled again at once.
     assert literal["b"] == [(2, 10), (10, 52)]
@@ -215,7 +222,9 @@ def test_only_the_needed_ones_are_evicted_where_asked_for() -> None:
 def test_whom_eviction_does_not_serve_is_not_evicted_for() -> None:
     # wide cannot start before long ends, whoever is evicted.
     history = play(FOUR, EXAMPLE[:3], "bgmbf")
-    assert [e.t for e in history if isinstance(e, events.JobPreempted)] == [10]
+    assert [e.t for e in history if isinstance(e, events.JobPreempted)] == [
+        10
+    ]
 
 
 def test_the_latest_are_evicted_and_those_not_needed_spared() -> None:
@@ -333,7 +342,9 @@ def test_job_by_job_like_a_slow_twin(policy: str, seed: int) -> None:
     jobs = workload(rng, dc.total_slots, 12)
     skip = policy in ("sbf", "sdf") and rng.random() < 0.5
     expected = Slow(dc, policy, embedder(name), skip=skip).play(jobs)
-    found = lives(play(dc, jobs, policy, name, {"skip": True} if skip else {}))
+    found = lives(
+        play(dc, jobs, policy, name, {"skip": True} if skip else {})
+    )
     assert {k: (r.stints, r.rejected) for k, r in found.items()} == {
         k: (r.stints, r.rejected) for k, r in expected.items()
     }
@@ -360,7 +371,9 @@ def test_every_job_ends_work_is_kept_and_nothing_starts_early(
         if run.rejected:
             assert not run.stints
             continue
-        assert sum(end - start for start, end in run.stints) == each.duration_s
+        assert (
+            sum(end - start for start, end in run.stints) == each.duration_s
+        )
         assert run.stints[0][0] >= each.submit_s
 
 
@@ -395,7 +408,11 @@ def test_who_arrives_when_another_ends_takes_its_place_at_once(
 def test_a_backfilled_job_that_ends_as_the_head_can_start_is_not_evicted() -> (
     None
 ):
-    jobs = [job("long", 0, 3, 10), job("wide", 1, 4, 5), job("fits", 2, 1, 8)]
+    jobs = [
+        job("long", 0, 3, 10),
+        job("wide", 1, 4, 5),
+        job("fits", 2, 1, 8),
+    ]
     history = play(FOUR, jobs, "bgmbf")
     assert stints(history) == {
         "long": [(0, 10)],
@@ -497,7 +514,9 @@ def test_reasons_for_waiting_name_what_stands_in_the_way() -> None:
 def test_every_policy_takes_an_embedder_of_its_own() -> None:
     for name in NAMES:
         assert "embedder" in known_policies()[name].takes
-        built = build_policy(name, embedder("oktopus"), {"embedder": "adaba"})
+        built = build_policy(
+            name, embedder("oktopus"), {"embedder": "adaba"}
+        )
         assert built._embedder.name == "adaba"  # type: ignore[attr-defined]
         assert built.name == name
     with pytest.raises(BadInput, match="bl has no parameter embedder"):

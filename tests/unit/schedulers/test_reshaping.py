@@ -19,13 +19,18 @@ def test_relaxing_stops_at_the_deadline() -> None:
 
 def test_figure_2_half_the_bandwidth_doubles_the_duration() -> None:
     rows = shapes(10**9, 100.0, 200.0, both)
-    assert (rows[0][-1].rate_bps, rows[0][-1].duration_s) == (5 * 10**8, 200.0)
+    assert (rows[0][-1].rate_bps, rows[0][-1].duration_s) == (
+        5 * 10**8,
+        200.0,
+    )
 
 
 def test_eleven_by_eleven_but_the_last_start_has_no_room_to_scale() -> None:
     rows = shapes(10**9, 100.0, 1100.0, both)
     assert [len(row) for row in rows] == [11] * 10 + [1]
-    assert [row[0].delay_s for row in rows] == [100.0 * k for k in range(11)]
+    assert [row[0].delay_s for row in rows] == [
+        100.0 * k for k in range(11)
+    ]
     assert {row[0].rate_bps for row in rows} == {10**9}
     assert [s.rate_bps for s in rows[0]] == [
         -(-(10**9) * (110 - k * 10) // 110) for k in range(11)
@@ -33,9 +38,9 @@ def test_eleven_by_eleven_but_the_last_start_has_no_room_to_scale() -> None:
 
 
 def test_no_room_is_one_point() -> None:
-    assert [[s.rate_bps for s in row] for row in shapes(7, 5.0, 5.0, both)] == [
-        [7]
-    ]
+    assert [
+        [s.rate_bps for s in row] for row in shapes(7, 5.0, 5.0, both)
+    ] == [[7]]
     (only,) = shapes(7, 5.0, 5.0, both)[0]
     assert (only.delay_s, only.duration_s) == (0.0, 5.0)
 
@@ -49,7 +54,9 @@ def test_each_mean_can_be_left_out() -> None:
 
 
 def test_a_job_without_a_network_only_slides() -> None:
-    assert {s for row in shapes(0, 1.0, 11.0, both) for s in [len(row)]} == {1}
+    assert {
+        s for row in shapes(0, 1.0, 11.0, both) for s in [len(row)]
+    } == {1}
 
 
 def test_too_long_a_job_is_refused() -> None:

@@ -46,7 +46,9 @@ def play(
 
 def outcomes(history: list[events.Event]) -> dict[str, str]:
     return {
-        e.job_id: e.outcome for e in history if isinstance(e, events.JobEnded)
+        e.job_id: e.outcome
+        for e in history
+        if isinstance(e, events.JobEnded)
     }
 
 
@@ -82,13 +84,17 @@ def test_what_does_not_fit_now_is_rejected_with_the_reason_and_never_waits() -> 
         "c": "finished",
     }
     (refused,) = [
-        e for e in history if isinstance(e, events.JobEnded) and e.job_id == "b"
+        e
+        for e in history
+        if isinstance(e, events.JobEnded) and e.job_id == "b"
     ]
     assert refused.t == 9.0
     assert "slot" in refused.reason
 
 
-def test_a_job_larger_than_the_data_centre_is_rejected_with_a_reason() -> None:
+def test_a_job_larger_than_the_data_centre_is_rejected_with_a_reason() -> (
+    None
+):
     (ended,) = [
         e
         for e in play(TREE, [JobRequest("a", 0.0, 1000, 1, 1.0)])

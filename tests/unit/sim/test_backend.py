@@ -109,7 +109,9 @@ def test_work_is_conserved_across_preemption() -> None:
     )
 
 
-def test_a_migration_costs_time_on_the_new_nodes_and_none_of_the_work() -> None:
+def test_a_migration_costs_time_on_the_new_nodes_and_none_of_the_work() -> (
+    None
+):
     backend = SimulatedBackend()
     backend.start(transfer("a"), on((0, 2)), 100, "foreground")
     backend.wait(4.0)
@@ -182,8 +184,12 @@ def test_two_jobs_over_one_link_halve_it_until_one_has_gone(
     dependency: FlowDependency,
 ) -> None:
     backend = SimulatedBackend(DC, SharingModel(dependency))
-    backend.start(transfer("a", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
-    backend.start(transfer("b", p=20.0), on((0, 1), (1, 1)), 0, "foreground")
+    backend.start(
+        transfer("a", p=10.0), on((0, 1), (1, 1)), 0, "foreground"
+    )
+    backend.start(
+        transfer("b", p=20.0), on((0, 1), (1, 1)), 0, "foreground"
+    )
     # 100 bit/s for two: a has its 1000 bits at 20 s, b then the other half of its 2000 alone.
     assert ends(backend) == [
         ("a", pytest.approx(20.0)),
@@ -263,7 +269,9 @@ def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
 ) -> None:
     # The ring's flows from and to server 2 have a quarter of its link, for 40 s. Its flow from 0 to
     # 1 shares server 0's uplink with the pair: independent, it is through after 20 s.
-    backend = SimulatedBackend(STAR, SharingModel(dependency, recompute_s=1.0))
+    backend = SimulatedBackend(
+        STAR, SharingModel(dependency, recompute_s=1.0)
+    )
     backend.start(
         transfer("ring", n=3, p=10.0),
         star((0, 1), (1, 1), (2, 1)),
@@ -280,7 +288,10 @@ def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
     found = {}
     while done := backend.wait(100.0):
         found |= {c.job_id: c.at_s for c in done}
-    assert found == {"ring": pytest.approx(40.0), "pair": pytest.approx(end_s)}
+    assert found == {
+        "ring": pytest.approx(40.0),
+        "pair": pytest.approx(end_s),
+    }
 
 
 @pytest.mark.parametrize("pattern", ["ring", "permutation", "all-to-all"])
@@ -301,7 +312,9 @@ def test_traffic_never_loads_a_link_above_the_hose(
     hose = hose_bps(tree_of(DC, ROOT), placement, 1)
     load: dict[int, float] = {}
     for k in range(flows.n_bundles):
-        for link in flows.links[flows.start[k] : flows.start[k + 1]].tolist():
+        for link in flows.links[
+            flows.start[k] : flows.start[k + 1]
+        ].tolist():
             load[link] = load.get(link, 0.0) + flows.count[k] / flows.per_vm
     for link, amount in load.items():
         assert amount <= hose[link] + 1e-9

@@ -25,7 +25,9 @@ def advanced(
 def demand_job(
     steps: tuple[tuple[float, int], ...], duration_s: float = 10.0
 ) -> JobRequest:
-    return JobRequest("d", 0.0, 2, 100, duration_s, demand=DemandCurve(steps))
+    return JobRequest(
+        "d", 0.0, 2, 100, duration_s, demand=DemandCurve(steps)
+    )
 
 
 curves = st.lists(
@@ -64,7 +66,10 @@ def test_remaining_is_the_integral(
 @settings(max_examples=300, deadline=None)
 @given(steps=curves, first=rates, second=rates, share=st.floats(0.01, 0.99))
 def test_what_is_done_and_what_remains_belong_together(
-    steps: tuple[tuple[float, int], ...], first: int, second: int, share: float
+    steps: tuple[tuple[float, int], ...],
+    first: int,
+    second: int,
+    share: float,
 ) -> None:
     job = demand_job(steps)
     elapsed_s = share * remaining_s(job, 0.0, first)
@@ -102,7 +107,9 @@ def test_nothing_moves_without_bandwidth_but_what_needs_none() -> None:
     assert remaining_s(transfer, 0.5, 0) == math.inf
     assert advanced(transfer, 0.5, 0, 1000.0) == 0.5
     assert (
-        remaining_s(JobRequest("c", 0.0, 2, 0, 10.0, demand=Compute()), 0.5, 0)
+        remaining_s(
+            JobRequest("c", 0.0, 2, 0, 10.0, demand=Compute()), 0.5, 0
+        )
         == 5.0
     )
     ends_computing = demand_job(((0.5, 100), (1.0, 0)))

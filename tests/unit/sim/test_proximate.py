@@ -52,9 +52,9 @@ def solve(
     flat = [entry for its in units for entry in its]
     rates: list[float] = rates_of(
         np.array(capacity, dtype=np.float64),
-        np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(
-            np.int64
-        ),
+        np.concatenate(
+            ([0], np.cumsum([len(its) for its in units]))
+        ).astype(np.int64),
         np.array([link for link, _, _ in flat], dtype=np.int64),
         np.array([float(weight) for _, weight, _ in flat]),
         np.array(caps, dtype=np.float64),
@@ -73,12 +73,19 @@ def filled_together(problem: Problem) -> list[Fraction]:
         u: Fraction(caps[u]) for u, its in enumerate(units) if not its
     }
     while len(rate) < len(units):
-        rising = {u: units[u][0][2] for u in range(len(units)) if u not in rate}
-        stops = [Fraction(caps[u]) / priority for u, priority in rising.items()]
+        rising = {
+            u: units[u][0][2] for u in range(len(units)) if u not in rate
+        }
+        stops = [
+            Fraction(caps[u]) / priority for u, priority in rising.items()
+        ]
         full_at = {}
         for link, amount in enumerate(capacity):
             recomputed = sum(
-                w * rate[u] for u in rate for k, w, _ in units[u] if k == link
+                w * rate[u]
+                for u in rate
+                for k, w, _ in units[u]
+                if k == link
             )
             speed = sum(
                 w * rising[u]
@@ -110,7 +117,10 @@ def one_after_another(problem: Problem) -> tuple[list[Fraction], bool]:
         share = {}
         for link, amount in enumerate(capacity):
             used = sum(
-                w * rate[u] for u in rate for k, w, _ in units[u] if k == link
+                w * rate[u]
+                for u in rate
+                for k, w, _ in units[u]
+                if k == link
             )
             total = sum(
                 w * p for u in left for k, w, p in units[u] if k == link
@@ -177,7 +187,10 @@ def test_the_minimum_guarantees_are_kept_and_no_link_carries_too_much(
     ]
     for u, its in enumerate(units):
         guaranteed = min(
-            [caps[u], *(float(p * capacity[k] / total[k]) for k, _, p in its)]
+            [
+                caps[u],
+                *(float(p * capacity[k] / total[k]) for k, _, p in its),
+            ]
         )
         assert rates[u] >= guaranteed * (1 - 1e-9)
     for link, amount in enumerate(capacity):

@@ -58,7 +58,10 @@ def test_in_the_foreground_of_another_a_job_loses_what_its_slowest_crowded_proce
     (done,) = backend.wait(None)
     loss = INTERFERENCE.losses(foreground, 1)[1]
     assert 0 < loss < 0.037
-    assert (done.job_id, done.at_s) == ("a", pytest.approx(100.0 / (1 - loss)))
+    assert (done.job_id, done.at_s) == (
+        "a",
+        pytest.approx(100.0 / (1 - loss)),
+    )
 
 
 def test_in_the_background_of_another_a_process_gets_its_share_of_what_is_left() -> (
@@ -111,7 +114,9 @@ def test_a_job_advances_with_its_slowest_process_wherever_each_of_them_is() -> (
     for order in ((), (0, 1), (1, 0)):
         backend = simulator()
         backend.start(foreground, on(2, 3), 0, "foreground")
-        backend.start(background, on(2, 3, processes=order), 0, "background")
+        backend.start(
+            background, on(2, 3, processes=order), 0, "background"
+        )
         (done,) = backend.wait(1e6)
         need = [0.4, 0.9] if order == (1, 0) else [0.9, 0.4]
         eff = effs[::-1] if order == (1, 0) else effs
@@ -164,7 +169,9 @@ def test_cpu_seconds_count_what_processes_use_in_the_foreground_and_get_in_the_b
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
+def test_speeds_are_those_of_the_published_formula(
+    data: st.DataObject,
+) -> None:
     """Random comings and goings, each job's speed worked out afresh, process by process."""
     tiers = TwoTiers([1] * NODES, INTERFERENCE, 3)
     held: dict[tuple[Tier, int], tuple[str, int]] = {}
@@ -183,11 +190,15 @@ def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
         free = [s for s in range(NODES) if (tier, s) not in held]
         if not free:
             continue
-        servers = sorted(data.draw(st.sets(st.sampled_from(free), min_size=1)))
+        servers = sorted(
+            data.draw(st.sets(st.sampled_from(free), min_size=1))
+        )
         order = data.draw(st.permutations(range(len(servers))))
         use = data.draw(
             st.lists(
-                st.floats(0.05, 1.0), min_size=len(order), max_size=len(order)
+                st.floats(0.05, 1.0),
+                min_size=len(order),
+                max_size=len(order),
             )
         )
         request = job(next(names), *use)
@@ -196,7 +207,9 @@ def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
         jobs[request.id] = (request, tier, servers)
         for server, process in zip(servers, order, strict=True):
             held[tier, server] = (request.id, process)
-        assert [servers_of_processes(placement)[p] for p in order] == servers
+        assert [
+            servers_of_processes(placement)[p] for p in order
+        ] == servers
     for name, (request, tier, servers) in jobs.items():
         speeds = []
         for server in servers:
@@ -205,9 +218,13 @@ def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
             if other is None:
                 speeds.append(1.0)
             elif tier == "foreground":
-                speeds.append(1.0 - INTERFERENCE.losses(request, 3)[process])
+                speeds.append(
+                    1.0 - INTERFERENCE.losses(request, 3)[process]
+                )
             else:
                 idle = max(0.04, 1.0 - jobs[other[0]][0].cpu_uses[other[1]])
                 eff = INTERFERENCE.effs(request, 3)[process]
-                speeds.append(eff * min(1.0, idle / request.cpu_uses[process]))
+                speeds.append(
+                    eff * min(1.0, idle / request.cpu_uses[process])
+                )
         assert tiers.pace(name)[0] == pytest.approx(min(speeds))

@@ -26,7 +26,9 @@ def test_its_duration_is_the_same_at_every_rate_and_its_volume_what_the_rate_giv
     None
 ):
     job = measurement()
-    assert {job.demand.duration_s(job, rate) for rate in (1, 50, 100)} == {10.0}
+    assert {job.demand.duration_s(job, rate) for rate in (1, 50, 100)} == {
+        10.0
+    }
     assert [job.demand.volume_bits(job, rate) for rate in (0, 50)] == [
         1000.0,
         500.0,
@@ -63,7 +65,10 @@ def test_without_a_reservation_it_takes_its_share_of_the_links_until_its_time_is
     backend = SimulatedBackend(STAR, SharingModel(dependency))  # type: ignore[arg-type]
     for name, demand_s in (("m", 10.0), ("n", 30.0)):
         backend.start(
-            measurement(name, demand_s), star((0, 1), (1, 1)), 0, "foreground"
+            measurement(name, demand_s),
+            star((0, 1), (1, 1)),
+            0,
+            "foreground",
         )
     transfer = JobRequest("t", 0.0, 2, 100, 10.0)
     backend.start(transfer, star((0, 1), (1, 1)), 0, "foreground")

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from jobs.workload.distributions import NormalDistribution
-from jobs.workload.tenants import INTERPRETATIONS, day_and_night, interpretation
+from jobs.workload.tenants import (
+    INTERPRETATIONS,
+    day_and_night,
+    interpretation,
+)
 from testbed import events
 from testbed.audit import audit
 from testbed.backends.sim.simulator import SimulatedBackend
@@ -96,7 +100,9 @@ def audited(base: Path, experiment: Experiment) -> None:
     )
     summary = conclude(folder, wall_s=0.0).summary
     checked = audit(folder.path)
-    assert [str(f) for result in checked.results for f in result.findings] == []
+    assert [
+        str(f) for result in checked.results for f in result.findings
+    ] == []
     assert checked.passed
     outcomes = (
         summary.finished,
@@ -160,7 +166,9 @@ def without_reason(event: events.Event) -> events.Event:
 @pytest.mark.parametrize(
     "policy", [p for p in POLICIES if "independent" not in p]
 )
-def test_scaling_time_changes_no_decision(tmp_path: Path, policy: str) -> None:
+def test_scaling_time_changes_no_decision(
+    tmp_path: Path, policy: str
+) -> None:
     rng = random.Random(f"time {policy}")
     for run in range(RUNS):
         path = tmp_path / f"{run}.yaml"
@@ -230,5 +238,7 @@ def test_where_deadlines_leave_no_room_dcloud_decides_as_vc(
         for log in runs.values()
     )
     assert ours == theirs
-    outcomes = {e.outcome for e in runs["vc"] if isinstance(e, events.JobEnded)}
+    outcomes = {
+        e.outcome for e in runs["vc"] if isinstance(e, events.JobEnded)
+    }
     assert outcomes == {"finished", "rejected"}

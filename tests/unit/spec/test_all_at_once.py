@@ -95,7 +95,8 @@ def problems_of(text: str) -> list[tuple[int, str]]:
     with pytest.raises(SpecErrors) as caught:
         parse_experiment(text, Path("x.yaml"))
     return [
-        (problem.place.line, problem.path) for problem in caught.value.problems
+        (problem.place.line, problem.path)
+        for problem in caught.value.problems
     ]
 
 

@@ -85,7 +85,9 @@ def test_files_that_are_no_documents(
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(SpecErrors, match=r"x\.yaml: there is no such file$"):
+    with pytest.raises(
+        SpecErrors, match=r"x\.yaml: there is no such file$"
+    ):
         load_experiment(tmp_path / "x.yaml")
     with pytest.raises(SpecErrors, match=r"is a directory, not a file$"):
         load_experiment(tmp_path)
@@ -122,7 +124,10 @@ WRONG  jobs:
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [("", "is required: one of jobs"), ("  kind: jbos\n", "unknown kind of")],
+    [
+        ("", "is required: one of jobs"),
+        ("  kind: jbos\n", "unknown kind of"),
+    ],
 )
 def test_without_a_kind_all_errors_are_told(
     tmp_path: Path, wrong: str, told: str

@@ -129,7 +129,8 @@ def test_what_a_sweep_cannot_mean_is_named_with_its_place(
     (problem,) = caught.value.problems
     where = problem.place
     assert (
-        f"{where.source}:{where.line}:{where.column}: {problem.path}" == place
+        f"{where.source}:{where.line}:{where.column}: {problem.path}"
+        == place
     )
     assert why in problem.message
 

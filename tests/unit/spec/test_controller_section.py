@@ -90,7 +90,10 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
             "{app: ./other.py}",
             "one.yaml:2:19: controller.app: there is no file './other.py'",
         ),
-        ("{app: 5}", "one.yaml:2:19: controller.app: must be a text, not 5"),
+        (
+            "{app: 5}",
+            "one.yaml:2:19: controller.app: must be a text, not 5",
+        ),
         (
             "{}",
             "one.yaml:2:13: controller.app: is required: a Ryu or os-ken application",
@@ -108,7 +111,10 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
             "{app: mine.py, packages: needs.txt}",
             "apps/bin/pip install -r needs.txt; then python: apps",
         ),
-        ("{app: []}", "one.yaml:2:19: controller.app: names no application"),
+        (
+            "{app: []}",
+            "one.yaml:2:19: controller.app: names no application",
+        ),
         (
             "{app: [mine.py, ryu.app.ofctl_rest, nope.py]}",
             "one.yaml:2:49: controller.app[2]: there is no file 'nope.py'",
@@ -145,7 +151,10 @@ def test_sections_that_are_refused(
 @pytest.mark.parametrize(
     ("written_as", "arguments"),
     [
-        ("--observe-links --wsapi-port 81", "--observe-links --wsapi-port 81"),
+        (
+            "--observe-links --wsapi-port 81",
+            "--observe-links --wsapi-port 81",
+        ),
         ("[--observe-links, --verbose]", "--observe-links --verbose"),
         (
             "{observe_links: true, explicit-drop: false, wsapi-port: 81}",
@@ -156,7 +165,9 @@ def test_sections_that_are_refused(
 def test_options_are_arguments_whatever_their_form(
     tmp_path: Path, written_as: str, arguments: str
 ) -> None:
-    section = f"{{app: [mine.py, ryu.app.ofctl_rest], options: {written_as}}}"
+    section = (
+        f"{{app: [mine.py, ryu.app.ofctl_rest], options: {written_as}}}"
+    )
     choice = load_experiment(written(tmp_path, section)).controller
     assert choice is not None
     assert choice.options == tuple(arguments.split())
@@ -164,7 +175,9 @@ def test_options_are_arguments_whatever_their_form(
 
 
 @pytest.mark.parametrize("named", ["apps", "apps/bin/python"])
-def test_an_environment_is_its_interpreter(tmp_path: Path, named: str) -> None:
+def test_an_environment_is_its_interpreter(
+    tmp_path: Path, named: str
+) -> None:
     venv.create(tmp_path / "apps", symlinks=True)
     section = f"{{app: mine.py, python: {named}}}"
     choice = load_experiment(written(tmp_path, section)).controller
@@ -176,7 +189,9 @@ def test_a_running_controller_is_an_address(tmp_path: Path) -> None:
     section = "{remote: tcp:127.0.0.1:6653}"
     experiment = load_experiment(written(tmp_path, section))
     assert str(experiment.controller) == "tcp:127.0.0.1:6653"
-    assert experiment.resolved["controller"] == {"remote": "tcp:127.0.0.1:6653"}
+    assert experiment.resolved["controller"] == {
+        "remote": "tcp:127.0.0.1:6653"
+    }
 
 
 def test_the_schema_knows_it() -> None:
@@ -197,7 +212,8 @@ def test_validate_names_the_line(
 ) -> None:
     assert command(["validate", str(written(tmp_path, code="x =\n"))]) == 2
     assert (
-        "mine.py:1:4: controller.app: is not Python" in capsys.readouterr().err
+        "mine.py:1:4: controller.app: is not Python"
+        in capsys.readouterr().err
     )
 
 

@@ -56,7 +56,8 @@ def test_a_failure_that_lasts_is_two_and_all_are_in_order_of_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["server 1 - edge 0", "edge 0 -> server 1", "server 1 --  edge 0"]
+    "text",
+    ["server 1 - edge 0", "edge 0 -> server 1", "server 1 --  edge 0"],
 )
 def test_a_links_ends_are_named_in_either_order(text: str) -> None:
     assert (
@@ -70,7 +71,9 @@ def test_a_part_may_fail_again_the_moment_it_is_back() -> None:
         "at: 9 s, server: server 0, lasts: 1 s",
         "at: 1 s, server: server 0, lasts: 8 s",
     )
-    kinds = [(one.at_s, one.kind) for one in read(twice[1], twice[0]).failures]
+    kinds = [
+        (one.at_s, one.kind) for one in read(twice[1], twice[0]).failures
+    ]
     assert kinds[1:3] == [(9.0, "server_restored"), (9.0, "server_failed")]
 
 
@@ -87,7 +90,8 @@ def test_the_order_of_entries_does_not_matter_where_one_ends_as_another_begins()
 def test_a_policy_says_what_becomes_of_a_job_and_has_a_default() -> None:
     first, second = read("at: 1 s, controller: killed").policies
     ways = [
-        one.kind.on_failure_of(dict(one.parameters)) for one in (first, second)
+        one.kind.on_failure_of(dict(one.parameters))
+        for one in (first, second)
     ]
     assert ways == ["kill", "wait"]
 
@@ -97,7 +101,8 @@ def test_a_file_without_failures_says_nothing_of_them() -> None:
     assert experiment.failures == ()
     assert "failures" not in experiment.resolved
     assert (
-        parse_experiment(f"{FILE}failures: []\n", Path("x.yaml")).failures == ()
+        parse_experiment(f"{FILE}failures: []\n", Path("x.yaml")).failures
+        == ()
     )
 
 
@@ -131,7 +136,10 @@ def test_the_schema_knows_the_section(
     entry: dict[str, Any], *, valid: bool
 ) -> None:
     document = {**yaml.safe_load(FILE), "failures": [entry]}
-    assert Draft202012Validator(experiment_schema()).is_valid(document) == valid
+    assert (
+        Draft202012Validator(experiment_schema()).is_valid(document)
+        == valid
+    )
 
 
 DASHED = """\

@@ -50,4 +50,6 @@ def test_any_bytes(
 @given(st.sampled_from(TEXTS), st.text(max_size=30), st.text(max_size=30))
 def test_any_override(text: str, key: str, value: str) -> None:
     with suppress(SpecErrors):
-        assert parse_experiment(text, Path("fuzz.yaml"), {key: value}).overrides
+        assert parse_experiment(
+            text, Path("fuzz.yaml"), {key: value}
+        ).overrides

@@ -81,7 +81,9 @@ def test_a_bare_number_has_the_unit_of_its_key(
         ),
     ],
 )
-def test_what_is_no_time_or_rate_is_reported(keys: str, message: str) -> None:
+def test_what_is_no_time_or_rate_is_reported(
+    keys: str, message: str
+) -> None:
     assert errors(f"kind: poisson, {keys}") == [f"workload.{message}"]
 
 
@@ -140,7 +142,9 @@ def test_a_mean_far_below_the_floor_is_reported_with_the_deviation_that_goes_wit
         "workload.duration: a mean of 1 with deviation 2 hardly ever reaches 60:"
         " draws below that are drawn again"
     )
-    assert errors("kind: batch, jobs: 4, duration: {mean: 1 s}") == [message]
+    assert errors("kind: batch, jobs: 4, duration: {mean: 1 s}") == [
+        message
+    ]
     assert parse(
         "kind: batch, jobs: 4, reading: literal-clamped, duration: {mean: 1 s}"
     ).jobs

@@ -62,7 +62,9 @@ def test_of_an_experiment_file(
     old, new = PLACES[path]
     value = new.format(number)
     key, blank, content = (
-        value.rpartition(": ") if not path.endswith("]") else ("", "", number)
+        value.rpartition(": ")
+        if not path.endswith("]")
+        else ("", "", number)
     )
     text = FILE.replace(
         old, f"{key}{blank}{quote}{content}{quote}" if key else value, 1
@@ -76,10 +78,14 @@ def test_of_an_experiment_file(
 @pytest.mark.parametrize(
     "path", [path for path in PLACES if path != "topology.links"]
 )
-def test_of_the_command_line(number: str, path: str, tmp_path: Path) -> None:
+def test_of_the_command_line(
+    number: str, path: str, tmp_path: Path
+) -> None:
     _, new = PLACES[path]
     value = (
-        new.rpartition(": ")[2].format(number) if "[{}" not in new else number
+        new.rpartition(": ")[2].format(number)
+        if "[{}" not in new
+        else number
     )
     with pytest.raises(SpecErrors, match="--set"):
         parse_experiment(FILE, tmp_path / "x.yaml", {path: value})
@@ -161,7 +167,8 @@ def test_of_events(number: str, tmp_path: Path) -> None:
 def test_of_a_trace_of_answers(number: str, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text(
-        f'{{"now_s": {number}}}\n{{"now_s": "{number}"}}\n', encoding="utf-8"
+        f'{{"now_s": {number}}}\n{{"now_s": "{number}"}}\n',
+        encoding="utf-8",
     )
     if number == "1e400":  # in JSON's grammar
         with pytest.raises(BadInput, match=r"answers\.jsonl:1: damaged"):

@@ -41,7 +41,9 @@ def test_examples_are_sound(path: Path) -> None:
     resolved = json.loads(json.dumps(experiment.resolved, allow_nan=False))
     assert resolved["topology"]["kind"] == experiment.datacentre.kind
     if experiment.workload_facts:
-        assert resolved["workload_facts"]["jobs"] == len(experiment.jobs) > 0
+        assert (
+            resolved["workload_facts"]["jobs"] == len(experiment.jobs) > 0
+        )
     else:
         assert [job["id"] for job in resolved["jobs"]] == [
             job.id for job in experiment.jobs
@@ -65,7 +67,11 @@ def test_the_short_form_has_defaults() -> None:
     assert experiment.datacentre.total_slots == 3
     assert experiment.jobs == (
         JobRequest(
-            "a", submit_s=0.0, n_vms=2, bandwidth_bps=10_000_000, duration_s=2.0
+            "a",
+            submit_s=0.0,
+            n_vms=2,
+            bandwidth_bps=10_000_000,
+            duration_s=2.0,
         ),
     )
     assert str(experiment.job_places["a"]).endswith("some file.yaml:5:7")
@@ -139,7 +145,10 @@ expect:
     assert experiment.seed == 9
     assert experiment.scale == Scale(0.5, 60.0)
     assert experiment.embedder == "exact"
-    assert [policy.name for policy in experiment.policies] == ["vc", "scripted"]
+    assert [policy.name for policy in experiment.policies] == [
+        "vc",
+        "scripted",
+    ]
     assert experiment.topology["link_bps"] == [4 * 10**9, 2 * 10**9, 10**9]
     assert experiment.jobs == (
         JobRequest(
@@ -152,7 +161,9 @@ expect:
         ),
         JobRequest("b", 0.5, 1, 0, 3600.0, demand=Compute(), after="a"),
     )  # fmt: skip
-    assert experiment.expect == Expectation(Band(1, 1.5), fidelity="suspect")
+    assert experiment.expect == Expectation(
+        Band(1, 1.5), fidelity="suspect"
+    )
 
 
 def test_a_measurement_with_iperf3_is_a_kind_of_job() -> None:
@@ -199,7 +210,9 @@ def test_a_sweep_may_follow_a_job_that_comes_later_in_the_file() -> None:
             "    - {id: b, vms: 2, bandwidth: 10 Mbit/s, duration: 2 s}",
         )
     )
-    assert [(job.id, job.after, job.submit_s) for job in experiment.jobs] == [
+    assert [
+        (job.id, job.after, job.submit_s) for job in experiment.jobs
+    ] == [
         ("a-10", "b", 3.0),
         ("a-1", "a-10", 3.0),
         ("b", None, 0.0),
@@ -273,7 +286,11 @@ def test_a_rate_that_the_live_run_finds() -> None:
             "1",
             "workload.jobs[7].vms: is not a place in this file",
         ),
-        (f"workload.jobs[{'1' * 5000}]", "1", "is not a place in this file"),
+        (
+            f"workload.jobs[{'1' * 5000}]",
+            "1",
+            "is not a place in this file",
+        ),
         (
             "workload.kind.x",
             "1",
@@ -338,7 +355,9 @@ expect: {estimate_ratio: {min: 0.98, max: 1.02}, applications: {x: {estimate_rat
 def test_reservations_are_strict_unless_the_file_says_otherwise() -> None:
     experiment = parse_experiment(ENFORCED, Path("a.yaml"))
     assert (
-        experiment.enforcement == experiment.resolved["enforcement"] == "strict"
+        experiment.enforcement
+        == experiment.resolved["enforcement"]
+        == "strict"
     )
     assert experiment.expect.estimate_ratio == Band(0.98, 1.02)
 

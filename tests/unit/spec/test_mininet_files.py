@@ -75,7 +75,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def load(file: Path, code: str | None = None, **topology: str) -> Experiment:
+def load(
+    file: Path, code: str | None = None, **topology: str
+) -> Experiment:
     if code is not None:
         file.with_name("topo.py").write_text(
             f"from mininet.topo import Topo\n{code}"
@@ -85,7 +87,9 @@ def load(file: Path, code: str | None = None, **topology: str) -> Experiment:
     )
 
 
-def errors(file: Path, code: str | None = None, **topology: str) -> list[str]:
+def errors(
+    file: Path, code: str | None = None, **topology: str
+) -> list[str]:
     """Each problem as it is shown, files without their folders."""
     with pytest.raises(SpecErrors) as caught:
         load(file, code, **topology)
@@ -228,7 +232,9 @@ class FatTree(Topo):
     ]
     number = "topology.slots_per_server: slots per server is a whole number, not 'two'"
     assert slots == f"one.yaml:2:89: {number}"
-    assert policy.startswith("one.yaml:3:12: policies[0]: unknown policy 'vcc'")
+    assert policy.startswith(
+        "one.yaml:3:12: policies[0]: unknown policy 'vcc'"
+    )
 
 
 def test_without_mininet_it_says_what_helps(
@@ -276,14 +282,19 @@ def test_no_other_topology_imports_mininet(tmp_path: Path) -> None:
     ],
 )
 def test_the_schema_knows_it(changes: dict[str, Any], good: bool) -> None:
-    jobs = [{"id": "a", "vms": 2, "bandwidth": "1 Mbit/s", "duration": "2 s"}]
+    jobs = [
+        {"id": "a", "vms": 2, "bandwidth": "1 Mbit/s", "duration": "2 s"}
+    ]
     topology = {
         "kind": "mininet",
         "path": "topo.py",
         "topo": "FatTree",
         **changes,
     }
-    whole = {"topology": topology, "workload": {"kind": "jobs", "jobs": jobs}}
+    whole = {
+        "topology": topology,
+        "workload": {"kind": "jobs", "jobs": jobs},
+    }
     assert Draft202012Validator(experiment_schema()).is_valid(whole) is good
 
 
@@ -303,7 +314,9 @@ def test_simulated_it_decides_as_the_same_network_in_our_form(
 ) -> None:
     native = tmp_path / "native.yaml"
     lines = file.read_text().splitlines()
-    native.write_text("\n".join([lines[0], f"topology: {NATIVE}", *lines[2:]]))
+    native.write_text(
+        "\n".join([lines[0], f"topology: {NATIVE}", *lines[2:]])
+    )
     for path in (file, native):
         out = str(tmp_path / f"runs-{path.stem}")
         assert command(["simulate", str(path), "--out", out]) == 0
@@ -375,13 +388,18 @@ def test_mn_builds_the_network_of_an_experiment_file(file: Path) -> None:
     found = from_mininet(buildTopo(executed_by_mn(), f"hosenet,{file}"))
     assert found.names[:2] == ("mn-s0", "mn-s1")
     assert found.slots.tolist() == centre.slots.tolist()
-    assert found.link_capacity_bps.tolist() == centre.link_capacity_bps.tolist()
+    assert (
+        found.link_capacity_bps.tolist()
+        == centre.link_capacity_bps.tolist()
+    )
     file.write_text(f"{file.read_text()}scale: {{rate: 0.5}}\n")
     half = from_mininet(buildTopo(executed_by_mn(), f"hosenet,{file}"))
     assert (
         2 * half.link_capacity_bps
     ).tolist() == centre.link_capacity_bps.tolist()
-    tenth = buildTopo(executed_by_mn(), f"hosenet,{file},rate=0.1,prefix=tq")
+    tenth = buildTopo(
+        executed_by_mn(), f"hosenet,{file},rate=0.1,prefix=tq"
+    )
     assert from_mininet(tenth).names[0] == "tq-s0"
     assert (
         10 * from_mininet(tenth).nic_bps

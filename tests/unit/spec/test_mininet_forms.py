@@ -225,19 +225,25 @@ def test_an_export_of_miniedit(
 
 def test_a_script_without_a_name_may_hold_one_class(tmp_path: Path) -> None:
     assert links(load(tmp_path, FORMS["build"], None)) == STAR
-    with pytest.raises(SpecErrors, match=r"name a class or a function of it"):
+    with pytest.raises(
+        SpecErrors, match=r"name a class or a function of it"
+    ):
         load(tmp_path, FORMS["function"], None)
 
 
 def test_a_class_that_needs_a_second_step_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SpecErrors, match=r"if create add them, write a funct"):
+    with pytest.raises(
+        SpecErrors, match=r"if create add them, write a funct"
+    ):
         load(tmp_path, FORMS["two steps"], "Other", ", args: {n: 2}")
 
 
 def test_modules_beside_it_also_by_names_of_ours(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text("RATE = 10\n")
     (tmp_path / "testbed").mkdir()
-    (tmp_path / "testbed" / "__init__.py").write_text("HOSTS = ('h1', 'h2')\n")
+    (tmp_path / "testbed" / "__init__.py").write_text(
+        "HOSTS = ('h1', 'h2')\n"
+    )
     code = f"""{IMPORT}
 from jobs import RATE
 import testbed
@@ -268,7 +274,9 @@ def test_arguments_are_the_files_and_not_ours(tmp_path: Path) -> None:
     assert links(load(tmp_path, ARGUMENTS)) == STAR
     own = links(load(tmp_path, ARGUMENTS, more=", argv: ['--bw', 30]"))
     assert own == {"h1 s1": 30, "h2 s1": 30}
-    with pytest.raises(SpecErrors, match=r"topology\.path: raises SystemExit"):
+    with pytest.raises(
+        SpecErrors, match=r"topology\.path: raises SystemExit"
+    ):
         load(tmp_path, ARGUMENTS, more=", argv: [--speed]")
 
 
@@ -276,10 +284,14 @@ def test_what_the_file_does_to_its_process_ends_with_it(
     tmp_path: Path,
 ) -> None:
     code = f"{IMPORT}import os\nos._exit(3)\n"
-    with pytest.raises(SpecErrors, match=r"ends its process with 3, without"):
+    with pytest.raises(
+        SpecErrors, match=r"ends its process with 3, without"
+    ):
         load(tmp_path, code)
     forks = f"{IMPORT}import os\nos.fork()\n"
-    with pytest.raises(SpecErrors, match=r"topo\.py:3:1: .*without starting"):
+    with pytest.raises(
+        SpecErrors, match=r"topo\.py:3:1: .*without starting"
+    ):
         load(tmp_path, forks)
     waits = f"{IMPORT}import time\nwhile True:\n    time.sleep(1)\n"
     with pytest.raises(SpecErrors, match=r"topo\.py:4:5: .*nothing starts"):
@@ -312,7 +324,9 @@ class T(Topo):
         self.addLink(self.addHost("h1"), s1)
         self.addLink(self.addHost("h2"), s1, bw=2.5)
 """
-    with pytest.raises(SpecErrors, match=r"h1<->s1: .*default_bw: 100 Mbit/s"):
+    with pytest.raises(
+        SpecErrors, match=r"h1<->s1: .*default_bw: 100 Mbit/s"
+    ):
         load(tmp_path, code)
     more = ", default_bw: 0.1 Gbit/s"
     assert links(load(tmp_path, code, more=more)) == {

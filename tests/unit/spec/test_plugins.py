@@ -202,7 +202,10 @@ def test_all_groups_are_simulated_and_recorded(tmp_path: Path) -> None:
     source = {"distribution": "hosenet-extra", "version": "1.0"}
 
     def entry(group: str, name: str) -> dict[str, Any]:
-        known = {"source": f"hosenet-extra 1.0 (entry point {name})", **source}
+        known = {
+            "source": f"hosenet-extra 1.0 (entry point {name})",
+            **source,
+        }
         return {"group": group, "name": name, **known}
 
     used = {
@@ -260,7 +263,9 @@ def test_the_seed_makes_a_workloads_jobs() -> None:
 
 
 def test_what_is_wrong_with_the_keys_is_told_as_of_ours() -> None:
-    text = FILE.replace("servers: 4, link: 2 Gbit/s", "server: 4, link: 2000")
+    text = FILE.replace(
+        "servers: 4, link: 2 Gbit/s", "server: 4, link: 2000"
+    )
     assert problems(text.replace("jobs: 5, every: 10 s", "jobs: many")) == [
         "a.yaml:3:24: topology.server: is an unknown key (did you mean 'servers'?)",
         (
@@ -359,7 +364,9 @@ def test_a_workload_that_cannot_be_made_is_one_sentence(
     assert _short(found, tmp_path) == [
         f"a.yaml:6:11: workload: X (entry point pairs) {message}"
     ]
-    early = problems(FILE.replace("every: 10 s", "every: 10 s, fault: early"))
+    early = problems(
+        FILE.replace("every: 10 s", "every: 10 s, fault: early")
+    )
     assert early[0].endswith("s of the one before: sort them")
     assert problems(
         FILE.replace("{kind: pairs, jobs: 5, every: 10 s}", "{kind: star}")
@@ -413,7 +420,9 @@ def test_what_is_wrong_with_a_kind_of_job_is_one_sentence() -> None:
     ) == [
         f"{where}:104: workload.jobs[0].granted: means nothing to a mapreduce job"
     ]
-    without = JOBS.replace("bandwidth: 500 Mbit/s, ", "").replace(", KEYS", "")
+    without = JOBS.replace("bandwidth: 500 Mbit/s, ", "").replace(
+        ", KEYS", ""
+    )
     assert problems(without) == [
         f"{where}:7: workload.jobs[0].bandwidth: is required for a mapreduce job"
     ]
@@ -433,7 +442,9 @@ def test_what_is_wrong_with_a_kind_of_job_is_one_sentence() -> None:
     ]
 
 
-def test_policies_are_known_by_their_entry_points_or_their_own_names() -> None:
+def test_policies_are_known_by_their_entry_points_or_their_own_names() -> (
+    None
+):
     assert {"packed", "first-own", "second-own"} <= set(known_policies())
     assert "broken" not in known_policies()
     assert list(policy_kind("packed").takes) == ["depth", "embedder"]
@@ -463,7 +474,10 @@ def test_policies_are_known_by_their_entry_points_or_their_own_names() -> None:
     ],
 )
 def test_a_broken_policy_is_told_to_whoever_asks_for_it_alone(
-    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
@@ -507,12 +521,16 @@ def test_embedders_are_known_and_broken_ones_are_told() -> None:
         assert found.startswith(
             f"a.yaml:4:11: embedder: hosenet-extra 1.0 (entry point {name}) {message}"
         )
-    (found,) = problems(FILE.replace("embedder: greedy", "embedder: number"))
+    (found,) = problems(
+        FILE.replace("embedder: greedy", "embedder: number")
+    )
     assert (
         "policies[1].embedder: hosenet-extra 1.0 (entry point number) is no embedder"
         in found
     )
-    with pytest.raises(BadInput, match=r"unknown embedder 'revers'.*reversed"):
+    with pytest.raises(
+        BadInput, match=r"unknown embedder 'revers'.*reversed"
+    ):
         embedder("revers")
 
 
@@ -567,7 +585,8 @@ def test_what_an_embedder_answers_wrongly_ends_the_run_in_a_sentence(
     file = tmp_path / "a.yaml"
     file.write_text(FILE, encoding="utf-8")
     assert (
-        command(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 4
+        command(["simulate", str(file), "--out", str(tmp_path / "runs")])
+        == 4
     )
     lines = capsys.readouterr().err.splitlines()
     shown = next(line for line in lines if line.startswith("error: "))
@@ -578,7 +597,9 @@ def test_what_an_embedder_answers_wrongly_ends_the_run_in_a_sentence(
     assert json.loads(summary.read_text())["unfinished"] == 1
 
 
-def test_the_schema_has_them_all_and_refuses_what_the_loader_refuses() -> None:
+def test_the_schema_has_them_all_and_refuses_what_the_loader_refuses() -> (
+    None
+):
     validator = Draft202012Validator(experiment_schema())
     good = [FILE, JOBS.replace("KEYS", "parameters: {shuffle: 25 %}")]
     good.append(
@@ -612,7 +633,9 @@ def _tree(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def test_a_file_that_names_no_plug_in_loads_as_before(tmp_path: Path) -> None:
+def test_a_file_that_names_no_plug_in_loads_as_before(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
         JOBS.replace(", kind: mapreduce, KEYS", ""), encoding="utf-8"

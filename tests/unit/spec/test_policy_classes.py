@@ -105,7 +105,10 @@ def test_a_class_of_a_file_is_a_policy_with_its_constructors_parameters(
         "Starts what fits, at a share of its bandwidth.",
     )
     assert list(kind.takes) == ["share", "depth", "strict", "embedder"]
-    assert first.resolved == {"class": "./mine.py:Patient", "name": "patient"}
+    assert first.resolved == {
+        "class": "./mine.py:Patient",
+        "name": "patient",
+    }
 
 
 @pytest.mark.slow
@@ -116,7 +119,9 @@ def test_it_is_simulated_beside_ours(folder: Path) -> None:
         "{class: ./mine.py:Patient, share: 0.5}",
     )
     file = written(folder, *entries)
-    assert command(["simulate", str(file), "--out", str(folder / "runs")]) == 0
+    assert (
+        command(["simulate", str(file), "--out", str(folder / "runs")]) == 0
+    )
     ends = {}
     for table in (folder / "runs").glob("*/*/jobs.csv"):
         with table.open(encoding="utf-8") as rows:
@@ -150,7 +155,9 @@ def test_what_is_wrong_with_its_parameters_is_told_as_of_ours(
     ]
 
 
-def test_a_class_that_is_not_there_is_told_with_what_is(folder: Path) -> None:
+def test_a_class_that_is_not_there_is_told_with_what_is(
+    folder: Path,
+) -> None:
     assert refused(
         folder,
         "{class: ./mine.py:Patent}",
@@ -192,7 +199,9 @@ def test_what_its_file_raises_is_told_at_its_line(folder: Path) -> None:
         ),
     ]
     assert not [
-        name for name in sys.modules if name.startswith("testbed_plugin_broken")
+        name
+        for name in sys.modules
+        if name.startswith("testbed_plugin_broken")
     ]
 
 
@@ -204,7 +213,9 @@ def test_a_modules_class_does_as_well(
         PATIENT, encoding="utf-8"
     )
     monkeypatch.syspath_prepend(str(folder))
-    (policy,) = loaded(folder, "{class: package_of_mine.sub:Patient}").policies
+    (policy,) = loaded(
+        folder, "{class: package_of_mine.sub:Patient}"
+    ).policies
     assert policy.kind.name == "patient"
     assert refused(folder, "{class: package_of_mine.sup:Patient}") == [
         (
@@ -270,13 +281,19 @@ def test_modules_beside_a_file_are_its_own(folder: Path) -> None:
         if kind.source
     ] == [
         ["uses.py", "shared/__init__.py", "shared/deep.py"],
-        ["other/uses.py", "other/shared/__init__.py", "other/shared/deep.py"],
+        [
+            "other/uses.py",
+            "other/shared/__init__.py",
+            "other/shared/deep.py",
+        ],
     ]
     assert not {"shared", "shared.deep"} & set(sys.modules)
     assert not list(folder.glob("**/__pycache__"))
 
 
-def test_an_edited_module_beside_a_file_is_executed_anew(folder: Path) -> None:
+def test_an_edited_module_beside_a_file_is_executed_anew(
+    folder: Path,
+) -> None:
     """In one process, and whatever bytecode lies there: what is recorded is what was executed."""
     (folder / "mine.py").write_text(
         f"from shared import SHARE\n{PATIENT}    share = SHARE\n"
@@ -305,12 +322,16 @@ def test_a_run_folder_has_what_a_repetition_needs(
 ) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "shared.py").write_text("SHARE = 0.5\n")
-    text = PATIENT.replace("share: float = 1.0", "share: float = shared.SHARE")
+    text = PATIENT.replace(
+        "share: float = 1.0", "share: float = shared.SHARE"
+    )
     (folder / "sub" / "uses.py").write_text(
         f"import shared\n{text}", encoding="utf-8"
     )
     file = written(folder, "vc", "{class: ./sub/uses.py:Patient}")
-    assert command(["simulate", str(file), "--out", str(folder / "runs")]) == 0
+    assert (
+        command(["simulate", str(file), "--out", str(folder / "runs")]) == 0
+    )
     (vc,) = (folder / "runs").glob("*/vc")
     own = vc.with_name("patient")
     for run in (vc, own):  # a folder's spec.yaml names all policies
@@ -384,7 +405,9 @@ MISTAKES = {
 def test_each_mistake_is_one_sentence_of_the_command(
     line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "mine.py").write_text(f"{PATIENT}\n\n{line}\n", encoding="utf-8")
+    (folder / "mine.py").write_text(
+        f"{PATIENT}\n\n{line}\n", encoding="utf-8"
+    )
     file = written(folder, "{class: ./mine.py:Mine, depth: deep}")
     assert command(["validate", str(file)]) == 2
     place = "" if MISTAKES[line].startswith("mine.py") else "a.yaml:"
@@ -440,7 +463,8 @@ def test_a_class_that_can_be_made_once_alone_leaves_a_whole_folder(
     )
     file = written(folder, '{class: "./mine.py:Patient"}')
     assert (
-        command(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 4
+        command(["simulate", str(file), "--out", str(tmp_path / "runs")])
+        == 4
     )
     said = capsys.readouterr().err
     assert (
@@ -488,7 +512,9 @@ def test_an_embedder_is_taken_from_a_file(
     path = with_embedder(
         tmp_path, chosen, f"{{name: fcfs, embedder: {chosen}}}"
     )
-    assert command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 0
+    assert (
+        command(["simulate", str(path), "--out", f"{tmp_path}/runs"]) == 0
+    )
     (folder,) = [each.parent for each in tmp_path.glob("runs/**/jobs.csv")]
     assert (folder / "plugins/lean.py").read_text() == EMBEDDER
     (use,) = json.loads((folder / "provenance.json").read_text())["plugins"]
@@ -505,7 +531,9 @@ def test_two_files_embedders_of_one_name_stay_apart(tmp_path: Path) -> None:
     first = with_embedder(tmp_path / "a", "{class: ./lean.py:Lean}")
     second = with_embedder(tmp_path / "b", "{class: ./lean.py:Lean}")
     (tmp_path / "b" / "lean.py").write_text(EMBEDDER.replace("one", "two"))
-    names = [load_experiment(each).embedder for each in (first, second, first)]
+    names = [
+        load_experiment(each).embedder for each in (first, second, first)
+    ]
     assert names[0] == names[2] != names[1]
     sources = []
     for name in names[:2]:

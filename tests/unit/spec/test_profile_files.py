@@ -94,7 +94,10 @@ def test_options_that_do_not_get_faster_are_named(tmp_path: Path) -> None:
     read, document = read_profile(path)
     assert read is None
     (problem,) = document.problems
-    assert (problem.place.line, "no-elongation threshold" in str(problem)) == (
+    assert (
+        problem.place.line,
+        "no-elongation threshold" in str(problem),
+    ) == (
         3,
         True,
     )

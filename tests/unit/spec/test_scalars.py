@@ -88,7 +88,16 @@ def test_surprises(text: str, hint: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["on", "no", "y: <<", "<<", "true", "null", "1e3", "1e9999999999999999999"],
+    [
+        "on",
+        "no",
+        "y: <<",
+        "<<",
+        "true",
+        "null",
+        "1e3",
+        "1e9999999999999999999",
+    ],
 )
 def test_keys_are_words(key: str) -> None:
     key = key.removeprefix("y: ")
@@ -98,7 +107,9 @@ def test_keys_are_words(key: str) -> None:
 
 
 @given(
-    st.text("0123456789.eE+-_:xXobtrufalsnyTRUENO~ ", min_size=1, max_size=12)
+    st.text(
+        "0123456789.eE+-_:xXobtrufalsnyTRUENO~ ", min_size=1, max_size=12
+    )
 )
 def test_nothing_is_read_unlike_yaml_reads_it(text: str) -> None:
     """Text taken for a number or a truth value is one to PyYAML too, and of the same value."""
@@ -106,7 +117,11 @@ def test_nothing_is_read_unlike_yaml_reads_it(text: str) -> None:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:
         return
-    if not isinstance(node, yaml.ScalarNode) or node.style or not node.value:
+    if (
+        not isinstance(node, yaml.ScalarNode)
+        or node.style
+        or not node.value
+    ):
         return
     try:
         value = plain_scalar(node.value)

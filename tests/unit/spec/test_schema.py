@@ -124,7 +124,9 @@ def test_what_it_refuses_the_loader_refuses(
 
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
-    items = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
+    items = list(
+        tree.items() if isinstance(tree, dict) else enumerate(tree)
+    )
     inside = [place for _, child in items if isinstance(child, dict | list) and child
               for place in _places(child)]  # fmt: skip
     return [(tree, key) for key, _ in items] + inside

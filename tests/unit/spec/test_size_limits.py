@@ -15,9 +15,7 @@ from testbed.spec.size_limits import LIMITS
 
 TREE = "{kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}"
 FLAT = "{kind: flat, nodes: 10, slots_per_server: 8}"
-ONE = (
-    "{kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 2 s}]}"
-)
+ONE = "{kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 2 s}]}"
 PAGE = Path(__file__).parents[3] / "docs" / "experiment-files.md"
 
 
@@ -40,13 +38,15 @@ def bandwidth_job(vms: int, keys: str = "") -> str:
     return f"{{kind: jobs, jobs: [{job}]}}"
 
 
-AGES = "{kind: leases, jobs: 10, mean_lead: 30000 d, mean_duration: 30000 d}"
+AGES = (
+    "{kind: leases, jobs: 10, mean_lead: 30000 d, mean_duration: 30000 d}"
+)
 ALL_TO_ALL = ", pattern: all-to-all"
 WIDE = "{kind: tree, fanout: [2000], links: 1 Gbit/s, slots_per_server: 1}"
-UNEVEN = f"{{kind: flat, nodes: 101, slots_per_server: [100000{', 1' * 100}]}}"
-MANY = (
-    f"[{', '.join(f'{{name: dcloud, gamma: 0.{n:03}1}}' for n in range(101))}]"
+UNEVEN = (
+    f"{{kind: flat, nodes: 101, slots_per_server: [100000{', 1' * 100}]}}"
 )
+MANY = f"[{', '.join(f'{{name: dcloud, gamma: 0.{n:03}1}}' for n in range(101))}]"
 
 IMPLIED = [
     (
@@ -172,19 +172,24 @@ def test_roots_times_nodes_are_limited(tmp_path: Path) -> None:
     count = 3300
     tops = [f"c{n}" for n in range(count)]
     links = [
-        {"lower": "r", "upper": name, "capacity": "1 Gbit/s"} for name in tops
+        {"lower": "r", "upper": name, "capacity": "1 Gbit/s"}
+        for name in tops
     ]
     content = {
         "kind": "custom",
         "servers": [{"name": "s", "slots": 2}],
         "switches": ["r", *tops],
-        "links": [{"lower": "s", "upper": "r", "capacity": "1 Gbit/s"}, *links],
+        "links": [
+            {"lower": "s", "upper": "r", "capacity": "1 Gbit/s"},
+            *links,
+        ],
         "roots": tops,
     }
     text = f"topology: {content}\nworkload: {ONE}\n".replace("'", "")
     (found,) = errors(text, tmp_path)
     assert (
-        "topology.roots: 3,302 nodes may have 3,028 roots, not 3,300" in found
+        "topology.roots: 3,302 nodes may have 3,028 roots, not 3,300"
+        in found
     )
 
 
@@ -205,7 +210,9 @@ def test_one_line_of_a_small_archive_is_not_unpacked_without_end(
     )
     tracemalloc.start()
     try:
-        found = errors(file_of(FLAT, "{kind: swf, path: t.swf.gz}"), tmp_path)
+        found = errors(
+            file_of(FLAT, "{kind: swf, path: t.swf.gz}"), tmp_path
+        )
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
@@ -231,7 +238,9 @@ def each_after(name: str, step: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_long_chain_of_jobs_is_checked_in_its_length(tmp_path: Path) -> None:
+def test_a_long_chain_of_jobs_is_checked_in_its_length(
+    tmp_path: Path,
+) -> None:
     jobs = f"{LONG_HEAD}{each_after('j', 1)}"
     last = f"    - {{id: j{LONG}, vms: 1, bandwidth: 1 bit/s, duration: 1 s"
     whole = parse_experiment(f"{jobs}{last}}}\n", tmp_path / "x.yaml")
@@ -248,7 +257,9 @@ def test_many_names_are_not_all_compared(tmp_path: Path) -> None:
 
 
 def test_a_floor_that_draws_seldom_reach_is_refused(tmp_path: Path) -> None:
-    text = file_of(TREE, "{kind: poisson, duration: {mean: 1 us, sigma: 20 s}}")
+    text = file_of(
+        TREE, "{kind: poisson, duration: {mean: 1 us, sigma: 20 s}}"
+    )
     (found,) = errors(text, tmp_path)
     assert "hardly ever reaches 60" in found
 
@@ -257,6 +268,10 @@ def test_a_floor_that_draws_seldom_reach_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_states_the_limits_as_they_are() -> None:
-    text = PAGE.read_text(encoding="utf-8").partition("## Limits of sizes")[2]
-    table = dict(re.findall(r"^\| ([^|]+) \| ([0-9,]+) \|", text, re.MULTILINE))
+    text = PAGE.read_text(encoding="utf-8").partition("## Limits of sizes")[
+        2
+    ]
+    table = dict(
+        re.findall(r"^\| ([^|]+) \| ([0-9,]+) \|", text, re.MULTILINE)
+    )
     assert table == {name: f"{most:,}" for name, most in LIMITS.items()}

@@ -34,7 +34,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def line(
-    number: int, submit: int, run_s: int, requested: int = 1, stated: int = -1
+    number: int,
+    submit: int,
+    run_s: int,
+    requested: int = 1,
+    stated: int = -1,
 ) -> str:
     fields = [
         number,
@@ -76,8 +80,12 @@ def test_a_log_beside_the_file_becomes_jobs_with_their_lines(
         ("job-00003", 20.0, 1, 1.0, None),
     ]
     assert {job.bandwidth_bps for job in experiment.jobs} == {0}
-    assert str(experiment.job_places["job-00003"]) == f"{folder}/log.swf:4:1"
-    assert list(experiment.job_places) == [job.id for job in experiment.jobs]
+    assert (
+        str(experiment.job_places["job-00003"]) == f"{folder}/log.swf:4:1"
+    )
+    assert list(experiment.job_places) == [
+        job.id for job in experiment.jobs
+    ]
     with pytest.raises(KeyError):
         experiment.job_places["job-00009"]
 
@@ -142,7 +150,10 @@ def test_on_a_network_bandwidth_is_assigned_and_the_seed_settles_it(
             "kind: swf, path: log.swf, cpu: {low: 60 %, high: 50 %}",
             "low must be above 0 and not",
         ),
-        ("kind: swf, path: log.swf, cpu: {told: 1, error: 1 %}", "remove one"),
+        (
+            "kind: swf, path: log.swf, cpu: {told: 1, error: 1 %}",
+            "remove one",
+        ),
         (
             "kind: swf, path: log.swf, zero_run_time: drop",
             "must be one of raise, skip",
@@ -151,7 +162,10 @@ def test_on_a_network_bandwidth_is_assigned_and_the_seed_settles_it(
             "kind: feitelson, jobs: 1",
             "workload.jobs: must be at least 2, not 1",
         ),
-        ("kind: jann, serial: 90 %", "serial lies above 0 and below below_20"),
+        (
+            "kind: jann, serial: 90 %",
+            "serial lies above 0 and below below_20",
+        ),
         (
             "kind: jann, run_cv2: 0.5",
             "a squared coefficient of variation of at least 1",
@@ -177,7 +191,10 @@ def test_all_that_is_wrong_with_a_log_is_named_by_its_own_lines(
 ) -> None:
     with (folder / "log.swf").open("a") as log:
         log.write(
-            "1 2 3\n" + line(5, 150, 10) + line(4, 210, 10) + line(6, 220, -7)
+            "1 2 3\n"
+            + line(5, 150, 10)
+            + line(4, 210, 10)
+            + line(6, 220, -7)
         )
     assert errors(folder, "kind: swf, path: log.swf") == [
         "log.swf:6:5: has 3 fields, not 18: the line is cut off",
@@ -239,7 +256,9 @@ def test_lenient_on_the_command_line_leaves_wrong_lines_out_and_counts_them(
         f"{FLAT}workload: {{kind: swf, path: log.swf}}\n"
     )
     run_folder = str(folder / "runs")
-    assert run(["simulate", str(folder / "x.yaml"), "--out", run_folder]) == 2
+    assert (
+        run(["simulate", str(folder / "x.yaml"), "--out", run_folder]) == 2
+    )
     assert not (folder / "runs").exists()
     assert (
         run(
@@ -289,7 +308,8 @@ def test_a_job_larger_than_the_data_centre_is_submitted_and_rejected_with_its_re
     (folder / "log.swf").write_text(line(1, 0, 10, 11) + line(2, 5, 10, 2))
     experiment = parse(folder, "kind: swf, path: log.swf")
     assert (
-        "1 jobs have more VMs than there are slots" in experiment.workload_notes
+        "1 jobs have more VMs than there are slots"
+        in experiment.workload_notes
     )
     assert len(experiment.jobs) == 2
 

@@ -190,7 +190,10 @@ def test_a_refused_bandwidth_comes_with_a_hint(
         ("5 ns", "unknown unit 'ns' of time (write 0.005 us)"),
         ("3 weeks", "unknown unit 'weeks' of time (write 21 d)"),
         ("5 µs", "unknown unit 'µs' of time (did you mean 5 us?)"),
-        ("200000 d", "200000 d is more than any time here (at most 36500 d)"),
+        (
+            "200000 d",
+            "200000 d is more than any time here (at most 36500 d)",
+        ),
         (6, "6 is a bare number: write 6 s (or us, ms, min, h, d)"),
     ],
 )
@@ -216,7 +219,9 @@ def test_a_refused_duration_comes_with_a_hint(
         ({}, "a share such as 12 % or 0.12 is wanted, not a mapping"),
     ],
 )
-def test_a_refused_share_comes_with_a_hint(value: object, message: str) -> None:
+def test_a_refused_share_comes_with_a_hint(
+    value: object, message: str
+) -> None:
     with pytest.raises(UnitError) as caught:
         units.parse_share(value)
     assert str(caught.value) == message
@@ -255,7 +260,10 @@ def test_bandwidth_is_the_decimal_product(
 ) -> None:
     name, factor = unit
     exact = number * factor
-    if exact == exact.to_integral_value() and exact <= units.MAX_BANDWIDTH_BPS:
+    if (
+        exact == exact.to_integral_value()
+        and exact <= units.MAX_BANDWIDTH_BPS
+    ):
         assert units.parse_bandwidth(f"{number:f} {name}") == int(exact)
     else:
         with pytest.raises(UnitError):
@@ -305,7 +313,9 @@ def test_how_quantities_are_shown(shown: str, expected: str) -> None:
 
 
 def test_a_size_in_bits_is_converted_not_renamed() -> None:
-    with pytest.raises(UnitError, match=r"^unknown unit 'Gbit' .*write 500 MB"):
+    with pytest.raises(
+        UnitError, match=r"^unknown unit 'Gbit' .*write 500 MB"
+    ):
         units.parse_size("4 Gbit")
 
 

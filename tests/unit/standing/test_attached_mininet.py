@@ -60,7 +60,8 @@ class FakeKeeper:
     def handle(self, request: KeeperRequest) -> object:
         if isinstance(request, ShowLayout):
             places = {
-                bridge.name: ("/run/machine", None) for bridge in PLAN.bridges
+                bridge.name: ("/run/machine", None)
+                for bridge in PLAN.bridges
             }
             return NetworkLayout(
                 PLAN,
@@ -113,7 +114,10 @@ def test_it_is_the_network_that_was_built(net: Any) -> None:
     ]
     inside, outside = net["tpn-s0"], net["tpn-s1"]
     assert (inside.inNamespace, outside.inNamespace) == (True, False)
-    assert inside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": "/run/part"}
+    assert inside._environment == {
+        "NO_COLOR": "1",
+        "OVS_RUNDIR": "/run/part",
+    }
     assert outside._environment == {
         "NO_COLOR": "1",
         "OVS_RUNDIR": "/run/machine",
@@ -168,11 +172,15 @@ def test_another_network_is_not_taken_for_this_one(
 def test_an_interfaces_bandwidth_is_its_links_capacity(
     net: Any, keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = "py net.linksBetween(net['s1'], net['s5'])[0].intf2.config(bw=2.5)"
+    asked = (
+        "py net.linksBetween(net['s1'], net['s5'])[0].intf2.config(bw=2.5)"
+    )
     assert "in both directions" in said(net, monkeypatch, asked)
     assert keeper.capacities == [(("tpn-s0", "tpn-r0"), 2_500_000)]
     # A slot of no Topo's host: what limits it is its tenant.
-    refused = said(net, monkeypatch, "py net['h1'].defaultIntf().config(bw=5)")
+    refused = said(
+        net, monkeypatch, "py net['h1'].defaultIntf().config(bw=5)"
+    )
     assert "sudo testbed tenant rerate NAME RATE" in refused
     assert len(keeper.capacities) == 1
 

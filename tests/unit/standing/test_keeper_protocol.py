@@ -84,7 +84,10 @@ def test_between_requests_and_beside_a_client_that_hangs_files_have_their_turn(
 
     def watched() -> Watched:
         fail = lambda: os.read(broken, 1) and 1 / 0  # noqa: E731
-        return {reading: lambda: heard.put(os.read(reading, 1)), broken: fail}
+        return {
+            reading: lambda: heard.put(os.read(reading, 1)),
+            broken: fail,
+        }
 
     with served(tmp_path, lambda _: None, watched) as place:
         os.write(writing, b"1")
@@ -99,7 +102,9 @@ def test_between_requests_and_beside_a_client_that_hangs_files_have_their_turn(
         os.close(descriptor)
 
 
-def raw(place: Path, data: bytes, *, ends: bool = True) -> dict[str, object]:
+def raw(
+    place: Path, data: bytes, *, ends: bool = True
+) -> dict[str, object]:
     """The reply to some bytes; ``ends``: nothing more will come."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(30)
@@ -112,7 +117,9 @@ def raw(place: Path, data: bytes, *, ends: bool = True) -> dict[str, object]:
         try:
             while part := sock.recv(65_536):
                 text += part
-        except ConnectionResetError:  # it has not read all of what is too long
+        except (
+            ConnectionResetError
+        ):  # it has not read all of what is too long
             pass
     return dict(json.loads(text)) if text else {}
 
@@ -159,7 +166,10 @@ def test_errors_are_raised_again_as_what_they_were(
 
     with served(tmp_path, handle) as place, pytest.raises(kind) as raised:
         ask(ShowTenant("a"), TenantState, place)
-    assert (raised.value.message, raised.value.hint) == ("it is so", "do that")
+    assert (raised.value.message, raised.value.hint) == (
+        "it is so",
+        "do that",
+    )
     assert type(raised.value) is kind
 
 
@@ -267,6 +277,8 @@ def test_a_keeper_that_was_killed_is_named_with_the_command_that_cleans(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(place))
         listener.listen(1)
-    with pytest.raises(RunFailed, match="the network is still there") as raised:
+    with pytest.raises(
+        RunFailed, match="the network is still there"
+    ) as raised:
         ask(ShowNetwork(), TenantState, place)
     assert raised.value.hint == "sudo testbed clean"

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.standing.keeper_protocol import AddTenant, read_reply, reply_line
+from testbed.standing.keeper_protocol import (
+    AddTenant,
+    read_reply,
+    reply_line,
+)
 from testbed.standing.network_layout import NetworkLayout, TenantPlans
 from testbed.standing.network_state import LinkState, TenantState
 from testbed.standing.standing_links import StandingLinks
@@ -27,9 +31,13 @@ class Network:
     """Two racks of two servers of two slots; a link has 1 Gbit/s."""
 
     def __init__(self, folder: Path, datacentre: Any = None) -> None:
-        self.fake = FakeEmulation(datacentre or tree([2, 2], [GBIT, GBIT], 2))
+        self.fake = FakeEmulation(
+            datacentre or tree([2, 2], [GBIT, GBIT], 2)
+        )
         emulation: Any = self.fake
-        self.tenants = StandingTenants(emulation, SCALE_RATE, "oktopus", folder)
+        self.tenants = StandingTenants(
+            emulation, SCALE_RATE, "oktopus", folder
+        )
         self.links = StandingLinks(emulation, self.tenants)
 
     def add(
@@ -100,9 +108,7 @@ def test_a_link_goes_down_by_any_of_its_names(
     network.add("a", 3, 100 * MBIT, at=[("0", 2), ("2", 1)])
     network.add("b", 2, 100 * MBIT, at=[("1", 2)])
     state = network.links.change(names, up=False)
-    cut = (
-        "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
-    )
+    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
     assert (state.name, state.up, state.broken) == (
         "rack 0 - core 0",
         False,
@@ -110,10 +116,13 @@ def test_a_link_goes_down_by_any_of_its_names(
     )
     assert network.fake.lost == {"hn-r0-u0", "hn-c0-d0"}
     assert [one.trouble for one in network.tenants.states()] == [cut, ""]
-    assert network.links.trouble() == [f"link rack 0 - core 0 is down; {cut}"]
+    assert network.links.trouble() == [
+        f"link rack 0 - core 0 is down; {cut}"
+    ]
     back = network.links.change(names, up=True)
     assert back == replace(
-        network.link("rack 0 - core 0"), moved=("tenant a has its links back",)
+        network.link("rack 0 - core 0"),
+        moved=("tenant a has its links back",),
     )
     assert network.fake.lost == set()
     assert network.links.trouble() == []
@@ -132,7 +141,10 @@ def test_a_links_capacity_changes_in_ledger_and_limits(
 ) -> None:
     network.add("a", 2, 400 * MBIT, at=[("0", 1), ("2", 1)])
     state = network.links.set_capacity(("rack 0", "core 0"), 500 * MBIT)
-    assert (state.capacity_bps, state.reserved_bps) == (500 * MBIT, 400 * MBIT)
+    assert (state.capacity_bps, state.reserved_bps) == (
+        500 * MBIT,
+        400 * MBIT,
+    )
     ((_, plan, pairs),) = network.fake.capacities
     wires = {link.lower.name: link.capacity_bps for link in plan.links}
     assert wires["hn-r0-u0"] == 500 * MBIT * SCALE_RATE
@@ -149,9 +161,13 @@ def test_a_links_capacity_changes_in_ledger_and_limits(
     network.tenants.ledger.check()
 
 
-def test_a_capacity_below_what_is_reserved_is_refused(network: Network) -> None:
+def test_a_capacity_below_what_is_reserved_is_refused(
+    network: Network,
+) -> None:
     network.add("a", 4, 200 * MBIT, at=[("0", 2), ("2", 2)])
-    reason = "399 Mbit/s is below the 400 Mbit/s that tenants reserve on rack 0"
+    reason = (
+        "399 Mbit/s is below the 400 Mbit/s that tenants reserve on rack 0"
+    )
     with pytest.raises(DoesNotFit, match=reason):
         network.links.set_capacity(("rack 0", "core 0"), 399 * MBIT)
     assert network.fake.capacities == []
@@ -169,7 +185,9 @@ def test_a_capacity_that_the_network_refuses_changes_nothing(
     assert network.link("rack 0 - core 0").capacity_bps == GBIT
 
 
-def test_the_capacity_of_a_vms_cable_is_its_tenants(network: Network) -> None:
+def test_the_capacity_of_a_vms_cable_is_its_tenants(
+    network: Network,
+) -> None:
     network.add("a", 2, 100 * MBIT)
     with pytest.raises(BadInput, match=r"a\.0 - server 0 is a VM's cable"):
         network.links.set_capacity(("a.0",), GBIT)
@@ -263,7 +281,9 @@ def test_plans_travel_whole(network: Network) -> None:
     layout = NetworkLayout(
         network.fake.plan, {"hn-r0": ("/run", None)}, 6653, 1
     )
-    _ = network.fake.plan.ports  # a property that is cached is no part of it
+    _ = (
+        network.fake.plan.ports
+    )  # a property that is cached is no part of it
     plans = TenantPlans(
         network.tenants.plans, network.tenants.names, borrowing=False
     )
@@ -293,7 +313,9 @@ def pinned(network: Network, name: str) -> str:
         for s in network.links.states()
         if name in s.tenants and "core" in s.name
     }
-    assert any(core in link for link, _ in network.tenants.state(name).links)
+    assert any(
+        core in link for link, _ in network.tenants.state(name).links
+    )
     return core
 
 
@@ -313,7 +335,9 @@ def test_a_tenant_whose_tree_loses_a_link_moves_to_another_root(
     )
     assert fat.link("aggregation 0 - core 0").reserved_bps == 0
     # Back, it stays where it is: nobody moves without need.
-    assert fat.links.change(["aggregation 0", "core 0"], up=True).moved == ()
+    assert (
+        fat.links.change(["aggregation 0", "core 0"], up=True).moved == ()
+    )
     assert pinned(fat, "a") == "core 1"
 
 
@@ -387,10 +411,14 @@ def test_what_the_network_refuses_leaves_tenant_and_ledger_where_they_were(
     )
 
 
-def test_of_a_persons_own_controller_flows_are_not_moved(fat: Network) -> None:
+def test_of_a_persons_own_controller_flows_are_not_moved(
+    fat: Network,
+) -> None:
     fat.fake.own = object()
     fat.add("a", 3, 300 * MBIT, at=ACROSS)
-    assert fat.links.change(["aggregation 0", "core 0"], up=False).moved == ()
+    assert (
+        fat.links.change(["aggregation 0", "core 0"], up=False).moved == ()
+    )
     assert pinned(fat, "a") == "core 0"
 
 

@@ -47,7 +47,9 @@ def asked(tmp_path: Path) -> Iterator[list[KeeperRequest]]:
         if isinstance(request, ShowNetwork):
             return a_network(a_tenant("a", "a.0"))
         return (
-            None if isinstance(request, RemoveTenant) else a_tenant("a", "a.0")
+            None
+            if isinstance(request, RemoveTenant)
+            else a_tenant("a", "a.0")
         )
 
     (tmp_path / "up").mkdir()
@@ -55,9 +57,13 @@ def asked(tmp_path: Path) -> Iterator[list[KeeperRequest]]:
         yield seen
 
 
-def test_tenants_are_asked_of_the_keeper(asked: list[KeeperRequest]) -> None:
+def test_tenants_are_asked_of_the_keeper(
+    asked: list[KeeperRequest],
+) -> None:
     tenants = StandingNetwork(7).tenants
-    assert tenants.add("a", vms=3, bandwidth="200 Mbit/s").vms[0].name == "a.0"
+    assert (
+        tenants.add("a", vms=3, bandwidth="200 Mbit/s").vms[0].name == "a.0"
+    )
     tenants.add("b", bandwidth=MBIT, at={"server 1": 1, "3": 2})
     tenants.add("c", vms=1, bandwidth=MBIT, embedder="exact")
     tenants.rerate("a", "1 Gbit/s")
@@ -86,7 +92,9 @@ def test_a_mistake_asks_nothing(asked: list[KeeperRequest]) -> None:
     assert asked == []
 
 
-def test_another_network_is_not_taken_down(asked: list[KeeperRequest]) -> None:
+def test_another_network_is_not_taken_down(
+    asked: list[KeeperRequest],
+) -> None:
     with StandingNetwork(8):
         pass
     assert asked == [
@@ -104,7 +112,9 @@ def test_an_error_of_the_block_is_its_own() -> None:
         raise ZeroDivisionError
 
 
-def stub(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+def stub(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, script: str
+) -> None:
     """A shell script in place of the command."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -159,7 +169,9 @@ def test_a_crash_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub(monkeypatch, tmp_path, "exit 9")
-    with pytest.raises(RunFailed, match="testbed up ended with exit code 9"):
+    with pytest.raises(
+        RunFailed, match="testbed up ended with exit code 9"
+    ):
         testbed.up("x.yaml")
 
 

@@ -54,7 +54,9 @@ class Network:
         self.parts = [Part("hn-part0"), Part("hn-part1")]
         self.started: list[str] = []
         self.controllers: list[str] = []
-        first = [b for b in fake.plan.bridges if b.name in ("hn-s0", "hn-r0")]
+        first = [
+            b for b in fake.plan.bridges if b.name in ("hn-s0", "hn-r0")
+        ]
         rest = [b for b in fake.plan.bridges if b not in first]
         fake.network.switches = tuple(self.parts)
         fake.network.plan = fake.plan
@@ -62,14 +64,21 @@ class Network:
             first if part is self.parts[0] else rest
         )
         emulation: Any = fake
-        emulation.controller = SimpleNamespace(process=SimpleNamespace(pid=0))
+        emulation.controller = SimpleNamespace(
+            process=SimpleNamespace(pid=0)
+        )
         emulation.start_switch = self._start
-        emulation.restart_switch = partial(Emulation.restart_switch, emulation)
-        emulation.revive_controller = lambda: self.controllers.append("again")
+        emulation.restart_switch = partial(
+            Emulation.restart_switch, emulation
+        )
+        emulation.revive_controller = lambda: self.controllers.append(
+            "again"
+        )
         for part in self.parts:
             part.start()
         self.switches = StandingSwitches(
-            emulation, StandingTenants(emulation, SCALE_RATE, "oktopus", folder)
+            emulation,
+            StandingTenants(emulation, SCALE_RATE, "oktopus", folder),
         )
 
     def _start(self, part: Part, _: object) -> int:
@@ -97,7 +106,10 @@ def grace_periods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_they_are_listed_with_their_bridges(network: Network) -> None:
     first, rest = network.switches.states()
-    assert (first.name, first.bridges) == ("hn-part0", ("server 0", "rack 0"))
+    assert (first.name, first.bridges) == (
+        "hn-part0",
+        ("server 0", "rack 0"),
+    )
     assert rest.bridges == ("server 1", "rack 1", "core 0")
     assert first.pid == network.parts[0].pid
     assert first.since_unix_s > 0
@@ -119,7 +131,9 @@ def test_one_is_restarted_by_any_name_in_it(
     before = {part.netns: part.pid for part in network.parts}
     states = network.switches.restart(name)
     assert [state.name for state in states] == network.started == parts
-    assert all(state.pid not in (None, before[state.name]) for state in states)
+    assert all(
+        state.pid not in (None, before[state.name]) for state in states
+    )
     assert all(
         "; 3 of its limits were missing" in state.done for state in states
     )
@@ -148,7 +162,8 @@ def test_one_that_is_killed_is_started_again(network: Network) -> None:
 
 def test_an_unknown_one_gets_a_sentence(network: Network) -> None:
     with pytest.raises(
-        BadInput, match=r"unknown switch 'rak 0' \(did you mean 'rack 0'\?\)"
+        BadInput,
+        match=r"unknown switch 'rak 0' \(did you mean 'rack 0'\?\)",
     ):
         network.switches.restart("rak 0")
     assert network.started == []
@@ -157,7 +172,9 @@ def test_an_unknown_one_gets_a_sentence(network: Network) -> None:
 def test_beside_bridges_of_others_the_machines_own_is_left_alone(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "foreign_bridges", lambda _: ["br-ex", "br-int"])
+    monkeypatch.setattr(
+        live, "foreign_bridges", lambda _: ["br-ex", "br-int"]
+    )
     with pytest.raises(
         MachineCannot, match="has bridges of others: br-ex, br-int"
     ):

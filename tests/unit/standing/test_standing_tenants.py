@@ -43,9 +43,14 @@ class Network:
     """Two racks of two servers of two slots; a link has 1 Gbit/s."""
 
     def __init__(
-        self, folder: Path, datacentre: Any = None, mode: Enforcement = "strict"
+        self,
+        folder: Path,
+        datacentre: Any = None,
+        mode: Enforcement = "strict",
     ) -> None:
-        self.fake = FakeEmulation(datacentre or tree([2, 2], [GBIT, GBIT], 2))
+        self.fake = FakeEmulation(
+            datacentre or tree([2, 2], [GBIT, GBIT], 2)
+        )
         emulation: Any = self.fake
         self.tenants = StandingTenants(
             emulation, SCALE_RATE, "oktopus", folder, mode
@@ -127,7 +132,9 @@ def test_more_than_a_link_has_is_refused_with_its_name_and_numbers(
 ) -> None:
     network.add("a", 4, 400 * MBIT, at=[("server 0", 2), ("2", 2)])
     with pytest.raises(DoesNotFit) as refused:
-        network.add("b", 2, 300 * MBIT, at=[("server 1", 1), ("server 3", 1)])
+        network.add(
+            "b", 2, 300 * MBIT, at=[("server 1", 1), ("server 3", 1)]
+        )
     assert refused.value.message == (
         "tenant b does not fit: rack 0 -> core 0: 300 Mbit/s asked, 200 Mbit/s free"
     )
@@ -140,7 +147,9 @@ def test_a_rate_is_changed_in_place_or_not_at_all(network: Network) -> None:
     network.add("a", 2, 400 * MBIT, at=[("0", 1), ("1", 1)])
     network.add("b", 2, 300 * MBIT, at=[("0", 1), ("1", 1)])
     before = network.tenants.state("a")
-    with pytest.raises(DoesNotFit, match="800 Mbit/s asked, 700 Mbit/s free"):
+    with pytest.raises(
+        DoesNotFit, match="800 Mbit/s asked, 700 Mbit/s free"
+    ):
         network.tenants.rerate("a", 800 * MBIT)
     network.fake.refused_bps = {round(600 * MBIT * SCALE_RATE)}
     with pytest.raises(RunFailed, match="tc refused"):
@@ -260,7 +269,8 @@ def test_a_policy_places_by_its_embedder(
     policy: str | None, placing: str
 ) -> None:
     assert (
-        embedder_of(parse_experiment(FILE, Path("a.yaml")), policy) == placing
+        embedder_of(parse_experiment(FILE, Path("a.yaml")), policy)
+        == placing
     )
 
 
@@ -284,7 +294,10 @@ def test_a_policy_without_an_embedder_cannot_place_a_tenant(
     ("request_", "sentence"),
     [
         (("a", 9, MBIT), "not enough slots: 9 asked, 8 free"),
-        (("a", 3, MBIT, None, [("0", 3)]), "server 0: 3 slots asked, 2 free"),
+        (
+            ("a", 3, MBIT, None, [("0", 3)]),
+            "server 0: 3 slots asked, 2 free",
+        ),
         (
             ("a", 1, 2 * GBIT),
             "2 Gbit/s asked per VM, no server's link has more than 1 Gbit/s",
@@ -361,7 +374,9 @@ def test_open_every_slot_is_a_host_and_nothing_is_reserved(
     network = Network(tmp_path, datacentre)
     borrowing: list[bool] = []
     monkeypatch.setattr(
-        network.fake.network, "allow_borrowing", lambda: borrowing.append(True)
+        network.fake.network,
+        "allow_borrowing",
+        lambda: borrowing.append(True),
     )
     network.tenants.open()
     (state,) = network.tenants.states()
@@ -395,7 +410,10 @@ def test_open_every_slot_is_a_host_and_nothing_is_reserved(
 @pytest.mark.parametrize(
     ("datacentre", "sentence"),
     [
-        (flat(4, 2), "no network connects all servers of this flat topology"),
+        (
+            flat(4, 2),
+            "no network connects all servers of this flat topology",
+        ),
         (
             tree([8, 8], GBIT, 16),
             "1024 VM slots: an open network has at most 1021",
@@ -411,7 +429,11 @@ def test_what_cannot_be_open_is_refused(
 
 @pytest.mark.parametrize(
     "asked",
-    [AddTenant("a", 1, MBIT), RerateTenant("open", MBIT), RemoveTenant("open")],
+    [
+        AddTenant("a", 1, MBIT),
+        RerateTenant("open", MBIT),
+        RemoveTenant("open"),
+    ],
 )
 def test_an_open_network_has_no_reservations_to_change(
     asked: KeeperRequest,
@@ -431,12 +453,15 @@ def test_an_open_network_has_no_reservations_to_change(
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from("abcd"), st.sampled_from("+-r"), st.integers(1, 9)
+            st.sampled_from("abcd"),
+            st.sampled_from("+-r"),
+            st.integers(1, 9),
         )
     )
 )
 def test_whatever_is_asked_the_ledger_holds_what_is_on_the_network(
-    tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[str, str, int]]
+    tmp_path_factory: pytest.TempPathFactory,
+    asked: list[tuple[str, str, int]],
 ) -> None:
     network = Network(tmp_path_factory.mktemp("hosts"))
     for name, verb, number in asked:

@@ -32,7 +32,9 @@ class Counted:
         self.open: set[str | None] = set()
         monkeypatch.setattr(traffic_rates, "CounterReader", self._reader)
         monkeypatch.setattr(traffic_rates, "_side", self._side)
-        monkeypatch.setattr(traffic_rates.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(
+            traffic_rates.time, "monotonic", lambda: self.now_s
+        )
 
     def _reader(self, sides: Any, vms: Any, limiters: list[Limiter]) -> Any:
         self.limiters = limiters
@@ -60,7 +62,11 @@ def test_links_and_tenants_have_their_rates_queues_and_drops(
     assert counted.open == {None, "hn-s0v0", "hn-s0v1", "hn-s2v0"}
     uplink, share = Limiter(None, "hn-r0-u0"), Limiter(None, "hn-r0-u0", 1)
     first, second = Limiter("hn-s0v0", "eth0"), Limiter("hn-s0v1", "eth0")
-    counted.now = {uplink: (1000, 1, 0), share: (900, 0, 0), first: (0, 0, 0)}
+    counted.now = {
+        uplink: (1000, 1, 0),
+        share: (900, 0, 0),
+        first: (0, 0, 0),
+    }
     counted.now_s += 1.0
     counters.sample()
     counted.now_s += 2.0

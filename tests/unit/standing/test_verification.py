@@ -41,7 +41,9 @@ class Installed:
         monkeypatch.setattr(
             installed_state, "devices_of", lambda _: self.devices
         )
-        monkeypatch.setattr(installed_state, "installed_limits", self._limits)
+        monkeypatch.setattr(
+            installed_state, "installed_limits", self._limits
+        )
         monkeypatch.setattr(installed_state, "installed_flows", self._flows)
         monkeypatch.setattr(packet_probes, "faults", self._packets)
 
@@ -50,7 +52,9 @@ class Installed:
     ) -> Any:
         wanted = {f"{prefix}{device}" for device in devices}
         return {
-            k: v for k, v in self.limits.items() if k.split(" ")[0] in wanted
+            k: v
+            for k, v in self.limits.items()
+            if k.split(" ")[0] in wanted
         }
 
     def _flows(self, bridge: str, run_dir: str) -> Any:
@@ -58,7 +62,9 @@ class Installed:
         if bridge in self.faults:
             raise RunFailed(self.faults[bridge])
         return {
-            k: v for k, v in self.flows.items() if k.startswith(f"{bridge} ")
+            k: v
+            for k, v in self.flows.items()
+            if k.startswith(f"{bridge} ")
         }
 
     def _packets(self, tried: Sequence[packet_probes.Probe]) -> list[str]:
@@ -77,10 +83,14 @@ def test_what_is_as_planned_is_good(installed: Installed) -> None:
     found = installed.found()
     assert list(found) == list(CHECKS)
     assert all(check.good for check in found.values())
-    assert found["links"].compared == len(NETWORK.links) + len(NETWORK.slots)
+    assert found["links"].compared == len(NETWORK.links) + len(
+        NETWORK.slots
+    )
     assert found["limits"].compared == len(installed.limits)
     assert found["flows"].compared == len(installed.flows)
-    assert [found[kind].compared for kind in ("reachability", "isolation")] == [
+    assert [
+        found[kind].compared for kind in ("reachability", "isolation")
+    ] == [
         6,
         0,
     ]
@@ -95,7 +105,9 @@ def test_every_difference_is_named_as_people_call_it(
     del installed.limits["hn-s2v0/eth0 class 1:2"]
     del installed.limits["hn-s0v1 root"]
     installed.limits["hn-c0-d1 class 1:9"] = {"rate": 1.0}
-    (gone, *_) = [name for name in installed.flows if "nw_dst=10.0.4.3" in name]
+    (gone, *_) = [
+        name for name in installed.flows if "nw_dst=10.0.4.3" in name
+    ]
     del installed.flows[gone]
     installed.devices["hn-r1-u0"]["flags"] = ["UP"]
     installed.faults |= {
@@ -103,7 +115,9 @@ def test_every_difference_is_named_as_people_call_it(
         "reachability": "a.0 to a.2: nothing arrives",
     }
     found = installed.found()
-    assert found["links"].problems == ("hn-r1-u0 (rack 1 -> core 0) is down",)
+    assert found["links"].problems == (
+        "hn-r1-u0 (rack 1 -> core 0) is down",
+    )
     assert sorted(found["limits"].problems) == [
         "hn-c0-d1 (core 0 -> rack 1) class 1:9: not of the plan",
         "hn-r0-u0 (rack 0 -> core 0) class 1:1 of tenant a: ceil 4 Mbit/s, expected 10 Mbit/s",
@@ -143,7 +157,10 @@ def test_flows_of_a_persons_controller_are_judged_by_packets(
     installed: Installed,
 ) -> None:
     installed.flows = {
-        "hn-r0 flow table=0,priority=1": {"actions": "NORMAL", "cookie": "0x0"}
+        "hn-r0 flow table=0,priority=1": {
+            "actions": "NORMAL",
+            "cookie": "0x0",
+        }
     }
     installed.faults["anti-spoofing"] = (
         "a.0 to a.1 with another MAC: arrives at a.1"

@@ -45,7 +45,11 @@ def test_vms_that_are_cut_measure_nothing_and_the_others_their_bandwidth(
         [("a.0", "a.1"), ("a.2", "a.0")]
     ]
     assert [one.ratio for one in found] == [1.0, 0.0, 1.0]
-    assert [one.measured_bps for one in found] == [300_000_000, 0, 300_000_000]
+    assert [one.measured_bps for one in found] == [
+        300_000_000,
+        0,
+        300_000_000,
+    ]
     assert [one.good for one in found] == [True, False, False]
 
 

@@ -46,7 +46,9 @@ class Watched(InProcess):
         self.keys: list[str] = []
         self._backwards = backwards
 
-    def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Outcome]]:
+    def results(
+        self, tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Outcome]]:
         found = list(tasks)[::-1] if self._backwards else tasks
         for task, outcome in super().results(found):
             self.keys.append(task.key)

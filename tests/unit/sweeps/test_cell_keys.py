@@ -32,10 +32,14 @@ SWEEP = """\
 sweep:
   over: {"workload.jobs[0].vms": [2, 3], seed: 1..3}
 """
-PROFILED = FILE.replace("duration: 6 s}", "duration: 6 s, profile: own.yaml}")
+PROFILED = FILE.replace(
+    "duration: 6 s}", "duration: 6 s, profile: own.yaml}"
+)
 
 
-def of(text: str, path: Path = Path("made.yaml"), **asked: Any) -> list[Cell]:
+def of(
+    text: str, path: Path = Path("made.yaml"), **asked: Any
+) -> list[Cell]:
     found = Cells(plan_sweep(path, text, Asked(**asked)))
     return [cell for one in found.combinations() for cell in found.of(one)]
 
@@ -52,7 +56,9 @@ def over(*options: str) -> tuple[Any, ...]:
 
 def test_every_cell_has_a_key_of_its_own() -> None:
     found = keys(FILE + SWEEP)
-    assert list(found) == [(vms, seed) for vms in (2, 3) for seed in (1, 2, 3)]
+    assert list(found) == [
+        (vms, seed) for vms in (2, 3) for seed in (1, 2, 3)
+    ]
     assert len(set(found.values())) == 6
     assert found == keys(FILE + SWEEP)
 
@@ -79,10 +85,13 @@ def test_the_file_is_in_the_key(old: str, new: str) -> None:
     "text",
     [
         "# a comment\n" + FILE + SWEEP,
-        FILE.replace("kind: tree, fanout: [2, 2]", "fanout: [2, 2], kind: tree")
+        FILE.replace(
+            "kind: tree, fanout: [2, 2]", "fanout: [2, 2], kind: tree"
+        )
         + SWEEP,
         # What a key has in the file where the sweep replaces it.
-        FILE.replace("seed: 7", "seed: 8").replace("vms: 3", "vms: 4") + SWEEP,
+        FILE.replace("seed: 7", "seed: 8").replace("vms: 3", "vms: 4")
+        + SWEEP,
         FILE.replace("seed: 7\n", "") + SWEEP,
         SWEEP + FILE,
         FILE + SWEEP.replace("1..3}", "[1, 2, 3]}\n  metrics: [revenue]"),
@@ -96,7 +105,8 @@ def test_nothing_else_is_in_it(text: str) -> None:
 def test_a_wider_sweep_keeps_the_keys() -> None:
     narrow = keys(FILE + SWEEP)
     wide = keys(
-        FILE + SWEEP.replace("[2, 3]", "[1, 2, 3, 4]").replace("1..3", "1..9")
+        FILE
+        + SWEEP.replace("[2, 3]", "[1, 2, 3, 4]").replace("1..3", "1..9")
     )
     assert {values: wide[values] for values in narrow} == narrow
     # A key that the file had a value for all the time.
@@ -157,7 +167,9 @@ def test_the_backend_the_code_and_the_versions_are_in_the_key(
     assert keys(FILE + SWEEP) == before
     versions.cache_clear()
     monkeypatch.setattr(
-        metadata, "version", lambda name: "2.0" if name == "numba" else "1.0"
+        metadata,
+        "version",
+        lambda name: "2.0" if name == "numba" else "1.0",
     )
     assert not set(before.values()) & set(keys(FILE + SWEEP).values())
     versions.cache_clear()
@@ -205,7 +217,10 @@ def test_a_cell_has_the_files_of_its_own_values(tmp_path: Path) -> None:
         path,
         over=over("workload.jobs[0].profile=own.yaml,next.yaml", "seed=1"),
     )
-    assert [list(cell.named) for cell in found] == [["own.yaml"], ["next.yaml"]]
+    assert [list(cell.named) for cell in found] == [
+        ["own.yaml"],
+        ["next.yaml"],
+    ]
     assert found[0].key != found[1].key
 
 
@@ -223,6 +238,9 @@ def test_a_key_costs_microseconds() -> None:
 
 def test_values_are_put_into_copies() -> None:
     data = {"a": [{"b": 1}, 2], "c": 3}
-    assert with_value(data, ("a", 0, "b"), 9) == {"a": [{"b": 9}, 2], "c": 3}
+    assert with_value(data, ("a", 0, "b"), 9) == {
+        "a": [{"b": 9}, 2],
+        "c": 3,
+    }
     assert with_value(data, ("d", "e"), 5) == {**data, "d": {"e": 5}}
     assert data == {"a": [{"b": 1}, 2], "c": 3}

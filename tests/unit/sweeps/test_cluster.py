@@ -58,7 +58,8 @@ def said() -> list[str]:
 def squares(done: list[tuple[Task, Outcome]]) -> dict[str, int]:
     assert [outcome.failure for _, outcome in done if outcome.failure] == []
     return {
-        task.key: dict(outcome.result or {})["square"] for task, outcome in done
+        task.key: dict(outcome.result or {})["square"]
+        for task, outcome in done
     }
 
 
@@ -123,7 +124,9 @@ def test_a_scheduler_with_tls_wants_keys(
         "client.cert": str(cert),
         "client.key": str(key),
     }
-    tls = {f"distributed.comm.tls.{name}": path for name, path in paths.items()}
+    tls = {
+        f"distributed.comm.tls.{name}": path for name, path in paths.items()
+    }
     with DaskProcesses(tmp_path, *map(str, options)) as dask:
         assert dask.address.startswith("tls://")
         dask.worker("a")
@@ -134,7 +137,9 @@ def test_a_scheduler_with_tls_wants_keys(
             executor(dask.address, 1, said.append) as there,
         ):
             assert (
-                squares(list(there.results([Square(2), Square(3)])))["square-3"]
+                squares(list(there.results([Square(2), Square(3)])))[
+                    "square-3"
+                ]
                 == 9
             )
 
@@ -146,7 +151,9 @@ def test_a_killed_worker_changes_no_result(
         dask.worker(name)
     dask.wait_for_workers()
     gate = tmp_path / "gate"
-    tasks = [Square(number, gate if number else None) for number in range(200)]
+    tasks = [
+        Square(number, gate if number else None) for number in range(200)
+    ]
     done = []
     with executor(dask.address, 1, said.append) as there:
         for task, outcome in there.results(tasks):
@@ -177,7 +184,9 @@ def test_a_task_that_kills_its_workers_fails_and_no_other_does(
     with executor(dask.address, 1, said.append) as there:
         done = list(there.results(tasks))
     failed = [
-        outcome.failure for _, outcome in done if outcome.failure is not None
+        outcome.failure
+        for _, outcome in done
+        if outcome.failure is not None
     ]
     assert len(done) == 20
     [failure] = failed
@@ -202,7 +211,9 @@ def test_what_a_task_raises_is_its_failure(
         2,
     )
     assert "ZeroDivisionError: a fault" in str(failures["square-1"])
-    assert "square-2: given up after 3 attempts" in str(failures["square-2"])
+    assert "square-2: given up after 3 attempts" in str(
+        failures["square-2"]
+    )
     assert "lambda" in str(failures["square-2"])
     assert done["square-3"].result == {"square": 9}
 
@@ -227,7 +238,8 @@ def test_workers_of_other_code_are_not_used(
         dask.worker(place.name, PYTHONPATH=str(place))
     dask.wait_for_workers()
     with pytest.raises(
-        BadInput, match=r"no worker of .* can be used: worker tcp:.* on host"
+        BadInput,
+        match=r"no worker of .* can be used: worker tcp:.* on host",
     ) as bad:
         executor(dask.address, 1, said.append).__enter__()
     assert "requirements/run.txt" in str(bad.value.hint)
@@ -281,7 +293,9 @@ def test_files_are_found_or_sent_once_and_kept(
     dask.wait_for_workers()
     with executor(dask.address, 1, said.append) as there:
         done = list(
-            there.results(Square(number, files=files) for number in range(10))
+            there.results(
+                Square(number, files=files) for number in range(10)
+            )
         )
     squares(done)
     for _, outcome in done:
@@ -366,7 +380,10 @@ def test_closing_drops_what_is_not_done_and_leaves_the_cluster(
             lambda: other.run_on_scheduler(known_tasks) == 0,
             "the scheduler to forget",
         )
-    assert [process.poll() for process in dask.workers.values()] == [None, None]
+    assert [process.poll() for process in dask.workers.values()] == [
+        None,
+        None,
+    ]
 
 
 def known_tasks(dask_scheduler: Any) -> int:
@@ -427,7 +444,9 @@ def doctor_says(place: Path, *, able: bool) -> str:
         "from testbed.sweeps import worker_side",
         f"def said(): return {record!r}",
     )
-    file.write_text("\n".join((*lines, "worker_side.examined = said")), "utf-8")
+    file.write_text(
+        "\n".join((*lines, "worker_side.examined = said")), "utf-8"
+    )
     return str(file)
 
 
@@ -462,18 +481,26 @@ def test_a_machine_whose_run_is_invalid_is_left_out(
     log = tmp_path / "log"
     live_workers(dask, "ab", tmp_path, apart=True)
     with executor(dask.address, 1, said.append) as there:
-        tasks = [LiveRun(number, log=log, bad=("a",)) for number in range(5)]
+        tasks = [
+            LiveRun(number, log=log, bad=("a",)) for number in range(5)
+        ]
         done = list(there.results(tasks))
         assert len(squares(done)) == 5
-        assert {outcome.provenance["worker"] for _, outcome in done} == {"b"}
+        assert {outcome.provenance["worker"] for _, outcome in done} == {
+            "b"
+        }
         # Two machines' lines come in any order.
-        lines = [line.split() for line in log.read_text("utf-8").splitlines()]
+        lines = [
+            line.split() for line in log.read_text("utf-8").splitlines()
+        ]
         assert (
             sorted(line[2] for line in lines if line[0] == "begin")
             == ["a"] + ["b"] * 5
         )
         [sentence] = said
-        assert "is given no more live tasks: its live run square-" in sentence
+        assert (
+            "is given no more live tasks: its live run square-" in sentence
+        )
         assert sentence.endswith(" is invalid: as scripted")
         # The last machine fails too: what is left is not done.
         rest = list(
@@ -481,7 +508,9 @@ def test_a_machine_whose_run_is_invalid_is_left_out(
                 LiveRun(number, log=log, bad=("b",)) for number in range(3)
             )
         )
-    assert [outcome.failure is not None for _, outcome in rest] == [True] * 3
+    assert [outcome.failure is not None for _, outcome in rest] == [
+        True
+    ] * 3
     assert "square-0 is not done: no live worker is left" in str(
         rest[0][1].failure
     )
@@ -543,7 +572,9 @@ def test_a_live_run_whose_worker_is_killed_ends_and_is_done_elsewhere(
 def kill_first(dask: DaskProcesses, log: Path, gate: Path) -> None:
     """Kills the worker that begins a live run, and lets the next one end."""
     wait_for(log)
-    wait_until(lambda: log.read_text("utf-8").endswith("\n"), "the first line")
+    wait_until(
+        lambda: log.read_text("utf-8").endswith("\n"), "the first line"
+    )
     dask.kill(log.read_text("utf-8").split()[2])
     gate.touch()
 
@@ -562,7 +593,9 @@ def test_a_live_program_is_interrupted_and_cleans(
         wait_for(log)
         dask.kill("a")
         wait_until(lambda: lines("cleaned") == 1, "the program to clean")
-        dask.worker("b", *LIVE, "--preload", doctor_says(tmp_path, able=True))
+        dask.worker(
+            "b", *LIVE, "--preload", doctor_says(tmp_path, able=True)
+        )
         wait_until(lambda: lines("started") == 2, "the second run")
         _thread.interrupt_main()
 
@@ -573,7 +606,9 @@ def test_a_live_program_is_interrupted_and_cleans(
         with pytest.raises(KeyboardInterrupt):
             next(results)
         interrupting.join()
-        wait_until(lambda: lines("cleaned") == 2, "the second program to clean")
+        wait_until(
+            lambda: lines("cleaned") == 2, "the second program to clean"
+        )
     assert said[-1].startswith("interrupting live runs on worker tcp://")
 
 
@@ -605,7 +640,9 @@ def test_broken_settings_of_dask_are_one_sentence(
         "testbed.sweeps.cluster.importlib.import_module", broken
     )
     with (
-        pytest.raises(BadInput, match="Dask does not start: expected") as found,
+        pytest.raises(
+            BadInput, match="Dask does not start: expected"
+        ) as found,
         client("tcp://127.0.0.1:1"),
     ):
         pass

@@ -28,7 +28,8 @@ def test_a_lost_worker_leaves_no_trace_in_the_results(
     with DaskProcesses(tmp_path) as dask:
         for name in "abcd":
             dask.worker(
-                name, *(("--resources", "testbed=1") if name in "cd" else ())
+                name,
+                *(("--resources", "testbed=1") if name in "cd" else ()),
             )
         dask.wait_for_workers()
         pid = dask.workers["b"].pid

@@ -30,7 +30,13 @@ QUICK_S = 1e-3
 
 def worker(name: str, machine: str = "m", *, live: bool = False) -> Seat:
     facts = WorkerFacts(
-        name, f"host-{machine}", machine, 1, live, "digest", Path("/nowhere")
+        name,
+        f"host-{machine}",
+        machine,
+        1,
+        live,
+        "digest",
+        Path("/nowhere"),
     )
     return Seat(f"tcp://{name}", facts, live)
 
@@ -74,7 +80,11 @@ class Scripted:
         return found
 
     def answer(
-        self, position: int = 0, *, wall_s: float = QUICK_S, most: int = 1000
+        self,
+        position: int = 0,
+        *,
+        wall_s: float = QUICK_S,
+        most: int = 1000,
     ) -> None:
         """Computes what was sent: the oldest of it, or another."""
         _, tasks, found = self.sent.pop(position)
@@ -145,7 +155,9 @@ class Run:
         ]
 
 
-def begin(link: Scripted, there: DaskExecutor, tasks: Iterator[Task]) -> Run:
+def begin(
+    link: Scripted, there: DaskExecutor, tasks: Iterator[Task]
+) -> Run:
     """The first result is there; what else was sent waits."""
     run = Run(link, there.results(tasks))
     start = link.start
@@ -192,7 +204,10 @@ def test_batches_last_longer_the_more_workers_a_scheduler_has(
 ) -> None:
     """A thousand of half a second would be two thousand messages a second."""
     link, there = opened(
-        *(Joined(worker(f"w{number}", str(number))) for number in range(1000))
+        *(
+            Joined(worker(f"w{number}", str(number)))
+            for number in range(1000)
+        )
     )
     run = begin(link, there, counted([]))
     for _ in range(3000):
@@ -238,7 +253,9 @@ def test_a_worker_that_is_lost_before_it_had_a_task_is_named(
     opened: Any,
 ) -> None:
     said: list[str] = []
-    link, there = opened(Joined(worker("a")), Joined(worker("b")), said=said)
+    link, there = opened(
+        Joined(worker("a")), Joined(worker("b")), said=said
+    )
     link.report(Lost("tcp://b", expected=False))
     link.report(Lost("tcp://never-checked", expected=False))
     run = begin(link, there, iter([Square(0)]))
@@ -252,7 +269,8 @@ def test_the_hint_is_that_of_the_first_worker_that_cannot_be_used(
 ) -> None:
     with pytest.raises(BadInput, match="unreached") as caught:
         opened(
-            WorkerRefused("unreached", "look there"), WorkerRefused("another")
+            WorkerRefused("unreached", "look there"),
+            WorkerRefused("another"),
         )
     assert caught.value.hint == "look there"
 
@@ -261,7 +279,9 @@ def test_a_worker_that_was_retired_is_not_held_against_its_tasks(
     opened: Any,
 ) -> None:
     said: list[str] = []
-    link, there = opened(Joined(worker("a")), Joined(worker("b")), said=said)
+    link, there = opened(
+        Joined(worker("a")), Joined(worker("b")), said=said
+    )
     run = begin(link, there, counted([], 40))
     for _ in range(dask_executor.LOSSES + 1):
         link.report(Lost("tcp://b", expected=True))
@@ -280,7 +300,9 @@ def test_nothing_runs_beside_a_live_task(opened: Any) -> None:
     link, there = opened(
         *map(Joined, [*workers, worker("other", "n", live=True)])
     )
-    tasks = [Square(number, live=number in (2, 3, 4)) for number in range(9)]
+    tasks = [
+        Square(number, live=number in (2, 3, 4)) for number in range(9)
+    ]
     run = begin(link, there, iter(tasks))
     on_machines: list[list[tuple[str, bool]]] = []
     while link.sent:
@@ -296,7 +318,9 @@ def test_nothing_runs_beside_a_live_task(opened: Any) -> None:
         for machine in "mn":
             there_now = [live for where, live in sent if where == machine]
             assert True not in there_now or len(there_now) == 1
-    assert any({("m", True), ("n", True)} <= set(sent) for sent in on_machines)
+    assert any(
+        {("m", True), ("n", True)} <= set(sent) for sent in on_machines
+    )
 
 
 def test_a_machine_that_is_left_out_is_so_with_all_its_workers(
@@ -325,7 +349,9 @@ def test_a_machine_that_is_left_out_is_so_with_all_its_workers(
         return found
 
     monkeypatch.setattr(link, "start", answered)
-    done = list(there.results(Square(number, live=True) for number in range(5)))
+    done = list(
+        there.results(Square(number, live=True) for number in range(5))
+    )
     assert [outcome.failure for _, outcome in done] == [None] * 5
     assert sorted(given) == ["a", *"ccccc"]
 
@@ -347,7 +373,9 @@ def test_simulated_tasks_behind_live_ones_that_nobody_can_do(
 
     monkeypatch.setattr(link, "start", answered)
     done = list(
-        there.results(Square(number, live=number < 3) for number in range(5))
+        there.results(
+            Square(number, live=number < 3) for number in range(5)
+        )
     )
     failures = [
         str(outcome.failure)
@@ -380,10 +408,13 @@ def test_workers_that_differ_are_said_and_the_others_used(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    opened(Joined(worker("a")), WorkerRefused("worker b differs"), said=said)
+    opened(
+        Joined(worker("a")), WorkerRefused("worker b differs"), said=said
+    )
     assert said == ["worker b differs"]
     with pytest.raises(BadInput) as bad:
         opened(
-            WorkerRefused("worker b differs"), WorkerRefused("worker c differs")
+            WorkerRefused("worker b differs"),
+            WorkerRefused("worker c differs"),
         )
     assert "can be used: worker b differs (and 1 more)" in bad.value.message

@@ -43,7 +43,8 @@ def test_it_is_computed_again(
 
 
 @pytest.mark.parametrize(
-    "result", [{}, {"measures": {"yield": 1.0}}, {"summary": 1, "audit": {}}]
+    "result",
+    [{}, {"measures": {"yield": 1.0}}, {"summary": 1, "audit": {}}],
 )
 def test_one_of_another_form_too(
     result: dict[str, Any], tmp_path: Path

@@ -50,7 +50,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[FakeCluster]:
     return clusters
 
 
-@pytest.mark.parametrize("launcher", [launchers.SLURM, launchers.KUBERNETES])
+@pytest.mark.parametrize(
+    "launcher", [launchers.SLURM, launchers.KUBERNETES]
+)
 def test_a_cluster_is_asked_for_workers_and_closed(
     made: list[FakeCluster], launcher: launchers.Launcher
 ) -> None:
@@ -60,12 +62,17 @@ def test_a_cluster_is_asked_for_workers_and_closed(
     assert cluster.calls[-1] == "closed"
 
 
-def test_workers_are_shared_out_among_hosts(made: list[FakeCluster]) -> None:
+def test_workers_are_shared_out_among_hosts(
+    made: list[FakeCluster],
+) -> None:
     with launchers.on_hosts(launchers.hosts_of("ssh:n1, n2,n3"), 7):
         pass
     [cluster] = made
     options = {"worker_options": {"nthreads": 1, "n_workers": 3}}
-    assert cluster.calls == [((["n1", "n1", "n2", "n3"],), options), "closed"]
+    assert cluster.calls == [
+        ((["n1", "n1", "n2", "n3"],), options),
+        "closed",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +120,9 @@ def test_hosts_are_named(cluster: str) -> None:
         executor(cluster, 2, print)
 
 
-@pytest.mark.parametrize("cluster", ["", "http://a:1", "pbs", "10.0.0.1:8786"])
+@pytest.mark.parametrize(
+    "cluster", ["", "http://a:1", "pbs", "10.0.0.1:8786"]
+)
 def test_what_is_no_cluster(cluster: str) -> None:
     with pytest.raises(BadInput, match="is no cluster") as refusal:
         executor(cluster, 2, print)
@@ -146,7 +155,9 @@ def test_an_address_with_tls_needs_keys() -> None:
     assert "distributed.comm.tls" in str(refusal.value.hint)
 
 
-def test_a_server_that_is_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_no_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It takes the connection and says nothing."""
     monkeypatch.setattr("testbed.sweeps.cluster.ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -50,7 +50,9 @@ class Runs:
         self.wanted: tuple[str, ...] = ()
         self.profiles: list[list[str]] = []
 
-    def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, argv: Sequence[str]
+    ) -> subprocess.CompletedProcess[str]:
         if argv[0] == "sleep":
             self.sleeps += 1
             return subprocess.CompletedProcess(
@@ -81,14 +83,18 @@ class Runs:
         (run,) = Path(own[own.index("--out") + 1]).iterdir()
         record = json.loads((run / "summary.json").read_text())
         verdict = (
-            self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
+            self.verdicts.pop(0)
+            if len(self.verdicts) > 1
+            else self.verdicts[0]
         )
         record |= {
             "backend": "live",
             "fidelity": {"verdict": verdict, "reasons": []},
         }
         record |= {"folder": str(run), "audit_passed": True}
-        return subprocess.CompletedProcess(command, 0, json.dumps([record]), "")
+        return subprocess.CompletedProcess(
+            command, 0, json.dumps([record]), ""
+        )
 
 
 @pytest.fixture
@@ -149,7 +155,8 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(
     assert where["doctor"] == {"can_run": True}
     assert where["run"]["machine"]
     assert (
-        live(place, "workload.jobs[0].vms=2,3", "seed=1").cell_counts.kept == 2
+        live(place, "workload.jobs[0].vms=2,3", "seed=1").cell_counts.kept
+        == 2
     )
 
 
@@ -157,9 +164,15 @@ def test_a_live_cell_is_run_by_the_command_beside_its_files(
 def test_files_above_the_experiments_folder_are_where_it_names_them(
     runs: Runs, tmp_path: Path
 ) -> None:
-    for folder, time in (("exp", "6 s"), ("one", "7 s"), ("two/more", "8 s")):
+    for folder, time in (
+        ("exp", "6 s"),
+        ("one", "7 s"),
+        ("two/more", "8 s"),
+    ):
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "own.yaml").write_text(OWN.replace("6 s", time))
+        (tmp_path / folder / "own.yaml").write_text(
+            OWN.replace("6 s", time)
+        )
     asked = "vms: 2, bandwidth: 400 Mbit/s, duration: 6 s, deadline: 60 s"
     job = f"    - {{id: ID, {asked}, profile: NAME}}"
     names = (
@@ -235,7 +248,9 @@ def rows(found: Any) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_what_is_not_ok_is_shown_and_not_kept(runs: Runs, place: Path) -> None:
+def test_what_is_not_ok_is_shown_and_not_kept(
+    runs: Runs, place: Path
+) -> None:
     runs.verdicts = ["suspect", "ok"]
     first = live(place)
     assert [row["outcome"] for row in rows(first)] == ["ok", "ok"]

@@ -35,7 +35,8 @@ def said() -> list[str]:
 def squares(done: list[tuple[Task, Outcome]]) -> dict[str, int]:
     assert [outcome.failure for _, outcome in done if outcome.failure] == []
     return {
-        task.key: dict(outcome.result or {})["square"] for task, outcome in done
+        task.key: dict(outcome.result or {})["square"]
+        for task, outcome in done
     }
 
 
@@ -44,7 +45,9 @@ def wanted(count: int) -> dict[str, int]:
 
 
 @slow
-def test_the_processors_here_compute_every_task_once(said: list[str]) -> None:
+def test_the_processors_here_compute_every_task_once(
+    said: list[str],
+) -> None:
     with executor(None, 2, said.append) as here:
         done = list(here.results(Square(number) for number in range(300)))
         again = list(here.results([Square(7), Square(8)]))
@@ -52,7 +55,9 @@ def test_the_processors_here_compute_every_task_once(said: list[str]) -> None:
     assert squares(done) == wanted(300)
     assert squares(again) == {"square-7": 49, "square-8": 64}
     assert len({outcome.provenance["pid"] for _, outcome in done}) == 2
-    assert os.getpid() not in {outcome.provenance["pid"] for _, outcome in done}
+    assert os.getpid() not in {
+        outcome.provenance["pid"] for _, outcome in done
+    }
     assert said == []
 
 
@@ -67,7 +72,9 @@ def test_no_dask_is_loaded() -> None:
         "import sys; from testbed.sweeps.cluster import executor\n"
         "with executor(None, 2, print): sys.exit('distributed' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=False
+    )
     assert done.returncode == 0
 
 
@@ -76,7 +83,9 @@ def test_a_lost_process_changes_no_result(
     said: list[str], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    tasks = [Square(number, gate if number else None) for number in range(40)]
+    tasks = [
+        Square(number, gate if number else None) for number in range(40)
+    ]
     done = []
     with executor(None, 2, said.append) as here:
         for task, outcome in here.results(tasks):
@@ -102,7 +111,9 @@ def test_a_task_that_kills_its_processes_fails_and_no_other_does(
         done = list(here.results(tasks))
     [failure] = [o.failure for _, o in done if o.failure is not None]
     assert len(done) == 20
-    assert failure.message.startswith("square-5: given up after 3 attempts: ")
+    assert failure.message.startswith(
+        "square-5: given up after 3 attempts: "
+    )
     assert failure.message.endswith("was lost")
     assert len(said) == 3
 
@@ -184,10 +195,14 @@ def test_processes_that_cannot_be_started_are_told(
         done = list(here.results(Square(number) for number in range(9)))
         assert here.width == 1
     assert squares(done) == wanted(9)
-    assert said == ["fewer than 3 worker processes have started; they do all"]
+    assert said == [
+        "fewer than 3 worker processes have started; they do all"
+    ]
     with (
         executor(None, 3, said.append) as here,
-        pytest.raises(MachineCannot, match="Resource temporarily unavailable"),
+        pytest.raises(
+            MachineCannot, match="Resource temporarily unavailable"
+        ),
     ):
         list(here.results(Square(number) for number in range(9)))
 
@@ -219,7 +234,13 @@ def test_an_end_of_the_driver_leaves_no_process(
     """Ctrl-C reaches the workers too, as from a terminal; SIGKILL the driver alone."""
     script = tmp_path / "sweep.py"
     script.write_text(SWEEP, "utf-8")
-    argv = [sys.executable, "-W", "error", str(script), str(tmp_path / "gate")]
+    argv = [
+        sys.executable,
+        "-W",
+        "error",
+        str(script),
+        str(tmp_path / "gate"),
+    ]
     pipe = subprocess.PIPE
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

@@ -88,7 +88,9 @@ def results(out: Path) -> dict[str, str]:
     }
 
 
-def test_a_cell_has_its_policys_files_and_no_other_has(tmp_path: Path) -> None:
+def test_a_cell_has_its_policys_files_and_no_other_has(
+    tmp_path: Path,
+) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
     own, plugged = cells_of(plan)[0], cells_of(plan)[2]
     assert list(own.named) == []
@@ -121,7 +123,9 @@ class Elsewhere(Here):
         return moved(ref, self.scratch / "by-digest").path
 
 
-def test_the_same_bytes_here_and_from_files_by_digest(tmp_path: Path) -> None:
+def test_the_same_bytes_here_and_from_files_by_digest(
+    tmp_path: Path,
+) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
     done(plan, tmp_path / "out")
     (tmp_path / "spec").write_text(plan.text)
@@ -140,7 +144,10 @@ def test_the_same_bytes_here_and_from_files_by_digest(tmp_path: Path) -> None:
 def test_packages_above_the_experiments_folder_are_told_apart(
     tmp_path: Path,
 ) -> None:
-    for package, text in (("half", "SHARE = 0.5\n"), ("more", "MOST = 1\n")):
+    for package, text in (
+        ("half", "SHARE = 0.5\n"),
+        ("more", "MOST = 1\n"),
+    ):
         (tmp_path / "lib" / package).mkdir(parents=True)
         (tmp_path / "lib" / package / "__init__.py").write_text(text)
     own = MINE.replace(
@@ -189,7 +196,8 @@ def test_another_plug_in_than_the_keys_is_not_run(
     files = cells_of(plan)[2].named
     stale = FileRef(name, "0" * 64, files[name].path)
     found = attempt(
-        plugged_task(plan, tmp_path, {**files, name: stale}), Trusting(tmp_path)
+        plugged_task(plan, tmp_path, {**files, name: stale}),
+        Trusting(tmp_path),
     )
     assert found.failure is not None
     assert (
@@ -285,7 +293,9 @@ CHANGED = "extra_own has changed since it was imported: start Python anew"
 def forget() -> None:
     """Has packages imported anew, as another process does."""
     for name in [
-        name for name in sys.modules if name.partition(".")[0] == "extra_own"
+        name
+        for name in sys.modules
+        if name.partition(".")[0] == "extra_own"
     ]:
         del sys.modules[name]
     look_again()
@@ -326,7 +336,9 @@ def test_an_installed_packages_sources_are_in_the_key(
         after = cells_of(
             planned("seed=1..2", text=text, path=tmp_path / "a.yaml")
         )
-        assert [one.key for one in before[:2]] == [one.key for one in after[:2]]
+        assert [one.key for one in before[:2]] == [
+            one.key for one in after[:2]
+        ]
         assert not {one.key for one in before[2:]} & {
             one.key for one in after[2:]
         }
@@ -334,6 +346,7 @@ def test_an_installed_packages_sources_are_in_the_key(
         failure = attempt(task, Here(tmp_path)).failure
         assert failure is not None
         assert (
-            "is another one here than where the sweep began" in failure.message
+            "is another one here than where the sweep began"
+            in failure.message
         )
     forget()

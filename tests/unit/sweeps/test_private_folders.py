@@ -33,7 +33,9 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "dask-scratch-space").chmod(0o777)
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(private_folders, "ROOTS_BASE", tmp_path / "cache" / "t")
+    monkeypatch.setattr(
+        private_folders, "ROOTS_BASE", tmp_path / "cache" / "t"
+    )
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "cache" / "t"))
     return folder
 
@@ -54,7 +56,9 @@ def test_a_local_sweep_works_in_no_folder_that_others_made(
 ) -> None:
     before = sorted(shared.rglob("*"))
     with Processors(2, str) as executor:
-        for _, outcome in executor.results([Places() for _ in range(tasks)]):
+        for _, outcome in executor.results(
+            [Places() for _ in range(tasks)]
+        ):
             assert outcome.result is not None, outcome
             scratch = Path(outcome.result["scratch"])
             assert scratch.is_relative_to(tmp_path / "cache")

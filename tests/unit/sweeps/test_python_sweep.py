@@ -21,7 +21,12 @@ QUEUE: dict[str, Any] = {
     "name": "queue",
     "topology": {"kind": "flat", "nodes": 16},
     "policies": ["fcfs", "easy"],
-    "workload": {"kind": "exponential", "jobs": 12, "mean_vms": 4, "load": 0.7},
+    "workload": {
+        "kind": "exponential",
+        "jobs": 12,
+        "mean_vms": 4,
+        "load": 0.7,
+    },
 }
 
 
@@ -44,20 +49,27 @@ def test_a_mapping_and_a_file_are_the_same_sweep(tmp_path: Path) -> None:
     means = cells.groupby(["workload.load", "policy"], sort=False)[
         "response_mean_s"
     ].mean()
-    assert table["response_mean_s"].tolist() == pytest.approx(means.tolist())
+    assert table["response_mean_s"].tolist() == pytest.approx(
+        means.tolist()
+    )
     assert len(first.plot().axes) == 4
 
 
 @pytest.mark.slow
 def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
-    over = {"workload.load": np.linspace(0.4, 0.8, 2), "seed": np.arange(1, 3)}
+    over = {
+        "workload.load": np.linspace(0.4, 0.8, 2),
+        "seed": np.arange(1, 3),
+    }
     workload = {**QUEUE["workload"], "jobs": np.int64(12)}
     first = sweep(
         {**QUEUE, "workload": workload}, over, out=tmp_path, processes=1
     )
     assert first.counts == {"computed": 8, "kept": 0, "failed": 0}
     plain = {"workload.load": [0.4, 0.8], "seed": [1, 2]}
-    assert sweep(QUEUE, plain, out=tmp_path, processes=1).counts["kept"] == 8
+    assert (
+        sweep(QUEUE, plain, out=tmp_path, processes=1).counts["kept"] == 8
+    )
     one = {"workload.load": np.float32(0.5), "seed": np.int64(2)}
     assert sweep(QUEUE, one, out=tmp_path, processes=1).cells[
         "seed"
@@ -140,7 +152,9 @@ def test_what_a_picture_shows(
     figure = sweep_figure(plan, found.rows)
     axes = figure.axes[2]
     assert axes.get_title(loc="left") == "response_mean_s"
-    shown = [bars for bars in axes.containers if bars.lines[0].get_xdata().size]  # type: ignore[attr-defined]
+    shown = [
+        bars for bars in axes.containers if bars.lines[0].get_xdata().size
+    ]  # type: ignore[attr-defined]
     assert len(shown) == lines
     assert axes.get_xlabel() == x
     if x.endswith("[h]"):
@@ -160,7 +174,9 @@ def test_what_a_picture_shows(
 
 @pytest.mark.slow
 def test_too_many_lines_are_counted_in_the_title(tmp_path: Path) -> None:
-    loads = ",".join(str(round(0.3 + number / 50, 2)) for number in range(9))
+    loads = ",".join(
+        str(round(0.3 + number / 50, 2)) for number in range(9)
+    )
     plan = planned("workload.jobs=6,8", f"workload.load={loads}")
     found = done(plan, tmp_path)
     figure = sweep_figure(plan, found.rows)
@@ -184,7 +200,9 @@ def test_a_script_is_not_run_again_in_its_worker_processes(
         [sys.executable, str(script)], cwd=tmp_path, env=environment, check=False,
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.count("once")) == (0, 1), done.stderr
+    assert (done.returncode, done.stdout.count("once")) == (0, 1), (
+        done.stderr
+    )
     assert "{'computed': 4, 'kept': 0, 'failed': 0} __main__" in done.stdout
 
 

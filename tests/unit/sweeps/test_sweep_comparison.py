@@ -48,7 +48,9 @@ def test_a_difference_beyond_both_intervals_is_told_from_one_within_them(
     assert found.pairs[0].differs == 3.0
 
 
-def test_one_seed_has_no_interval_and_nothing_is_apart(tmp_path: Path) -> None:
+def test_one_seed_has_no_interval_and_nothing_is_apart(
+    tmp_path: Path,
+) -> None:
     first = swept(tmp_path, "a", "0.5,vc,1,0,0,10,")
     second = swept(tmp_path, "b", "0.5,vc,1,0,0,13,")
     (pair,) = compare_sweeps(first, second).pairs
@@ -72,11 +74,15 @@ def test_sweeps_over_other_keys_are_refused(tmp_path: Path) -> None:
         compare_sweeps(first, second)
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", HEAD + "1,vc,x,0,0,1,1\n"])
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n1,2\n", HEAD + "1,vc,x,0,0,1,1\n"]
+)
 def test_a_damaged_table_is_named(tmp_path: Path, text: str) -> None:
     first = swept(tmp_path, "a", "0.5,vc,3,0,0,10,1")
     second = swept(tmp_path, "b", head=text)
-    with pytest.raises(BadInput, match=r"b/table\.csv: is no table of a sweep"):
+    with pytest.raises(
+        BadInput, match=r"b/table\.csv: is no table of a sweep"
+    ):
         compare_sweeps(first, second)
 
 

@@ -39,7 +39,10 @@ def _without_pictures(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     # They take longer than the cells here.
-    if "folder" not in request.node.name and "nothing" not in request.node.name:
+    if (
+        "folder" not in request.node.name
+        and "nothing" not in request.node.name
+    ):
         monkeypatch.setattr(sweep_folder, "sweep_pictures", lambda *_: {})
 
 
@@ -62,7 +65,9 @@ def plain(result: Any) -> Any:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, executor: Watched) -> Watched:
-    monkeypatch.setattr(sweep_folder, "executor_of", lambda *_, **__: executor)
+    monkeypatch.setattr(
+        sweep_folder, "executor_of", lambda *_, **__: executor
+    )
     return executor
 
 
@@ -113,9 +118,14 @@ def test_a_kept_run_folder_gives_the_same_result(tmp_path: Path) -> None:
     assert found.cell_counts.computed == 2
     assert results(tmp_path / "memory") == results(tmp_path / "folders")
     kept = sorted((tmp_path / "folders" / ".cells" / "runs").iterdir())
-    assert [load_run(path).summary.seed for path in kept] in ([1, 2], [2, 1])
+    assert [load_run(path).summary.seed for path in kept] in (
+        [1, 2],
+        [2, 1],
+    )
     assert (
-        done(plan, tmp_path / "folders", keep_runs=True).cell_counts.computed
+        done(
+            plan, tmp_path / "folders", keep_runs=True
+        ).cell_counts.computed
         == 0
     )
 
@@ -132,10 +142,22 @@ def test_the_audit_in_memory_is_that_of_the_folder(
     policy = experiment.policies[0]
     history: list[Any] = []
     play(experiment, policy, simulated(experiment, policy), history.append)
-    claims = list(policy_kind(policy.name).claims_of(dict(policy.parameters)))
-    resolved = {**experiment.resolved, "policy": policy.label, "claims": claims}
+    claims = list(
+        policy_kind(policy.name).claims_of(dict(policy.parameters))
+    )
+    resolved = {
+        **experiment.resolved,
+        "policy": policy.label,
+        "claims": claims,
+    }
     ours = audit_played(history, resolved)
-    command = [sys.executable, "-m", "testbed.cli.main", "simulate", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "testbed.cli.main",
+        "simulate",
+        str(path),
+    ]
     entry = (
         f"{{name: {policy.name}"
         + "".join(f", {k}: {v}" for k, v in policy.parameters)
@@ -143,7 +165,9 @@ def test_the_audit_in_memory_is_that_of_the_folder(
     )
     settings = [
         "--set",
-        f"policies=[{entry}]".replace("True", "true").replace("False", "false"),
+        f"policies=[{entry}]".replace("True", "true").replace(
+            "False", "false"
+        ),
     ]
     subprocess.run(
         [*command, *settings, "--out", str(tmp_path)],
@@ -253,7 +277,9 @@ workload:
 
 
 @pytest.mark.slow
-def test_commands_are_the_same_wherever_the_file_lies(tmp_path: Path) -> None:
+def test_commands_are_the_same_wherever_the_file_lies(
+    tmp_path: Path,
+) -> None:
     text = FILE.replace("{kind: flat, nodes: 16}", "{kind: tree, fanout: [2, 2], links: 1 Gbit/s, "
                         "slots_per_server: 2}").replace("[fcfs, easy]", "[vc]")  # fmt: skip
     text = (
@@ -354,8 +380,12 @@ def test_a_value_that_spoils_another_key_is_told_with_both() -> None:
 @pytest.mark.short("9")
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_sweep_resumes(tmp_path: Path, kill: signal.Signals) -> None:
-    (tmp_path / "queue.yaml").write_text(FILE.replace("jobs: 12", "jobs: 30"))
+def test_a_stopped_sweep_resumes(
+    tmp_path: Path, kill: signal.Signals
+) -> None:
+    (tmp_path / "queue.yaml").write_text(
+        FILE.replace("jobs: 12", "jobs: 30")
+    )
     over = [
         "--over",
         "workload.load=0.4,0.8",
@@ -391,7 +421,9 @@ def test_a_stopped_sweep_resumes(tmp_path: Path, kill: signal.Signals) -> None:
             f"queue: {len(stored)} of 400 cells are kept; the same command continues"
             in said
         )
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    again = subprocess.run(
+        command, cwd=ROOT, capture_output=True, check=True
+    )
     counts = json.loads(again.stdout)["cells"]
     assert counts == {
         "asked": 400,
@@ -417,7 +449,10 @@ def wait_for(condition: Any) -> None:
     ("width", "backwards"), [(1, False), (7, False), (7, True), (64, True)]
 )
 def test_seeds_that_count_do_not_depend_on_the_order_of_completion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, backwards: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    backwards: bool,
 ) -> None:
     stop = Stop(0.25, "response_mean_s", 3)
     whole = done(
@@ -463,7 +498,9 @@ def by_brute_force(values: list[float]) -> int:
 
 
 def test_an_interval_that_is_not_reached_is_told(tmp_path: Path) -> None:
-    plan = planned("policies=easy", SEEDS, stop=Stop(0.0001, "wait_mean_s", 3))
+    plan = planned(
+        "policies=easy", SEEDS, stop=Stop(0.0001, "wait_mean_s", 3)
+    )
     found = done(plan, tmp_path)
     assert found.rows[0].needed is None
     assert found.rows[0].cells == 4
@@ -471,7 +508,10 @@ def test_an_interval_that_is_not_reached_is_told(tmp_path: Path) -> None:
 
 
 def test_a_rule_over_all_metrics_takes_the_slowest() -> None:
-    steady, unsteady = [5.0] * 9, [1.0, 9.0, 5.0, 5.0, 5.1, 4.9, 5.0, 5.0, 5.0]
+    steady, unsteady = (
+        [5.0] * 9,
+        [1.0, 9.0, 5.0, 5.0, 5.1, 4.9, 5.0, 5.0, 5.0],
+    )
     rule = Stop(0.5)
     assert rule.needed([steady]) == 3
     assert rule.needed([steady, unsteady]) == rule.needed([unsteady]) > 3
@@ -520,11 +560,16 @@ def test_the_table_of_cells_as_parquet(tmp_path: Path) -> None:
     import pandas as pd
 
     plan = planned("workload.load=0.4,0.8", SEEDS)
-    as_text, packed = done(plan, tmp_path), done(plan, tmp_path, parquet=True)
+    as_text, packed = (
+        done(plan, tmp_path),
+        done(plan, tmp_path, parquet=True),
+    )
     frame = pd.read_parquet(packed.folder / "cells.parquet")
     plain = pd.read_csv(as_text.folder / "cells.csv")
     assert list(frame.columns) == list(plain.columns)
-    assert frame["workload.load"].tolist() == plain["workload.load"].tolist()
+    assert (
+        frame["workload.load"].tolist() == plain["workload.load"].tolist()
+    )
     assert frame["wait_mean_s"].tolist() == plain["wait_mean_s"].tolist()
     assert frame["key"].tolist() == plain["key"].tolist()
     assert not (packed.folder / "cells.csv").exists()

@@ -58,7 +58,9 @@ def with_link(
     return changed(content, links=[*content["links"], link])
 
 
-def only_problem(content: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
+def only_problem(
+    content: dict[str, Any],
+) -> tuple[tuple[str | int, ...], str]:
     (problem,) = custom_problems(content)
     return problem
 
@@ -89,12 +91,17 @@ def test_a_server_may_have_a_link_in_each_tree() -> None:
         "servers": [{"name": "a", "slots": 1}, {"name": "b", "slots": 1}],
         "switches": ["x", "y"],
         "links": [
-            {"lower": s, "upper": r, "capacity": 5} for s in "ab" for r in "xy"
+            {"lower": s, "upper": r, "capacity": 5}
+            for s in "ab"
+            for r in "xy"
         ],
         "roots": ["x", "y"],
     }
     dc = custom(content)
-    assert [tree.uplink.tolist()[:2] for tree in dc.trees] == [[0, 2], [1, 3]]
+    assert [tree.uplink.tolist()[:2] for tree in dc.trees] == [
+        [0, 2],
+        [1, 3],
+    ]
     assert dc.nic_bps.tolist() == [10, 10]
 
 
@@ -143,7 +150,9 @@ def test_nothing_at_all() -> None:
         ("switches",),
         ("links",),
     ]
-    assert custom_problems({"servers": "s0", "switches": [], "links": [3]}) == [
+    assert custom_problems(
+        {"servers": "s0", "switches": [], "links": [3]}
+    ) == [
         (("servers",), "missing"),
         (("switches",), "must not be empty"),
         (("links", 0), "missing"),
@@ -184,7 +193,9 @@ def test_several_tops_need_roots() -> None:
 
 
 def test_a_root_has_no_uplink() -> None:
-    path, message = only_problem(changed(TWO_ROOTS, roots=["c0", "c1", "r1"]))
+    path, message = only_problem(
+        changed(TWO_ROOTS, roots=["c0", "c1", "r1"])
+    )
     assert (path, message) == (
         ("roots", 2),
         "r1 is no root: it has an uplink to c0",
@@ -220,7 +231,9 @@ def test_switch_without_children_and_server_without_uplink() -> None:
         switches=["top", "left", "idle"],
         servers=[*GOOD["servers"], {"name": "lonely", "slots": 1}],
     )
-    content["links"].append({"lower": "idle", "upper": "top", "capacity": 1})
+    content["links"].append(
+        {"lower": "idle", "upper": "top", "capacity": 1}
+    )
     assert custom_problems(content) == [
         (("servers", 3), "server lonely has no uplink"),
         (("switches", 2), "switch idle has nothing below it"),
@@ -234,7 +247,9 @@ def test_disconnected_parts() -> None:
         switches=["top", "left", "island"],
         roots=["top", "island"],
     )
-    content["links"].append({"lower": "far", "upper": "island", "capacity": 1})
+    content["links"].append(
+        {"lower": "far", "upper": "island", "capacity": 1}
+    )
     assert only_problem(content) == (
         ("links",),
         "disconnected: nothing joins s0 and far",

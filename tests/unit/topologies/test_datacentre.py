@@ -32,5 +32,6 @@ def test_layer_indices_are_slices_where_they_can_be() -> None:
             np.arange(dc.n_nodes)[layer.child_index], layer.child
         )
         assert (
-            layer.position(int(layer.switches[-1])) == len(layer.switches) - 1
+            layer.position(int(layer.switches[-1]))
+            == len(layer.switches) - 1
         )

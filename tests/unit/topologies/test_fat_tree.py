@@ -37,7 +37,9 @@ def test_counts(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [2, 4, 6])
-def test_every_tree_spans_all_servers_and_uses_only_its_core(k: int) -> None:
+def test_every_tree_spans_all_servers_and_uses_only_its_core(
+    k: int,
+) -> None:
     dc = fat_tree(k, GBIT, 1)
     cores = np.flatnonzero(dc.level == 3).tolist()
     assert [tree.root for tree in dc.trees] == cores
@@ -104,7 +106,11 @@ def test_names_and_capacities() -> None:
 def test_layers_hold_all_trees_at_once() -> None:
     dc = fat_tree(4, GBIT, 1)
     servers, edges, aggregations = dc.layers
-    assert (len(servers.child), len(edges.child), len(aggregations.child)) == (
+    assert (
+        len(servers.child),
+        len(edges.child),
+        len(aggregations.child),
+    ) == (
         16,
         16,
         16,
@@ -119,12 +125,20 @@ def test_layers_hold_all_trees_at_once() -> None:
             layer.link.tolist(),
             strict=True,
         ):
-            assert (dc.link_lower[link], dc.link_upper[link]) == (child, switch)
+            assert (dc.link_lower[link], dc.link_upper[link]) == (
+                child,
+                switch,
+            )
 
 
 @pytest.mark.parametrize(
     ("k", "message"),
-    [(3, "even"), (0, "at least 2"), (2.0, "whole number"), (44, "at most 42")],
+    [
+        (3, "even"),
+        (0, "at least 2"),
+        (2.0, "whole number"),
+        (44, "at most 42"),
+    ],
 )
 def test_impossible_port_counts(k: int, message: str) -> None:
     with pytest.raises(TopologyError, match=message) as caught:
@@ -141,9 +155,12 @@ def test_all_problems_at_once() -> None:
     }
 
 
-def test_pooled_is_one_tree_that_carries_what_the_parallel_links_do() -> None:
+def test_pooled_is_one_tree_that_carries_what_the_parallel_links_do() -> (
+    None
+):
     apart, pooled = (
-        fat_tree(4, [40, 10, 1], 8, reading) for reading in ("tree", "pooled")
+        fat_tree(4, [40, 10, 1], 8, reading)
+        for reading in ("tree", "pooled")
     )
     assert pooled.kind == "fat-tree"
     assert pooled.names[16] == "edge 0"
@@ -160,7 +177,9 @@ def test_pooled_is_one_tree_that_carries_what_the_parallel_links_do() -> None:
         assert pooled.link_capacity_bps[lower].sum() == total
 
 
-def test_only_the_servers_own_links_bind_where_a_fat_tree_is_pooled() -> None:
+def test_only_the_servers_own_links_bind_where_a_fat_tree_is_pooled() -> (
+    None
+):
     # Any hoses that the servers' links carry, the links above carry too.
     rng = np.random.default_rng(5)
     dc = fat_tree(4, 12, 4, "pooled")

@@ -15,7 +15,9 @@ def test_nodes_without_links() -> None:
 def test_nothing_is_reserved() -> None:
     dc = flat(3, [1, 2, 3])
     assert dc.slots.tolist() == [1, 2, 3]
-    assert hose_bps(dc.trees[0], Placement(3, ((0, 1), (2, 3))), 10**9) == {}
+    assert (
+        hose_bps(dc.trees[0], Placement(3, ((0, 1), (2, 3))), 10**9) == {}
+    )
 
 
 def test_problems() -> None:

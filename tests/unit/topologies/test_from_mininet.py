@@ -25,7 +25,9 @@ LOOP = (
 )
 
 
-def topo(*links: tuple[Any, ...], hosts: str = "", switches: str = "") -> Any:
+def topo(
+    *links: tuple[Any, ...], hosts: str = "", switches: str = ""
+) -> Any:
     """A Topo of links ``(end, end, bw)``; nodes whose name begins with ``h`` are hosts."""
     from mininet.topo import Topo
 
@@ -73,7 +75,9 @@ def assert_same(found: DataCentre, wanted: DataCentre) -> None:
         "link_upper",
         "link_capacity_bps",
     ):
-        assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+        assert np.array_equal(
+            getattr(found, name), getattr(wanted, name)
+        ), name
     assert len(found.trees) == len(wanted.trees)
     for one, other in zip(found.trees, wanted.trees, strict=True):
         assert one.root == other.root
@@ -98,7 +102,9 @@ def test_a_tree_comes_back(
         st.lists(st.integers(1, 3), min_size=n_servers, max_size=n_servers)
     )
     dc = tree(fanout, capacities, slots)
-    assert_same(from_mininet(mininet_topo(network_plan(dc), limits=limits)), dc)
+    assert_same(
+        from_mininet(mininet_topo(network_plan(dc), limits=limits)), dc
+    )
 
 
 @settings(deadline=None, max_examples=12)
@@ -174,7 +180,9 @@ def test_a_chain_hangs_from_its_middle(k: int, n: int, root: str) -> None:
 
 def test_a_dead_end_is_the_root_or_refused() -> None:
     assert roots(
-        from_mininet(topo(("h1", "s1", 1), ("h2", "s1", 1), ("s1", "s2", 1)))
+        from_mininet(
+            topo(("h1", "s1", 1), ("h2", "s1", 1), ("s1", "s2", 1))
+        )
     ) == ["s2"]
     both = topo(("h1", "s1", 1), ("s1", "s2", 1), ("s1", "s3", 1))
     assert problems(both) == ["switch s3 has nothing below it"]

@@ -21,7 +21,9 @@ def test_importing_it_does_not_import_mininet() -> None:
 
 @pytest.mark.needs("mininet")
 def test_switches_hosts_and_links_are_those_of_the_plan() -> None:
-    plan = network_plan(tree([2, 2], [40_000_000_000, 500_000_000], 2), "tq")
+    plan = network_plan(
+        tree([2, 2], [40_000_000_000, 500_000_000], 2), "tq"
+    )
     topo = mininet_topo(plan)
     assert sorted(topo.switches()) == sorted(
         bridge.name for bridge in plan.bridges
@@ -53,7 +55,9 @@ def test_switches_hosts_and_links_are_those_of_the_plan() -> None:
 
 @pytest.mark.needs("mininet")
 def test_without_limits() -> None:
-    topo = mininet_topo(network_plan(fat_tree(4, 10**9, 1), "tq"), limits=False)
+    topo = mininet_topo(
+        network_plan(fat_tree(4, 10**9, 1), "tq"), limits=False
+    )
     assert len(topo.switches()) == 36
     assert len(topo.links()) == 48 + 16
     assert not any("bw" in info for _, _, info in topo.links(withInfo=True))

@@ -45,7 +45,9 @@ def test_the_testbed_of_dcloud() -> None:
 
 
 @given(fanouts, st.integers(1, 5))
-def test_every_level_is_dealt_out_evenly(fanout: list[int], slots: int) -> None:
+def test_every_level_is_dealt_out_evenly(
+    fanout: list[int], slots: int
+) -> None:
     dc = tree(fanout, GBIT, slots)
     (only,) = dc.trees
     children = np.split(only.child_list, only.child_start[1:-1])
@@ -53,7 +55,9 @@ def test_every_level_is_dealt_out_evenly(fanout: list[int], slots: int) -> None:
     for switch in range(dc.n_servers, dc.n_nodes):
         level = int(dc.level[switch])
         assert len(children[switch]) == fanout[len(fanout) - level]
-        assert all(dc.level[child] == level - 1 for child in children[switch])
+        assert all(
+            dc.level[child] == level - 1 for child in children[switch]
+        )
     below_root = [
         node
         for node in range(dc.n_nodes)
@@ -153,7 +157,9 @@ def test_lengths_must_match() -> None:
         ("slots_per_server",): "no server has a slot"
     }
     assert ("fanout",) in problems_of([], 1, 1)
-    assert "1,000,000 nodes" in problems_of([1000, 1000, 10], 1, 1)["fanout",]
+    assert (
+        "1,000,000 nodes" in problems_of([1000, 1000, 10], 1, 1)["fanout",]
+    )
 
 
 def test_oversubscription_is_checked() -> None:

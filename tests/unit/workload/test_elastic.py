@@ -68,7 +68,9 @@ def test_every_distribution_is_kept() -> None:
     for job in recipe.requests(source, 3, LINK_BPS)[0]:
         line = by_name[job.id]
         assert job.n_vms == line.tasks
-        assert job.duration_s == pytest.approx(20.0 + line.bytes_per_vm / 1e7)
+        assert job.duration_s == pytest.approx(
+            20.0 + line.bytes_per_vm / 1e7
+        )
         assert 5.0 <= job.value <= 6.0
         assert job.deadline_s is not None
         assert 2.0 <= job.deadline_s / job.duration_s <= 3.0
@@ -144,7 +146,9 @@ def written(folder: Path, section: str, lines: str) -> Path:
     return path
 
 
-def test_a_section_becomes_jobs_that_know_their_lines(tmp_path: Path) -> None:
+def test_a_section_becomes_jobs_that_know_their_lines(
+    tmp_path: Path,
+) -> None:
     lines = "".join(
         f"job{k}\t{k}\t1\t{10**9 * (k % 2)}\t{5 * (k % 2)}\t7\n"
         for k in range(20)
@@ -164,15 +168,20 @@ def test_a_section_becomes_jobs_that_know_their_lines(tmp_path: Path) -> None:
 def test_errors_of_the_section_and_of_the_trace_are_reported_together(
     tmp_path: Path,
 ) -> None:
-    path = written(tmp_path, "  batches: 9\n  spacing: 10\n", "job0\t1\t1\t5\n")
+    path = written(
+        tmp_path, "  batches: 9\n  spacing: 10\n", "job0\t1\t1\t5\n"
+    )
     with pytest.raises(BadInput) as caught:
         load_experiment(path)
     said = f"{caught.value.message}\n" + "\n".join(
         str(one) for one in caught.value.args
     )
-    text = said + str(getattr(caught.value, "details", "")) + str(caught.value)
+    text = (
+        said + str(getattr(caught.value, "details", "")) + str(caught.value)
+    )
     assert (
-        "e.yaml:9:12: workload.batches: 4 jobs cannot come in 9 batches" in text
+        "e.yaml:9:12: workload.batches: 4 jobs cannot come in 9 batches"
+        in text
     )
     assert "e.yaml:10:12: workload.spacing: 10 is a bare number" in text
     assert "t.tsv:1:" in text

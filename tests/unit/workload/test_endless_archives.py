@@ -81,7 +81,9 @@ def test_one_that_takes_too_long_is_told_with_the_line(
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_no_more_than_a_log_is_read(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_more_than_a_log_is_read(
+    kind: str, tmp_path: Path
+) -> None:
     read, good = READERS[kind]
     path = tmp_path / "log.gz"
     text = "".join(good.replace("a{}", f"a{n}") for n in range(20_000))

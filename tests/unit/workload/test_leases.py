@@ -57,7 +57,11 @@ def test_a_lease_is_a_request_that_knows_its_type_and_hides_its_real_duration() 
 ):
     ahead = LeaseRecord("a", "AR", 5.0, 50.0, 100.0, 3, 2, 512, 80.0)
     (job,) = requests_of([ahead])
-    assert (job.n_vms, job.demand.cores, job.demand.memory_mib) == (3, 2, 512)
+    assert (job.n_vms, job.demand.cores, job.demand.memory_mib) == (
+        3,
+        2,
+        512,
+    )
     assert (job.demand.lease_type, job.submit_s, job.demand.wanted_s) == (
         "advance",
         5.0,
@@ -104,7 +108,9 @@ def test_a_lease_workload_in_an_experiment_file(tmp_path: Path) -> None:
         ("lease-00001", "advance", 2, 1, 30.0),
         ("lease-00002", "best-effort", 4, 2, 60.0),
     ]
-    assert str(experiment.job_places["lease-00002"]) == f"{tmp_path}/x.lwf:2:1"
+    assert (
+        str(experiment.job_places["lease-00002"]) == f"{tmp_path}/x.lwf:2:1"
+    )
     assert experiment.workload_facts["lines_left_out"] == 1
 
 
@@ -119,11 +125,17 @@ def test_a_lease_workload_in_an_experiment_file(tmp_path: Path) -> None:
             "kind: leases, sizes: [tiny]",
             "must be one of small, medium, large, x-large",
         ),
-        ("kind: lwf, path: inj1.lwf", "its origin: Haizea traces, inj1.lwf"),
+        (
+            "kind: lwf, path: inj1.lwf",
+            "its origin: Haizea traces, inj1.lwf",
+        ),
     ],
 )
 def test_mistakes_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workload: str,
+    said: str,
 ) -> None:
     monkeypatch.setenv("TESTBED_DATA", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -161,5 +173,7 @@ def test_the_facebook_sample_holds_jobs_for_every_mean_of_the_evaluation(
 ) -> None:
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
     sizes = [job.tasks for job in jobs]
-    means = [stratified(sizes, 500, mean, 200, seed).mean for seed in range(5)]
+    means = [
+        stratified(sizes, 500, mean, 200, seed).mean for seed in range(5)
+    ]
     assert sum(means) / 5 == pytest.approx(mean, rel=0.1)

@@ -78,9 +78,9 @@ def test_jobs_have_the_metrics_that_the_distributions_were_set_to(
     ]
     for k, tolerance in enumerate(tolerances):
         mean = np.mean([figures[k].found for figures in drawn])
-        assert mean == pytest.approx(drawn[0][k].wanted, rel=tolerance), drawn[
-            0
-        ][k].what
+        assert mean == pytest.approx(drawn[0][k].wanted, rel=tolerance), (
+            drawn[0][k].what
+        )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,9 @@ def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time()
     lengths = np.diff(np.append(groups, len(run_s)))
     assert set(lengths.tolist()) == {1, 2, 3}
     assert set(sizes.tolist()) == {1}
-    for start, length in zip(groups.tolist(), lengths.tolist(), strict=True):
+    for start, length in zip(
+        groups.tolist(), lengths.tolist(), strict=True
+    ):
         gaps = np.diff(submit_s[start : start + length])
         assert gaps == pytest.approx(run_s[start : start + length - 1])
 

@@ -25,7 +25,9 @@ def written(folder: Path, text: str) -> Path:
 def problems(path: Path, read: object) -> list[str]:
     with pytest.raises(TraceErrors) as caught:
         read(path)  # type: ignore[operator]
-    return [f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems]
+    return [
+        f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems
+    ]
 
 
 # ------------------------------------------------------------------ Hadoop
@@ -42,8 +44,14 @@ def test_tasks_are_blocks_of_input_and_a_reducer_where_anything_is_shuffled() ->
 def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
     good = "a\t5\t5\t1\t2\t3\n"
     bad = [
-        ("b\t6\t1\t1\t2\n", "2:9: has 5 fields, not 6: the line is cut off"),
-        ("b\t6\t1\t-1\t2\t3\n", "2:7: field 4 (map input): '-1' is negative"),
+        (
+            "b\t6\t1\t1\t2\n",
+            "2:9: has 5 fields, not 6: the line is cut off",
+        ),
+        (
+            "b\t6\t1\t-1\t2\t3\n",
+            "2:7: field 4 (map input): '-1' is negative",
+        ),
         (
             f"b\t6\t1\t{OVERLONG}\t2\t3\n",
             f"2:7: field 4 (map input): {SHOWN} is beyond what can be meant",
@@ -65,12 +73,18 @@ def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
     for line, said in bad:
         path = written(tmp_path, good + line)
         assert problems(path, read_swim) == [said]
-        assert [job.name for job in read_swim(path, lenient=True).jobs] == ["a"]
+        assert [job.name for job in read_swim(path, lenient=True).jobs] == [
+            "a"
+        ]
 
 
-def test_a_line_of_nothing_but_tabs_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_line_of_nothing_but_tabs_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, "a\t5\t5\t1\t2\t3\n" + "\t1" * 200_000)
-    assert problems(path, read_swim) == ["2:400000: has 200001 fields, not 6"]
+    assert problems(path, read_swim) == [
+        "2:400000: has 200001 fields, not 6"
+    ]
 
 
 def test_the_facebook_sample_has_jobs_of_one_task_by_median_and_72_by_mean() -> (
@@ -115,13 +129,40 @@ XML = """\
 def test_leases_in_xml(tmp_path: Path) -> None:
     assert read_lwf(written(tmp_path, XML)).jobs == (
         LeaseRecord(
-            "lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, line=4
+            "lease-00001",
+            "BE",
+            10.5,
+            None,
+            3600.0,
+            3,
+            2,
+            512,
+            600.0,
+            line=4,
         ),
         LeaseRecord(
-            "lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, line=12
+            "lease-00002",
+            "AR",
+            60.0,
+            93600.0,
+            450.0,
+            1,
+            1,
+            1024,
+            None,
+            line=12,
         ),
         LeaseRecord(
-            "lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, line=18
+            "lease-00003",
+            "IM",
+            120.0,
+            120.0,
+            450.0,
+            1,
+            1,
+            1024,
+            None,
+            line=18,
         ),
     )
 
@@ -154,8 +195,14 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
             "9 20 60 60 2 1 512 0 x",
             "2:22: has 9 fields, not 10: the line is cut off",
         ),
-        ("9 20 0 60 2 1 512 0 x 1", "2:6: field 3 (duration): must be above 0"),
-        ("9 20 60 60 -2 1 512 0 x 1", "2:12: field 5 (nodes): -2 is negative"),
+        (
+            "9 20 0 60 2 1 512 0 x 1",
+            "2:6: field 3 (duration): must be above 0",
+        ),
+        (
+            "9 20 60 60 -2 1 512 0 x 1",
+            "2:12: field 5 (nodes): -2 is negative",
+        ),
         (
             "9 8 60 60 2 1 512 0 x 1",
             "2:3: field 2 (start): 8 s is before the arrival at 9 s",
@@ -172,7 +219,10 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
             "4 20 60 60 2 1 512 0 x 1",
             "2:1: arrival: 4 s is before line 1's 5 s",
         ),
-        ("<lease/>", "2:1: '<lease/>' is no line of this format: 10 fields"),
+        (
+            "<lease/>",
+            "2:1: '<lease/>' is no line of this format: 10 fields",
+        ),
     ],
 )
 def test_wrong_lines_of_leases_are_named(
@@ -202,9 +252,9 @@ def test_wrong_leases_in_xml_are_named(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     assert XML.count(old) == 1
-    assert problems(written(tmp_path, XML.replace(old, new)), read_lwf)[:1] == [
-        said
-    ]
+    assert problems(written(tmp_path, XML.replace(old, new)), read_lwf)[
+        :1
+    ] == [said]
 
 
 @pytest.mark.parametrize(

@@ -73,18 +73,24 @@ def test_requests_by_row_by_slice_and_in_order_are_the_same() -> None:
     ).with_cpu_use(0.4, 1, 3)
     requests = Requests(many)
     assert (
-        list(requests) == [requests[k] for k in range(40)] == list(requests[:])
+        list(requests)
+        == [requests[k] for k in range(40)]
+        == list(requests[:])
     )
     assert requests[-1] == requests[39]
     assert [requests.row_of(job.id) for job in requests] == list(range(40))
     assert requests.row_of("job-1") is None
     with pytest.raises(IndexError):
         requests[40]
-    assert sorted(job.id for job in requests) == [job.id for job in requests]
+    assert sorted(job.id for job in requests) == [
+        job.id for job in requests
+    ]
 
 
 def test_a_request_has_what_the_columns_say() -> None:
-    assert Requests(jobs((3, 2, 60)).overestimated(1.0, 1))[0] == JobRequest(
+    assert Requests(jobs((3, 2, 60)).overestimated(1.0, 1))[
+        0
+    ] == JobRequest(
         "job-00001", 3.0, 2, 0, 60.0, demand=Compute(), estimate_s=60.0
     )
 
@@ -116,7 +122,8 @@ def test_the_stated_cpu_use_can_be_wrong_or_absent() -> None:
             assert abs(use - told) <= 0.1001
             assert 0 < told <= 1
     assert {
-        job.demand.cpu_estimate for job in Requests(true.with_cpu_stated(0.7))
+        job.demand.cpu_estimate
+        for job in Requests(true.with_cpu_stated(0.7))
     } == {(0.7,) * 3}
     assert [
         job.demand.cpu_use for job in Requests(true.with_cpu_error(0.1, 2))
@@ -125,7 +132,8 @@ def test_the_stated_cpu_use_can_be_wrong_or_absent() -> None:
 
 @settings(max_examples=50)
 @given(
-    st.lists(st.integers(1, 500), min_size=1, max_size=30), st.integers(0, 5)
+    st.lists(st.integers(1, 500), min_size=1, max_size=30),
+    st.integers(0, 5),
 )
 def test_bandwidth_stays_between_a_tenth_of_the_greatest_and_the_greatest(
     vms: list[int], seed: int
@@ -142,9 +150,13 @@ def test_bandwidth_stays_between_a_tenth_of_the_greatest_and_the_greatest(
 def test_the_printed_rule_is_always_the_greatest() -> None:
     """max(min(Min_B, x), Max_B) of AdaBa's Section 5.2, for any x."""
     vms = np.array([1, 54, 100], dtype=np.int32)
-    drawn = HoseDemand(10**9, 54, None, rule="printed").draw(1, vms).tolist()
+    drawn = (
+        HoseDemand(10**9, 54, None, rule="printed").draw(1, vms).tolist()
+    )
     for x in (-1.0, 0.0, 1e8, 1e12):
-        printed = [max(min(54e9 / n / 10, x), 54e9 / n) for n in vms.tolist()]
+        printed = [
+            max(min(54e9 / n / 10, x), 54e9 / n) for n in vms.tolist()
+        ]
         assert drawn == [round(b) for b in printed]
 
 

@@ -16,7 +16,9 @@ from jobs.request import JobRequest
 MBIT = 10**6
 
 
-def test_the_model_gives_the_measured_time_at_the_measured_bandwidth() -> None:
+def test_the_model_gives_the_measured_time_at_the_measured_bandwidth() -> (
+    None
+):
     profile = linear_profile(100 * MBIT, 60.0, 0.1)
     assert dict(profile.options)[100 * MBIT] == 60.0
 
@@ -41,11 +43,15 @@ def test_the_published_sweep_at_alpha_a_tenth() -> None:
 
 
 def test_without_speed_up_one_option_is_left_the_least() -> None:
-    assert linear_profile(100 * MBIT, 60.0, 0.0).options == ((20 * MBIT, 60.0),)
+    assert linear_profile(100 * MBIT, 60.0, 0.0).options == (
+        (20 * MBIT, 60.0),
+    )
 
 
 @pytest.mark.parametrize("speedup", [-0.01, 0.2, 1.0])
-def test_a_speed_up_that_makes_times_vanish_is_refused(speedup: float) -> None:
+def test_a_speed_up_that_makes_times_vanish_is_refused(
+    speedup: float,
+) -> None:
     with pytest.raises(ValueError, match="speed-up ratio"):
         linear_profile(100, 60.0, speedup)
 
@@ -65,7 +71,9 @@ def test_the_model_holds_at_a_few_bits_a_second(
     assert options[-1][0] <= 2 * bandwidth_bps
 
 
-@given(st.floats(0.001, 0.199), st.integers(1000, 10**9), st.floats(0.0, 2.5))
+@given(
+    st.floats(0.001, 0.199), st.integers(1000, 10**9), st.floats(0.0, 2.5)
+)
 def test_between_options_the_time_is_the_formulas(
     speedup: float, bandwidth_bps: int, ratio: float
 ) -> None:
@@ -100,8 +108,16 @@ def test_a_profile_is_made_exactly_when_nothing_is_objected(
         assert Profile(tuple(options)).threshold_bps == options[-1][0]
 
 
-def test_a_measured_profile_ends_where_more_bandwidth_gains_nothing() -> None:
-    points = [(100, 50.0), (200, 30.0), (300, 20.1), (400, 20.0), (500, 20.2)]
+def test_a_measured_profile_ends_where_more_bandwidth_gains_nothing() -> (
+    None
+):
+    points = [
+        (100, 50.0),
+        (200, 30.0),
+        (300, 20.1),
+        (400, 20.0),
+        (500, 20.2),
+    ]
     profile = measured_profile(points)
     assert profile.threshold_bps == 300
     assert profile.options == ((100, 50.0), (200, 30.0), (300, 20.1))

@@ -24,7 +24,9 @@ def test_one_cpu_use_holds_for_every_process() -> None:
 
 
 @pytest.mark.parametrize("use", [0.0, 1.1, (0.5, 0.5), (0.5, 0.5, 0.0), ()])
-def test_cpu_uses_are_shares_of_a_node_one_for_each_process(use: float) -> None:
+def test_cpu_uses_are_shares_of_a_node_one_for_each_process(
+    use: float,
+) -> None:
     with pytest.raises(ValueError, match="CPU use"):
         replace(PLAIN, demand=Transfer(cpu_use=use))
 
@@ -79,7 +81,9 @@ def test_what_a_demand_says_is_checked() -> None:
             wrong()
 
 
-def test_best_effort_is_a_wish_for_bandwidth_without_a_reservation() -> None:
+def test_best_effort_is_a_wish_for_bandwidth_without_a_reservation() -> (
+    None
+):
     job = replace(PLAIN, bandwidth_bps=10)
     assert job.is_best_effort(0)
     assert not job.is_best_effort(5)

@@ -25,7 +25,10 @@ HEADER = """\
 
 
 def record(
-    number: object = 1, submit: object = 0, run: object = 60, **named: object
+    number: object = 1,
+    submit: object = 0,
+    run: object = 60,
+    **named: object,
 ) -> str:
     values: dict[str, object] = dict.fromkeys(NAMES, -1)
     values.update(
@@ -43,12 +46,16 @@ def written(folder: Path, *lines: str) -> Path:
 def errors_of(folder: Path, *lines: str) -> list[str]:
     with pytest.raises(TraceErrors) as caught:
         read_swf(written(folder, *lines))
-    return [f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems]
+    return [
+        f"{p.line}:{p.column}: {p.message}" for p in caught.value.problems
+    ]
 
 
 def test_all_18_fields_and_the_header_are_read(tmp_path: Path) -> None:
     log = read_swf(
-        written(tmp_path, HEADER, " ".join(str(k) for k in range(1, 19)) + "\n")
+        written(
+            tmp_path, HEADER, " ".join(str(k) for k in range(1, 19)) + "\n"
+        )
     )
     assert log.records.tolist() == [tuple(range(1, 19))]
     assert log.header == {
@@ -71,7 +78,9 @@ def test_comments_blank_lines_and_odd_line_ends_are_no_records(
 ) -> None:
     path = tmp_path / "log.swf"
     path.write_bytes(
-        (record(1) + "\n; later\n" + record(2)).replace("\n", "\r\n").encode()
+        (record(1) + "\n; later\n" + record(2))
+        .replace("\n", "\r\n")
+        .encode()
     )
     log = read_swf(path)
     assert log.lines.tolist() == [1, 4]
@@ -123,7 +132,10 @@ def test_comments_blank_lines_and_odd_line_ends_are_no_records(
         (record(1, 9), "2:1: field 1 (job number): 1 stands in line 1 too"),
         (record(1, 5), "2:1: field 1 (job number): 1 stands in line 1 too"),
         ("<html>\n", "2:1: '<html>' is no line of this format: 18 numbers"),
-        ("\x1b[2J\n", "2:1: '\\x1b[2J' is no line of this format: 18 numbers"),
+        (
+            "\x1b[2J\n",
+            "2:1: '\\x1b[2J' is no line of this format: 18 numbers",
+        ),
     ],
 )
 def test_a_wrong_line_is_named_and_left_out_where_that_is_wanted(
@@ -134,7 +146,9 @@ def test_a_wrong_line_is_named_and_left_out_where_that_is_wanted(
     log = read_swf(written(tmp_path, *lines), lenient=True)
     assert log.records["number"].tolist() == [1, 3]
     assert log.skipped == 1
-    assert [f"{p.line}:{p.column}: {p.message}" for p in log.examples] == [said]
+    assert [f"{p.line}:{p.column}: {p.message}" for p in log.examples] == [
+        said
+    ]
 
 
 def test_all_wrong_lines_are_counted_and_the_first_twenty_named(
@@ -170,7 +184,13 @@ def test_no_line_beyond_the_first_ones_wanted_is_looked_at(
     path = written(
         tmp_path, HEADER, *(record(k, k) for k in range(1, 6)), "x\n"
     )
-    assert read_swf(path, first=5).records["number"].tolist() == [1, 2, 3, 4, 5]
+    assert read_swf(path, first=5).records["number"].tolist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     with pytest.raises(TraceErrors):
         read_swf(path, first=6)
 

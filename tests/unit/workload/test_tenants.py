@@ -90,7 +90,9 @@ def test_redrawing_keeps_what_was_good_and_replaces_the_rest() -> None:
 
 
 def test_means_and_rates_share_their_random_numbers() -> None:
-    few = interpretation(deadline_ratio=5.0).requests(day_and_night(9, 40.0), 9)
+    few = interpretation(deadline_ratio=5.0).requests(
+        day_and_night(9, 40.0), 9
+    )
     many = interpretation(deadline_ratio=5.0).requests(
         day_and_night(9, 160.0), 9
     )
@@ -102,7 +104,9 @@ def test_means_and_rates_share_their_random_numbers() -> None:
     assert by_day == pytest.approx(
         [4 * j.submit_s for j in many][: len(by_day)]
     )
-    wide = interpretation(bandwidth=500e6).requests(day_and_night(9, 40.0), 9)
+    wide = interpretation(bandwidth=500e6).requests(
+        day_and_night(9, 40.0), 9
+    )
     assert [j.n_vms for j in few] == [j.n_vms for j in wide]
 
 
@@ -115,9 +119,13 @@ def test_a_day_brings_five_times_the_night() -> None:
         assert times[-1] < 24 * HOUR_S
         day.append(int(np.sum(times < 12 * HOUR_S)))
         night.append(len(times) - day[-1])
-    assert np.mean(day) == pytest.approx(1920, abs=5 * math.sqrt(1920 / 200))
+    assert np.mean(day) == pytest.approx(
+        1920, abs=5 * math.sqrt(1920 / 200)
+    )
     assert np.var(day) == pytest.approx(1920, rel=0.4)
-    assert np.mean(night) == pytest.approx(384, abs=5 * math.sqrt(384 / 200))
+    assert np.mean(night) == pytest.approx(
+        384, abs=5 * math.sqrt(384 / 200)
+    )
 
 
 def test_a_span_that_ends_by_day_and_a_night_without_arrivals() -> None:
@@ -142,7 +150,8 @@ def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
     )
     assert all(j.n_vms >= 1 and j.duration_s >= 60.0 for j in jobs)
     assert all(
-        j.deadline_s is not None and j.deadline_s >= j.duration_s for j in jobs
+        j.deadline_s is not None and j.deadline_s >= j.duration_s
+        for j in jobs
     )
 
 
@@ -177,7 +186,9 @@ def test_profiling_errors_change_the_true_duration_alone() -> None:
         assert b.true_duration_s is not None
         assert -0.2 <= b.true_duration_s / b.duration_s - 1 <= 0.3
     errors = [
-        b.true_duration_s / b.duration_s - 1 for b in wrong if b.true_duration_s
+        b.true_duration_s / b.duration_s - 1
+        for b in wrong
+        if b.true_duration_s
     ]
     assert min(errors) < -0.15
     assert max(errors) > 0.25
