@@ -146,10 +146,9 @@ def _lease_of_line(
         )
         complaints.add(line, words[0].start() + 1, message)
         return None
-    if len(words) != len(LINE_FIELDS):
-        complaints.add_of_count(
-            line, words[-1].end(), len(words), len(LINE_FIELDS)
-        )
+    if not complaints.has_fields(
+        line, words[-1].end(), found=len(words), wanted=len(LINE_FIELDS)
+    ):
         return None
     values: list[int] = []
     for k, word in enumerate(words[:8]):

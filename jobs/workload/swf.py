@@ -73,7 +73,7 @@ class Swf:
 
     ``header`` has every ``; Key: value`` comment before the first record, in
     order of the file; ``skipped`` says how many lines were left out, and
-    ``examples`` what was wrong with the first.
+    ``examples`` what was wrong with the first; ``remarks`` what was read past.
     """
 
     path: Path
@@ -82,6 +82,7 @@ class Swf:
     lines: npt.NDArray[np.int32]
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def read_swf(
@@ -112,6 +113,7 @@ def read_swf(
         np.concatenate(log.numbers),
         complaints.found,
         tuple(complaints.first),
+        complaints.remarks,
     )
 
 
@@ -175,14 +177,13 @@ class _Log:
     def _take_records(
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> None:
-        try:
-            values = np.loadtxt(
-                texts, dtype=np.float64, comments=None, ndmin=2
-            )
-        except ValueError:
-            values = np.empty((0, 0))
-        if values.shape[1] != len(FIELDS):
-            texts, where, values = self._numbers_of(texts, where)
+        values = _numbers(texts, n_columns=None)
+        if values is None or values.shape[1] != len(FIELDS):
+            values = _numbers(texts, n_columns=len(FIELDS))
+            if values is None:
+                texts, where, values = self._numbers_of(texts, where)
+            else:
+                self._count_longer(texts, where)
         wrong = _wrong(values)
         if wrong.any() or not self._in_order(values):
             good = self._check_each(texts, where, values, wrong)
@@ -202,6 +203,17 @@ class _Log:
         self.blocks.append(block)
         self.numbers.append(where)
         self.kept += len(values)
+
+    def _count_longer(
+        self, texts: list[str], where: npt.NDArray[np.int32]
+    ) -> None:
+        """Counts lines with more than the 18 fields."""
+        for text, line in zip(texts, where.tolist(), strict=True):
+            words = text.split()
+            if len(words) > len(FIELDS):
+                self.complaints.add_longer(
+                    line, found=len(words), wanted=len(FIELDS)
+                )
 
     def _numbers_of(
         self, texts: list[str], where: npt.NDArray[np.int32]
@@ -232,14 +244,10 @@ class _Log:
                 field_ = f"{_field(k)}: " if k else ""
                 self.complaints.add(line, word.start() + 1, field_ + what)
                 return None
-        if len(words) != len(FIELDS):
-            few = len(words) < len(FIELDS)
-            column = (
-                words[-1].end() if few else words[len(FIELDS)].start() + 1
-            )
-            self.complaints.add_of_count(
-                line, column, len(words), len(FIELDS)
-            )
+        end = words[-1].end()
+        if not self.complaints.has_fields(
+            line, end, found=len(words), wanted=len(FIELDS)
+        ):
             return None
         return row
 
@@ -297,6 +305,25 @@ class _Log:
                     known[number] = line
                     good.append(k)
         return good
+
+
+def _numbers(
+    texts: list[str], n_columns: int | None
+) -> npt.NDArray[np.float64] | None:
+    """The first columns of all lines, or all columns (None); None where that
+    is not the same number of numbers in each.
+    """
+    columns = None if n_columns is None else range(n_columns)
+    try:
+        return np.loadtxt(
+            texts,
+            dtype=np.float64,
+            comments=None,
+            ndmin=2,
+            usecols=columns,
+        )
+    except ValueError:
+        return None
 
 
 def _wrong(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

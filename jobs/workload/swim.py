@@ -1,7 +1,8 @@
 """SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps,
 shuffled, and out.
 
-One job a line, six fields apart by tabs. Bytes, not tasks: tasks are ⌈map bytes
+One job a line, six fields apart by tabs; paths that follow them are read past.
+Bytes, not tasks: tasks are ⌈map bytes
 / 64 MB⌉ and one reducer where anything is shuffled.
 """
 
@@ -88,11 +89,12 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
             f"{quoted_text(text)} is no line of this format: 6 fields apart by tabs",
         )
         return None
-    if len(words) != len(FIELDS):
-        complaints.add_of_count(line, len(text), len(words), len(FIELDS))
+    if not complaints.has_fields(
+        line, len(text), found=len(words), wanted=len(FIELDS)
+    ):
         return None
     values: list[int] = []
-    for k, word in enumerate(words[1:], 1):
+    for k, word in enumerate(words[1 : len(FIELDS)], 1):
         value = whole_number(word, len(str(_GREATEST)))
         if value is None or not 0 <= value <= _GREATEST:
             digits = word.removeprefix("-")

@@ -1,5 +1,4 @@
-"""Trace files: their lines, compressed or not, their errors by line and column,
-their origins.
+"""Trace files: their errors by line and column, their origins.
 
 Published traces are known by name; the traces themselves are no part of this
 project.
@@ -7,35 +6,19 @@ project.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import hashlib
-import io
-import lzma
-import math
-import os
 import re
-import time
 import tomllib
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import BinaryIO, Generic, Literal, TextIO, TypeVar, cast
+from typing import Generic, Literal, TypeVar
 
 from jobs.job_names import SAFE_NAME
+from jobs.workload.packed_files import CutOff, opened
 
-_ARCHIVES: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
-    b"\x1f\x8b": lambda file: cast(BinaryIO, gzip.GzipFile(fileobj=file)),
-    b"BZh": lambda file: cast(BinaryIO, bz2.BZ2File(file)),
-    b"\xfd7zXZ\x00": lambda file: cast(BinaryIO, lzma.LZMAFile(file)),  # noqa: SIM115 - whoever opens it closes it
-}
-"""How archives are opened, by their first bytes."""
 PROBLEM_LIMIT = 20
-LINES_A_CHECK = 1_000
-LONGEST_LINE = 1 << 20
 
 T = TypeVar("T")
 
@@ -82,84 +65,32 @@ class TraceErrors(ValueError):
         )
 
 
-class CutOff(ValueError):
-    """A file that cannot be read any further: compressed and damaged, or
-    endless; ``line`` where that is known.
-    """
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Most lines and bytes that are read of a file, and the reason.
-
-    ``until_s``: this process's processor time after which no more is read.
-    """
-
-    lines: int
-    size_bytes: int
-    reason: str
-    until_s: float = math.inf
-
-    @classmethod
-    def of(cls, packed_bytes: int | None) -> Bounds:
-        """Those of a plain file (None), or of an archive of that size.
-
-        A small archive may unpack without end: a real log's lines take some
-        bytes each in it, and unpack to 5 to 15 times its size.
-        """
-        if packed_bytes is None:
-            reason = "no trace has so much before this line"
-            return cls(20_000_000, 4 << 30, reason)
-        reason = (
-            f"an archive of {packed_bytes:,} bytes that unpacks to so much before this"
-            " line is no trace's; if it is one, unpack it first"
-        )
-        n_lines = 200_000 + packed_bytes
-        # Of a real log a megabyte takes some 3 s.
-        until_s = time.process_time() + 60 + packed_bytes / 100_000
-        return cls(n_lines, (8 << 20) + 30 * packed_bytes, reason, until_s)
-
-    def check(self, n_lines: int, n_bytes: int) -> None:
-        """Raises CutOff beyond them."""
-        if n_lines > self.lines:
-            raise CutOff(
-                f"over {self.lines:,} lines: {self.reason}", n_lines
-            )
-        if n_bytes > self.size_bytes:
-            over = f"over {self.size_bytes >> 20:,} MiB"
-            raise CutOff(f"{over}: {self.reason}", n_lines)
-        # Asking for the time takes as long as reading a line.
-        if (
-            n_lines % LINES_A_CHECK == 0
-            and time.process_time() > self.until_s
-        ):
-            raise CutOff(f"too long a time: {self.reason}", n_lines)
-
-
 @dataclass(frozen=True)
 class Trace(Generic[T]):
     """A file's jobs; ``skipped`` were left out, ``examples`` says why of the
     first.
+
+    ``remarks``: what was read past, a sentence each.
     """
 
     path: Path
     jobs: tuple[T, ...]
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 class Complaints:
     """The errors of a file: the first of them whole, all of them counted.
 
     ``of_lines``: so far only single lines are wrong. A reader keeps ``line`` at
-    the number of lines that it has read.
+    the number of lines that it has read. ``longer``: lines with more fields
+    than are read.
     """
 
     def __init__(self) -> None:
+        self.longer = 0
+        self._first_longer = ""
         self.first: list[LineProblem] = []
         self.found = 0
         self.of_lines = True
@@ -177,12 +108,41 @@ class Complaints:
         self.of_lines = False
         self.add(line, column, message)
 
-    def add_of_count(
+    def has_fields(
         self, line: int, column: int, found: int, wanted: int
+    ) -> bool:
+        """True if a line has the wanted fields; one that ends before them is
+        reported. What follows them is counted, and is nobody's error.
+        """
+        if found < wanted:
+            message = (
+                f"has {found} fields, not {wanted}: the line is cut off"
+            )
+            self.add(line, column, message)
+        if found > wanted:
+            self.add_longer(line, found, wanted)
+        return found >= wanted
+
+    def add_longer(
+        self, line: int, found: int, wanted: int, lines: int = 1
     ) -> None:
-        """Adds a line's wrong number of fields."""
-        hint = ": the line is cut off" if found < wanted else ""
-        self.add(line, column, f"has {found} fields, not {wanted}{hint}")
+        """Counts ``lines`` with more fields than the wanted ones; ``line`` is
+        the first of them.
+        """
+        if not self.longer:
+            self._first_longer = (
+                f"more than {wanted} fields, the first of them line {line}"
+                f" with {found}: what follows is not read"
+            )
+        self.longer += lines
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what was read past."""
+        if not self.longer:
+            return ()
+        noun = "line has" if self.longer == 1 else "lines have"
+        return (f"{self.longer:,} {noun} {self._first_longer}",)
 
     def is_early(
         self,
@@ -241,7 +201,13 @@ class Complaints:
     ) -> Trace[T]:
         """The jobs that could be read. Raises as :meth:`conclude`."""
         self.conclude(path, len(jobs), lenient=lenient, noun=noun)
-        return Trace(path, tuple(jobs), self.found, tuple(self.first))
+        return Trace(
+            path,
+            tuple(jobs),
+            self.found,
+            tuple(self.first),
+            self.remarks,
+        )
 
 
 def quoted_text(text: str) -> str:
@@ -269,75 +235,6 @@ def whole_number(text: str, digits: int) -> int | None:
     return (
         int(text) if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text) else None
     )
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[tuple[BinaryIO, Bounds]]:
-    """The content, unpacked where it begins as gzip, bzip2 or xz do, whatever
-    the name says; and its bounds.
-    """
-    with path.open("rb") as file:
-        begin = file.read(max(map(len, _ARCHIVES)))
-        file.seek(0)
-        inside: BinaryIO = file
-        bounds = Bounds.of(None)
-        for magic, unpacking in _ARCHIVES.items():
-            if begin.startswith(magic):
-                inside = unpacking(file)
-                bounds = Bounds.of(os.fstat(file.fileno()).st_size)
-        try:
-            yield inside, bounds
-        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            what = (
-                f"the compressed file is cut off or damaged here ({error})"
-            )
-            raise CutOff(what) from None
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Iterator[str]]:
-    """The file's lines. Raises OSError; :class:`CutOff` while iterating over a
-    damaged archive.
-
-    Bytes are taken as Latin-1: every one is a character, and a trace's fields
-    are ASCII.
-    """
-    with (
-        _unpacked(path) as (inside, bounds),
-        io.TextIOWrapper(inside, encoding="latin-1") as text,
-    ):
-        yield _lines(text, bounds)
-
-
-def _lines(text: TextIO, bounds: Bounds) -> Iterator[str]:
-    """The lines of a file; CutOff at one that no trace has, which a small
-    archive may hold.
-    """
-    number = n_bytes = 0
-    while line := text.readline(LONGEST_LINE + 1):
-        number += 1
-        n_bytes += len(line)
-        if len(line) > LONGEST_LINE:
-            long = f"a line of more than {LONGEST_LINE:,} characters"
-            raise CutOff(f"{long} is no trace's", number)
-        bounds.check(number, n_bytes)
-        yield line
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of the unpacked content, in hexadecimal. Raises OSError,
-    :class:`CutOff`.
-    """
-    digest = hashlib.sha256()
-    n_bytes = 0
-    with _unpacked(path) as (inside, bounds):
-        while block := inside.read(1 << 20):
-            n_bytes += len(block)
-            bounds.check(0, n_bytes)
-            digest.update(block)
-    return digest.hexdigest()
 
 
 # ------------------------------------------------------------------ published traces

@@ -120,6 +120,7 @@ class SwimWorkload(TraceWorkload):
         facts = {
             **self.provenance(path),
             "lines_left_out": trace.skipped,
+            "remarks": list(trace.remarks),
             "trace_jobs": len(trace.jobs),
             "jobs": len(jobs),
             "mean_vms": sample.mean,
@@ -306,6 +307,7 @@ def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
         )
     if facts["lines_left_out"]:
         out.append(f"{facts['lines_left_out']:,} lines left out")
+    out.extend(facts["remarks"])
     how = "a plain sample"
     if parameters["vms"] is not None:
         large = f"{facts['large_jobs']:,} of them of {parameters['vms']:g}"

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from jobs.workload.lwf import read_lwf
+from jobs.workload.packed_files import CutOff, checksum
 from jobs.workload.swf import (
     NEEDED,
     JobsOfLog,
@@ -26,10 +27,8 @@ from jobs.workload.swf import (
 from jobs.workload.swim import read_swim
 from jobs.workload.traces import (
     PROBLEM_LIMIT,
-    CutOff,
     PublishedTrace,
     TraceErrors,
-    checksum,
     published,
     published_traces,
 )
@@ -59,7 +58,7 @@ class TraceWorkload(WorkloadSection):
     """A workload of a trace file."""
 
     path: Annotated[str, Field(min_length=1)] = Field(
-        description="the trace, plain, gzip, bzip2 or xz; looked for beside this file,"
+        description="the trace, plain, gzip, bzip2, xz or Zstandard; looked for beside this file,"
         " along TESTBED_DATA, in the cache"
     )
     lenient: bool = Field(
@@ -205,6 +204,7 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
             "zero_run_time": self.zero_run_time,
             "shortest_s": self.shortest,
             "longest_s": self.longest,
+            "remarks": list(log.remarks),
             "skipped": dict(taken.skipped),
             "repaired": dict(taken.repaired),
         }
@@ -223,6 +223,7 @@ def _log_notes(facts: Mapping[str, Any]) -> list[str]:
         out.append(
             f"{facts['lines_left_out']:,} lines left out, the first: {first}"
         )
+    out.extend(facts["remarks"])
     for reason, count in facts["skipped"].items():
         out.append(f"skipped {count:,}: {reason}")
     for what, count in facts["repaired"].items():
@@ -262,6 +263,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
             **self.model_dump(),
             **self.provenance(path),
             "lines_left_out": file.skipped,
+            "remarks": list(file.remarks),
             "examples": [
                 f"line {p.line}: {p.message}" for p in file.examples
             ],

@@ -420,6 +420,7 @@ def _lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
         notes.append(
             f"{facts['lines_left_out']:,} left out, the first: {facts['examples'][0]}"
         )
+    notes.extend(facts.get("remarks", ()))
     if facts.get("is_the_published_file") is False:
         notes.append(
             "its checksum is not that of the published file of this name"

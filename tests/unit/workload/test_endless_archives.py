@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload import traces
+from jobs.workload import packed_files
 from jobs.workload.lwf import read_lwf
+from jobs.workload.packed_files import CutOff, checksum, opened
 from jobs.workload.swf import read_swf
 from jobs.workload.swim import read_swim
-from jobs.workload.traces import CutOff, TraceErrors, checksum, opened
+from jobs.workload.traces import TraceErrors
 
 SWF = "1 5 -1 10 4 -1 -1 4 10 -1 1 1 1 1 1 -1 -1 -1\n"
 SWIM = "a{}\t5\t5\t1\t2\t3\n"
@@ -72,7 +73,9 @@ def test_one_that_takes_too_long_is_told_with_the_line(
     read, _ = READERS[kind]
     path = packed(tmp_path, "\n", 100_000)
     clock = itertools.count(0, 20)
-    monkeypatch.setattr(traces.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(
+        packed_files.time, "process_time", lambda: next(clock)
+    )
     with pytest.raises(TraceErrors) as caught:
         read(path)  # type: ignore[operator]
     (problem,) = caught.value.problems
@@ -105,10 +108,10 @@ def test_a_plain_file_has_bounds_too(
     path = tmp_path / "log"
     path.write_text(SWF * 5)
 
-    def few(_kind: object, _packed: int | None) -> traces.Bounds:
-        return traces.Bounds(3, 10**6, "so it is")
+    def few(_kind: object, _packed: int | None) -> packed_files.Bounds:
+        return packed_files.Bounds(3, 10**6, "so it is")
 
-    monkeypatch.setattr(traces.Bounds, "of", classmethod(few))
+    monkeypatch.setattr(packed_files.Bounds, "of", classmethod(few))
     with pytest.raises(TraceErrors, match=":4:1: over 3 lines: so it is"):
         read_swf(path)
 
