@@ -12,12 +12,18 @@ USUAL = {
     "add": 25.0,
     "remove": 30.0,
     "measure": 6_000.0,
+    "add processor": 20.0,
+    "remove processor": 15.0,
+    "measure processor": 900.0,
     "keeper": 60.0,
     "controller": 50.0,
     "switch": 300.0,
     "journal": 90.0,
+    "load": 3.0,
     "ratio": 1.0,
 }
+ANEW_AT = 40
+"""The round in which the journal is written anew."""
 
 
 def sampled(grows: str = "", by: float = 0.0) -> Samples:
@@ -29,6 +35,10 @@ def sampled(grows: str = "", by: float = 0.0) -> Samples:
             (60.0 * n, value + (n % 3) / 10 + slope * n / 60)
             for n in range(60)
         ]
+    samples["journal file"] = []
+    for n in range(60):
+        file = 5 if n < ANEW_AT else 6
+        samples["journal file"].append((60.0 * n, file))
     return samples
 
 
@@ -43,9 +53,9 @@ def test_what_is_flat_is_met() -> None:
 @pytest.mark.parametrize(
     ("grows", "by"),
     [
-        ("add", 20.0),
-        ("remove", 20.0),
-        ("measure", 3_000.0),
+        ("add processor", 12.0),
+        ("remove processor", 9.0),
+        ("measure processor", 540.0),
         ("keeper", 12.0),
         ("controller", 12.0),
         ("switch", 24.0),
@@ -62,3 +72,19 @@ def test_quarters_are_those_of_the_time_and_need_rounds() -> None:
     assert quarters(samples, 100.0) == (1.0, 6.0)
     with pytest.raises(RunFailed, match="no round"):
         quarters(samples, 1_000.0)
+
+
+def test_the_clock_is_told_with_the_load_and_not_judged() -> None:
+    told = {row.name: row for row in rows(sampled("add", 500.0), HOUR_S)}
+    assert told["add"].meets is None
+    extra = told["add"].extra
+    assert extra["last_quarter"] > 5 * extra["first_quarter"]
+    assert extra["load_first_quarter"] == extra["load_last_quarter"] == 3.1
+
+
+def test_a_journal_that_is_never_written_anew_is_missed() -> None:
+    samples = sampled()
+    anew = {row.name: row for row in rows(samples, HOUR_S)}["journal anew"]
+    assert anew.samples == (1,)
+    samples["journal file"] = samples["journal file"][:ANEW_AT]
+    assert missed(samples) == ["journal anew"]
