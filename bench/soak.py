@@ -5,7 +5,7 @@ A fat-tree of k = 4. In each round the oldest tenants go, new ones come, and a
 tenant is measured. What is expected was fixed before: processor time and memory
 of keeper, controller and switch in the last quarter are those of the first
 within the bounds below, and the cleanup journal stays small and is written
-anew. Times by the clock follow what else the machine does: they are told beside
+anew. Times by the clock follow what else the machine does: they stand beside
 its load, and not judged. Needs root.
 """
 
@@ -251,11 +251,11 @@ def verb_rows(
     judged = row(processor, "ms", samples, (first, last), target, flat)
 
     between = quarters(samples[verb], duration_s)
-    told = row(verb, "ms", samples, between, "", None)
+    by_clock = row(verb, "ms", samples, between, "", None)
     load_first, load_last = quarters(samples["load"], duration_s)
-    told.extra["load_first_quarter"] = round(load_first, 2)
-    told.extra["load_last_quarter"] = round(load_last, 2)
-    return [judged, told]
+    by_clock.extra["load_first_quarter"] = round(load_first, 2)
+    by_clock.extra["load_last_quarter"] = round(load_last, 2)
+    return [judged, by_clock]
 
 
 def journal_rows(samples: Samples, duration_s: float) -> list[Result]:

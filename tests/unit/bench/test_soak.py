@@ -74,10 +74,10 @@ def test_quarters_are_those_of_the_time_and_need_rounds() -> None:
         quarters(samples, 1_000.0)
 
 
-def test_the_clock_is_told_with_the_load_and_not_judged() -> None:
-    told = {row.name: row for row in rows(sampled("add", 500.0), HOUR_S)}
-    assert told["add"].meets is None
-    extra = told["add"].extra
+def test_the_clock_stands_beside_the_load_and_not_judged() -> None:
+    by_name = {row.name: row for row in rows(sampled("add", 500.0), HOUR_S)}
+    assert by_name["add"].meets is None
+    extra = by_name["add"].extra
     assert extra["last_quarter"] > 5 * extra["first_quarter"]
     assert extra["load_first_quarter"] == extra["load_last_quarter"] == 3.1
 
