@@ -66,7 +66,7 @@ def headline(
     """The verdict of the whole run: as good as its worst part; none of a run in
     progress.
     """
-    if in_progress is not None and summary.status == "interrupted":
+    if in_progress is not None and is_unfinished(summary, in_progress):
         return _unfinished(in_progress)
     badges = (
         _run_badge(summary),
@@ -86,6 +86,11 @@ def headline(
     if doubts:
         return Headline("doubt", f"{sentence} {_joined(doubts)}", badges)
     return Headline("good" if verdicts.judged else "open", sentence, badges)
+
+
+def is_unfinished(summary: Summary, in_progress: RunningRun | None) -> bool:
+    """True for the policy that a run in progress plays now."""
+    return in_progress is not None and summary.status == "interrupted"
 
 
 def _unfinished(run: RunningRun) -> Headline:

@@ -93,6 +93,7 @@ def run_page(
             run.summary, verdicts, checked, in_progress
         ),
         in_progress=in_progress,
+        so_far=_so_far(run, in_progress),
         verdicts=verdicts,
         table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
         rejections=_rejections(run),
@@ -107,6 +108,20 @@ def run_page(
         files=files,
         folders=_by_folder(files),
     )
+
+
+def _so_far(
+    run: RecordedRun, in_progress: RunningRun | None
+) -> dict[str, str]:
+    """Jobs that have not ended, of a run in progress, by id: have they begun?"""
+    if not labels.is_unfinished(run.summary, in_progress):
+        return {}
+    states = {}
+    for row in run.rows:
+        if row.outcome == "unfinished":
+            begun = row.start_s is not None
+            states[row.job_id] = "has begun" if begun else "has not begun"
+    return states
 
 
 def _rejections(run: RecordedRun) -> list[tuple[str, int]]:
@@ -156,6 +171,7 @@ def write_overview(
         "overview",
         first=runs[0][0].summary,
         entries=entries,
+        planned=len(entries),
         above=None,
     )
     return folder.write_text(names.REPORT, page)
@@ -188,10 +204,12 @@ def overview_page(
         entries.append((run, headline))
     # The list above policies is written when the last has ended.
     above = None if in_progress else audits.get(str(path))
+    planned = len(in_progress.policies if in_progress else runs)
     return rendered(
         "overview",
         first=runs[0].summary,
         entries=entries,
+        planned=planned,
         above=above,
     )
 

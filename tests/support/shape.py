@@ -99,6 +99,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "packages of a person's environment for applications": 440,
     # What others' formats have.
     "columns, byte orders and archives of traces; other files told": 930,
+    "jobs and policies of a run in progress, on its page": 135,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

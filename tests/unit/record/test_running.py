@@ -90,9 +90,46 @@ def test_the_page_of_a_run_in_progress_says_so(top: RunFolder) -> None:
         assert "Not as expected" not in page
         above = (top.path / "report.html").read_text()
         assert ">in progress<" in above
+        assert "2 policies on the same jobs" in above
         assert "does not agree" not in above
     write_report(top)
     assert "interrupted" in (top.path / "b" / "report.html").read_text()
+
+
+def test_a_job_of_a_run_in_progress_did_not_stop_before_its_end(
+    tmp_path: Path,
+) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    whole = (folder.path / "events.jsonl").read_text().splitlines()
+    kinds = [json.loads(line)["event"] for line in whole]
+    until_first_start = whole[: kinds.index("job_started") + 1]
+    text = "\n".join(until_first_start) + "\n"
+    (folder.path / "events.jsonl").write_text(text)
+    for name in ("jobs.csv", "links.csv", "summary.json"):
+        (folder.path / name).unlink()
+    run = running_run(folder.path, "day", ["a"], 10)
+    with noted(folder, run):
+        write_report(folder)
+    page = (folder.path / "report.html").read_text()
+    assert page.count(">has begun</td>") == 1
+    assert "stopped before its end" not in page
+    write_report(folder)
+    assert (
+        "stopped before its end"
+        in (folder.path / "report.html").read_text()
+    )
+
+
+def test_policies_still_to_come_are_counted(top: RunFolder) -> None:
+    run = running_run(top.path, "day", ["a", "b", "c"], 7)
+    with noted(top, run):
+        write_report(top)
+    above = (top.path / "report.html").read_text()
+    assert "2 of 3 policies so far on the same jobs" in above
+    row = above[above.index(">in progress<") :]
+    row = row[: row.index("</tr>")]
+    # Its success is not known before its end.
+    assert '<td class="number">–</td>' in row
 
 
 @pytest.mark.parametrize("verb", ["status", "top", "tenant list"])
