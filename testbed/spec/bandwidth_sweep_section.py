@@ -53,67 +53,55 @@ TOLERANCE = 0.02
 class SweepApplication(Section):
     """The application whose profile is wanted."""
 
-    id: Name = Field(
-        description="its name; the jobs are called ID-750-1 (in Mbit/s, by run)"
-    )
-    vms: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
-        description="how many VMs it needs"
-    )
-    bandwidth: PositiveBandwidth = Field(
-        description="per VM: with 'duration' it says how much is moved, and it is what the"
-        " default bandwidths are made of"
-    )
-    duration: PositiveDuration = Field(
-        description="its running time at that bandwidth, as 6 s"
-    )
-    kind: Literal["transfer", "demand"] | None = Field(
-        None,
-        description="transfer: limited by the network (default); demand: limited by the curve"
-        " in 'demand' too (default where there is one)",
-    )
-    pattern: Pattern | None = Field(
-        None, description="communication pattern (default ring)"
-    )
-    demand: DemandCurve | None = Field(
-        None,
-        description="the demand curve c(x): steps up to 100 % of the progress",
-    )
-    cpu: Share | None = Field(
-        None, description="the share of a core that each VM burns"
-    )
-    command: CommandWords | None = Field(
-        None,
-        description="a real application: each VM runs this, as its rank; words that begin with ./"
-        " are files beside this one",
-    )
+    id: Name
+    """its name; the jobs are called ID-750-1 (in Mbit/s, by run)"""
+    vms: Annotated[int, Field(ge=2, le=1_000_000)]
+    """how many VMs it needs"""
+    bandwidth: PositiveBandwidth
+    """per VM: with 'duration' it says how much is moved, and it is what
+    the default bandwidths are made of
+    """
+    duration: PositiveDuration
+    """its running time at that bandwidth, as 6 s"""
+    kind: Literal["transfer", "demand"] | None = None
+    """transfer: limited by the network (default); demand: limited by
+    the curve in 'demand' too (default where there is one)
+    """
+    pattern: Pattern | None = None
+    """communication pattern (default ring)"""
+    demand: DemandCurve | None = None
+    """the demand curve c(x): steps up to 100 % of the progress"""
+    cpu: Share | None = None
+    """the share of a core that each VM burns"""
+    command: CommandWords | None = None
+    """a real application: each VM runs this, as its rank; words that
+    begin with ./ are files beside this one
+    """
+
+
+Bandwidths = Annotated[
+    list[PositiveBandwidth], Field(min_length=1, max_length=100)
+]
 
 
 class SweepWorkload(WorkloadSection):
     """One application, run at one bandwidth after another."""
 
     kind: Literal["ladder"]
-    application: SweepApplication = Field(
-        description="whose profile is wanted"
-    )
-    bandwidths: (
-        Annotated[
-            list[PositiveBandwidth], Field(min_length=1, max_length=100)
-        ]
-        | None
-    ) = Field(
-        None,
-        description="per VM, to run it at (default: 0.2, 0.4 … 2 times the application's, as"
-        " far as the data centre can give it)",
-    )
+    application: SweepApplication
+    """whose profile is wanted"""
+    bandwidths: Bandwidths | None = None
+    """per VM, to run it at (default: 0.2, 0.4 … 2 times the
+    application's, as far as the data centre can give it)
+    """
     repetitions: Annotated[int, Field(ge=1, le=100)] = Field(
         REPETITIONS,
         description=f"how often at each; the median counts (default {REPETITIONS})",
     )
-    tolerance: Share = Field(
-        TOLERANCE,
-        description="a time that is longer by no more than this counts as equal when the"
-        " no-elongation threshold is found (default 2 %)",
-    )
+    tolerance: Share = TOLERANCE
+    """a time that is longer by no more than this counts as equal when
+    the no-elongation threshold is found (default 2 %)
+    """
 
     def loaded(
         self, here: Location, context: LoadContext

@@ -104,35 +104,28 @@ class ControllerSection(Section):
         }
     )
 
-    app: Applications = Field(
-        default=[],
-        description="a Ryu or os-ken application, a Python file beside this one,"
-        " or a module such as ryu.app.ofctl_rest; a list: several at once",
-    )
-    options: Arguments = Field(
-        default=[],
-        description="options as ryu-manager takes them: --observe-links, "
-        "or {observe-links: true}",
-    )
-    python: str | None = Field(
-        default=None,
-        description="an interpreter, or the folder of a virtual environment, "
-        "whose packages applications may import",
-    )
-    packages: str | None = Field(
-        default=None,
-        description="not taken: make an environment, and name it by python",
-    )
-    remote: Address | None = Field(
-        default=None,
-        description="a controller that runs already, tcp:127.0.0.1:6653: "
-        "ONOS, Floodlight, a Ryu of your own",
-    )
-    confined: bool = Field(
-        default=False,
-        description="run it in namespaces of its own: it writes no file of the "
-        "machine, and all that it starts ends with it",
-    )
+    app: Applications = Field(default=[])
+    """a Ryu or os-ken application, a Python file beside this one, or a
+    module such as ryu.app.ofctl_rest; a list: several at once
+    """
+    options: Arguments = Field(default=[])
+    """options as ryu-manager takes them: --observe-links, or
+    {observe-links: true}
+    """
+    python: str | None = Field(default=None)
+    """an interpreter, or the folder of a virtual environment, whose
+    packages applications may import
+    """
+    packages: str | None = Field(default=None)
+    """not taken: make an environment, and name it by python"""
+    remote: Address | None = Field(default=None)
+    """a controller that runs already, tcp:127.0.0.1:6653: ONOS,
+    Floodlight, a Ryu of your own
+    """
+    confined: bool = Field(default=False)
+    """run it in namespaces of its own: it writes no file of the
+    machine, and all that it starts ends with it
+    """
 
 
 def controller_choice(

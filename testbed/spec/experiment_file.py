@@ -123,80 +123,69 @@ FactorOrSearch = Annotated[
 class ScaleSection(Section):
     """Factors by which the live network is smaller than the experiment."""
 
-    rate: FactorOrSearch = Field(
-        1.0,
-        description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: a rate, 1 at most, that this"
-        " machine can do beside other programs; largest: the largest that it can (default 1)",
-    )
-    time: Factor = Field(
-        1.0, description="60 makes an hour take a minute (default 1)"
-    )
-    cpu: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0,
-        description="0.05 makes a slot's processor a twentieth of one of the machine's (default 1)",
-    )
-    instant: Duration | None = Field(
-        None,
-        description="jobs that end within so much of the experiment's time have ended together:"
-        " the policy hears of all of them before it decides (default 0 s)",
-    )
+    rate: FactorOrSearch = 1.0
+    """0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: a rate, 1 at
+    most, that this machine can do beside other programs; largest: the
+    largest that it can (default 1)
+    """
+    time: Factor = 1.0
+    """60 makes an hour take a minute (default 1)"""
+    cpu: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """0.05 makes a slot's processor a twentieth of one of the machine's
+    (default 1)
+    """
+    instant: Duration | None = None
+    """jobs that end within so much of the experiment's time have ended
+    together: the policy hears of all of them before it decides (default
+    0 s)
+    """
 
 
 class InterferenceSection(Section):
     """The slowdown of two VMs on one node of the simulator."""
 
-    loss: Share | None = Field(
-        None,
-        description="the most that a process loses in front of a background VM, uniformly from 0"
-        " (default 3.7 %)",
-    )
-    efficiency: Share | None = Field(
-        None,
-        description="how well every background process uses the CPU that it gets (default:"
-        " as published, 80 % to 100 % of one process and 43 % on average of several)",
-    )
+    loss: Share | None = None
+    """the most that a process loses in front of a background VM,
+    uniformly from 0 (default 3.7 %)
+    """
+    efficiency: Share | None = None
+    """how well every background process uses the CPU that it gets
+    (default: as published, 80 % to 100 % of one process and 43 % on
+    average of several)
+    """
 
 
 class BandSection(Section):
     """A closed interval; an end that is left out is open."""
 
-    min: Ratio | None = Field(
-        None, description="the least value that is accepted"
-    )
-    max: Ratio | None = Field(
-        None, description="the greatest value that is accepted"
-    )
+    min: Ratio | None = None
+    """the least value that is accepted"""
+    max: Ratio | None = None
+    """the greatest value that is accepted"""
 
 
 class ApplicationSection(Section):
     """Expectations of one application's jobs."""
 
-    estimate_ratio: BandSection | None = Field(
-        None,
-        description="measured / estimated running time of each of its jobs",
-    )
-    scaled_down_below: Annotated[float, Field(gt=0)] | None = Field(
-        None,
-        description="measured / estimated stays below this wherever a job got less bandwidth"
-        " than it asked for",
-    )
+    estimate_ratio: BandSection | None = None
+    """measured / estimated running time of each of its jobs"""
+    scaled_down_below: Annotated[float, Field(gt=0)] | None = None
+    """measured / estimated stays below this wherever a job got less
+    bandwidth than it asked for
+    """
 
 
 class ExpectSection(Section):
     """Expectations of the results; the exit code is 1 where one is not met."""
 
-    estimate_ratio: BandSection | None = Field(
-        None,
-        description="measured / estimated running time of every job whose application has no"
-        " band of its own",
-    )
-    applications: dict[str, ApplicationSection] | None = Field(
-        None, description="expectations by the jobs' application"
-    )
-    fidelity: Literal["ok", "suspect", "invalid"] | None = Field(
-        None,
-        description="the worst fidelity accepted; invalid: broken reservations too",
-    )
+    estimate_ratio: BandSection | None = None
+    """measured / estimated running time of every job whose application
+    has no band of its own
+    """
+    applications: dict[str, ApplicationSection] | None = None
+    """expectations by the jobs' application"""
+    fidelity: Literal["ok", "suspect", "invalid"] | None = None
+    """the worst fidelity accepted; invalid: broken reservations too"""
 
 
 def _workload_tag(value: Any) -> Any:
@@ -224,56 +213,44 @@ Workload = Annotated[
 class ExperimentFile(Section):
     """An experiment: a data centre, a workload and its policies."""
 
-    name: Name | None = Field(
-        None, description="the run folder's name (default: the file's)"
-    )
+    name: Name | None = None
+    """the run folder's name (default: the file's)"""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = Field(
         DEFAULT_SEED,
         description=f"of every random stream (default {DEFAULT_SEED})",
     )
-    topology: Topology = Field(
-        description="the data centre, a mapping with a kind"
-    )
-    scale: ScaleSection | None = Field(
-        None, description="live only: rate, time, cpu, instant"
-    )
-    controller: ControllerSection | None = Field(
-        None,
-        description="live only: a person's OpenFlow application in place of ours",
-    )
-    interference: InterferenceSection | None = Field(
-        None,
-        description="simulator only: what two VMs on a node do to each other",
-    )
+    topology: Topology
+    """the data centre, a mapping with a kind"""
+    scale: ScaleSection | None = None
+    """live only: rate, time, cpu, instant"""
+    controller: ControllerSection | None = None
+    """live only: a person's OpenFlow application in place of ours"""
+    interference: InterferenceSection | None = None
+    """simulator only: what two VMs on a node do to each other"""
     embedder: Annotated[Any, WithJsonSchema({})] = Field(
         DEFAULT_EMBEDDER,
         description="who places VMs, where the policy lets one choose"
         f" (default {DEFAULT_EMBEDDER})",
     )
-    enforcement: Enforcement = Field(
-        "strict",
-        description="live only: strict, nobody sends above a reservation; work-conserving, unused"
-        " bandwidth is lent; none, nothing is reserved on links (default strict)",
-    )
-    policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
-        None,
-        description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs],"
-        " for kind ladder [scripted])",
-    )
-    workload: Workload = Field(
-        description="the jobs, a mapping with a kind"
-    )
-    failures: list[FailureEntry] | None = Field(
-        None,
-        description="links, servers, switches and the controller that fail at given times",
-    )
-    expect: ExpectSection | None = Field(
-        None, description="what the results must show for exit code 0"
-    )
-    sweep: SweepSection | None = Field(
-        None,
-        description="values that keys of this file take in turn, for testbed sweep",
-    )
+    enforcement: Enforcement = "strict"
+    """live only: strict, nobody sends above a reservation;
+    work-conserving, unused bandwidth is lent; none, nothing is reserved
+    on links (default strict)
+    """
+    policies: Annotated[Any, WithJsonSchema({"type": "array"})] = None
+    """who decides; each gets a run of its own (default [vc], for leases
+    [mbfcbs], for kind ladder [scripted])
+    """
+    workload: Workload
+    """the jobs, a mapping with a kind"""
+    failures: list[FailureEntry] | None = None
+    """links, servers, switches and the controller that fail at given
+    times
+    """
+    expect: ExpectSection | None = None
+    """what the results must show for exit code 0"""
+    sweep: SweepSection | None = None
+    """values that keys of this file take in turn, for testbed sweep"""
 
 
 def load_experiment(

@@ -7,8 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pydantic import Field
-
 from testbed.failures import Failure, FailureKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import Location, did_you_mean
@@ -29,24 +27,18 @@ class FailureEntry(Section):
     long it lasts.
     """
 
-    at: Duration = Field(description="when, from the start of the run")
-    link: str | None = Field(
-        None,
-        description="a link by its ends, as 'rack 0 - server 1': it carries nothing",
-    )
-    server: str | None = Field(
-        None, description="a server by its name: what runs on it is lost"
-    )
-    switch: str | None = Field(
-        None, description="a switch by its name: it is restarted"
-    )
-    controller: str | None = Field(
-        None, description="killed: it is killed, and started again"
-    )
-    lasts: PositiveDuration | None = Field(
-        None,
-        description="of links and servers: for how long (default: for good)",
-    )
+    at: Duration
+    """when, from the start of the run"""
+    link: str | None = None
+    """a link by its ends, as 'rack 0 - server 1': it carries nothing"""
+    server: str | None = None
+    """a server by its name: what runs on it is lost"""
+    switch: str | None = None
+    """a switch by its name: it is restarted"""
+    controller: str | None = None
+    """killed: it is killed, and started again"""
+    lasts: PositiveDuration | None = None
+    """of links and servers: for how long (default: for good)"""
 
 
 def read_failures(

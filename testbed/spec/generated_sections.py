@@ -87,14 +87,11 @@ class CountDistribution(Distribution):
     (or clamped to it).
     """
 
-    mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None,
-        description="of the distribution, before draws are drawn again (default 120)",
-    )
+    mean: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    """of the distribution, before draws are drawn again (default 120)"""
     sigma: Sigma | None = Field(None, description=_SIGMA)
-    rule: Rule | None = Field(
-        None, description="what becomes of draws below 1"
-    )
+    rule: Rule | None = None
+    """what becomes of draws below 1"""
 
 
 class RatioDistribution(CountDistribution):
@@ -102,41 +99,39 @@ class RatioDistribution(CountDistribution):
     clamped).
     """
 
-    mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None,
-        description="of the distribution, at least 1: no deadline is before the end (default 10)",
-    )
+    mean: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    """of the distribution, at least 1: no deadline is before the end
+    (default 10)
+    """
 
 
 class BandwidthDistribution(Distribution):
     """The bandwidth asked for per VM: a normal distribution, positive."""
 
-    mean: PositiveBandwidth | None = Field(
-        None, description="of it (default 250 Mbit/s)"
-    )
+    mean: PositiveBandwidth | None = None
+    """of it (default 250 Mbit/s)"""
     sigma: Bandwidth | None = Field(None, description=_SIGMA)
-    rule: Rule | None = Field(
-        None, description="what becomes of draws below 1 bit/s"
-    )
+    rule: Rule | None = None
+    """what becomes of draws below 1 bit/s"""
 
 
 class DurationDistribution(Distribution):
     """The profiled running time: a normal distribution, of a minute at least."""
 
-    mean: PositiveDuration | None = Field(
-        None, description="of the distribution (default 1 h)"
-    )
+    mean: PositiveDuration | None = None
+    """of the distribution (default 1 h)"""
     sigma: Duration | None = Field(None, description=_SIGMA)
-    rule: Rule | None = Field(
-        None, description="what becomes of draws below a minute"
-    )
+    rule: Rule | None = None
+    """what becomes of draws below a minute"""
 
 
 class ErrorSection(SpecModel):
     """By how much true durations differ from profiled ones, uniformly."""
 
-    low: SignedShare = Field(description="the least error, as -12 %")
-    high: SignedShare = Field(description="the greatest error, as 30 %")
+    low: SignedShare
+    """the least error, as -12 %"""
+    high: SignedShare
+    """the greatest error, as 30 %"""
 
 
 class TenantWorkload(WorkloadSection):
@@ -144,34 +139,26 @@ class TenantWorkload(WorkloadSection):
     distributions.
     """
 
-    reading: Interpretation = Field(
-        "G",
-        description="how the paper's distributions are interpreted: G (fitted to its figures,"
-        " default), literal, literal-clamped",
-    )
-    vms: CountDistribution = Field(
-        CountDistribution(), description="VMs per job"
-    )
-    bandwidth: BandwidthDistribution = Field(
-        BandwidthDistribution(), description="bandwidth per VM"
-    )
-    duration: DurationDistribution = Field(
-        DurationDistribution(), description="profiled running time"
-    )
-    deadline_ratio: RatioDistribution = Field(
-        RatioDistribution(), description="deadline over running time"
-    )
-    profiling_error: ErrorSection | None = Field(
-        None,
-        description="true over profiled running time, less 1 (default none)",
-    )
-    pattern: Pattern = Field(
-        "permutation",
-        description="communication pattern (default permutation, chosen at random for each job)",
-    )
-    services: Share = Field(
-        0.0, description="the share of user-facing services (default 0)"
-    )
+    reading: Interpretation = "G"
+    """how the paper's distributions are interpreted: G (fitted to its
+    figures, default), literal, literal-clamped
+    """
+    vms: CountDistribution = CountDistribution()
+    """VMs per job"""
+    bandwidth: BandwidthDistribution = BandwidthDistribution()
+    """bandwidth per VM"""
+    duration: DurationDistribution = DurationDistribution()
+    """profiled running time"""
+    deadline_ratio: RatioDistribution = RatioDistribution()
+    """deadline over running time"""
+    profiling_error: ErrorSection | None = None
+    """true over profiled running time, less 1 (default none)"""
+    pattern: Pattern = "permutation"
+    """communication pattern (default permutation, chosen at random for
+    each job)
+    """
+    services: Share = 0.0
+    """the share of user-facing services (default 0)"""
 
     def tenants(self, here: Location) -> Tenants | None:
         """The interpretation with what the file changes of it; None where that
@@ -232,17 +219,14 @@ class PoissonWorkload(TenantWorkload):
     """Jobs that arrive at random, more of them by day than by night."""
 
     kind: Literal["poisson"]
-    per_hour: PerHour = Field(
-        160.0, description="arrivals by day, as 40/h (default 160/h)"
-    )
-    night_factor: Annotated[float, Field(ge=0, le=1e3)] = Field(
-        0.2, description="arrivals by night over those by day (default 0.2)"
-    )
-    hours: Hours = Field(
-        24.0,
-        description="for how long jobs arrive, as 6 h (default 24 h); day and night take turns"
-        " every 12 h",
-    )
+    per_hour: PerHour = 160.0
+    """arrivals by day, as 40/h (default 160/h)"""
+    night_factor: Annotated[float, Field(ge=0, le=1e3)] = 0.2
+    """arrivals by night over those by day (default 0.2)"""
+    hours: Hours = 24.0
+    """for how long jobs arrive, as 6 h (default 24 h); day and night
+    take turns every 12 h
+    """
 
     def arrivals_s(self, here: Location, seed: int) -> Floats:
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
@@ -260,9 +244,8 @@ class BatchWorkload(TenantWorkload):
     """Jobs that all arrive at time 0."""
 
     kind: Literal["batch"]
-    jobs: Annotated[int, Field(ge=1, le=LIMITS["jobs"])] = Field(
-        description="how many"
-    )
+    jobs: Annotated[int, Field(ge=1, le=LIMITS["jobs"])]
+    """how many"""
 
     def arrivals_s(self, here: Location, seed: int) -> Floats:
         del here, seed
@@ -287,42 +270,32 @@ class SyntheticLeases(LeaseWorkload):
     """Synthetic leases as in MBFCBS's evaluation."""
 
     kind: Literal["leases"]
-    jobs: Annotated[int, Field(ge=1, le=LIMITS["leases"])] = Field(
-        1000, description="how many (default 1,000)"
-    )
-    mix: Literal["main", "equal"] = Field(
-        "main",
-        description="main: 20 % advance reservations, the other two types alike (default);"
-        " equal: all three alike",
-    )
-    advance: Share | None = Field(
-        None,
-        description="the share of advance reservations, in place of the mix's",
-    )
-    immediate: Share | None = Field(
-        None,
-        description="the share of immediate leases, in place of the mix's",
-    )
+    jobs: Annotated[int, Field(ge=1, le=LIMITS["leases"])] = 1000
+    """how many (default 1,000)"""
+    mix: Literal["main", "equal"] = "main"
+    """main: 20 % advance reservations, the other two types alike
+    (default); equal: all three alike
+    """
+    advance: Share | None = None
+    """the share of advance reservations, in place of the mix's"""
+    immediate: Share | None = None
+    """the share of immediate leases, in place of the mix's"""
     sizes: (
         Annotated[list[Size], Field(min_length=1, max_length=100)] | None
-    ) = Field(
-        None,
-        description="the VM types, all as likely (default: each of the four once)",
-    )
-    mean_duration: PositiveDuration = Field(
-        3600.0, description="of an exponential distribution (default 1 h)"
-    )
-    shortest: PositiveDuration = Field(
-        60.0, description="no lease lasts less (default 1 min)"
-    )
-    mean_lead: Duration = Field(
-        7200.0,
-        description="how far ahead advance reservations are booked, on average (default 2 h)",
-    )
-    load: Annotated[float, Field(gt=0, le=1000)] = Field(
-        1.0,
-        description="cores times duration over slots times the span of arrivals (default 1)",
-    )
+    ) = None
+    """the VM types, all as likely (default: each of the four once)"""
+    mean_duration: PositiveDuration = 3600.0
+    """of an exponential distribution (default 1 h)"""
+    shortest: PositiveDuration = 60.0
+    """no lease lasts less (default 1 min)"""
+    mean_lead: Duration = 7200.0
+    """how far ahead advance reservations are booked, on average
+    (default 2 h)
+    """
+    load: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """cores times duration over slots times the span of arrivals
+    (default 1)
+    """
 
     @property
     def shares(self) -> tuple[float, float]:

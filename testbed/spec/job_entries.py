@@ -79,12 +79,10 @@ DemandKind = Annotated[
 class DemandStep(SpecModel):
     """A stretch of an application's progress with one demand."""
 
-    until: Share = Field(
-        description="the progress at which this step ends, as 70 %"
-    )
-    at: Bandwidth = Field(
-        description="what one VM would send, were bandwidth unlimited"
-    )
+    until: Share
+    """the progress at which this step ends, as 70 %"""
+    at: Bandwidth
+    """what one VM would send, were bandwidth unlimited"""
 
 
 DemandCurve = Annotated[
@@ -97,85 +95,63 @@ class GrantedSweep(SpecModel):
 
     granted: Annotated[
         list[PositiveBandwidth], Field(min_length=1, max_length=1000)
-    ] = Field(
-        description="the bandwidths to run it at; the jobs are called ID-750, ID-600 (in Mbit/s)"
-    )
+    ]
+    """the bandwidths to run it at; the jobs are called ID-750, ID-600
+    (in Mbit/s)
+    """
 
 
 class JobEntry(Section):
     """One job: n VMs at bandwidth b for a running time p, due at deadline d."""
 
-    id: Name = Field(description="the job's own name")
-    at: Duration | None = Field(
-        None, description="when it is submitted (default 0 s)"
-    )
-    after: str | None = Field(
-        None,
-        description="the job that must have left before this one is submitted",
-    )
-    vms: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        description="how many VMs it needs"
-    )
-    bandwidth: PositiveBandwidth | None = Field(
-        None, description="what it asks for per VM"
-    )
-    granted: PositiveBandwidth | None = Field(
-        None,
-        description="what the policy 'scripted' gives it per VM (default: bandwidth)",
-    )
-    duration: PositiveDuration = Field(
-        description="its running time at that bandwidth, as 6 s"
-    )
-    deadline: PositiveDuration | None = Field(
-        None,
-        description="the latest time for it to end, counted from its submission",
-    )
+    id: Name
+    """the job's own name"""
+    at: Duration | None = None
+    """when it is submitted (default 0 s)"""
+    after: str | None = None
+    """the job that must have left before this one is submitted"""
+    vms: Annotated[int, Field(ge=1, le=1_000_000)]
+    """how many VMs it needs"""
+    bandwidth: PositiveBandwidth | None = None
+    """what it asks for per VM"""
+    granted: PositiveBandwidth | None = None
+    """what the policy 'scripted' gives it per VM (default: bandwidth)"""
+    duration: PositiveDuration
+    """its running time at that bandwidth, as 6 s"""
+    deadline: PositiveDuration | None = None
+    """the latest time for it to end, counted from its submission"""
     kind: DemandKind | None = Field(
         None,
         description="; ".join(
             f"{name}: {each.summary}" for name, each in KINDS.items()
         ),
     )
-    parameters: dict[str, Any] | None = Field(
-        None,
-        description="of a kind that an installed package adds: what it takes",
-    )
-    pattern: Pattern | None = Field(
-        None, description="communication pattern (default ring)"
-    )
-    application: Name | None = Field(
-        None,
-        description="a label: the jobs of one application are one line of a figure",
-    )
-    demand: DemandCurve | None = Field(
-        None,
-        description="the demand curve c(x): steps up to 100 % of the progress",
-    )
-    cpu: Share | None = Field(
-        None,
-        description="the share of a core that each VM burns (default 0; compute: 100 %, and"
-        " what it leaves is for a VM behind it)",
-    )
-    command: CommandWords | None = Field(
-        None,
-        description="on the live network each VM runs this, as its rank; words that begin with ./"
-        " are files beside this one",
-    )
-    reward: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
-        None,
-        description="what it is worth to end by the deadline (default 0)",
-    )
-    profile: Annotated[str, Field(min_length=1)] | None = Field(
-        None,
-        description="a file with its running times at other bandwidths (an elastic job)",
-    )
-    speedup: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None,
-        description="instead: JSA's speed-up ratio α, its profile by the published model",
-    )
-    sweep: GrantedSweep | None = Field(
-        None, description="run it several times, one after another"
-    )
+    parameters: dict[str, Any] | None = None
+    """of a kind that an installed package adds: what it takes"""
+    pattern: Pattern | None = None
+    """communication pattern (default ring)"""
+    application: Name | None = None
+    """a label: the jobs of one application are one line of a figure"""
+    demand: DemandCurve | None = None
+    """the demand curve c(x): steps up to 100 % of the progress"""
+    cpu: Share | None = None
+    """the share of a core that each VM burns (default 0; compute: 100
+    %, and what it leaves is for a VM behind it)
+    """
+    command: CommandWords | None = None
+    """on the live network each VM runs this, as its rank; words that
+    begin with ./ are files beside this one
+    """
+    reward: Annotated[float, Field(ge=0, le=1e12)] | None = None
+    """what it is worth to end by the deadline (default 0)"""
+    profile: Annotated[str, Field(min_length=1)] | None = None
+    """a file with its running times at other bandwidths (an elastic job)"""
+    speedup: Annotated[float, Field(ge=0, le=1)] | None = None
+    """instead: JSA's speed-up ratio α, its profile by the published
+    model
+    """
+    sweep: GrantedSweep | None = None
+    """run it several times, one after another"""
 
 
 class JobListWorkload(WorkloadSection):
@@ -184,7 +160,8 @@ class JobListWorkload(WorkloadSection):
     kind: Literal["jobs"]
     jobs: Annotated[
         list[JobEntry], Field(min_length=1, max_length=LIMITS["jobs"])
-    ] = Field(description="the jobs")
+    ]
+    """the jobs"""
 
     def loaded(
         self, here: Location, context: LoadContext
@@ -634,25 +611,23 @@ def _demand_by(
 class ProfileOption(SpecModel):
     """One option."""
 
-    bandwidth: PositiveBandwidth = Field(
-        description="per VM, as 200 Mbit/s"
-    )
-    time: PositiveDuration = Field(
-        description="the job's running time at it, as 30 s"
-    )
+    bandwidth: PositiveBandwidth
+    """per VM, as 200 Mbit/s"""
+    time: PositiveDuration
+    """the job's running time at it, as 30 s"""
 
 
 class ProfileFile(SpecModel):
     """A profile file."""
 
-    application: Name | None = Field(
-        None, description="whose profile it is, a label"
-    )
+    application: Name | None = None
+    """whose profile it is, a label"""
     options: Annotated[
         list[ProfileOption], Field(min_length=1, max_length=1000)
-    ] = Field(
-        description="bandwidths rising, times falling; the last is the no-elongation threshold"
-    )
+    ]
+    """bandwidths rising, times falling; the last is the no-elongation
+    threshold
+    """
 
 
 def read_profile(path: FilePath) -> tuple[Profile | None, Document]:

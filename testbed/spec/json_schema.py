@@ -22,7 +22,7 @@ from testbed.spec.experiment_file import (
 from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.plugin_functions import known_functions
 from testbed.spec.topology_section import InstalledTopology
-from testbed.spec.validation import Section
+from testbed.spec.validation import Section, one_line
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -180,7 +180,10 @@ def _without_null(schema: Any) -> Any:
         # titles go.
         if key == "title" and isinstance(value, str):
             continue
-        plain[key] = _without_null(value)
+        if key == "description" and isinstance(value, str):
+            plain[key] = one_line(value)
+        else:
+            plain[key] = _without_null(value)
     choices = list(plain.get("anyOf", ()))
     if {"type": "null"} in choices:
         choices.remove({"type": "null"})

@@ -48,13 +48,12 @@ OverSchema = WithJsonSchema(
 class StopSection(Section):
     """The rule by which a combination of values needs no further seed."""
 
-    interval: Share = Field(
-        description="enough seeds: the half width of the 95 % confidence interval is at most this"
-        " share of the mean"
-    )
-    metric: str | None = Field(
-        None, description="of this metric (default: of each that is shown)"
-    )
+    interval: Share
+    """enough seeds: the half width of the 95 % confidence interval is
+    at most this share of the mean
+    """
+    metric: str | None = None
+    """of this metric (default: of each that is shown)"""
     least: Annotated[int, Field(ge=2, le=1000)] = Field(
         LEAST, description=f"seeds that run in any case (default {LEAST})"
     )
@@ -67,18 +66,18 @@ class SweepSection(Section):
 
     over: Annotated[
         dict[str, Any], Field(min_length=1, max_length=20), OverSchema
-    ] = Field(
-        description="values by key of this file, as workload.load: [0.2, 0.4], seed: 1..20"
-    )
-    stop: StopSection | None = Field(
-        None, description="when seeds are enough (default: all run)"
-    )
+    ]
+    """values by key of this file, as workload.load: [0.2, 0.4], seed:
+    1..20
+    """
+    stop: StopSection | None = None
+    """when seeds are enough (default: all run)"""
     metrics: (
         Annotated[list[str], Field(min_length=1, max_length=20)] | None
-    ) = Field(None, description="the metrics of the table and the picture")
-    backend: Literal["sim", "live"] = Field(
-        "sim", description="the simulator or the live network (default sim)"
-    )
+    ) = None
+    """the metrics of the table and the picture"""
+    backend: Literal["sim", "live"] = "sim"
+    """the simulator or the live network (default sim)"""
 
 
 @dataclass(frozen=True)

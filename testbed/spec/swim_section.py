@@ -45,52 +45,34 @@ class SwimWorkload(TraceWorkload):
     """
 
     kind: Literal["swim"]
-    jobs: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        2500, description="how many jobs are taken (default 2500)"
-    )
-    vms: Annotated[float, Field(ge=1, le=1e6)] | Literal["as-is"] = Field(
-        25.0,
-        description="VMs per job on average, by stratified sampling (default 25); as-is: a plain"
-        " sample",
-    )
-    largest: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        100, description="jobs with more VMs are left out (default 100)"
-    )
-    batches: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        5, description="in how many batches they arrive (default 5)"
-    )
-    spacing: Duration = Field(
-        30.0, description="between two batches (default 30 s)"
-    )
-    start_up: PositiveDuration = Field(
-        20.0,
-        description="running time of a job whatever its bytes (default 20 s)",
-    )
-    vm_rate: PositiveBandwidth = Field(
-        80_000_000,
-        description="how fast one VM works through its bytes (default 80 Mbit/s)",
-    )
-    bandwidth: PositiveBandwidth = Field(
-        200_000_000,
-        description="B̄ on average, uniform from 0 (default 200 Mbit/s)",
-    )
-    least_bandwidth: PositiveBandwidth = Field(
-        1_000_000, description="B̄ is no less than that (default 1 Mbit/s)"
-    )
-    reward: Ends = Field(
-        [100.0, 1000.0], description="uniform (default [100, 1000])"
-    )
-    deadline_factor: Ends = Field(
-        [2.0, 7.0],
-        description="deadline over running time at B̄, uniform (default [2, 7])",
-    )
-    speedup: Ends = Field(
-        [0.0, 0.14], description="α, uniform (default [0, 0.14])"
-    )
-    pattern: Pattern = Field(
-        "all-to-all",
-        description="communication pattern (default all-to-all)",
-    )
+    jobs: Annotated[int, Field(ge=1, le=100_000)] = 2500
+    """how many jobs are taken (default 2500)"""
+    vms: Annotated[float, Field(ge=1, le=1e6)] | Literal["as-is"] = 25.0
+    """VMs per job on average, by stratified sampling (default 25);
+    as-is: a plain sample
+    """
+    largest: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """jobs with more VMs are left out (default 100)"""
+    batches: Annotated[int, Field(ge=1, le=100_000)] = 5
+    """in how many batches they arrive (default 5)"""
+    spacing: Duration = 30.0
+    """between two batches (default 30 s)"""
+    start_up: PositiveDuration = 20.0
+    """running time of a job whatever its bytes (default 20 s)"""
+    vm_rate: PositiveBandwidth = 80_000_000
+    """how fast one VM works through its bytes (default 80 Mbit/s)"""
+    bandwidth: PositiveBandwidth = 200_000_000
+    """B̄ on average, uniform from 0 (default 200 Mbit/s)"""
+    least_bandwidth: PositiveBandwidth = 1_000_000
+    """B̄ is no less than that (default 1 Mbit/s)"""
+    reward: Ends = Field([100.0, 1000.0])
+    """uniform (default [100, 1000])"""
+    deadline_factor: Ends = Field([2.0, 7.0])
+    """deadline over running time at B̄, uniform (default [2, 7])"""
+    speedup: Ends = Field([0.0, 0.14])
+    """α, uniform (default [0, 0.14])"""
+    pattern: Pattern = "all-to-all"
+    """communication pattern (default all-to-all)"""
 
     def loaded(
         self, here: Location, context: LoadContext

@@ -10,7 +10,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Discriminator,
-    Field,
     Tag,
     WithJsonSchema,
 )
@@ -115,22 +114,20 @@ class TreeTopology(RegularTopology):
     builder_names: ClassVar = {"link_bps": "links"}
 
     kind: Literal["tree"]
-    fanout: Counts = Field(
-        description="children per level from the core down: [4, 2, 2] is 4 aggregation switches"
-        " of 2 racks of 2 servers"
-    )
-    links: Links = Field(
-        description="link capacities per level from the top down, or one for all levels;"
-        " with oversubscription that of the servers' links"
-    )
-    slots_per_server: Slots = Field(
-        description="VM slots of every server, or a list of them"
-    )
-    oversubscription: Ratios | None = Field(
-        None,
-        description="ratios of the switches' uplinks from the top down: [2, 4] is 2:1 at the"
-        " aggregation and 4:1 at the racks",
-    )
+    fanout: Counts
+    """children per level from the core down: [4, 2, 2] is 4 aggregation
+    switches of 2 racks of 2 servers
+    """
+    links: Links
+    """link capacities per level from the top down, or one for all
+    levels; with oversubscription that of the servers' links
+    """
+    slots_per_server: Slots
+    """VM slots of every server, or a list of them"""
+    oversubscription: Ratios | None = None
+    """ratios of the switches' uplinks from the top down: [2, 4] is 2:1
+    at the aggregation and 4:1 at the racks
+    """
 
     def build(self) -> DataCentre:
         return tree(
@@ -150,18 +147,17 @@ class FatTreeTopology(RegularTopology):
     k: Annotated[
         Any,
         WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2}),
-    ] = Field(description="ports per switch, an even number")
-    links: Links = Field(
-        description="one capacity, or three: core, aggregation and server links"
-    )
-    slots_per_server: Slots = Field(
-        description="VM slots of every server, or a list of them"
-    )
-    network: Network = Field(
-        "tree",
-        description="what parallel links carry: tree pins a tenant to the one tree below a core,"
-        " pooled counts the links between two layers as one (default tree)",
-    )
+    ]
+    """ports per switch, an even number"""
+    links: Links
+    """one capacity, or three: core, aggregation and server links"""
+    slots_per_server: Slots
+    """VM slots of every server, or a list of them"""
+    network: Network = "tree"
+    """what parallel links carry: tree pins a tenant to the one tree
+    below a core, pooled counts the links between two layers as one
+    (default tree)
+    """
 
     def build(self) -> DataCentre:
         return fat_tree(
@@ -178,14 +174,14 @@ class FlatTopology(RegularTopology):
     }
 
     kind: Literal["flat"]
-    nodes: Count = Field(description="how many nodes")
-    slots_per_server: Slots = Field(
-        1, description="VM slots of every node (default 1)"
-    )
-    memory_per_server: Memories | None = Field(
-        None,
-        description="memory of every node, or a list of them (default: it limits nothing)",
-    )
+    nodes: Count
+    """how many nodes"""
+    slots_per_server: Slots = 1
+    """VM slots of every node (default 1)"""
+    memory_per_server: Memories | None = None
+    """memory of every node, or a list of them (default: it limits
+    nothing)
+    """
 
     def build(self) -> DataCentre:
         return flat(
@@ -196,30 +192,34 @@ class FlatTopology(RegularTopology):
 class CustomServer(SpecModel):
     """A server of a custom topology."""
 
-    name: str = Field(description="the server's name")
-    slots: Count = Field(description="its VM slots")
+    name: str
+    """the server's name"""
+    slots: Count
+    """its VM slots"""
 
 
 class CustomLink(SpecModel):
     """A link of a custom topology."""
 
-    lower: str = Field(description="the server or switch at its lower end")
-    upper: str = Field(description="the switch at its upper end")
-    capacity: PositiveBandwidth = Field(
-        description="its capacity in each direction"
-    )
+    lower: str
+    """the server or switch at its lower end"""
+    upper: str
+    """the switch at its upper end"""
+    capacity: PositiveBandwidth
+    """its capacity in each direction"""
 
 
 class CustomContent(Section):
     """Named servers, switches and links; what a file that ``path`` names holds."""
 
-    servers: list[CustomServer] = Field(description="the servers")
-    switches: list[str] = Field(description="the switches' names")
-    links: list[CustomLink] = Field(description="the links")
-    roots: list[str] | None = Field(
-        None,
-        description="the switches without uplink, where there are several",
-    )
+    servers: list[CustomServer]
+    """the servers"""
+    switches: list[str]
+    """the switches' names"""
+    links: list[CustomLink]
+    """the links"""
+    roots: list[str] | None = None
+    """the switches without uplink, where there are several"""
 
 
 class CustomTopology(CustomContent):
@@ -232,9 +232,8 @@ class CustomFileTopology(Section):
     """A topology in a file of its own."""
 
     kind: Literal["custom"]
-    path: str = Field(
-        description="a file with servers, switches and links, beside this one"
-    )
+    path: str
+    """a file with servers, switches and links, beside this one"""
 
 
 class MininetTopology(Section):
@@ -243,26 +242,23 @@ class MininetTopology(Section):
     """
 
     kind: Literal["mininet"]
-    path: str = Field(description="a Python file, beside this one")
-    topo: str | None = Field(
-        None,
-        description="a subclass of mininet.topo.Topo there, a function that makes a Topo or a"
-        " Mininet, or a name in its topos (default: the Mininet that the file makes as a script)",
-    )
-    args: dict[str, Any] | None = Field(
-        None, description="its arguments by name: {k: 4}"
-    )
-    argv: list[str | int | float] | None = Field(
-        None,
-        description="arguments of the file as of a script: ['--hosts', 4] (default: none)",
-    )
-    default_bw: PositiveBandwidth | None = Field(
-        None,
-        description="capacity of links without bw (default: each needs one)",
-    )
-    slots_per_server: Count = Field(
-        1, description="VM slots of hosts that state none (default 1)"
-    )
+    path: str
+    """a Python file, beside this one"""
+    topo: str | None = None
+    """a subclass of mininet.topo.Topo there, a function that makes a
+    Topo or a Mininet, or a name in its topos (default: the Mininet that
+    the file makes as a script)
+    """
+    args: dict[str, Any] | None = None
+    """its arguments by name: {k: 4}"""
+    argv: list[str | int | float] | None = None
+    """arguments of the file as of a script: ['--hosts', 4] (default:
+    none)
+    """
+    default_bw: PositiveBandwidth | None = None
+    """capacity of links without bw (default: each needs one)"""
+    slots_per_server: Count = 1
+    """VM slots of hosts that state none (default 1)"""
 
 
 class InstalledTopology(Section):

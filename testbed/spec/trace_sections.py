@@ -57,14 +57,12 @@ T = TypeVar("T")
 class TraceWorkload(WorkloadSection):
     """A workload of a trace file."""
 
-    path: Annotated[str, Field(min_length=1)] = Field(
-        description="the trace, plain, gzip, bzip2, xz or Zstandard; looked for beside this file,"
-        " along TESTBED_DATA, in the cache"
-    )
-    lenient: bool = Field(
-        default=False,
-        description="leave out what cannot be read, and count it (default: stop)",
-    )
+    path: Annotated[str, Field(min_length=1)]
+    """the trace, plain, gzip, bzip2, xz or Zstandard; looked for beside
+    this file, along TESTBED_DATA, in the cache
+    """
+    lenient: bool = Field(default=False)
+    """leave out what cannot be read, and count it (default: stop)"""
 
     def read(
         self, here: Location, reader: Callable[..., T]
@@ -144,22 +142,16 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
     """The jobs of a log in the Standard Workload Format."""
 
     kind: Literal["swf"]
-    first: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
-        None,
-        description="only so many records from its beginning (default all)",
-    )
-    zero_run_time: ZeroRun = Field(
-        "raise",
-        description="what becomes of records that ran for 0 s: raise them to 1 s (default) or skip",
-    )
-    shortest: Duration | None = Field(
-        None,
-        description="records that ran for less are left out (default: none)",
-    )
-    longest: PositiveDuration | None = Field(
-        None,
-        description="records that ran for more are left out (default: none)",
-    )
+    first: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """only so many records from its beginning (default all)"""
+    zero_run_time: ZeroRun = "raise"
+    """what becomes of records that ran for 0 s: raise them to 1 s
+    (default) or skip
+    """
+    shortest: Duration | None = None
+    """records that ran for less are left out (default: none)"""
+    longest: PositiveDuration | None = None
+    """records that ran for more are left out (default: none)"""
 
     def loaded(
         self, here: Location, context: LoadContext
@@ -238,10 +230,8 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
     """Leases of a lease workload file, XML or one a line."""
 
     kind: Literal["lwf"]
-    first: Annotated[int, Field(ge=1, le=LIMITS["leases"])] | None = Field(
-        None,
-        description="only so many leases from its beginning (default all)",
-    )
+    first: Annotated[int, Field(ge=1, le=LIMITS["leases"])] | None = None
+    """only so many leases from its beginning (default all)"""
 
     def loaded(
         self, here: Location, context: LoadContext

@@ -50,6 +50,7 @@ class SpecModel(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         validate_default=False,
+        use_attribute_docstrings=True,
     )
 
 
@@ -387,8 +388,13 @@ def _models_of(
 def _described(owner: type[SpecModel] | None, key: str) -> str:
     field = None if owner is None else owner.model_fields.get(key)
     if field is not None and field.description:
-        return f": {field.description}"
+        return f": {one_line(field.description)}"
     return ""
+
+
+def one_line(description: str) -> str:
+    """A description without the line ends of the docstring that it is."""
+    return " ".join(description.split())
 
 
 def _no_mapping(model: type[SpecModel], value: object) -> str:

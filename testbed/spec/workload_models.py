@@ -71,19 +71,14 @@ class Calibration:
 class ModelWorkload(ParallelWorkload):
     """Jobs of a workload model."""
 
-    load: Annotated[float, Field(gt=0, le=1000)] = Field(
-        0.7,
-        description="system load, as for every kind of parallel jobs (default 0.7)",
-    )
-    cpu: CpuRule = Field(
-        CpuRule(),
-        description="the CPU use of processes (default 40 % to 100 % of a node)",
-    )
-    overestimate: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None,
-        description="users state their running time times a factor, uniform from 1 to this"
-        " (default: the running time)",
-    )
+    load: Annotated[float, Field(gt=0, le=1000)] = 0.7
+    """system load, as for every kind of parallel jobs (default 0.7)"""
+    cpu: CpuRule = CpuRule()
+    """the CPU use of processes (default 40 % to 100 % of a node)"""
+    overestimate: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    """users state their running time times a factor, uniform from 1 to
+    this (default: the running time)
+    """
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
         """Jobs whose natural load on so many slots is about ``load``;
@@ -129,44 +124,30 @@ class FeitelsonWorkload(ModelWorkload):
     """Jobs after Feitelson's model of 1996."""
 
     kind: Literal["feitelson"]
-    jobs: Jobs = Field(20_000, description="how many (default 20,000)")
-    largest: Largest = Field(
-        256, description="the greatest size (default 256)"
-    )
-    size_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        1.0,
-        description="a size n has the weight n to the power of minus this (default 1)",
-    )
-    power_of_two: Factor = Field(
-        10.0,
-        description="times this where n is a power of two above 1 (default 10)",
-    )
-    serial: Factor = Field(
-        3.0, description="and this where n is 1 (default 3)"
-    )
-    mean_run_time: PositiveDuration = Field(
-        2500.0,
-        description="what the distribution of running times is scaled to (default 2500 s)",
-    )
-    long_over_short: Annotated[float, Field(ge=1, le=1e6)] = Field(
-        7.0,
-        description="mean of long running times over that of short ones (default 7)",
-    )
-    long_at_one: Share = Field(
-        0.05, description="the share of long ones at size 1 (default 5 %)"
-    )
-    long_at_largest: Share = Field(
-        0.25,
-        description="the share of long ones at the greatest size (default 25 %)",
-    )
-    repeat_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        2.5,
-        description="r runs have the weight r to the power of minus this (default 2.5)",
-    )
-    most_repeats: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000,
-        description="a job is run so many times at most (default 1000)",
-    )
+    jobs: Jobs = 20_000
+    """how many (default 20,000)"""
+    largest: Largest = 256
+    """the greatest size (default 256)"""
+    size_exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """a size n has the weight n to the power of minus this (default 1)"""
+    power_of_two: Factor = 10.0
+    """times this where n is a power of two above 1 (default 10)"""
+    serial: Factor = 3.0
+    """and this where n is 1 (default 3)"""
+    mean_run_time: PositiveDuration = 2500.0
+    """what the distribution of running times is scaled to (default 2500
+    s)
+    """
+    long_over_short: Annotated[float, Field(ge=1, le=1e6)] = 7.0
+    """mean of long running times over that of short ones (default 7)"""
+    long_at_one: Share = 0.05
+    """the share of long ones at size 1 (default 5 %)"""
+    long_at_largest: Share = 0.25
+    """the share of long ones at the greatest size (default 25 %)"""
+    repeat_exponent: Annotated[float, Field(ge=0, le=10)] = 2.5
+    """r runs have the weight r to the power of minus this (default 2.5)"""
+    most_repeats: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """a job is run so many times at most (default 1000)"""
 
     @cached_property
     def sizes(self) -> Floats:
@@ -341,44 +322,34 @@ class JannWorkload(ModelWorkload):
     """Jobs after the model of Jann and others of 1997."""
 
     kind: Literal["jann"]
-    jobs: Jobs = Field(10_000, description="how many (default 10,000)")
-    largest: Largest = Field(
-        256, description="the greatest size (default 256)"
-    )
-    serial: Share = Field(
-        0.40, description="the share of jobs of one process (default 40 %)"
-    )
-    below_20: Share = Field(
-        0.86,
-        description="the share of jobs of fewer than 20 processes (default 86 %)",
-    )
-    decay: Factor = Field(
-        0.75,
-        description="the share of a class of sizes over that of the one before (default 0.75)",
-    )
-    power_of_two: Share = Field(
-        0.6,
-        description="the share of a class that has its greatest size (default 60 %)",
-    )
-    mean_run_time: PositiveDuration = Field(
-        11_250.0, description="the mean of running times (default 11250 s)"
-    )
-    growth: Factor = Field(
-        1.0,
-        description="mean running time of a class over that of the one before (default 1)",
-    )
-    run_cv2: Factor = Field(
-        2.5,
-        description="squared variation of running times in a class (default 2.5)",
-    )
-    arrival_cv2: Factor = Field(
-        2.0,
-        description="squared variation of distances between arrivals of a class (default 2)",
-    )
-    order: Order = Field(
-        1,
-        description="the common order of the hyper-Erlang distributions (default 1)",
-    )
+    jobs: Jobs = 10_000
+    """how many (default 10,000)"""
+    largest: Largest = 256
+    """the greatest size (default 256)"""
+    serial: Share = 0.40
+    """the share of jobs of one process (default 40 %)"""
+    below_20: Share = 0.86
+    """the share of jobs of fewer than 20 processes (default 86 %)"""
+    decay: Factor = 0.75
+    """the share of a class of sizes over that of the one before
+    (default 0.75)
+    """
+    power_of_two: Share = 0.6
+    """the share of a class that has its greatest size (default 60 %)"""
+    mean_run_time: PositiveDuration = 11_250.0
+    """the mean of running times (default 11250 s)"""
+    growth: Factor = 1.0
+    """mean running time of a class over that of the one before (default
+    1)
+    """
+    run_cv2: Factor = 2.5
+    """squared variation of running times in a class (default 2.5)"""
+    arrival_cv2: Factor = 2.0
+    """squared variation of distances between arrivals of a class
+    (default 2)
+    """
+    order: Order = 1
+    """the common order of the hyper-Erlang distributions (default 1)"""
 
     def _check(self) -> None:
         """Raises ValueError where the parameters fit no distribution."""
@@ -539,19 +510,16 @@ class ExponentialWorkload(ModelWorkload):
     """
 
     kind: Literal["exponential"]
-    cpu: CpuRule | None = Field(  # type: ignore[assignment]
-        None,
-        description="the CPU use of processes (default: each uses all of its node's)",
-    )
-    jobs: Jobs = Field(1000, description="how many (default 1,000)")
-    mean_vms: Largest = Field(
-        8,
-        description="VMs per job on average, uniform from 1 to twice this less one (default 8)",
-    )
-    mean_run_time: PositiveDuration = Field(
-        3600.0,
-        description="of the exponential distribution of running times (default 1 h)",
-    )
+    cpu: CpuRule | None = None
+    """the CPU use of processes (default: each uses all of its node's)"""
+    jobs: Jobs = 1000
+    """how many (default 1,000)"""
+    mean_vms: Largest = 8
+    """VMs per job on average, uniform from 1 to twice this less one
+    (default 8)
+    """
+    mean_run_time: PositiveDuration = 3600.0
+    """of the exponential distribution of running times (default 1 h)"""
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
         """Jobs a second apart on average: the load is the caller's to set."""

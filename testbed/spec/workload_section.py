@@ -88,27 +88,20 @@ class WorkloadSection(Section):
 class BandwidthRule(SpecModel):
     """The bandwidth that each VM requests, unless the workload states it."""
 
-    rule: HoseRule = Field(
-        "clip",
-        description="clip: normal around 0.55 of Max_B, clipped to a tenth of it and the whole"
-        " (default); printed: the paper's formula as it is printed, which always gives Max_B; mean:"
-        " as clip for one size of job, scaled to exactly that mean",
-    )
-    max_b_cap: BandwidthCap = Field(
-        CAP_BPS,
-        description="the greatest Max_B, or none (default 455 Mbit/s: 250 on average)",
-    )
-    mean: PositiveBandwidth | None = Field(
-        None, description="in place of max_b_cap: a cap of mean/0.55"
-    )
-    sigma: Share = Field(
-        0.2,
-        description="the standard deviation as a share of the mean (default 20 %)",
-    )
-    network: PositiveBandwidth | None = Field(
-        None,
-        description="the link of a server in Max_B (default: the data centre's)",
-    )
+    rule: HoseRule = "clip"
+    """clip: normal around 0.55 of Max_B, clipped to a tenth of it and
+    the whole (default); printed: the paper's formula as it is printed,
+    which always gives Max_B; mean: as clip for one size of job, scaled
+    to exactly that mean
+    """
+    max_b_cap: BandwidthCap = CAP_BPS
+    """the greatest Max_B, or none (default 455 Mbit/s: 250 on average)"""
+    mean: PositiveBandwidth | None = None
+    """in place of max_b_cap: a cap of mean/0.55"""
+    sigma: Share = 0.2
+    """the standard deviation as a share of the mean (default 20 %)"""
+    network: PositiveBandwidth | None = None
+    """the link of a server in Max_B (default: the data centre's)"""
 
 
 class CpuRule(SpecModel):
@@ -116,46 +109,39 @@ class CpuRule(SpecModel):
     all of it.
     """
 
-    low: Share = Field(
-        0.4,
-        description="the least of a uniform distribution (default 40 %)",
-    )
-    high: Share = Field(1.0, description="the greatest (default 100 %)")
-    error: Share | None = Field(
-        None,
-        description="schedulers are told it with a uniform error of at most so much of a node"
-        " (default: they are told the truth)",
-    )
-    told: Share | None = Field(
-        None,
-        description="schedulers know nothing of it: they are told this share of every process",
-    )
+    low: Share = 0.4
+    """the least of a uniform distribution (default 40 %)"""
+    high: Share = 1.0
+    """the greatest (default 100 %)"""
+    error: Share | None = None
+    """schedulers are told it with a uniform error of at most so much of
+    a node (default: they are told the truth)
+    """
+    told: Share | None = None
+    """schedulers know nothing of it: they are told this share of every
+    process
+    """
 
 
 class ParallelWorkload(WorkloadSection):
     """A workload of parallel jobs: load, bandwidth, VMs and CPU use."""
 
-    load: Annotated[float, Field(gt=0, le=1000)] | None = Field(
-        None,
-        description="system load: processors times running time over slots times the span of"
-        " submissions; arrivals are stretched or squeezed to it",
-    )
-    processes_per_vm: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        1,
-        description="processors of a job that one VM stands for (default 1)",
-    )
-    bandwidth: BandwidthRule | None = Field(
-        None,
-        description="how bandwidth is assigned (default: by the rule's defaults; none on a flat"
-        " data centre)",
-    )
-    cpu: CpuRule | None = Field(
-        None,
-        description="the CPU use of processes (default: every process uses all of its node's)",
-    )
-    pattern: Pattern = Field(
-        "ring", description="communication pattern (default ring)"
-    )
+    load: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """system load: processors times running time over slots times the
+    span of submissions; arrivals are stretched or squeezed to it
+    """
+    processes_per_vm: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """processors of a job that one VM stands for (default 1)"""
+    bandwidth: BandwidthRule | None = None
+    """how bandwidth is assigned (default: by the rule's defaults; none
+    on a flat data centre)
+    """
+    cpu: CpuRule | None = None
+    """the CPU use of processes (default: every process uses all of its
+    node's)
+    """
+    pattern: Pattern = "ring"
+    """communication pattern (default ring)"""
 
 
 def fitted(
@@ -372,15 +358,12 @@ class JobPlaces(Mapping[str, Place]):
 class LeaseWorkload(WorkloadSection):
     """A workload of leases."""
 
-    memory: bool = Field(
-        default=True,
-        description="whether leases ask for memory too (default true)",
-    )
-    margin: Duration | None = Field(
-        None,
-        description="each lease is booked for so much more than its duration: its VMs take a"
-        " moment to start and to end (default 0 s)",
-    )
+    memory: bool = Field(default=True)
+    """whether leases ask for memory too (default true)"""
+    margin: Duration | None = None
+    """each lease is booked for so much more than its duration: its VMs
+    take a moment to start and to end (default 0 s)
+    """
 
     def of_leases(
         self,
