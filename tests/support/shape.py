@@ -50,7 +50,6 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
-    "commas of narrower lines": 560,
     "first windows of four packets": 30,
     "packed comprehensions written out as statements": 330,
     "processors that a live run's jobs compute on": 220,
