@@ -172,7 +172,7 @@ def _without_null(schema: Any) -> Any:
         return [_without_null(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    plain = {}
+    plain: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "default" and value is None:
             continue

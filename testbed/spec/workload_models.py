@@ -510,7 +510,7 @@ class ExponentialWorkload(ModelWorkload):
     """
 
     kind: Literal["exponential"]
-    cpu: CpuRule | None = None
+    cpu: CpuRule | None = None  # type: ignore[assignment]
     """the CPU use of processes (default: each uses all of its node's)"""
     jobs: Jobs = 1000
     """how many (default 1,000)"""
