@@ -1,5 +1,5 @@
 """Times of the labs' checks, and live marks repeated beside a process that
-takes half a processor.
+takes half a processor, or with ``--busy`` one that never stops.
 
 Each lab's solution is checked whole, as ``testbed lab check`` does it, with a
 fresh network. Then its live checks run several times on one network. Marks have
@@ -20,6 +20,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.headroom import busy_loop
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.labs.checked_folder import live_network
@@ -59,6 +60,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=REPETITIONS,
         help=f"default {REPETITIONS}",
     )
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="beside a process that never stops",
+    )
+    parser.add_argument(
+        "--live-alone",
+        action="store_true",
+        help="the solution's live marks alone: no times, no wrong answers",
+    )
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
@@ -75,9 +86,12 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     results = []
     for lab in chosen:
         with progress.step():
-            results += times_of(lab)
-            with noise():
-                rounds, found = live_rounds(lab, times)
+            wrong_ones = []
+            if not args.live_alone:
+                results += times_of(lab)
+                wrong_ones = live_wrong_answers(lab)
+            with busy_loop() if args.busy else noise():
+                rounds, found = live_rounds(lab, times, wrong_ones)
         results += _rows(lab, rounds, found)
         for outcome in [
             one
@@ -117,7 +131,7 @@ def times_of(lab: Lab) -> list[Result]:
 
 
 def live_rounds(
-    lab: Lab, times: int
+    lab: Lab, times: int, wrong_ones: Sequence[WrongAnswer]
 ) -> tuple[
     list[list[CheckOutcome]], list[tuple[WrongAnswer, CheckOutcome]]
 ]:
@@ -140,7 +154,7 @@ def live_rounds(
             )
         ]
         found = []
-        for k, wrong in enumerate(live_wrong_answers(lab)):
+        for k, wrong in enumerate(wrong_ones):
             handed_in, due = (
                 answered(lab, folder / f"wrong-{k}", wrong),
                 checks_up_to(lab, wrong),

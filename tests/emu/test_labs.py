@@ -69,7 +69,7 @@ def test_live_marks_are_the_same_on_a_busy_machine(
     """Five times: once by the page's last command, the others here."""
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     with noise():
-        rounds, found = live_rounds(lab, 4)
+        rounds, found = live_rounds(lab, 4, live_wrong_answers(lab))
     wrong = [
         f"{one.check}: {one.sentence}"
         for each in rounds

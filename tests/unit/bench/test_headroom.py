@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +12,12 @@ import pytest
 from bench import headroom
 from bench.__main__ import main
 from bench.headroom import EXAMPLES, LIVE, Outcome
-from testbed.plan.peak_load import peak, reserved_port_load_bps
+from testbed.plan.peak_load import (
+    computing_processors,
+    peak,
+    reserved_port_load_bps,
+)
+from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import load_experiment
 
 ROW = Outcome(
@@ -109,3 +115,33 @@ def test_a_policy_is_played_alone_as_its_file_has_it() -> None:
             overrides[key] = value
         played = load_experiment(Path(file), overrides)
         assert [policy.label for policy in played.policies] == [case.policy]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIVE)
+def test_an_example_says_its_headroom_as_its_plans_have_it(
+    name: str,
+) -> None:
+    text = (EXAMPLES / f"{name}.yaml").read_text("utf-8")
+    said = re.search(r"^# Headroom: at its busiest some (.*);", text, re.M)
+    assert said
+    try:
+        played = list(headroom.cases((name,)))
+    except SpecErrors as error:
+        pytest.skip(f"its trace is not here: {error}")
+    amounts = []
+    gbps = max(map(asked_bps, played)) / 1e9
+    if gbps:
+        amounts.append(f"{gbps:.1f} Gbit/s of port load")
+    cpus = max(map(computing, played))
+    if cpus:
+        amounts.append(f"{cpus:.1f} of a processor of computing")
+    assert said[1] == " and ".join(amounts)
+
+
+def computing(case: headroom.Case) -> float:
+    """Processors that the jobs' own computing takes at most."""
+    slots = int(case.experiment.datacentre.slots.sum())
+    return computing_processors(
+        case.history, slots, case.experiment.scale.cpu
+    )
