@@ -12,7 +12,8 @@ import io
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from statistics import median
 
 LONG_LINE_CHARACTERS = 90
@@ -83,43 +84,57 @@ def density(sources: Iterable[str]) -> Density:
     """Counts over all sources together."""
     total = Density()
     for source in sources:
-        _add(total, source)
+        counts = _counts(source)
+        for name in (count.name for count in fields(Density)):
+            setattr(
+                total, name, getattr(total, name) + getattr(counts, name)
+            )
     return total
 
 
-def _add(total: Density, source: str) -> None:
-    tree = ast.parse(source)
+@cache
+def tree_of(source: str) -> ast.Module:
+    """A source's syntax tree; what nobody may change."""
+    return ast.parse(source)
+
+
+@cache
+def _counts(source: str) -> Density:
+    """A source's counts; what nobody may change."""
+    counts = Density()
     lines = source.splitlines()
-    documentation = set(_documentation_lines(tree))
+    nodes = list(ast.walk(tree_of(source)))
+    documentation = set(_documentation_lines(nodes))
     tokens_on_line: Counter[int] = Counter()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         line = token.start[0]
         if token.type == tokenize.COMMENT:
             alone = lines[line - 1].lstrip().startswith("#")
-            total.comment_lines += int(alone)
+            counts.comment_lines += int(alone)
         if token.type not in NO_TOKENS and line not in documentation:
             tokens_on_line[line] += 1
-    total.lines += len(lines)
-    total.tokens += tokens_on_line.total()
-    total.code_lines += len(tokens_on_line)
+    counts.lines = len(lines)
+    counts.tokens = tokens_on_line.total()
+    counts.code_lines = len(tokens_on_line)
     for line in tokens_on_line:
         if len(lines[line - 1]) > LONG_LINE_CHARACTERS:
-            total.long_lines += 1
-    for node in ast.walk(tree):
+            counts.long_lines += 1
+    for node in nodes:
         if isinstance(node, ast.IfExp):
-            total.conditional_expressions += 1
+            counts.conditional_expressions += 1
         elif isinstance(node, COMPREHENSIONS):
-            total.comprehensions += 1
+            counts.comprehensions += 1
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             last = node.end_lineno or node.lineno
             span = range(node.lineno, last + 1)
             tokens = sum(tokens_on_line[line] for line in span)
-            total.function_tokens.append(tokens)
+            counts.function_tokens.append(tokens)
+    return counts
 
 
-def _documentation_lines(tree: ast.Module) -> Iterator[int]:
+def _documentation_lines(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Lines of the docstrings of the module, its classes and functions."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, DOCUMENTED) or not node.body:
             continue
         first = node.body[0]

@@ -31,7 +31,7 @@ from typing import Any
 
 import networkx as nx
 
-from tests.support.density import density
+from tests.support.density import density, tree_of
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = (
@@ -218,7 +218,7 @@ def import_graph() -> nx.DiGraph:
     graph = nx.DiGraph()
     graph.add_nodes_from(modules)
     for name, path in modules.items():
-        for imported in _imports(ast.parse(source(path)).body, modules):
+        for imported in _imports(tree_of(source(path)).body, modules):
             if imported != name:
                 graph.add_edge(name, imported)
     return graph
@@ -230,29 +230,20 @@ def _dotted(path: Path) -> str:
 
 
 def _imports(body: list[ast.stmt], modules: dict[str, Path]) -> set[str]:
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in body:
         if isinstance(node, ast.Import):
-            found |= {
-                alias.name for alias in node.names if alias.name in modules
-            }
-        elif (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and not node.level
-        ):
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                found |= {inner if inner in modules else node.module} & set(
-                    modules
-                )
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(
-            node.test
-        ):
-            found |= _imports(node.body, modules) | _imports(
-                node.orelse, modules
-            )
-    return found
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module and not node.level:
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    imported.add(inner if inner in modules else node.module)
+        elif isinstance(node, ast.If):
+            for_types = "TYPE_CHECKING" in ast.dump(node.test)
+            bodies = [] if for_types else [*node.body, *node.orelse]
+            imported |= _imports(bodies, modules)
+    return {name for name in imported if name in modules}
 
 
 def circles() -> list[str]:
@@ -266,7 +257,7 @@ def circles() -> list[str]:
     }
     graph = nx.DiGraph()
     for name, path in modules.items():
-        for node in ast.walk(ast.parse(source(path))):
+        for node in ast.walk(tree_of(source(path))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for imported in _imports([node], modules) - {name}:
                     graph.add_edge(name, imported)
@@ -283,7 +274,7 @@ def ambiguous_classes() -> list[str]:
     for path in files():
         if path.parts[0] not in DENSE:
             continue
-        for node in ast.parse(source(path)).body:
+        for node in tree_of(source(path)).body:
             public = isinstance(node, ast.ClassDef) and node.name[0] != "_"
             if public and node.name not in INTERFACE_NAMES:
                 modules_of[node.name].append(_dotted(path))
