@@ -58,6 +58,7 @@ class JobEvidence:
     ``missing_s``: the time in which its rate would carry what lacks over all of
     its time, if it goes on as it was counted; of its VMs the one that lacks
     most. ``tail_s``: the part of it between the last count and the last byte.
+    ``disturbed_s``: time not counted, as the experiment itself stopped it.
     ``excess``: the share of a limit's rate that it let through beyond it.
     ``waited_s``: how long its slowest agent was ready and had no processor;
     ``lost_s``: by how much an agent with a pace of its own fell behind for
@@ -71,6 +72,7 @@ class JobEvidence:
     length_s: float
     began_s: float = 0.0
     watched_s: float = 0.0
+    disturbed_s: float = 0.0
     missing_s: float = 0.0
     tail_s: float = 0.0
     excess: float = 0.0
@@ -153,9 +155,13 @@ class JobEvidence:
                 f"at most -{self.excess:.1%} from limits that did not hold"
             )
         error = f"at most +{self.lack:.1%} from lack of processor"
-        if self.is_complete:
-            return error
-        return f"{error}, its traffic apart"
+        if not self.is_complete:
+            return f"{error}, its traffic apart"
+        if self.disturbed_s > 0:
+            return (
+                f"{error}, but for {self.disturbed_s:.1f} s of disturbances"
+            )
+        return error
 
     def is_beside(self, other: JobEvidence) -> bool:
         """It ran for half of its time at least while the other one did."""

@@ -16,6 +16,13 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from jobs.wire import wire_bits
+from testbed.plan.counted_traffic import (
+    NONE,
+    Arrival,
+    Counted,
+    Disturbance,
+    disturbance,
+)
 from testbed.plan.direct_evidence import COUNTED, PACED, JobEvidence, Kind
 from testbed.plan.limits import RESERVED_CATCH_UP_S, largest_packet_bytes
 from testbed.plan.network_plan import TenantPlan
@@ -41,9 +48,9 @@ class Followed:
 
     ``began_s`` is on the clock of the counters; ``length_s`` the time that it
     takes by its plan; ``pids`` its agents. ``is_whole``: it has run where it
-    began, at one rate, without a pause or a failure of the file's. ``groups``:
-    the control groups of its VMs, where a program of its own runs in them;
-    ``is_paced``: its agents compute at a pace of their own.
+    began, reserved; ``was_paused``: not all the time. ``groups``: the control
+    groups of its VMs, where a program of its own runs in them; ``is_paced``:
+    its agents compute at a pace of their own.
     """
 
     job_id: str
@@ -53,15 +60,9 @@ class Followed:
     length_s: float
     pids: tuple[int, ...]
     is_whole: bool = True
+    was_paused: bool = False
     groups: tuple[Path, ...] = ()
     is_paced: bool = False
-
-
-class Arrival(NamedTuple):
-    """All that a VM was sent, with headers, and when its last byte had come."""
-
-    wire_bits: float
-    last_s: float
 
 
 class Spent(NamedTuple):
@@ -163,55 +164,6 @@ class Progress:
         return length_s if counted else self._still_s
 
 
-class Counted:
-    """Traffic of a limiter, beside what its rate carries."""
-
-    def __init__(
-        self, at_s: float, sent_bytes: int, rate_bps: float
-    ) -> None:
-        self._sent_bytes = sent_bytes
-        self._rate_bps = rate_bps
-        self.at_s = at_s
-        self.watched_s = 0.0
-        self.due_bits = 0.0
-        self.sent_bits = 0.0
-        self._first: tuple[float, float] | None = None
-
-    def take(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
-        length_s = at_s - self.at_s
-        self.watched_s += length_s
-        self.due_bits += self._rate_bps * length_s
-        self.sent_bits += 8.0 * (sent_bytes - self._sent_bytes)
-        self.at_s = at_s
-        self._sent_bytes = sent_bytes
-        self._rate_bps = rate_bps
-        if self._first is None:
-            self._first = (self.watched_s, self.lack_bits)
-
-    @property
-    def lack_bits(self) -> float:
-        return self.due_bits - self.sent_bits
-
-    def lack_in(self, length_s: float) -> float:
-        """Bits that lack over so long, at the pace after its start."""
-        first_s, first_bits = self._first or (0.0, 0.0)
-        later_s = self.watched_s - first_s
-        if later_s <= 0:
-            return self.lack_bits
-        per_s = max(0.0, self.lack_bits - first_bits) / later_s
-        left_s = max(0.0, length_s - self.watched_s)
-        return self.lack_bits + per_s * left_s
-
-    def tail_lack(self, arrival: Arrival) -> float:
-        """Bits that lack from the last count until all has come.
-
-        What was still to come then needs its time at the limiter's rate.
-        """
-        tail_s = max(0.0, arrival.last_s - self.at_s)
-        left_bits = max(0.0, arrival.wire_bits - self.sent_bits)
-        return self._rate_bps * tail_s - left_bits
-
-
 @dataclass
 class _Job:
     """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter."""
@@ -231,6 +183,7 @@ class EvidenceTaker:
     def __init__(self) -> None:
         self._switches: list[Progress] = []
         self._jobs: dict[int, _Job] = {}
+        self._disturbed: dict[int, Disturbance] = {}
         self._next_s = 0.0
         self._agents_next_s = 0.0
         self.ended: list[JobEvidence] = []
@@ -251,7 +204,7 @@ class EvidenceTaker:
             taken.followed = job
         busy_bps = 0
         for job in jobs:
-            if job.kind in COUNTED:
+            if self._sends_at_rate(job, now_s):
                 busy_bps += job.tenant.rate_bps * len(job.tenant.vms)
         # Of several parts of the switch one may have no job's traffic: only a
         # stopped one is known to stand still.
@@ -274,6 +227,21 @@ class EvidenceTaker:
                 agents_s = self._look_at_agents(job, now_s)
                 longest_s = max(longest_s, agents_s)
             self._jobs[job.tenant.tenant_id].stood_s += longest_s
+
+    def disturb(self, tenant_id: int, outage_s: float = 0.0) -> None:
+        """The experiment has stopped a job for so long, or changed its rate.
+
+        Infinite: it stands still from now on.
+        """
+        earlier = self._disturbed.get(tenant_id, NONE)
+        later = disturbance(time.monotonic(), outage_s)
+        self._disturbed[tenant_id] = earlier.then(later)
+
+    def _sends_at_rate(self, job: Followed, now_s: float) -> bool:
+        """True if its traffic waits wherever it is not passed on."""
+        disturbed = self._disturbed.get(job.tenant.tenant_id, NONE)
+        is_free = job.is_whole and now_s >= disturbed.until_s
+        return job.kind in COUNTED and is_free
 
     def _look_at_agents(self, job: Followed, now_s: float) -> float:
         progress = self._jobs[job.tenant.tenant_id].progress
@@ -322,12 +290,16 @@ class EvidenceTaker:
             ):
                 continue
             limiter = (what, where)
+            disturbed = self._disturbed.get(tenant, NONE)
+            count = (at_s, sent_bytes, most_bps)
             if limiter in job.capped:
-                job.capped[limiter].take(at_s, sent_bytes, most_bps)
+                job.capped[limiter].take(*count, disturbed)
             else:
-                job.capped[limiter] = Counted(at_s, sent_bytes, most_bps)
+                job.capped[limiter] = Counted(*count)
             if what == receive_cap:
-                _receive(job, where, at_s, sent_bytes, rate_bps)
+                _receive(
+                    job, where, (at_s, sent_bytes, rate_bps), disturbed
+                )
 
     def finish(
         self,
@@ -343,15 +315,19 @@ class EvidenceTaker:
         job = self._jobs.pop(tenant_id, None)
         if job is None:
             return None
-        evidence = _evidence(job, arrivals or {})
-        if job.followed.is_whole:
+        disturbed = self._disturbed.pop(tenant_id, NONE)
+        evidence = _evidence(job, arrivals or {}, disturbed)
+        if job.followed.is_whole and not job.followed.was_paused:
             evidence = _with_pace(evidence, job, lost_s)
         self.ended.append(evidence)
         return evidence
 
 
 def _receive(
-    job: _Job, vm: int, at_s: float, sent_bytes: int, rate_bps: int
+    job: _Job,
+    vm: int,
+    count: tuple[float, int, int],
+    disturbed: Disturbance,
 ) -> None:
     """Counts what a VM has received, unless that may be all of it.
 
@@ -359,23 +335,25 @@ def _receive(
     time of the last one.
     """
     followed = job.followed
+    at_s, sent_bytes, rate_bps = count
     if 8 * sent_bytes >= wire_bits(followed.tenant.volume_bytes):
         return
     # iperf3 sends for its time, whatever comes of it.
     ends_s = followed.began_s + followed.length_s
     if followed.kind == "iperf3" and at_s > ends_s:
         return
-    if vm in job.received:
-        job.received[vm].take(at_s, sent_bytes, rate_bps)
-    elif followed.kind == "iperf3":
+    if vm not in job.received and followed.kind == "iperf3":
         # It connects first.
-        job.received[vm] = Counted(at_s, sent_bytes, rate_bps)
-    else:
+        job.received[vm] = Counted(*count)
+        return
+    if vm not in job.received:
         job.received[vm] = Counted(followed.began_s, 0, rate_bps)
-        job.received[vm].take(at_s, sent_bytes, rate_bps)
+    job.received[vm].take(*count, disturbed)
 
 
-def _evidence(job: _Job, arrivals: Mapping[int, Arrival]) -> JobEvidence:
+def _evidence(
+    job: _Job, arrivals: Mapping[int, Arrival], disturbed: Disturbance
+) -> JobEvidence:
     followed = job.followed
     evidence = JobEvidence(
         followed.job_id,
@@ -392,17 +370,17 @@ def _evidence(job: _Job, arrivals: Mapping[int, Arrival]) -> JobEvidence:
     evidence = replace(evidence, excess=_excess(job))
     if followed.kind not in COUNTED or not job.received:
         return evidence
-    rate_bps = followed.tenant.rate_bps
-    lacks = [
-        _lacks(job, counted, arrivals.get(vm))
+    lacks_s = [
+        _lacks_s(job, counted, arrivals.get(vm), disturbed)
         for vm, counted in job.received.items()
     ]
-    missing_bits, tail_bits = max(lacks)
+    missing_s, tail_s = max(lacks_s)
     return replace(
         evidence,
         watched_s=min(vm.watched_s for vm in job.received.values()),
-        missing_s=max(0.0, missing_bits / rate_bps),
-        tail_s=tail_bits / rate_bps,
+        disturbed_s=max(vm.disturbed_s for vm in job.received.values()),
+        missing_s=max(0.0, missing_s),
+        tail_s=tail_s,
     )
 
 
@@ -420,17 +398,21 @@ def _with_pace(
     return evidence
 
 
-def _lacks(
-    job: _Job, counted: Counted, arrival: Arrival | None
+def _lacks_s(
+    job: _Job,
+    counted: Counted,
+    arrival: Arrival | None,
+    disturbed: Disturbance,
 ) -> tuple[float, float]:
-    """Bits that a VM lacks over all of its job, and those after its last count."""
+    """Time that a VM lacks over all of its job, and after its last count."""
     if arrival is not None:
-        tail_bits = counted.tail_lack(arrival)
-        return counted.lack_bits + tail_bits, tail_bits
+        tail_bits = counted.tail_lack(arrival, disturbed)
+        lack_s = counted.seconds(counted.lack_bits + tail_bits)
+        return lack_s, counted.seconds(tail_bits)
     # A packet counts when it ends: half of one is on its way.
     packet_bits = 8 * largest_packet_bytes(job.followed.tenant)
     lack_bits = counted.lack_in(job.followed.length_s) - packet_bits / 2
-    return lack_bits, 0.0
+    return counted.seconds(lack_bits), 0.0
 
 
 def _excess(job: _Job) -> float:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from math import inf
 from pathlib import Path
 
 from jobs.live.agent_pool import AgentPoolError, Message
@@ -653,15 +654,26 @@ class LiveBackend:
     # -- failures ---------------------------------------------------------------------------
 
     def fail(self, failure: Failure) -> None:
-        # Traffic that is missing then is no fault of the machine.
-        for job in self._jobs.values():
-            job.disturbed = True
+        began_s = time.monotonic()
         tenants = [
             job.tenant
             for job in self._jobs.values()
             if job.tenant is not None
         ]
         self._emulation.fail(failure, tenants)
+        if failure.kind == "switch_restarted":
+            self.watch.follow_switches()
+        outage_s = time.monotonic() - began_s
+        for job in self._jobs.values():
+            self._disturb(job, outage_s)
+
+    def _disturb(self, job: LiveJob, outage_s: float = 0.0) -> None:
+        """What a job's traffic lacks now is no fault of the machine."""
+        if job.tenant is None:
+            return
+        if job.cut_ns is not None or job.since_ns is None:
+            outage_s = inf
+        self.watch.evidence.disturb(job.tenant.tenant_id, outage_s)
 
     def reroot(self, job_id: str, placement: Placement) -> None:
         live = self._jobs[job_id]
@@ -676,20 +688,24 @@ class LiveBackend:
             live.fail(why.message)
         if not failed:
             live.tenant = moved
+        self._disturb(live)
 
     def cut(self, job_id: str) -> None:
         """It is not to be done by any time, and nothing need arrive."""
-        self._jobs[job_id].disturbed = True
         self._jobs[job_id].cut_ns = time.monotonic_ns()
+        self._disturb(self._jobs[job_id])
 
     def reconnect(self, job_id: str) -> None:
         live = self._jobs[job_id]
         now_ns = time.monotonic_ns()
-        if live.cut_ns is not None:
-            live.moved_ns = now_ns
-            if live.limit_s is not None:
-                live.limit_s += (now_ns - live.cut_ns) / 1e9
+        if live.cut_ns is None:
+            return
+        live.moved_ns = now_ns
+        cut_s = (now_ns - live.cut_ns) / 1e9
         live.cut_ns = None
+        self._disturb(live, cut_s)
+        if live.limit_s is not None:
+            live.limit_s += cut_s
 
     # -- changing ---------------------------------------------------------------------------
 
@@ -699,7 +715,7 @@ class LiveBackend:
             raise ActionRefused(
                 f"job {job_id} has no reservation to rescale"
             )
-        live.disturbed = True
+        self._disturb(live)
         self._count_drained(live)  # at the rate at which it left
         live.rate_bps = rate_bps
         live.limit_s = time_limit_s(
@@ -730,6 +746,7 @@ class LiveBackend:
         # Only now: until the freezer has stopped them its processes worked on
         # their nodes.
         live.pause(time.monotonic_ns())
+        self._disturb(live)
 
     def _count_drained(self, live: LiveJob) -> None:
         """Count the time in which a frozen job's VMs still sent what was
@@ -749,9 +766,11 @@ class LiveBackend:
         if live.tenant is None:
             self._restore(live, live.placement, now_ns, cost_s, tier)
             return
+        away_s = (now_ns - live.left_ns) / 1e9
         self._count_drained(live)
         self._set_tier(live, tier)
         live.begin(now_ns, now_ns + self._wall_ns(cost_s))
+        self._disturb(live, away_s + cost_s / self._scale.time)
         live.thaw_ns = live.begin_ns
         self._thaw_due()
 

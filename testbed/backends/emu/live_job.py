@@ -23,8 +23,9 @@ from jobs.live.agent_protocol import (
 from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
 from jobs.wire import wire_bits
-from testbed.backends.emu.job_evidence import Arrival, Followed
+from testbed.backends.emu.job_evidence import Followed
 from testbed.embedding.placement import Placement
+from testbed.plan.counted_traffic import Arrival
 from testbed.plan.direct_evidence import Kind
 from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
@@ -63,8 +64,6 @@ class LiveJob:
     first_begin_ns: int = 0
     since_ns: int | None = None
     ran_ns: int = 0
-    disturbed: bool = False
-    """A failure of the file's, or another rate, came while it ran."""
     frozen: bool = False
     stopping: bool = False
     received: dict[str, int] = field(default_factory=dict)
@@ -196,8 +195,7 @@ class LiveJob:
         length_s = request.duration_s
         if kind != "best effort":
             length_s = request.demand.estimate_s(request, self.rate_bps)
-        whole = self.generation == 0 and self.ran_ns == 0
-        whole = whole and not self.disturbed
+        is_whole = self.generation == 0 and self.tier == "foreground"
         # One that has reported has nothing left to do.
         pids = [
             pid
@@ -208,10 +206,11 @@ class LiveJob:
             request.id,
             kind,
             tenant,
-            began_s=self.begin_ns / 1e9,
+            began_s=self.first_begin_ns / 1e9,
             length_s=length_s / time_scale,
             pids=tuple(pids),
-            is_whole=whole and self.tier == "foreground",
+            is_whole=is_whole,
+            was_paused=self.ran_ns > 0,
             groups=groups if kind == "command" else (),
             is_paced=kind == "compute" and self._is_paced,
         )

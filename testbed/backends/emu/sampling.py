@@ -146,13 +146,18 @@ class Watch:
         """Begin sampling: counters from here on count."""
         switches = self._emulation.network.switch_pids
         self._processors = ProcessorSampler(Outside(switches))
+        self.follow_switches()
+        self._next = time.monotonic() + SAMPLE_EVERY_S
+        self._last_s = None
+
+    def follow_switches(self) -> None:
+        """Looks at the processes that forward packets from now on."""
+        switches = self._emulation.network.switch_pids
         self._switches = [Waiting(pid or 0) for pid in switches]
         forwarding = switches
         if self._emulation.network.forwards_in_kernel:
             forwarding = []
         self.evidence.start(forwarding)
-        self._next = time.monotonic() + SAMPLE_EVERY_S
-        self._last_s = None
 
     def tick(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 
 from testbed.backends.emu import job_evidence
 from testbed.backends.emu.job_evidence import (
-    Arrival,
     EvidenceTaker,
     Followed,
     Progress,
@@ -21,6 +21,7 @@ from testbed.backends.emu.job_evidence import (
 from testbed.backends.emu.limiter_counters import COUNTERS
 from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
 from testbed.embedding.placement import Placement
+from testbed.plan.counted_traffic import SETTLES_S, Arrival
 from testbed.plan.direct_evidence import JobEvidence, Kind
 from testbed.plan.network_plan import network_plan, tenant_plan
 from topologies.tree import tree
@@ -91,8 +92,13 @@ def taken(
     pause_s: float = 0.0,
     arrivals: dict[int, Arrival] | None = None,
     ends_s: float = 10.0,
+    disturbed_s: float | None = None,
 ) -> JobEvidence:
-    """Evidence after nine samples; both VMs receive shares of their rate."""
+    """Evidence after nine samples; both VMs receive shares of their rate.
+
+    The experiment disturbs the job ``disturbed_s`` after it has begun, once it
+    stood still for two seconds.
+    """
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 0.0)
     taker = EvidenceTaker()
     taker.start([])
@@ -106,6 +112,13 @@ def taken(
         LIMITER,
     )
     for second in range(1, 10):
+        if disturbed_s is not None and second > disturbed_s:
+            at_s = 100.0 + disturbed_s
+            monkeypatch.setattr(
+                job_evidence.time, "monotonic", lambda: at_s
+            )
+            taker.disturb(1, outage_s=2.0)
+            disturbed_s = None
         counters: list[tuple[Any, ...]] = []
         for share in shares:
             sends_s = max(0.0, min(second, ends_s) - pause_s)
@@ -139,6 +152,18 @@ def test_a_pause_at_the_start_is_missing_traffic(
 ) -> None:
     found = taken(monkeypatch, (1.0, 1.0), pause_s=0.5)
     assert found.missing_s == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_a_disturbance_takes_is_missing_of_no_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = taken(monkeypatch, (1.0, 1.0), pause_s=2.0, disturbed_s=0.5)
+    assert found.missing == 0
+    assert (found.watched_s, found.disturbed_s) == (7.0, 2.0)
+    assert found.is_complete
+    assert found.possible_error.endswith("but for 2.0 s of disturbances")
+    lacking = taken(monkeypatch, (1.0, 0.9), pause_s=2.0, disturbed_s=0.5)
+    assert lacking.missing == pytest.approx(0.1, abs=0.02)
 
 
 def test_what_is_counted_after_all_has_come_is_no_time_of_the_job(
@@ -212,26 +237,64 @@ def test_a_job_that_was_elsewhere_has_no_complete_evidence(
     assert taken(monkeypatch, (1.5, 1.5), moved).excess == 0
 
 
-@pytest.mark.parametrize(("parts", "stood_s"), [(1, 0.5), (2, 0.0)])
-def test_a_part_of_the_switch_may_have_nothing_to_do(
-    monkeypatch: pytest.MonkeyPatch, parts: int, stood_s: float
-) -> None:
-    """One switch that does not run stands still where jobs send at 80 Mbit/s."""
+def stood_s(
+    monkeypatch: pytest.MonkeyPatch,
+    process: Process,
+    *,
+    parts: int = 1,
+    looks: int = 6,
+    outage_s: float | None = None,
+) -> float:
+    """A switch beside a job of 80 Mbit/s, which the experiment may disturb."""
     clock = [0.0]
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
-    idle = Process(0.0, 0.0)
     monkeypatch.setattr(
-        job_evidence, "Progress", lambda pid: Progress(pid, idle.read)
+        job_evidence, "Progress", lambda pid: Progress(pid, process.read)
     )
     fast = replace(JOB, tenant=replace(TENANT, rate_bps=40_000_000))
     taker = EvidenceTaker()
     taker.start(range(1, parts + 1))
-    for _ in range(6):
+    if outage_s is not None:
+        taker.disturb(1, outage_s)
+    for _ in range(looks):
         taker.look([fast])
         clock[0] += 0.1
+        process.at_s += 0.1
     evidence = taker.finish(1)
     assert evidence is not None
-    assert evidence.stood_s == pytest.approx(stood_s)
+    return evidence.stood_s
+
+
+@pytest.mark.parametrize(("parts", "expected_s"), [(1, 0.5), (2, 0.0)])
+def test_a_part_of_the_switch_may_have_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch, parts: int, expected_s: float
+) -> None:
+    """One switch that does not run stands still where jobs send at 80 Mbit/s."""
+    idle = Process(0.0, 0.0)
+    found_s = stood_s(monkeypatch, idle, parts=parts)
+    assert found_s == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize("outage_s", [0.0, 6.0, inf])
+def test_a_switch_has_nothing_to_do_while_the_experiment_stops_its_job(
+    monkeypatch: pytest.MonkeyPatch, outage_s: float
+) -> None:
+    """A failure, a pause, another rate: TCP waits for a timer of its own."""
+    found_s = stood_s(monkeypatch, Process(0.0, 0.0), outage_s=outage_s)
+    assert found_s == 0
+    # A stopped switch stands still all the same.
+    stopped = Process(0.0, 0.0, "T")
+    found_s = stood_s(monkeypatch, stopped, outage_s=outage_s)
+    assert found_s == pytest.approx(0.5)
+
+
+def test_a_switch_that_stays_still_after_a_disturbance_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = round(10 * SETTLES_S) + 11
+    idle = Process(0.0, 0.0)
+    found_s = stood_s(monkeypatch, idle, looks=looks, outage_s=0.0)
+    assert found_s == pytest.approx(1.0, abs=0.11)
 
 
 def test_an_agent_s_own_loss_counts_where_it_keeps_a_pace(

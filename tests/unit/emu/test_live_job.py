@@ -16,6 +16,7 @@ from jobs.demand import (
     Transfer,
 )
 from jobs.request import JobRequest
+from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement
 from testbed.plan.direct_evidence import Kind
@@ -128,17 +129,21 @@ def test_the_kind_of_its_evidence(
     assert followed.kind == "best effort"
 
 
-def test_traffic_is_not_counted_where_something_else_is_to_blame() -> None:
-    def is_whole(job: LiveJob) -> bool:
-        return job.followed(cast(Any, None), 1.0, enforced=True).is_whole
+def test_traffic_is_counted_where_a_job_began_and_is_reserved() -> None:
+    def followed(job: LiveJob) -> Followed:
+        return job.followed(cast(Any, None), 1.0, enforced=True)
 
-    failed = a_job()
-    failed.disturbed = True
-    paused = a_job()
-    paused.begin(0, 0)
-    paused.pause(10 * MS)
+    moved = a_job()
+    moved.generation = 1
     background = a_job()
     background.tier = "background"
-    for job in (failed, paused, background):
-        assert not is_whole(job)
-    assert is_whole(a_job())
+    for job in (moved, background):
+        assert not followed(job).is_whole
+    assert followed(a_job()).is_whole
+    paused = a_job()
+    paused.begin(0, 0)
+    assert not followed(paused).was_paused
+    paused.pause(10 * MS)
+    paused.begin(500 * MS, 500 * MS)
+    assert followed(paused).was_paused
+    assert followed(paused).began_s == 0

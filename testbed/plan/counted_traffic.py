@@ -1,0 +1,129 @@
+"""Traffic that a limiter has counted, against what its rate carries. Pure."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from testbed.plan.fidelity import KEPT_UP
+
+SETTLES_S = 1.0
+"""Beyond an outage, until TCP sends at its rate again: slow start, a timer."""
+
+
+class Arrival(NamedTuple):
+    """All that a VM was sent, with headers, and when its last byte had come."""
+
+    wire_bits: float
+    last_s: float
+
+
+class Disturbance(NamedTuple):
+    """A time in which the experiment itself stops a job, or changes its rate.
+
+    What lacks then is no lack of the machine's. Of a limiter that sends at its
+    rate again it is over before ``until_s``.
+    """
+
+    from_s: float
+    until_s: float
+
+    def then(self, later: Disturbance) -> Disturbance:
+        """Both, where the later one begins before this one is over."""
+        if self.until_s == inf:
+            return later
+        return later._replace(until_s=max(self.until_s, later.until_s))
+
+
+NONE = Disturbance(-inf, -inf)
+
+
+def disturbance(now_s: float, outage_s: float) -> Disturbance:
+    """A disturbance that ends now, or goes on where ``outage_s`` is infinite.
+
+    TCP doubles the time between retransmissions: after an outage the next one
+    comes no later than the outage was long.
+    """
+    return Disturbance(now_s, now_s + outage_s + SETTLES_S)
+
+
+class Counted:
+    """Traffic of a limiter, beside what its rate carries."""
+
+    def __init__(
+        self, at_s: float, sent_bytes: int, rate_bps: float
+    ) -> None:
+        self._sent_bytes = sent_bytes
+        self._rate_bps = rate_bps
+        self.at_s = at_s
+        self.watched_s = 0.0
+        self.disturbed_s = 0.0
+        self.due_bits = 0.0
+        self.sent_bits = 0.0
+        self._first: tuple[float, float] | None = None
+        self._at_rate_s = -inf
+
+    def take(
+        self,
+        at_s: float,
+        sent_bytes: int,
+        rate_bps: float,
+        disturbed: Disturbance = NONE,
+    ) -> None:
+        """A later count; what a disturbance falls into counts for nothing."""
+        length_s = at_s - self.at_s
+        due_bits = self._rate_bps * length_s
+        sent_bits = 8.0 * (sent_bytes - self._sent_bytes)
+        if self._is_in(disturbed, sent_bits >= KEPT_UP * due_bits):
+            self.disturbed_s += length_s
+        else:
+            self.watched_s += length_s
+            self.due_bits += due_bits
+            self.sent_bits += sent_bits
+            if self._first is None:
+                self._first = (self.watched_s, self.lack_bits)
+        self.at_s = at_s
+        self._sent_bytes = sent_bytes
+        self._rate_bps = rate_bps
+
+    def _is_in(self, disturbed: Disturbance, at_rate: bool) -> bool:
+        """True if the time since the last count is the experiment's own."""
+        if self.at_s < disturbed.from_s:
+            return True
+        if at_rate:
+            self._at_rate_s = self.at_s
+        is_over = self._at_rate_s >= disturbed.from_s
+        return not is_over and self.at_s < disturbed.until_s
+
+    @property
+    def lack_bits(self) -> float:
+        return self.due_bits - self.sent_bits
+
+    def seconds(self, bits: float) -> float:
+        """The time that bits take at the limiter's rate, of several the mean."""
+        if self.due_bits <= 0:
+            return bits / max(1.0, self._rate_bps)
+        return bits * self.watched_s / self.due_bits
+
+    def lack_in(self, length_s: float) -> float:
+        """Bits that lack over so long, at the pace after its start."""
+        first_s, first_bits = self._first or (0.0, 0.0)
+        later_s = self.watched_s - first_s
+        if later_s <= 0:
+            return self.lack_bits
+        per_s = max(0.0, self.lack_bits - first_bits) / later_s
+        left_s = max(0.0, length_s - self.watched_s)
+        return self.lack_bits + per_s * left_s
+
+    def tail_lack(
+        self, arrival: Arrival, disturbed: Disturbance = NONE
+    ) -> float:
+        """Bits that lack from the last count until all has come.
+
+        What was still to come then needs its time at the limiter's rate.
+        """
+        if self._is_in(disturbed, at_rate=False):
+            return 0.0
+        tail_s = max(0.0, arrival.last_s - self.at_s)
+        left_bits = max(0.0, arrival.wire_bits - 8.0 * self._sent_bytes)
+        return self._rate_bps * tail_s - left_bits

@@ -1,0 +1,80 @@
+"""Traffic against its rate, but for the times that the experiment disturbs."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from testbed.plan.counted_traffic import (
+    NONE,
+    SETTLES_S,
+    Arrival,
+    Counted,
+    disturbance,
+)
+
+RATE_BPS = 8_000_000
+SECOND_BYTES = 1_000_000
+
+
+def after(shares: list[float], from_s: float, outage_s: float) -> Counted:
+    """A limiter's second by second shares of its rate, disturbed at an instant."""
+    counted = Counted(0.0, 0, RATE_BPS)
+    sent_bytes = 0
+    for second, share in enumerate(shares, start=1):
+        sent_bytes += round(share * SECOND_BYTES)
+        disturbed = NONE
+        if second > from_s:
+            disturbed = disturbance(from_s, outage_s)
+        counted.take(second, sent_bytes, RATE_BPS, disturbed)
+    return counted
+
+
+def lack_s(counted: Counted) -> float:
+    return counted.seconds(counted.lack_bits)
+
+
+def test_what_a_disturbance_takes_is_no_lack() -> None:
+    counted = after([1, 0.4, 0.2, 1, 1], from_s=1.5, outage_s=1.0)
+    assert lack_s(counted) == 0
+    assert (counted.watched_s, counted.disturbed_s) == (3.0, 2.0)
+
+
+def test_a_lack_after_traffic_is_at_its_rate_again_counts() -> None:
+    counted = after([1, 0.4, 1, 0.5, 1], from_s=1.5, outage_s=9.0)
+    assert lack_s(counted) == pytest.approx(0.5)
+    assert counted.disturbed_s == 1.0
+
+
+def test_a_disturbance_excuses_no_longer_than_tcp_needs() -> None:
+    shares = [1.0] + [0.0] * 9
+    counted = after(shares, from_s=1.5, outage_s=2.0)
+    assert counted.disturbed_s == pytest.approx(1.0 + 2.0 + SETTLES_S)
+    assert lack_s(counted) == pytest.approx(5.0)
+
+
+def test_a_job_that_is_cut_lacks_nothing_until_it_is_reconnected() -> None:
+    cut = disturbance(1.5, inf)
+    failure = disturbance(3.0, 0.1)
+    reconnected = cut.then(disturbance(9.0, 7.5))
+    assert reconnected.until_s == 16.5 + SETTLES_S
+    # A failure elsewhere does not end the time that it takes to come back.
+    later = reconnected.then(failure._replace(from_s=10.0, until_s=11.1))
+    assert (later.from_s, later.until_s) == (10.0, reconnected.until_s)
+
+
+def test_the_last_bytes_count_from_when_the_disturbance_is_over() -> None:
+    late = Arrival(7.0 * RATE_BPS, 8.0)
+    assert after([1] * 5, 9.0, 0.0).tail_lack(late) == RATE_BPS
+    counted = after([1] * 5, 9.0, 0.0)
+    assert counted.tail_lack(late, disturbance(5.5, 0.0)) == 0
+    assert counted.tail_lack(late, disturbance(3.5, 0.0)) == RATE_BPS
+
+
+def test_lack_is_told_in_time_at_the_mean_of_several_rates() -> None:
+    counted = Counted(0.0, 0, RATE_BPS)
+    counted.take(1.0, SECOND_BYTES, RATE_BPS // 4)
+    counted.take(5.0, 2 * SECOND_BYTES, RATE_BPS // 4)
+    assert lack_s(counted) == 0
+    assert counted.seconds(2 * RATE_BPS) == pytest.approx(5.0)
