@@ -311,6 +311,18 @@ class DemandCurve(Demand):
         """
         return job.true_s / self.slowdown(job.bandwidth_bps)
 
+    def phases(
+        self, job: SizedJob, bandwidth_bps: float
+    ) -> list[tuple[float, float]]:
+        """Bits and seconds of every step at constant bandwidth (Eq. 1)."""
+        tau_s = self.unconstrained_s(job)
+        result = []
+        for start, end, demand in self.pieces():
+            width_s = (end - start) * tau_s
+            slowdown = max(1.0, demand / bandwidth_bps)
+            result.append((width_s * demand, width_s * slowdown))
+        return result
+
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         return self.duration_s(job, bandwidth_bps)
 

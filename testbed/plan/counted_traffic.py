@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
 from testbed.plan.fidelity import KEPT_UP
 
+ROUNDING = 1e-9
 SETTLES_S = 1.0
 """Beyond an outage, until TCP sends at its rate again: slow start, a timer."""
 
@@ -16,6 +18,30 @@ class Arrival(NamedTuple):
 
     wire_bits: float
     last_s: float
+
+
+class CurveStep(NamedTuple):
+    """A step of a demand curve at a reserved rate: its traffic and its time.
+
+    DCloud's Eq. 1: it takes longer where it asks for more than that rate.
+    """
+
+    wire_bits: float
+    length_s: float
+
+
+def due_s(phases: Sequence[CurveStep], share: float) -> float:
+    """The time by which a VM has sent a share of what its curve asks for."""
+    left_bits = share * sum(phase.wire_bits for phase in phases)
+    at_s = 0.0
+    for phase in phases:
+        # Rounding must not end a phase that is all sent one step later.
+        if left_bits <= phase.wire_bits * (1.0 + ROUNDING):
+            part = left_bits / max(1.0, phase.wire_bits)
+            return at_s + min(1.0, part) * phase.length_s
+        left_bits -= phase.wire_bits
+        at_s += phase.length_s
+    return at_s
 
 
 class Disturbance(NamedTuple):
@@ -39,7 +65,7 @@ NONE = Disturbance(-inf, -inf)
 
 
 def disturbance(now_s: float, outage_s: float) -> Disturbance:
-    """A disturbance that ends now, or goes on where ``outage_s`` is infinite.
+    """Returns one that ends now, or lasts where ``outage_s`` is infinite.
 
     TCP doubles the time between retransmissions: after an outage the next one
     comes no later than the outage was long.
@@ -94,6 +120,19 @@ class Counted:
             self._at_rate_s = self.at_s
         is_over = self._at_rate_s >= disturbed.from_s
         return not is_over and self.at_s < disturbed.until_s
+
+    def behind_s(
+        self, phases: Sequence[CurveStep], began_s: float, arrival: Arrival
+    ) -> tuple[float, float]:
+        """Time by which a VM is behind its demand curve, and that of its tail.
+
+        At its last byte; the tail is the part of it after the last count.
+        """
+        share = min(1.0, 8.0 * self._sent_bytes / arrival.wire_bits)
+        counted_s = self.at_s - began_s - due_s(phases, share)
+        left_s = due_s(phases, 1.0) - due_s(phases, share)
+        tail_s = arrival.last_s - self.at_s - left_s
+        return counted_s + tail_s, tail_s
 
     @property
     def lack_bits(self) -> float:

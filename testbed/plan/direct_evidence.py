@@ -25,11 +25,13 @@ Kind = Literal[
 ]
 """Kinds of jobs by the evidence that there is of them; a permutation is a ring."""
 
-COUNTED = frozenset[Kind]({"ring", "shuffle", "iperf3"})
-"""All that they send is counted against their rate."""
-PARTLY = frozenset[Kind]({"demand curve"})
-"""Their agents say what they lost; their traffic is not counted against a rate."""
-PACED = PARTLY | {"one VM"}
+AT_RATE = frozenset[Kind]({"ring", "shuffle", "iperf3"})
+"""They send at their rate all the time."""
+CURVES = frozenset[Kind]({"demand curve"})
+"""They send what their curve asks for, at most at their rate."""
+COUNTED = AT_RATE | CURVES
+"""All that they send is counted against their rate, or their curve at that."""
+PACED = CURVES | {"one VM"}
 """Their agents keep a pace of their own, and say what they lost."""
 INDIRECT = frozenset(
     {
@@ -135,7 +137,7 @@ class JobEvidence:
     @property
     def is_seen_in_part(self) -> bool:
         """All was seen but its traffic."""
-        return self.kind in PARTLY or self.is_unhindered
+        return self.kind in CURVES or self.is_unhindered
 
     @property
     def lack(self) -> float:
@@ -150,17 +152,15 @@ class JobEvidence:
         """The most by which its time can be wrong, in words; empty: unknown."""
         if not self.is_complete and not self.is_seen_in_part:
             return ""
+        error = f"at most +{self.lack:.1%} from lack of processor"
         if self.excess > self.lack:
-            return (
+            error = (
                 f"at most -{self.excess:.1%} from limits that did not hold"
             )
-        error = f"at most +{self.lack:.1%} from lack of processor"
-        if not self.is_complete:
-            return f"{error}, its traffic apart"
+        elif not self.is_complete:
+            error += ", its traffic apart"
         if self.disturbed_s > 0:
-            return (
-                f"{error}, but for {self.disturbed_s:.1f} s of disturbances"
-            )
+            error += f", but for {self.disturbed_s:.1f} s of disturbances"
         return error
 
     def is_beside(self, other: JobEvidence) -> bool:
@@ -203,7 +203,7 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         return []
     short = max(jobs, key=lambda job: job.missing)
     missing = (
-        f"traffic of job {short.job_id} fell behind its rate by "
+        f"traffic of job {short.job_id} fell behind its {_measure(short)} by "
         f"{short.missing:.1%} of the job's time: {short.missing_s:.2f} s, "
         f"{max(0.0, short.tail_s):.2f} s of it after the last count"
     )
@@ -226,6 +226,12 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         _finding("late agent", late.late, lost),
         _finding("standstill", still.stood, stood),
     ]
+
+
+def _measure(job: JobEvidence) -> str:
+    if job.kind in CURVES:
+        return "demand curve"
+    return "rate"
 
 
 def _finding(check: str, share: float, reason: str) -> Finding:

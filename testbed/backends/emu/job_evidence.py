@@ -21,9 +21,17 @@ from testbed.plan.counted_traffic import (
     Arrival,
     Counted,
     Disturbance,
+    CurveStep,
     disturbance,
 )
-from testbed.plan.direct_evidence import COUNTED, PACED, JobEvidence, Kind
+from testbed.plan.direct_evidence import (
+    AT_RATE,
+    COUNTED,
+    CURVES,
+    PACED,
+    JobEvidence,
+    Kind,
+)
 from testbed.plan.limits import RESERVED_CATCH_UP_S, largest_packet_bytes
 from testbed.plan.network_plan import TenantPlan
 
@@ -50,7 +58,7 @@ class Followed:
     takes by its plan; ``pids`` its agents. ``is_whole``: it has run where it
     began, reserved; ``was_paused``: not all the time. ``groups``: the control
     groups of its VMs, where a program of its own runs in them; ``is_paced``:
-    its agents compute at a pace of their own.
+    its agents compute at a pace of their own; ``phases``: of a demand curve.
     """
 
     job_id: str
@@ -63,6 +71,7 @@ class Followed:
     was_paused: bool = False
     groups: tuple[Path, ...] = ()
     is_paced: bool = False
+    phases: tuple[CurveStep, ...] = ()
 
 
 class Spent(NamedTuple):
@@ -241,7 +250,7 @@ class EvidenceTaker:
         """True if its traffic waits wherever it is not passed on."""
         disturbed = self._disturbed.get(job.tenant.tenant_id, NONE)
         is_free = job.is_whole and now_s >= disturbed.until_s
-        return job.kind in COUNTED and is_free
+        return job.kind in AT_RATE and is_free
 
     def _look_at_agents(self, job: Followed, now_s: float) -> float:
         progress = self._jobs[job.tenant.tenant_id].progress
@@ -370,6 +379,8 @@ def _evidence(
     evidence = replace(evidence, excess=_excess(job))
     if followed.kind not in COUNTED or not job.received:
         return evidence
+    if followed.kind in CURVES:
+        return _with_curve(evidence, job, arrivals, disturbed)
     lacks_s = [
         _lacks_s(job, counted, arrivals.get(vm), disturbed)
         for vm, counted in job.received.items()
@@ -379,6 +390,38 @@ def _evidence(
         evidence,
         watched_s=min(vm.watched_s for vm in job.received.values()),
         disturbed_s=max(vm.disturbed_s for vm in job.received.values()),
+        missing_s=max(0.0, missing_s),
+        tail_s=tail_s,
+    )
+
+
+def _with_curve(
+    evidence: JobEvidence,
+    job: _Job,
+    arrivals: Mapping[int, Arrival],
+    disturbed: Disturbance,
+) -> JobEvidence:
+    """With its traffic against its demand curve, if that could take its course.
+
+    An application of which a part was stopped is somewhere else in its curve.
+    """
+    followed = job.followed
+    if disturbed != NONE or followed.was_paused:
+        return evidence
+    behind_s = []
+    for vm, counted in job.received.items():
+        if vm in arrivals:
+            behind_s.append(
+                counted.behind_s(
+                    followed.phases, followed.began_s, arrivals[vm]
+                )
+            )
+    if len(behind_s) < len(job.received):
+        return evidence
+    missing_s, tail_s = max(behind_s)
+    return replace(
+        evidence,
+        watched_s=min(vm.watched_s for vm in job.received.values()),
         missing_s=max(0.0, missing_s),
         tail_s=tail_s,
     )

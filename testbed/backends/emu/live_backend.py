@@ -267,7 +267,7 @@ class LiveBackend:
                 result.append(
                     job.followed(
                         job.tenant,
-                        self._scale.time,
+                        self._scale,
                         groups,
                         enforced=enforced,
                     )
@@ -668,7 +668,7 @@ class LiveBackend:
             self._disturb(job, outage_s)
 
     def _disturb(self, job: LiveJob, outage_s: float = 0.0) -> None:
-        """What a job's traffic lacks now is no fault of the machine."""
+        """Notes that what its traffic lacks now is no fault of the machine."""
         if job.tenant is None:
             return
         if job.cut_ns is not None or job.since_ns is None:

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.demand import DemandCurve
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -25,10 +26,11 @@ from jobs.request import JobRequest
 from jobs.wire import wire_bits
 from testbed.backends.emu.job_evidence import Followed
 from testbed.embedding.placement import Placement
-from testbed.plan.counted_traffic import Arrival
+from testbed.plan.counted_traffic import Arrival, CurveStep
 from testbed.plan.direct_evidence import Kind
 from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
+from testbed.spec.experiment import Scale
 
 # Agents of one job that broke down together: the one that says why came first
 # or comes now.
@@ -179,7 +181,7 @@ class LiveJob:
     def followed(
         self,
         tenant: TenantPlan,
-        time_scale: float,
+        scale: Scale,
         groups: tuple[Path, ...] = (),
         *,
         enforced: bool,
@@ -207,13 +209,27 @@ class LiveJob:
             kind,
             tenant,
             began_s=self.first_begin_ns / 1e9,
-            length_s=length_s / time_scale,
+            length_s=length_s / scale.time,
             pids=tuple(pids),
             is_whole=is_whole,
             was_paused=self.ran_ns > 0,
             groups=groups if kind == "command" else (),
             is_paced=kind == "compute" and self._is_paced,
+            phases=self._phases(scale),
         )
+
+    def _phases(self, scale: Scale) -> tuple[CurveStep, ...]:
+        """Of a demand curve at its rate, on the emulated wire."""
+        demand = self.request.demand
+        if not isinstance(demand, DemandCurve) or self.rate_bps <= 0:
+            return ()
+        bits_scale = scale.rate / scale.time
+        phases = []
+        for bits, length_s in demand.phases(self.request, self.rate_bps):
+            phases.append(
+                CurveStep(bits * bits_scale, length_s / scale.time)
+            )
+        return tuple(phases)
 
     @property
     def _is_paced(self) -> bool:

@@ -21,7 +21,7 @@ from testbed.backends.emu.job_evidence import (
 from testbed.backends.emu.limiter_counters import COUNTERS
 from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
 from testbed.embedding.placement import Placement
-from testbed.plan.counted_traffic import SETTLES_S, Arrival
+from testbed.plan.counted_traffic import SETTLES_S, Arrival, CurveStep
 from testbed.plan.direct_evidence import JobEvidence, Kind
 from testbed.plan.network_plan import network_plan, tenant_plan
 from topologies.tree import tree
@@ -218,7 +218,51 @@ def test_the_rest_of_a_job_of_iperf3_that_has_ended_is_no_time_of_its_own(
     assert found.is_complete
 
 
-@pytest.mark.parametrize("kind", ["demand curve", "command", "compute"])
+# Of the bytes that both VMs receive a second, half in the first five.
+PHASES = (
+    CurveStep(2.5 * RATE_BPS, 5.0),
+    CurveStep(2.5 * RATE_BPS, 5.0),
+)
+CURVE = replace(JOB, kind="demand curve", phases=PHASES)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.3])
+def test_a_demand_curve_is_held_against_what_it_asks_for(
+    monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    arrival = Arrival(5.0 * RATE_BPS, 110.0)
+    arrivals = {0: arrival, 1: replace_last(arrival, 110.0 + late_s)}
+    found = taken(monkeypatch, (0.5, 0.5), CURVE, arrivals=arrivals)
+    assert found.missing_s == pytest.approx(late_s, abs=0.01)
+    assert found.is_complete
+
+
+@pytest.mark.parametrize(
+    "job", [CURVE, replace(CURVE, was_paused=True)], ids=["", "paused"]
+)
+def test_a_curve_that_could_not_take_its_course_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, job: Followed
+) -> None:
+    """No stamp of its last byte, a pause, or a failure of the file's."""
+    arrival = Arrival(5.0 * RATE_BPS, 119.0)
+    arrivals = {}
+    disturbed_s = 2.5
+    if job.was_paused:
+        arrivals = {0: arrival, 1: arrival}
+        disturbed_s = 8.5
+    found = taken(
+        monkeypatch,
+        (0.5, 0.5),
+        job,
+        arrivals=arrivals,
+        disturbed_s=disturbed_s,
+    )
+    assert found.missing == 0
+    assert not found.is_complete
+    assert found.is_seen_in_part
+
+
+@pytest.mark.parametrize("kind", ["command", "compute"])
 def test_a_job_with_a_pace_of_its_own_misses_nothing(
     monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:

@@ -20,6 +20,7 @@ from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement
 from testbed.plan.direct_evidence import Kind
+from testbed.spec.experiment import Scale
 
 MS = 1_000_000
 RATE_BPS = 8_000_000  # a byte takes a microsecond
@@ -120,18 +121,18 @@ def test_the_kind_of_its_evidence(
 ) -> None:
     job = a_job()
     job.request = replace(job.request, demand=demand, n_vms=n_vms)
-    followed = job.followed(cast(Any, None), 2.0, enforced=True)
+    followed = job.followed(cast(Any, None), Scale(time=2.0), enforced=True)
     assert followed.kind == kind
     assert followed.length_s == 0.5
     assert followed.is_whole
     job.best_effort = True
-    followed = job.followed(cast(Any, None), 2.0, enforced=True)
+    followed = job.followed(cast(Any, None), Scale(time=2.0), enforced=True)
     assert followed.kind == "best effort"
 
 
 def test_traffic_is_counted_where_a_job_began_and_is_reserved() -> None:
     def followed(job: LiveJob) -> Followed:
-        return job.followed(cast(Any, None), 1.0, enforced=True)
+        return job.followed(cast(Any, None), Scale(), enforced=True)
 
     moved = a_job()
     moved.generation = 1
@@ -147,3 +148,20 @@ def test_traffic_is_counted_where_a_job_began_and_is_reserved() -> None:
     paused.begin(500 * MS, 500 * MS)
     assert followed(paused).was_paused
     assert followed(paused).began_s == 0
+
+
+def test_a_demand_curve_at_its_rate_on_the_wire() -> None:
+    """Half at 4, a pause, the rest at 16 Mbit/s, which 8 Mbit/s halve."""
+    steps = ((0.25, 4_000_000), (0.5, 0), (1.0, 16_000_000))
+    job = a_job()
+    job.request = replace(
+        job.request, duration_s=6.0, demand=DemandCurve(steps)
+    )
+    scale = Scale(rate=0.5, time=2.0)
+    phases = job.followed(cast(Any, None), scale, enforced=True).phases
+    # Unhindered it takes 4 s, its last half twice as long at its rate.
+    assert [phase.length_s for phase in phases] == [0.5, 0.5, 2.0]
+    assert [phase.wire_bits for phase in phases] == [1e6, 0.0, 8e6]
+    job.best_effort = True
+    job.rate_bps = 0
+    assert not job.followed(cast(Any, None), scale, enforced=True).phases

@@ -11,7 +11,9 @@ from testbed.plan.counted_traffic import (
     SETTLES_S,
     Arrival,
     Counted,
+    CurveStep,
     disturbance,
+    due_s,
 )
 
 RATE_BPS = 8_000_000
@@ -78,3 +80,54 @@ def test_lack_is_told_in_time_at_the_mean_of_several_rates() -> None:
     counted.take(5.0, 2 * SECOND_BYTES, RATE_BPS // 4)
     assert lack_s(counted) == 0
     assert counted.seconds(2 * RATE_BPS) == pytest.approx(5.0)
+
+
+# Two seconds at a quarter of the rate, a pause, three seconds at all of it.
+CURVE = (
+    CurveStep(0.5 * RATE_BPS, 2.0),
+    CurveStep(0.0, 1.0),
+    CurveStep(3.0 * RATE_BPS, 3.0),
+    CurveStep(0.0, 2.0),
+)
+ALL_BITS = 3.5 * RATE_BPS
+
+
+@pytest.mark.parametrize(
+    ("share", "at_s"),
+    [
+        (0.0, 0.0),
+        (0.25 / 3.5, 1.0),
+        (0.5 / 3.5, 2.0),
+        (2.0 / 3.5, 4.5),
+        (1.0, 6.0),
+    ],
+)
+def test_when_a_share_of_a_curve_is_due(share: float, at_s: float) -> None:
+    assert due_s(CURVE, share) == pytest.approx(at_s)
+
+
+@pytest.mark.parametrize("fast_share", [1.0, 0.95, 0.5])
+def test_a_phase_that_is_sent_too_slowly_puts_a_curve_behind(
+    fast_share: float,
+) -> None:
+    """By the time that its traffic takes longer, and by nothing else."""
+    counted = Counted(100.0, 0, RATE_BPS)
+    counted.take(102.0, SECOND_BYTES // 2, RATE_BPS)
+    counted.take(103.0, SECOND_BYTES // 2, RATE_BPS)
+    in_time = SECOND_BYTES // 2 + round(2 * fast_share * SECOND_BYTES)
+    counted.take(105.0, in_time, RATE_BPS)
+    ended_s = 103.0 + 3.0 / fast_share
+    behind_s, tail_s = counted.behind_s(
+        CURVE, 100.0, Arrival(ALL_BITS, ended_s)
+    )
+    assert behind_s == pytest.approx(3.0 / fast_share - 3.0)
+    left_s = 3.0 - 2.0 * fast_share
+    assert tail_s == pytest.approx(left_s / fast_share - left_s)
+
+
+def test_a_curve_s_last_packet_that_comes_late_is_behind() -> None:
+    counted = Counted(0.0, 0, RATE_BPS)
+    counted.take(5.5, 3 * SECOND_BYTES, RATE_BPS)
+    behind_s, tail_s = counted.behind_s(CURVE, 0.0, Arrival(ALL_BITS, 7.2))
+    assert behind_s == pytest.approx(1.2)
+    assert tail_s == pytest.approx(1.2)

@@ -68,6 +68,16 @@ def test_counted_traffic_beside_a_demand_curve_speaks_for_its_switch() -> (
     assert of_busy(GOOD, replace(curve, lost_s=0.2)).level == "suspect"
 
 
+def test_a_demand_curve_whose_traffic_was_counted_leaves_none() -> None:
+    curve = JobEvidence("d", "demand curve", 6.0, watched_s=5.0)
+    assert of_busy(curve).level == "ok"
+    behind = replace(curve, missing_s=0.3)
+    (found, *_) = job_findings([behind])
+    assert found.level == "invalid"
+    assert "job d fell behind its demand curve by 5.0%" in found.reason
+    assert behind.possible_error == "at most +5.0% from lack of processor"
+
+
 def test_traffic_that_was_hardly_counted_is_no_evidence() -> None:
     assert of_busy(replace(GOOD, watched_s=2.0)) == BUSY
     assert of_busy() == BUSY
