@@ -20,8 +20,8 @@ from testbed.plan.counted_traffic import (
     NONE,
     Arrival,
     Counted,
-    Disturbance,
     CurveStep,
+    Disturbance,
     disturbance,
 )
 from testbed.plan.direct_evidence import (

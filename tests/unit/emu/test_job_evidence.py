@@ -99,7 +99,8 @@ def taken(
     The experiment disturbs the job ``disturbed_s`` after it has begun, once it
     stood still for two seconds.
     """
-    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 0.0)
+    clock = [0.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
     taker = EvidenceTaker()
     taker.start([])
     taker.look([job])
@@ -113,10 +114,7 @@ def taken(
     )
     for second in range(1, 10):
         if disturbed_s is not None and second > disturbed_s:
-            at_s = 100.0 + disturbed_s
-            monkeypatch.setattr(
-                job_evidence.time, "monotonic", lambda: at_s
-            )
+            clock[0] = 100.0 + disturbed_s
             taker.disturb(1, outage_s=2.0)
             disturbed_s = None
         counters: list[tuple[Any, ...]] = []
