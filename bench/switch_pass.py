@@ -274,14 +274,18 @@ def idle_plan(bridges: int, ports: int) -> NetworkPlan:
         )
         for i, name in enumerate((x, y, other))
     )
-    links = [Link(Port(x, f"{x}-u0", 2), Port(y, f"{y}-d0", 2), LINK_BPS)]
+    links = [
+        Link(
+            Port(x, f"{x}-u0", 2), Port(y, f"{y}-d0", 2), LINK_BPS, LINK_BPS
+        )
+    ]
     for bridge in made[2:-1]:
         for i in range(1, ports + 1, 2):
             lower, upper = (
                 Port(bridge.name, f"{bridge.name}p{n}", n)
                 for n in (i, i + 1)
             )
-            links.append(Link(lower, upper, LINK_BPS))
+            links.append(Link(lower, upper, LINK_BPS, LINK_BPS))
     return NetworkPlan(PREFIX, tuple(made), tuple(links), slots)
 
 

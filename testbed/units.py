@@ -438,6 +438,14 @@ def human_bandwidth(bps: float) -> str:
     return f"{scaled:.{min(digits, 2)}f} {unit}"
 
 
+def human_capacity(up_bps: float, down_bps: float) -> str:
+    """``50 Mbit/s``, or ``50 Mbit/s up, 100 Mbit/s down``."""
+    up_text = human_bandwidth(up_bps)
+    if up_bps == down_bps:
+        return up_text
+    return f"{up_text} up, {human_bandwidth(down_bps)} down"
+
+
 def human_duration(seconds: float) -> str:
     """``250 ms``, ``6.01 s``, ``1 min 12 s``, ``2 h 05 min``, ``3 d 04 h``."""
     if seconds < 0:

@@ -11,11 +11,13 @@ from typing import Any
 from topologies.datacentre import (
     MAX_NODES,
     MAX_TREE_ENTRIES,
+    Capacity,
     DataCentre,
     Path,
     Problems,
     TopologyError,
     at_least,
+    directed_array,
     frozen_array,
     make_tree,
 )
@@ -36,14 +38,14 @@ class _Graph:
 
     servers: dict[str, int]
     switches: list[str]
-    capacity_bps: list[int] = field(default_factory=list)
+    capacities: list[Capacity] = field(default_factory=list)
     above: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     below: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
-    def join(self, lower: str, upper: str, capacity_bps: int) -> None:
+    def join(self, lower: str, upper: str, capacity: Capacity) -> None:
         """Adds a link."""
-        link = len(self.capacity_bps)
-        self.capacity_bps.append(capacity_bps)
+        link = len(self.capacities)
+        self.capacities.append(capacity)
         self.above[lower].append((upper, link))
         self.below[upper].append((lower, link))
 
@@ -58,7 +60,8 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
           - {lower: s1, upper: r0, capacity: 1000000000}
         roots: [r0]
 
-    ``capacity`` is a whole number of bit/s. The links must make a tree, or
+    ``capacity`` is a whole number of bit/s, or ``{up: …, down: …}`` where a
+    link's directions have different ones. The links must make a tree, or
     ``roots`` must name the switches without uplink; then each root with all
     that hangs below it is one tree that tenants can be pinned to, and no tree
     may reach a node in two ways. A switch's level is its height above the
@@ -410,7 +413,7 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         slots=frozen_array(list(graph.servers.values())),
         link_lower=frozen_array([lower for _, lower, _ in ends]),
         link_upper=frozen_array([upper for _, _, upper in ends]),
-        link_capacity_bps=frozen_array(graph.capacity_bps),
+        directed_capacity_bps=directed_array(graph.capacities),
         trees=tuple(made_trees),
         parameters={
             "servers": len(graph.servers),

@@ -4,12 +4,12 @@ Tenants are pinned to trees. Nodes are integers: servers ``0 .. n_servers-1``
 first, then switches, level by level upward, so that a node's number alone tells
 a server from a switch. Links are integers ``l``; every physical link is two
 *directed* links, ``2*l`` upward (lower end to upper end) and ``2*l + 1``
-downward, each with the link's full capacity (full duplex).
+downward, each with a capacity of its own (full duplex).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -235,8 +235,8 @@ class DataCentre:
 
     Arrays: ``level`` per node (``(n_nodes,)``; level 0 is the servers, a switch
     stands above all its children), ``slots`` per server (``(n_servers,)``),
-    ``link_lower``, ``link_upper``, ``link_capacity_bps`` per link
-    (``(n_links,)``).
+    ``link_lower``, ``link_upper`` per link (``(n_links,)``),
+    ``directed_capacity_bps`` per directed link (``(2 * n_links,)``).
 
     ``trees`` are all the trees a tenant can be pinned to, in order of their
     root's number: one for a tree topology, one per core switch for a fat-tree.
@@ -251,7 +251,7 @@ class DataCentre:
     slots: IntArray
     link_lower: IntArray
     link_upper: IntArray
-    link_capacity_bps: IntArray
+    directed_capacity_bps: IntArray
     trees: tuple[Tree, ...]
     parameters: dict[str, object] = field(default_factory=dict)
     memory_mib: IntArray | None = None
@@ -278,13 +278,27 @@ class DataCentre:
         return int(self.slots.sum())
 
     @cached_property
-    def directed_capacity_bps(self) -> IntArray:
-        """Capacity of every directed link, shape ``(2 * n_links,)``."""
-        return frozen_array(np.repeat(self.link_capacity_bps, 2))
+    def link_capacity_bps(self) -> IntArray:
+        """Bandwidth of every link that hoses can reserve, shape ``(n_links,)``.
+
+        A hose reserves as much of both directions, so it is the smaller
+        capacity of the two.
+        """
+        both = self.directed_capacity_bps.reshape(-1, 2)
+        return frozen_array(both.min(axis=1))
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """True if every link has the same capacity in both directions."""
+        up_bps = self.directed_capacity_bps[0::2]
+        down_bps = self.directed_capacity_bps[1::2]
+        return np.array_equal(up_bps, down_bps)
 
     @cached_property
     def nic_bps(self) -> IntArray:
-        """Capacity of each server's own links together, shape ``(n_servers,)``."""
+        """Bandwidth that hoses can reserve on each server's own links together,
+        shape ``(n_servers,)``.
+        """
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
         np.add.at(
@@ -323,11 +337,16 @@ class DataCentre:
     def tree_by_root(self) -> dict[int, Tree]:
         return {tree.root: tree for tree in self.trees}
 
-    def with_capacity(self, link: int, capacity_bps: int) -> DataCentre:
-        """The data centre with another capacity of one link."""
-        capacities_bps = self.link_capacity_bps.copy()
-        capacities_bps[link] = capacity_bps
-        return replace(self, link_capacity_bps=frozen_array(capacities_bps))
+    def with_capacity(
+        self, link: int, up_bps: int, down_bps: int
+    ) -> DataCentre:
+        """The data centre with other capacities of one link."""
+        directed_bps = self.directed_capacity_bps.copy()
+        directed_bps[up(link)] = up_bps
+        directed_bps[down(link)] = down_bps
+        return replace(
+            self, directed_capacity_bps=frozen_array(directed_bps)
+        )
 
     def link_name(self, directed_link: int) -> str:
         """A directed link as people read it, e.g. ``rack 3 -> aggregation 1``."""
@@ -423,8 +442,53 @@ def at_least(
     return True
 
 
+Capacity: TypeAlias = "int | Mapping[str, int]"
+"""A link's capacity in bit/s: of each direction, or ``{"up": …, "down": …}``.
+
+Upward is from the lower end to the upper end, which is nearer the root.
+"""
+
+DIRECTIONS = ("up", "down")
+
+
+def directions(value: Capacity) -> tuple[int, int]:
+    """A link's capacities upward and downward."""
+    if isinstance(value, Mapping):
+        return int(value["up"]), int(value["down"])
+    return int(value), int(value)
+
+
+def capacity_of(up_bps: int, down_bps: int) -> Capacity:
+    """The capacity of both directions: one number where they have the same."""
+    if up_bps == down_bps:
+        return up_bps
+    return {"up": up_bps, "down": down_bps}
+
+
+def directed_array(values: Sequence[Capacity]) -> IntArray:
+    """Capacities of directed links out of those of links, in order."""
+    both = [directions(value) for value in values]
+    return frozen_array(np.array(both, dtype=np.int64).ravel())
+
+
 def capacity(problems: Problems, path: Path, value: object) -> bool:
     """Notes a problem unless ``value`` is a usable link capacity in bit/s."""
+    if not isinstance(value, Mapping):
+        return _one_way(problems, path, value)
+    all_good = True
+    for key in sorted(value.keys() - DIRECTIONS):
+        problems.report("unknown key", *path, key)
+        all_good = False
+    for key in DIRECTIONS:
+        if key not in value:
+            problems.report(f"{key} is missing", *path)
+            all_good = False
+        elif not _one_way(problems, (*path, key), value[key]):
+            all_good = False
+    return all_good
+
+
+def _one_way(problems: Problems, path: Path, value: object) -> bool:
     if not whole(value):
         problems.report(
             f"a link's capacity is a whole number of bit/s, not {value!r}",
@@ -441,12 +505,12 @@ def capacity(problems: Problems, path: Path, value: object) -> bool:
 
 
 def capacities(
-    problems: Problems, link_bps: int | Sequence[int], levels: int
-) -> list[int]:
-    """Capacity per level from the top down; one number serves all levels."""
-    if isinstance(link_bps, int | np.integer):
-        capacity(problems, ("link_bps",), link_bps)
-        return [int(link_bps)] * levels
+    problems: Problems, link_bps: Capacity | Sequence[Capacity], levels: int
+) -> list[Capacity]:
+    """Capacity per level from the top down; one capacity serves all levels."""
+    if isinstance(link_bps, int | np.integer | Mapping):
+        good = capacity(problems, ("link_bps",), link_bps)
+        return [_plain(link_bps) if good else 1] * levels
     if len(link_bps) not in (1, levels):
         problems.report(
             f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one",
@@ -460,8 +524,13 @@ def capacities(
         # Something to build with, so that other problems are found too.
         return [1] * levels
     if len(link_bps) == 1:
-        return [int(link_bps[0])] * levels
-    return [int(value) for value in link_bps]
+        return [_plain(link_bps[0])] * levels
+    return [_plain(value) for value in link_bps]
+
+
+def _plain(value: Capacity) -> Capacity:
+    """A good capacity in Python's own numbers, one where one says it."""
+    return capacity_of(*directions(value))
 
 
 def slot_array(

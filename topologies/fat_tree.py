@@ -20,6 +20,7 @@ from topologies.datacentre import (
     MAX_LINK_BPS,
     MAX_NODES,
     MAX_TREE_ENTRIES,
+    Capacity,
     DataCentre,
     IntArray,
     Problems,
@@ -27,6 +28,9 @@ from topologies.datacentre import (
     Tree,
     at_least,
     capacities,
+    capacity_of,
+    directed_array,
+    directions,
     frozen_array,
     make_tree,
     one_or_all,
@@ -40,7 +44,7 @@ NETWORKS: tuple[Network, ...] = get_args(Network)
 
 def fat_tree(
     k: int,
-    link_bps: int | Sequence[int],
+    link_bps: Capacity | Sequence[Capacity],
     slots_per_server: int | Sequence[int],
     network: Network = "tree",
 ) -> DataCentre:
@@ -84,7 +88,7 @@ def fat_tree(
             "network",
         )
     elif network == "pooled" and not problems:
-        most = max(_pooled_bps(k // 2, per_level))
+        most = int(directed_array(_pooled_bps(k // 2, per_level)).max())
         if most > MAX_LINK_BPS:
             problems.report(
                 f"pooled links of {most} bit/s are above 1000 Tbit/s",
@@ -107,6 +111,7 @@ def fat_tree(
     n_links = [counts[0], counts[1] * half, counts[2] * half]
     level = frozen_array(np.repeat(np.arange(4), counts))
     lower, upper = _links(half, counts, first)
+    level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
     return DataCentre(
         kind="fat-tree",
         names=_edges_for_racks(tree_names(counts)),
@@ -114,7 +119,9 @@ def fat_tree(
         slots=frozen_array(slots),
         link_lower=frozen_array(lower),
         link_upper=frozen_array(upper),
-        link_capacity_bps=frozen_array(np.repeat(per_level[::-1], n_links)),
+        directed_capacity_bps=frozen_array(
+            np.repeat(level_bps, n_links, axis=0).ravel()
+        ),
         trees=tuple(
             _tree_of_core(core, half, first, lower, upper, level)
             for core in range(counts[3])
@@ -123,15 +130,20 @@ def fat_tree(
     )
 
 
-def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
+def _pooled_bps(half: int, per_level: list[Capacity]) -> list[Capacity]:
     """The capacity of parallel links together, from the top down."""
-    core_bps, aggregation_bps, server_bps = per_level
-    return [half * half * core_bps, half * aggregation_bps, server_bps]
+    pooled = []
+    for capacity, n_links in zip(
+        per_level, (half * half, half, 1), strict=True
+    ):
+        up_bps, down_bps = directions(capacity)
+        pooled.append(capacity_of(n_links * up_bps, n_links * down_bps))
+    return pooled
 
 
 def _pooled(
     half: int,
-    per_level: list[int],
+    per_level: list[Capacity],
     slots: list[int],
     parameters: dict[str, object],
 ) -> DataCentre:

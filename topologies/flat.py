@@ -67,7 +67,7 @@ def flat(
         slots=frozen_array(slot_counts),
         link_lower=frozen_array([]),
         link_upper=frozen_array([]),
-        link_capacity_bps=frozen_array([]),
+        directed_capacity_bps=frozen_array([]),
         trees=(make_tree(nodes, level, np.arange(nodes), nodes, -1),),
         parameters={
             "nodes": int(nodes),

@@ -22,6 +22,7 @@ from topologies.datacentre import (
     Problems,
     TopologyError,
     at_least,
+    capacity_of,
 )
 from topologies.mininet_record import MininetRecord, Options
 
@@ -58,8 +59,12 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             slot.netns, port.bridge, port2=port.number, intfName2=port.name
         )
     for link in plan.links:
-        shaped = limits and link.capacity_bps <= MININET_MAX_BPS
-        mbit = link.capacity_bps / MBIT_BPS
+        # Mininet's parameters of an interface limit what it sends.
+        params1 = _interface(link.up_bps, limits=limits)
+        params2 = _interface(link.down_bps, limits=limits)
+        options = {"params1": params1, "params2": params2}
+        if params1 == params2:
+            options = params1
         topo.addLink(
             link.lower.bridge,
             link.upper.bridge,
@@ -67,19 +72,23 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             port2=link.upper.number,
             intfName1=link.lower.name,
             intfName2=link.upper.name,
-            **(
-                {"bw": mbit, "use_htb": True}
-                if shaped
-                else {"capacity_mbit": mbit}
-            ),
+            **options,
         )
     return topo
+
+
+def _interface(sends_bps: int, *, limits: bool) -> Options:
+    """Mininet's parameters of an interface that sends so much."""
+    mbit = sends_bps / MBIT_BPS
+    if limits and sends_bps <= MININET_MAX_BPS:
+        return {"bw": mbit, "use_htb": True}
+    return {"capacity_mbit": mbit}
 
 
 # ------------------------------------------------------------------ reading
 
 Joined = dict[str, dict[str, int]]
-"""For every node its neighbours, and the capacity to each in bit/s."""
+"""For every node its neighbours, and the capacity toward each in bit/s."""
 
 
 UNKEPT = ("delay", "jitter", "loss", "max_queue_size")
@@ -99,7 +108,9 @@ def from_mininet(
 
     A host is a server, with the VM slots of ``addHost(..., slots=N)`` or else
     ``slots_per_server``; its one link is the server's uplink. A link's capacity
-    is its ``bw`` (Mbit/s), or ``default_bps`` (bit/s) where it has none. A
+    is its ``bw`` (Mbit/s), or ``default_bps`` (bit/s) where it has none;
+    ``params1`` is of what its first end sends, ``params2`` of what its second
+    end does. A
     switch with ``slots`` is a server's own: its hosts are that server's VMs, as
     :func:`mininet_topo` writes them.
 
@@ -262,14 +273,10 @@ def notes_of(
                     " of the testbed's"
                 )
     by_default = 0
-    uneven = 0
     unkept: list[set[str]] = []
     for _, _, options in record.links:
         if not any(_mbit(options)):
             by_default += 1
-        up, down = (_capacity(mbit, default_bps) for mbit in _mbit(options))
-        if up and down and up != down:
-            uneven += 1
         names = {name for name in UNKEPT if _has(options, name)}
         if names:
             unkept.append(names)
@@ -277,11 +284,6 @@ def notes_of(
         mbit = default_bps / MBIT_BPS
         notes.append(
             f"{_links(by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
-        )
-    if uneven:
-        notes.append(
-            f"{_links(uneven)} with another bw at each end: both directions have"
-            " the smaller, as a reservation takes as much of both"
         )
     if unkept:
         names = set().union(*unkept)
@@ -309,13 +311,16 @@ def _mbit(options: Options) -> tuple[Any, Any]:
 
     What is for both ends comes before what is for one, as in Mininet.
     """
-    both = options.get("bw", options.get("capacity_mbit"))
+    both = _bw(options)
     if both is not None:
         return both, both
-    first, second = (
-        (options.get(end) or {}).get("bw") for end in ("params1", "params2")
-    )
-    return first, second
+    first = options.get("params1") or {}
+    second = options.get("params2") or {}
+    return _bw(first), _bw(second)
+
+
+def _bw(options: Options) -> Any:
+    return options.get("bw", options.get("capacity_mbit"))
 
 
 def _report(
@@ -404,16 +409,18 @@ def _join(
     for a, b, options in links:
         name = f"{a}<->{b}"
         mbit = _mbit(options)
-        up, down = (_capacity(value, default_bps) for value in mbit)
-        if up is None or down is None:
-            wrong = mbit[0 if up is None else 1]
+        forth_bps, back_bps = (
+            _capacity(value, default_bps) for value in mbit
+        )
+        if forth_bps is None or back_bps is None:
+            wrong = mbit[0 if forth_bps is None else 1]
             unlimited.append(
                 name if wrong is None else f"{name} (bw={wrong!r})"
             )
         if b in joined[a]:
             parallel.append(name)
-        # A reservation takes as much of both directions.
-        joined[a][b] = joined[b][a] = min(up or 1, down or 1)
+        joined[a][b] = forth_bps or 1
+        joined[b][a] = back_bps or 1
     _report(problems, "links", unlimited, NEEDS_BW)
     _report(
         problems,
@@ -487,7 +494,11 @@ def _content(
         ],
         "switches": switches,
         "links": [
-            {"lower": a, "upper": b, "capacity": joined[a][b]}
+            {
+                "lower": a,
+                "upper": b,
+                "capacity": capacity_of(joined[a][b], joined[b][a]),
+            }
             for a, b in links
         ],
         "roots": roots,

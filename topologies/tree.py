@@ -5,7 +5,7 @@ DCloud, Section IV.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -13,11 +13,15 @@ import numpy as np
 from topologies.datacentre import (
     MAX_LINK_BPS,
     MAX_NODES,
+    Capacity,
     DataCentre,
     Problems,
     TopologyError,
     at_least,
     capacities,
+    capacity_of,
+    directed_array,
+    directions,
     frozen_array,
     make_tree,
     slot_array,
@@ -28,7 +32,7 @@ _MAX_RATIO = 10**6
 
 def tree(
     fanout: Sequence[int],
-    link_bps: int | Sequence[int],
+    link_bps: Capacity | Sequence[Capacity],
     slots_per_server: int | Sequence[int],
     oversubscription: Sequence[float] | None = None,
 ) -> DataCentre:
@@ -37,11 +41,12 @@ def tree(
 
     ``[4, 2, 2]`` is a core over 4 aggregation switches, each over 2 racks of 2
     servers. ``link_bps`` gives the capacity of the links below each level, from
-    the top down; one number serves all levels. ``slots_per_server`` is one
-    number, or one per server.
+    the top down; one serves all levels. ``slots_per_server`` is one number, or
+    one per server.
 
     ``oversubscription`` gives the upper capacities as ratios instead: then
-    ``link_bps`` is the servers' links alone, and the uplink of a switch has the
+    ``link_bps`` is the servers' links alone, and the uplink of a switch has in
+    each direction the
     capacity of all links below it divided by its level's ratio; ratios from the
     top down, one for each level of switches with an uplink. DCloud's 8:1 is
     ``[2, 4]``: 2:1 at the aggregation, 4:1 at the racks.
@@ -77,6 +82,7 @@ def tree(
             first[low + 1] + children // fanout[levels - 1 - low]
         )
     links = np.arange(n_nodes - 1)
+    level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
     return DataCentre(
         kind="tree",
         names=tree_names(counts),
@@ -84,8 +90,8 @@ def tree(
         slots=frozen_array(slots),
         link_lower=frozen_array(links),
         link_upper=frozen_array(parent[:-1]),
-        link_capacity_bps=frozen_array(
-            np.repeat(per_level[::-1], counts[:-1])
+        directed_capacity_bps=frozen_array(
+            np.repeat(level_bps, counts[:-1], axis=0).ravel()
         ),
         trees=(make_tree(n_nodes - 1, level, links, parent[:-1], links),),
         parameters={
@@ -141,13 +147,16 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
 def _oversubscribed(
     problems: Problems,
     fanout: Sequence[int],
-    link_bps: int | Sequence[int],
+    link_bps: Capacity | Sequence[Capacity],
     ratios: Sequence[float],
-) -> list[int]:
+) -> list[Capacity]:
     """Capacities per level from the top down, from the servers' links and the
     ratios.
     """
-    if not isinstance(link_bps, int | np.integer) and len(link_bps) != 1:
+    n_given = 1
+    if not isinstance(link_bps, int | np.integer | Mapping):
+        n_given = len(link_bps)
+    if n_given != 1:
         problems.report(
             "with oversubscription give one capacity, that of the servers' links",
             "link_bps",
@@ -169,7 +178,26 @@ def _oversubscribed(
             )
     if problems:
         return [1] * len(fanout)
-    below = Fraction(int(server_bps))
+    up_bps, down_bps = (
+        _by_ratios(fanout, one_way_bps, ratios)
+        for one_way_bps in directions(server_bps)
+    )
+    most_bps = max(*up_bps, *down_bps)
+    if most_bps > MAX_LINK_BPS:
+        problems.report(
+            f"{most_bps} bit/s on an uplink is above 1000 Tbit/s",
+            "oversubscription",
+        )
+    return [
+        capacity_of(*both) for both in zip(up_bps, down_bps, strict=True)
+    ]
+
+
+def _by_ratios(
+    fanout: Sequence[int], server_bps: int, ratios: Sequence[float]
+) -> list[int]:
+    """Capacities per level from the top down, in one direction."""
+    below = Fraction(server_bps)
     upward = [below]
     # From the racks up: fanout[-1] links come in below a rack, ratios[-1] is
     # its ratio.
@@ -180,13 +208,7 @@ def _oversubscribed(
             below * int(width) / Fraction(ratio).limit_denominator(10**6)
         )
         upward.append(below)
-    per_level = [max(1, round(capacity)) for capacity in reversed(upward)]
-    if max(per_level) > MAX_LINK_BPS:
-        problems.report(
-            f"{max(per_level)} bit/s on an uplink is above 1000 Tbit/s",
-            "oversubscription",
-        )
-    return per_level
+    return [max(1, round(capacity)) for capacity in reversed(upward)]
 
 
 def _is_ratio(value: object) -> bool:

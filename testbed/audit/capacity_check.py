@@ -327,7 +327,7 @@ def samples(history: History) -> Found:
             if not 0 <= number < topology.n_directed:
                 yield event, f"directed link {number} does not exist"
                 continue
-            capacity = topology.capacity_bps[number // 2]
+            capacity = topology.carries_bps(number)
             where = f"on {topology.link(number)}, capacity {capacity}"
             if not 0 <= reserved <= capacity * (1 + ROUNDING):
                 yield event, f"{reserved:.0f} bit/s reserved {where}"
@@ -595,10 +595,10 @@ _links = attrgetter("links")
 
 def links(history: History) -> Found:
     topology = history.topology
-    has = []
-    for capacity in topology.capacity_bps:
-        # Upwards and downwards.
-        has += [capacity, capacity]
+    has = [
+        topology.carries_bps(directed)
+        for directed in range(topology.n_directed)
+    ]
     for changes, word in (
         (occupied(history), "in use"),
         (_booked(history), "booked"),

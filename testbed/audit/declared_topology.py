@@ -12,7 +12,9 @@ from typing import Any
 from testbed.audit.history import Topology
 
 _MOST_LEVELS = 40
-Links = list[tuple[int, int, int]]
+Both = tuple[int, int]
+"""Bit/s upward, and downward."""
+Links = list[tuple[int, int, Both]]
 
 
 def topology_faults(declared: Any, run: Topology) -> Iterator[str]:
@@ -25,7 +27,12 @@ def topology_faults(declared: Any, run: Topology) -> Iterator[str]:
         "slots": run.slots,
         "memory_mib": run.memory_mib,
         "links": list(
-            zip(run.lower, run.upper, run.capacity_bps, strict=True)
+            zip(
+                run.lower,
+                run.upper,
+                zip(run.capacity_bps, run.capacity_down_bps, strict=True),
+                strict=True,
+            )
         ),
     }
     try:
@@ -70,7 +77,8 @@ def _custom(declared: Any) -> dict[str, Any]:
     links = []
     for link in declared["links"]:
         lower = number[link["lower"]]
-        links.append((lower, number[link["upper"]], link["capacity_bps"]))
+        upper = number[link["upper"]]
+        links.append((lower, upper, _both(link["capacity_bps"])))
     return {
         "names": names,
         "roots": sorted(number[name] for name in declared["roots"]),
@@ -86,16 +94,18 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
     """
     links: Links = []
     counts = [n_nodes - 1, 1]
+    bps = [_both(capacity) for capacity in declared.get("link_bps", ())]
     if declared["kind"] == "tree":
-        counts, links = _tree(
-            declared["fanout"], declared["link_bps"], n_nodes
-        )
+        counts, links = _tree(declared["fanout"], bps, n_nodes)
     elif declared["kind"] == "fat-tree":
         half = declared["k"] // 2
-        bps = declared["link_bps"]
         if declared["network"] == "pooled":
             # Parallel links of a fat tree, pooled, make a tree of fat ones.
-            parallel = [half * half * bps[0], half * bps[1], bps[2]]
+            parallel = []
+            for n, (up_bps, down_bps) in zip(
+                (half * half, half, 1), bps, strict=True
+            ):
+                parallel.append((n * up_bps, n * down_bps))
             counts, links = _tree([2 * half, half, half], parallel, n_nodes)
         else:
             counts, links = _fat_tree(half, bps, n_nodes)
@@ -106,6 +116,13 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
         "slots": _of_servers(slots, counts[0]),
         "memory_mib": _of_servers(declared.get("memory_mib"), counts[0]),
     }
+
+
+def _both(declared_bps: Any) -> Both:
+    """A declared capacity: one of both directions, or one of either."""
+    if isinstance(declared_bps, int):
+        return declared_bps, declared_bps
+    return declared_bps["up"], declared_bps["down"]
 
 
 def _of_servers(value: Any, n_servers: int) -> Any:
@@ -123,7 +140,7 @@ def _firsts(counts: Sequence[int], n_nodes: int) -> list[int]:
 
 
 def _tree(
-    fanout: list[int], bps: list[int], n_nodes: int
+    fanout: list[int], bps: list[Both], n_nodes: int
 ) -> tuple[list[int], Links]:
     """Nodes by level and links by lower end: servers first."""
     depth = min(len(fanout), _MOST_LEVELS)
@@ -131,16 +148,16 @@ def _tree(
     first = _firsts(counts, n_nodes)
     links: Links = []
     upwards = zip(fanout[::-1], bps[::-1], strict=True)
-    for level, (width, capacity_bps) in enumerate(upwards):
+    for level, (width, both_bps) in enumerate(upwards):
         for child in range(counts[level]):
             lower = first[level] + child
             upper = first[level + 1] + child // width
-            links.append((lower, upper, capacity_bps))
+            links.append((lower, upper, both_bps))
     return counts, links
 
 
 def _fat_tree(
-    half: int, bps: list[int], n_nodes: int
+    half: int, bps: list[Both], n_nodes: int
 ) -> tuple[list[int], Links]:
     """Servers' links, edges' uplinks in their pod, then aggregation switches'
     to their cores.

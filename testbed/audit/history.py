@@ -328,6 +328,9 @@ class Topology:
             record["links"][key]
             for key in ("lower", "upper", "capacity_bps")
         )
+        self.capacity_down_bps: Sequence[int] = record["links"].get(
+            "capacity_down_bps", self.capacity_bps
+        )
         self.all_trees: Sequence[Mapping[str, Any]] = record["trees"]
         self.trees = {tree["root"]: tree for tree in self.all_trees}
         self._above: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
@@ -342,6 +345,11 @@ class Topology:
     def n_directed(self) -> int:
         """Directed links: 2·l upward, 2·l + 1 downward."""
         return 2 * len(self.capacity_bps)
+
+    def carries_bps(self, directed: int) -> int:
+        """The capacity of a directed link, in bit/s."""
+        one_way = (self.capacity_bps, self.capacity_down_bps)[directed % 2]
+        return one_way[directed // 2]
 
     def node(self, number: int) -> str:
         if 0 <= number < self.n_nodes:
@@ -363,7 +371,13 @@ class Topology:
         rely on none.
         """
         n = self.n_nodes
-        if not len(self.lower) == len(self.upper) == len(self.capacity_bps):
+        arrays = (
+            self.lower,
+            self.upper,
+            self.capacity_bps,
+            self.capacity_down_bps,
+        )
+        if len({len(array) for array in arrays}) > 1:
             return ["the links' arrays differ in length"]
         problems = []
         if len(self.slots) > n or min(self.slots, default=0) < 0:
@@ -371,13 +385,15 @@ class Topology:
         memory = self.memory_mib
         if memory is not None and len(memory) != len(self.slots):
             problems.append("memory does not match the servers")
-        for number, capacity in enumerate(self.capacity_bps):
+        for number, both in enumerate(
+            zip(self.capacity_bps, self.capacity_down_bps, strict=True)
+        ):
             ends = (self.lower[number], self.upper[number])
             if min(ends) < 0 or max(ends) >= n:
                 problems.append(
                     f"link {number} ends at a node that does not exist"
                 )
-            if capacity < 0:
+            if min(both) < 0:
                 problems.append(f"link {number} has a capacity below 0")
         for tree in self.all_trees:
             problem = self._tree_problem(tree)

@@ -18,12 +18,14 @@ from testbed.standing.keeper_protocol import (
     SetCapacity,
     SetLink,
     ShowLinks,
+    Way,
     ask,
 )
 from testbed.standing.network_state import LinkState
 from testbed.units import (
     UnitError,
     human_bandwidth,
+    human_capacity,
     human_share,
     parse_bandwidth,
 )
@@ -40,6 +42,14 @@ EndsAndRate = Annotated[
     typer.Argument(
         metavar="A [B] RATE", help=f"{ENDS} RATE in the file's units."
     ),
+]
+OnlyUp = Annotated[
+    bool,
+    typer.Option("--up", help="Only from the lower end, toward the root."),
+]
+OnlyDown = Annotated[
+    bool,
+    typer.Option("--down", help="Only toward the lower end."),
 ]
 
 
@@ -62,13 +72,13 @@ def show(as_json: Json = False) -> None:
         shown = Text("up") if state.up else Text("DOWN", "bold red")
         rates = ["–", "–", "–"]
         if state.capacity_bps:
+            # A reservation is of both directions: the narrower has room for it.
+            narrower_bps = min(state.capacity_bps, state.capacity_down_bps)
             rates = [
-                human_bandwidth(bps)
-                for bps in (state.capacity_bps, state.reserved_bps)
+                human_capacity(state.capacity_bps, state.capacity_down_bps),
+                human_bandwidth(state.reserved_bps),
+                human_share(state.reserved_bps / narrower_bps),
             ]
-            rates.append(
-                human_share(state.reserved_bps / state.capacity_bps)
-            )
         table.add_row(
             Text(state.name), shown, *rates, Text(" ".join(state.tenants))
         )
@@ -94,18 +104,27 @@ def up(ends: Ends, as_json: Json = False) -> None:
 
 
 @link.command("set")
-def set_(ends_and_rate: EndsAndRate, as_json: Json = False) -> None:
-    """Change a link's capacity in both directions. Exit code 1, and nothing has
-    changed, below what is reserved on it.
+def set_(
+    ends_and_rate: EndsAndRate,
+    only_up: OnlyUp = False,
+    only_down: OnlyDown = False,
+    as_json: Json = False,
+) -> None:
+    """Change a link's capacity, in both directions unless --up or --down says
+    one. Exit code 1, and nothing has changed, below what is reserved on it.
     """
     require_root("testbed link set")
     ends, capacity_bps = _ends_and_rate(ends_and_rate)
-    state = ask(SetCapacity(tuple(ends), capacity_bps), LinkState)
+    way: Way = "both"
+    if only_up != only_down:
+        way = "up" if only_up else "down"
+    state = ask(SetCapacity(tuple(ends), capacity_bps, way), LinkState)
     if as_json:
         console.print_json(asdict(state))
         return
+    carries = human_capacity(state.capacity_bps, state.capacity_down_bps)
     console.print_text(
-        f"link {state.name} carries {human_bandwidth(state.capacity_bps)},"
+        f"link {state.name} carries {carries},"
         f" of which {human_bandwidth(state.reserved_bps)} are reserved"
     )
 

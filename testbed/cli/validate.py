@@ -14,7 +14,7 @@ from testbed.cli.options import Json, Lenient, Settings, overrides_of
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
-from testbed.units import human_bandwidth
+from testbed.units import human_capacity
 
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")
@@ -72,8 +72,12 @@ def _summary(experiment: Experiment) -> str:
     policies scripted``.
     """
     centre = experiment.datacentre
-    capacities = sorted(set(centre.link_capacity_bps.tolist()))
-    links = f", {centre.n_links} links of {' and '.join(map(human_bandwidth, capacities[:3]))}"
+    directed_bps = centre.directed_capacity_bps.reshape(-1, 2).tolist()
+    capacities = sorted(
+        {(up_bps, down_bps) for up_bps, down_bps in directed_bps}
+    )
+    named = [human_capacity(*both) for both in capacities[:3]]
+    links = f", {centre.n_links} links of {' and '.join(named)}"
     place = f"{centre.kind} of {centre.n_servers} servers, {centre.total_slots} slots"
     count = len(experiment.jobs)
     policies = ", ".join(policy.label for policy in experiment.policies)

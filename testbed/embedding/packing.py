@@ -210,7 +210,7 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
     ones by id. O(servers² · slots · levels) for each switch.
     """
     full: list[int] = packing.datacentre.link_capacity_bps.tolist()
-    # The fuller direction of each link.
+    # The direction of each link with less.
     free: list[int] = (
         packing.residual.free_bps.reshape(-1, 2).min(axis=1).tolist()
     )

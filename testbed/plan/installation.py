@@ -76,7 +76,7 @@ def receive_buffer_bytes(tenant: TenantPlan) -> int:
     """
     if not (tenant.lent_bps and tenant.link_bps):
         return 0
-    narrowest_bps = min(link.capacity_bps for link in tenant.edges)
+    narrowest_bps = min(link.narrower_bps for link in tenant.edges)
     # The hose of a link is min(X, N-X)·B: its VMs on the smaller side.
     fewer = max(bps // tenant.rate_bps for _, bps in tenant.link_bps)
     connections = fewer * (len(tenant.vms) - fewer)

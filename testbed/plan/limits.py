@@ -270,7 +270,7 @@ def _tenant_classes(
     for directed, rate_bps in tenant.link_bps:
         ceil_bps = rate_bps
         if tenant.lent_bps:
-            ceil_bps = network.links[directed // 2].capacity_bps
+            ceil_bps = network.directed_bps(directed)
         reserved = HtbClass(
             dev=network.sending_port(directed).name,
             parent_minor=LINK_MINOR,
@@ -286,7 +286,7 @@ def _tenant_classes(
             parent_minor=LINK_MINOR,
             minor=tenant.tenant_id,
             rate_bps=MIN_WIRE_BPS,
-            ceil_bps=network.links[directed // 2].capacity_bps,
+            ceil_bps=network.directed_bps(directed),
             burst_s=CATCH_UP_S,
             quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
         )

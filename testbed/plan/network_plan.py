@@ -23,7 +23,7 @@ from testbed.embedding.placement import (
     vms_below,
 )
 from testbed.errors import BadInput
-from topologies.datacentre import DataCentre, HostNames
+from topologies.datacentre import DataCentre, HostNames, down, up
 
 TENANT_BITS = 10
 # The least that tc can pace: a job without bandwidth still has a capped
@@ -63,12 +63,18 @@ class Bridge:
 class Link:
     """A cable: a veth pair whose ends are ports of two bridges.
 
-    The capacity is that of each direction.
+    Its capacities are those from the lower end to the upper one, and back.
     """
 
     lower: Port
     upper: Port
-    capacity_bps: int
+    up_bps: int
+    down_bps: int
+
+    @property
+    def narrower_bps(self) -> int:
+        """The smaller of its capacities."""
+        return min(self.up_bps, self.down_bps)
 
 
 @dataclass(frozen=True)
@@ -131,23 +137,36 @@ class NetworkPlan:
 
     @cached_property
     def capacity_of_port(self) -> dict[str, int]:
-        """The capacity of the link behind each port, in bit/s, by port name."""
+        """The capacity of what each port sends to, in bit/s, by port name."""
         capacities = {}
         for link in self.links:
-            capacities[link.lower.name] = link.capacity_bps
-            capacities[link.upper.name] = link.capacity_bps
+            capacities[link.lower.name] = link.up_bps
+            capacities[link.upper.name] = link.down_bps
         return capacities
 
     @cached_property
     def uplink_bps(self) -> dict[str, int]:
-        """The capacity of each bridge's link upward, in bit/s."""
-        return {link.lower.bridge: link.capacity_bps for link in self.links}
+        """The capacity of each bridge's link to what is above, in bit/s: that of
+        its wider direction.
+        """
+        return {
+            link.lower.bridge: max(link.up_bps, link.down_bps)
+            for link in self.links
+        }
 
-    def with_capacity(self, number: int, capacity_bps: int) -> NetworkPlan:
-        """The plan with another capacity of one link, in bit/s of the wire."""
+    def with_capacity(
+        self, number: int, up_bps: int, down_bps: int
+    ) -> NetworkPlan:
+        """The plan with other capacities of one link, in bit/s of the wire."""
         links = list(self.links)
-        links[number] = replace(links[number], capacity_bps=capacity_bps)
+        links[number] = replace(
+            links[number], up_bps=up_bps, down_bps=down_bps
+        )
         return replace(self, links=tuple(links))
+
+    def directed_bps(self, directed_link: int) -> int:
+        """The capacity of a directed link, in bit/s of the wire."""
+        return self.capacity_of_port[self.sending_port(directed_link).name]
 
     def sending_port(self, directed_link: int) -> Port:
         """The port whose egress carries a directed link, and so its limit."""
@@ -300,10 +319,11 @@ def network_plan(
     for number in range(datacentre.n_links):
         lower = numbering.new_port(int(datacentre.link_lower[number]), "-u")
         upper = numbering.new_port(int(datacentre.link_upper[number]), "-d")
-        capacity_bps = int(datacentre.link_capacity_bps[number])
-        links.append(
-            Link(lower, upper, scaled_bps(capacity_bps, scale_rate))
+        up_bps, down_bps = (
+            scaled_bps(int(datacentre.directed_capacity_bps[k]), scale_rate)
+            for k in (up(number), down(number))
         )
+        links.append(Link(lower, upper, up_bps, down_bps))
     plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
     _check_name_lengths(plan)
     return plan

@@ -150,6 +150,8 @@ class _Links(TypedDict):
     lower: list[Int]
     upper: list[Int]
     capacity_bps: list[Int]
+    # Where a link has another capacity downward.
+    capacity_down_bps: NotRequired[list[Int]]
 
 
 class _Tree(TypedDict):

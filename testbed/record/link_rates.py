@@ -45,15 +45,19 @@ def described_links(topology: dict[str, Any]) -> dict[int, tuple[str, int]]:
     names = topology["names"]
     links = topology["links"]
     ends = zip(
-        links["lower"], links["upper"], links["capacity_bps"], strict=False
+        links["lower"],
+        links["upper"],
+        links["capacity_bps"],
+        links.get("capacity_down_bps", links["capacity_bps"]),
+        strict=False,
     )
     described = {}
-    for link, (lower, upper, capacity) in enumerate(ends):
+    for link, (lower, upper, up_bps, down_bps) in enumerate(ends):
         if 0 <= lower < len(names) and 0 <= upper < len(names):
             upward = f"{names[lower]} -> {names[upper]}"
             downward = f"{names[upper]} -> {names[lower]}"
-            described[2 * link] = (upward, int(capacity))
-            described[2 * link + 1] = (downward, int(capacity))
+            described[2 * link] = (upward, int(up_bps))
+            described[2 * link + 1] = (downward, int(down_bps))
     return described
 
 

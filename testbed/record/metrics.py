@@ -445,7 +445,10 @@ class Tally:
             return None, None, None
         topology = self.started.topology
         slots = sum(topology["slots"])
-        capacity_bps = 2 * sum(topology["links"]["capacity_bps"])
+        links = topology["links"]
+        up_bps = links["capacity_bps"]
+        down_bps = links.get("capacity_down_bps", up_bps)
+        capacity_bps = sum(up_bps) + sum(down_bps)
         vm_use = link_use = link_sent = None
         if slots:
             vm_use = self.lives.slot_s / (slots * span_s)

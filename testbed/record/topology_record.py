@@ -17,8 +17,9 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
     """The ``topology`` of a :class:`testbed.events.RunStarted`.
 
     ``names`` and ``level`` per node, ``slots`` per server, ``links`` as arrays
-    ``lower``, ``upper``, ``capacity_bps`` per link, and every tree a tenant can
-    be pinned to as ``root``, ``parent`` and ``uplink`` per node (-1 where there
+    ``lower``, ``upper``, ``capacity_bps`` per link, and where one has another
+    capacity downward ``capacity_down_bps``; and every tree a tenant can be
+    pinned to as ``root``, ``parent`` and ``uplink`` per node (-1 where there
     is none); of large data centres with many trees the roots alone, below which
     hangs what links lead to. ``memory_mib`` per server where memory limits
     anything.
@@ -31,16 +32,20 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
             record["parent"] = tree.parent.tolist()
             record["uplink"] = tree.uplink.tolist()
         trees.append(record)
+    links = {
+        "lower": datacentre.link_lower.tolist(),
+        "upper": datacentre.link_upper.tolist(),
+        "capacity_bps": datacentre.directed_capacity_bps[0::2].tolist(),
+    }
+    if not datacentre.symmetric:
+        downward = datacentre.directed_capacity_bps[1::2]
+        links["capacity_down_bps"] = downward.tolist()
     topology = {
         "kind": datacentre.kind,
         "names": list(datacentre.names),
         "level": datacentre.level.tolist(),
         "slots": datacentre.slots.tolist(),
-        "links": {
-            "lower": datacentre.link_lower.tolist(),
-            "upper": datacentre.link_upper.tolist(),
-            "capacity_bps": datacentre.link_capacity_bps.tolist(),
-        },
+        "links": links,
         "trees": trees,
     }
     if datacentre.memory_mib is not None:

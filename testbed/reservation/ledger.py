@@ -1,6 +1,10 @@
 """The one ledger of reservations over time: slots and memory of servers,
 bandwidth of directed links.
 
+A hose takes min(X, N-X)·B of both directions of a link, so the timeline has one
+number a link: what is reserved in each. It fits where it fits the smaller
+capacity; the wider direction has the difference free as well.
+
 Every policy's reservations are in it, in simulation and on the live network.
 Intervals are half-open ``[start, end)``; at equal times ends come before
 starts. Slots, MiB and bit/s are integers, so whatever was reserved comes back
@@ -32,7 +36,7 @@ from testbed.embedding.placement import (
 )
 from testbed.reservation.timeline import FEW, Footprint, Timeline
 from testbed.units import human_bandwidth
-from topologies.datacentre import DataCentre, IntArray, up
+from topologies.datacentre import DataCentre, IntArray, down, up
 
 
 class OverCommit(ValueError):
@@ -89,6 +93,10 @@ class Ledger:
         # released.
         self._ran_out: set[str] = set()
         self._forgotten_s = -math.inf
+        # By how much a direction of a link carries more than the other.
+        self._wider_bps = datacentre.directed_capacity_bps - np.repeat(
+            datacentre.link_capacity_bps, 2
+        )
         self._lost: IntArray = np.empty(0, dtype=np.int64)
 
     # -- booking ----------------------------------------------------------------------------
@@ -417,7 +425,13 @@ class Ledger:
             return self.datacentre.names[
                 place - servers - self.datacentre.n_links
             ]
-        return self.datacentre.link_name(up(place - servers))
+        # What does not fit lacks room in the narrower direction.
+        link = place - servers
+        up_bps, down_bps = self.datacentre.directed_capacity_bps[
+            up(link) : down(link) + 1
+        ]
+        directed = down(link) if down_bps < up_bps else up(link)
+        return self.datacentre.link_name(directed)
 
     def _residual(self, free: IntArray) -> Residual:
         """Slots, links and memory out of one number per object; what is lost
@@ -428,7 +442,13 @@ class Ledger:
         n = self.datacentre.n_servers
         last = self.datacentre.n_servers + self.datacentre.n_links
         memory = None if self.datacentre.memory_mib is None else free[last:]
-        return Residual(free[:n], np.repeat(free[n:last], 2), memory)
+        free_bps = np.repeat(free[n:last], 2)
+        if not self.datacentre.symmetric:
+            free_bps += self._wider_bps
+            lost = self._lost[(self._lost >= n) & (self._lost < last)] - n
+            free_bps[2 * lost] = 0
+            free_bps[2 * lost + 1] = 0
+        return Residual(free[:n], free_bps, memory)
 
     def _interval(self, start_s: float, end_s: float | None) -> float:
         self._not_forgotten(start_s)
@@ -454,7 +474,9 @@ def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
 
 
 def capacities(datacentre: DataCentre) -> IntArray:
-    """Capacity of every object: slots, bit/s, and MiB where memory counts."""
+    """Capacity of every object: slots, bit/s that hoses can reserve, and MiB
+    where memory counts.
+    """
     kinds = [datacentre.slots, datacentre.link_capacity_bps]
     if datacentre.memory_mib is not None:
         kinds.append(datacentre.memory_mib)

@@ -26,10 +26,12 @@ from testbed.spec.document import (
 from testbed.spec.mininet_file import read_network
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.unit_types import (
-    BANDWIDTH_SCHEMA,
+    CAPACITY_SCHEMA,
     MEMORY_SCHEMA,
+    LinkCapacity,
     Memory,
     PositiveBandwidth,
+    parse_capacity,
 )
 from testbed.spec.validation import (
     INSTALLED,
@@ -38,9 +40,15 @@ from testbed.spec.validation import (
     kind_tag,
     read_section,
 )
-from testbed.units import UnitError, parse_bandwidth
+from testbed.units import UnitError
 from topologies.custom import custom
-from topologies.datacentre import DataCentre, TopologyError, dotted
+from topologies.datacentre import (
+    Capacity,
+    DataCentre,
+    TopologyError,
+    capacity_of,
+    dotted,
+)
 from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
 from topologies.mininet_topo import from_mininet, notes_of
@@ -85,9 +93,9 @@ Ratios = Annotated[
     ),
 ]
 Links = Annotated[
-    list[PositiveBandwidth],
+    list[LinkCapacity],
     BeforeValidator(_as_list),
-    _one_or_list(BANDWIDTH_SCHEMA),
+    _one_or_list(CAPACITY_SCHEMA),
 ]
 Memories = Annotated[
     list[Memory], BeforeValidator(_as_list), _one_or_list(MEMORY_SCHEMA)
@@ -205,8 +213,10 @@ class CustomLink(SpecModel):
     """the server or switch at its lower end"""
     upper: str
     """the switch at its upper end"""
-    capacity: PositiveBandwidth
-    """its capacity in each direction"""
+    capacity: LinkCapacity
+    """its capacity in each direction, or of either: {up: 50 Mbit/s, down:
+    100 Mbit/s}
+    """
 
 
 class CustomContent(Section):
@@ -527,9 +537,9 @@ def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _capacity(value: object) -> int:
+def _capacity(value: object) -> Capacity:
     try:
-        return parse_bandwidth(value) or 10**9
+        return parse_capacity(value)
     except UnitError:
         return 10**9
 
@@ -542,7 +552,8 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
     columns = (
         datacentre.link_lower,
         datacentre.link_upper,
-        datacentre.link_capacity_bps,
+        datacentre.directed_capacity_bps[0::2],
+        datacentre.directed_capacity_bps[1::2],
     )
     links = zip(*(column.tolist() for column in columns), strict=True)
     memory = datacentre.memory_mib
@@ -561,9 +572,9 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
             {
                 "lower": names[lower],
                 "upper": names[upper],
-                "capacity_bps": capacity,
+                "capacity_bps": capacity_of(up_bps, down_bps),
             }
-            for lower, upper, capacity in links
+            for lower, upper, up_bps, down_bps in links
         ],
         "roots": [names[tree.root] for tree in datacentre.trees],
     }

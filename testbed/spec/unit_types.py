@@ -4,7 +4,7 @@ Schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from jobs.job_names import SAFE_NAME
 from testbed import units
+from topologies.datacentre import DIRECTIONS, Capacity
 
 T = TypeVar("T")
 
@@ -35,14 +36,39 @@ def _checked(parse: Callable[[Any], T]) -> Callable[[Any], T]:
     return check
 
 
-def _positive(parse: Callable[[Any], T]) -> PlainValidator:
+def _above_zero(parse: Callable[[Any], T]) -> Callable[[Any], T]:
     def above_zero(value: Any) -> T:
         amount = parse(value)
         if amount == 0:
             raise units.UnitError("must be above 0")
         return amount
 
-    return PlainValidator(_checked(above_zero))
+    return above_zero
+
+
+def _positive(parse: Callable[[Any], T]) -> PlainValidator:
+    return PlainValidator(_checked(_above_zero(parse)))
+
+
+def parse_capacity(value: object) -> Capacity:
+    """A link's capacity in bit/s, from ``500 Mbit/s`` or from a mapping with
+    one for each direction. Raises UnitError.
+    """
+    one_way = _above_zero(units.parse_bandwidth)
+    if not isinstance(value, Mapping):
+        return one_way(value)
+    if value.keys() != set(DIRECTIONS):
+        raise units.UnitError(
+            "a link's two capacities are written {up: 50 Mbit/s, down:"
+            " 100 Mbit/s}: up is toward the root"
+        )
+    both: dict[str, int] = {}
+    for direction in DIRECTIONS:
+        try:
+            both[direction] = one_way(value[direction])
+        except units.UnitError as error:
+            raise units.UnitError(f"{direction}: {error}") from None
+    return both
 
 
 def _text_or_number(parse: Callable[[str], float]) -> BeforeValidator:
@@ -126,6 +152,28 @@ Bandwidth = Annotated[
 """Bit/s, from ``500 Mbit/s``."""
 
 PositiveBandwidth = Annotated[int, _positive(units.parse_bandwidth), _BPS]
+
+CAPACITY_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        BANDWIDTH_SCHEMA,
+        {
+            "type": "object",
+            "description": "a capacity for each direction: up is toward the root",
+            "properties": dict.fromkeys(DIRECTIONS, BANDWIDTH_SCHEMA),
+            "required": list(DIRECTIONS),
+            "additionalProperties": False,
+        },
+    ]
+}
+
+LinkCapacity = Annotated[
+    Any,
+    PlainValidator(_checked(parse_capacity)),
+    WithJsonSchema(CAPACITY_SCHEMA),
+]
+"""Bit/s of each direction, from ``500 Mbit/s``; or of either, from ``{up:
+50 Mbit/s, down: 100 Mbit/s}``.
+"""
 
 BandwidthCap = Annotated[
     int | None,

@@ -21,11 +21,12 @@ from testbed.standing.keeper_protocol import (
     SetCapacity,
     ShowLinks,
     ShowNetwork,
+    Way,
     ask,
 )
 from testbed.standing.network_layout import NetworkLayout, ShowLayout
 from testbed.standing.network_state import LinkState, NetworkState
-from testbed.units import human_bandwidth
+from testbed.units import human_capacity
 
 
 class StandingMininet(AttachedMininet):
@@ -68,14 +69,17 @@ class StandingMininet(AttachedMininet):
                 return vm
         return super().vm_name(node)
 
-    def set_capacity(self, link: Any, mbit: float) -> None:
-        """Changes a link's capacity in both directions, as ``testbed link set``
-        does; ``mbit``: in the file's Mbit/s.
+    def set_capacity(self, interface: Any, mbit: float) -> None:
+        """Changes the capacity of what an interface sends, as ``testbed link
+        set`` does with ``--up`` or ``--down``; ``mbit``: in the file's Mbit/s.
 
         A host of a topology that names its hosts has its server's link. Raises
         BadInput, DoesNotFit, RunFailed.
         """
+        link = interface.link
         ports = self._ports_of_link(link)
+        # The first end of a cable is the lower one.
+        way: Way = "up" if interface is link.intf1 else "down"
         states = ask(ShowLinks(), tuple[LinkState, ...])
         ends = [state.ends for state in states if set(state.ports) == ports]
         if not ends:
@@ -84,11 +88,12 @@ class StandingMininet(AttachedMininet):
                 " NAME RATE changes it",
                 "sudo testbed link set A B RATE changes a link's",
             )
-        state = ask(SetCapacity(ends[0], round(mbit * 10**6)), LinkState)
-        output(
-            f"*** link {state.name} carries"
-            f" {human_bandwidth(state.capacity_bps)} in both directions\n"
+        request = SetCapacity(ends[0], round(mbit * 10**6), way)
+        state = ask(request, LinkState)
+        carries = human_capacity(
+            state.capacity_bps, state.capacity_down_bps
         )
+        output(f"*** link {state.name} carries {carries}\n")
 
     def _ports_of_link(self, link: Any) -> set[str]:
         """Devices of a link's ends; of a named host's cable those of its

@@ -318,8 +318,8 @@ class Keeper:
                 return self._changed_tenant(request)
             case SetLink(names, up):
                 return self._links.change(names, up=up)
-            case SetCapacity(names, capacity_bps):
-                return self._links.set_capacity(names, capacity_bps)
+            case SetCapacity(names, capacity_bps, way):
+                return self._links.set_capacity(names, capacity_bps, way)
             case RestartSwitch(name):
                 return self._switches.restart(name)
         return self._shown(request)
@@ -440,8 +440,12 @@ class Keeper:
         for link, capacity_bps in enumerate(capacities_bps):
             share = reserved_bps[link] / capacity_bps
             if share > most:
-                # The upward direction: both have the same reservation.
-                name = datacentre.link_name(2 * link)
+                # Both directions have the same reservation: it fills the
+                # narrower.
+                up_bps, down_bps = datacentre.directed_capacity_bps[
+                    2 * link : 2 * link + 2
+                ]
+                name = datacentre.link_name(2 * link + (down_bps < up_bps))
                 most = share
         return name, most
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -77,6 +77,10 @@ class ShowLinks(KeeperRequest):
     """Asks for every cable as it is now."""
 
 
+Way = Literal["both", "up", "down"]
+"""Directions of a link: up is from the lower end, toward the root."""
+
+
 @dataclass(frozen=True)
 class SetLink(KeeperRequest):
     """Takes a cable up or down; ``names``: of both its ends, or the link's."""
@@ -88,11 +92,12 @@ class SetLink(KeeperRequest):
 @dataclass(frozen=True)
 class SetCapacity(KeeperRequest):
     """Changes a link's capacity, in the experiment's bit/s; ``names`` as of
-    :class:`SetLink`.
+    :class:`SetLink`, ``way``: the directions that get it.
     """
 
     names: tuple[str, ...]
     capacity_bps: int
+    way: Way = "both"
 
 
 @dataclass(frozen=True)

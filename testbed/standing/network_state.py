@@ -38,9 +38,10 @@ class LinkState:
 
     ``ends``: names of the lower and the upper end. ``ports``: the devices that
     go down and up with the cable; of a VM's cable the switch's alone.
-    ``capacity_bps`` and ``reserved_bps``: bit/s of the experiment, in the
-    direction with more; 0 of a VM's cable. ``tenants``: names of those that use
-    it. ``broken``: a sentence for each tenant that its loss has cut.
+    ``capacity_bps`` (upward), ``capacity_down_bps`` and ``reserved_bps`` (in
+    either direction): bit/s of the experiment; 0 of a VM's cable. ``tenants``:
+    names of those that use it. ``broken``: a sentence for each tenant that its
+    loss has cut.
 
     ``moved``, in the reply to a change of the link only: a sentence for each
     tenant that the change has brought to another root, or given its links back.
@@ -55,6 +56,7 @@ class LinkState:
     tenants: tuple[str, ...]
     broken: tuple[str, ...]
     moved: tuple[str, ...] = ()
+    capacity_down_bps: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from testbed.errors import BadInput
 from testbed.plan.lost_links import cables_of
 from testbed.plan.network_plan import TenantPlan
 from testbed.spec.document import did_you_mean
+from testbed.standing.keeper_protocol import Way
 from testbed.standing.network_state import LinkState
 from testbed.standing.standing_tenants import StandingTenants
 
@@ -50,12 +51,17 @@ class StandingLinks:
 
     def _links_by_port(self) -> dict[str, _LinkRates]:
         """Links of the data centre, by their lower ports."""
-        capacities_bps = self._tenants.datacentre.link_capacity_bps.tolist()
+        directed_bps = (
+            self._tenants.datacentre.directed_capacity_bps.tolist()
+        )
         reserved_bps = self._tenants.reserved_bps
         links = {}
         for k, link in enumerate(self._links):
             links[link.lower.name] = _LinkRates(
-                link.upper.name, capacities_bps[k], reserved_bps[k]
+                link.upper.name,
+                directed_bps[2 * k],
+                directed_bps[2 * k + 1],
+                reserved_bps[k],
             )
         return links
 
@@ -85,18 +91,29 @@ class StandingLinks:
         return replace(self._named(names), moved=moved)
 
     def set_capacity(
-        self, names: Sequence[str], capacity_bps: int
+        self,
+        names: Sequence[str],
+        capacity_bps: int,
+        way: Way = "both",
     ) -> LinkState:
-        """Changes a link's capacity. Raises BadInput, DoesNotFit, RunFailed."""
+        """Changes a link's capacity in one direction or both. Raises BadInput,
+        DoesNotFit, RunFailed.
+        """
         state = self._named(names)
         if not state.capacity_bps:
             raise BadInput(
                 f"{state.name} is a VM's cable: its rate is its tenant's",
                 "sudo testbed tenant rerate NAME RATE",
             )
+        up_bps = state.capacity_bps
+        down_bps = state.capacity_down_bps
+        if way != "down":
+            up_bps = capacity_bps
+        if way != "up":
+            down_bps = capacity_bps
         lower = [link.lower.name for link in self._links]
         self._tenants.set_capacity(
-            lower.index(state.ports[0]), capacity_bps
+            lower.index(state.ports[0]), up_bps, down_bps
         )
         return self._named(names)
 
@@ -136,10 +153,13 @@ class StandingLinks:
 
 
 class _LinkRates(NamedTuple):
-    """A link of the data centre; bit/s in the direction with more."""
+    """A link of the data centre; bit/s up, down, and reserved in either
+    direction.
+    """
 
     upper_port: str
-    capacity_bps: int
+    up_bps: int
+    down_bps: int
     reserved_bps: int
 
 
@@ -165,7 +185,8 @@ def _state(
     return replace(
         state,
         ports=(port, link.upper_port),
-        capacity_bps=link.capacity_bps,
+        capacity_bps=link.up_bps,
+        capacity_down_bps=link.down_bps,
         reserved_bps=link.reserved_bps,
     )
 

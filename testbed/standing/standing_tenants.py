@@ -43,7 +43,7 @@ from testbed.standing.tenant_placement import (
     placed_by_hand,
 )
 from testbed.units import human_bandwidth
-from topologies.datacentre import DataCentre
+from topologies.datacentre import DataCentre, down, up
 
 # The name of a VM is a host name, a letter first: "1.0" would be read as an
 # address.
@@ -210,25 +210,21 @@ class StandingTenants:
         self._retry()
         return self.state(name)
 
-    def set_capacity(self, number: int, capacity_bps: int) -> None:
-        """Changes a link's capacity, in the experiment's bit/s.
+    def set_capacity(self, number: int, up_bps: int, down_bps: int) -> None:
+        """Changes a link's capacities, in the experiment's bit/s.
 
         Raises DoesNotFit below what is reserved on it, RunFailed; then nothing
         has changed.
         """
-        reserved_bps = self.reserved_bps[number]
-        if capacity_bps < reserved_bps:
-            raise DoesNotFit(
-                f"{human_bandwidth(capacity_bps)} is below the"
-                f" {human_bandwidth(reserved_bps)} that tenants reserve on"
-                f" {self.datacentre.link_name(2 * number)}",
-                "sudo testbed link show names them; tenant rerate or remove"
-                " makes room",
-            )
-        datacentre = self.datacentre.with_capacity(number, capacity_bps)
+        self._check_reserved(up(number), up_bps)
+        self._check_reserved(down(number), down_bps)
+        datacentre = self.datacentre.with_capacity(number, up_bps, down_bps)
         ledger = self._booked_again(datacentre)
-        wire_bps = scaled_bps(capacity_bps, self._scale_rate)
-        network = self._emulation.plan.with_capacity(number, wire_bps)
+        network = self._emulation.plan.with_capacity(
+            number,
+            up_bps=scaled_bps(up_bps, self._scale_rate),
+            down_bps=scaled_bps(down_bps, self._scale_rate),
+        )
         plans = {}
         for name, plan in self._plans.items():
             plans[name] = on_network(network, plan)
@@ -250,6 +246,18 @@ class StandingTenants:
         return ledger
 
     # -- lost links
+
+    def _check_reserved(self, directed: int, capacity_bps: int) -> None:
+        """Raises DoesNotFit where a directed link has more reserved."""
+        reserved_bps = self.reserved_bps[directed // 2]
+        if capacity_bps < reserved_bps:
+            raise DoesNotFit(
+                f"{human_bandwidth(capacity_bps)} is below the"
+                f" {human_bandwidth(reserved_bps)} that tenants reserve on"
+                f" {self.datacentre.link_name(directed)}",
+                "sudo testbed link show names them; tenant rerate or remove"
+                " makes room",
+            )
 
     def follow_links(self) -> tuple[str, ...]:
         """Brings tenants whose tree has lost a link to other roots with room.
@@ -430,7 +438,7 @@ class StandingTenants:
 
     @property
     def reserved_bps(self) -> list[int]:
-        """Bandwidth reserved on each link, in the direction with more."""
+        """Bandwidth reserved on each link, in either direction."""
         total_bps = [0] * self.datacentre.n_links
         for name in self._states:
             for link, bps in self._reserved(name):

@@ -198,10 +198,11 @@ def _idle_links(
         upper = plans.names[link.upper.bridge]
         names = (f"{lower} -> {upper}", f"{upper} -> {lower}")
         for down, name in enumerate(names):
+            directed = 2 * number + down
             traffic = _idle(
                 name,
-                reserved_bps[2 * number + down] / scale_rate,
-                link.capacity_bps / scale_rate,
+                reserved_bps[directed] / scale_rate,
+                layout.plan.directed_bps(directed) / scale_rate,
             )
             links.append(traffic)
     return links

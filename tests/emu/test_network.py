@@ -264,7 +264,7 @@ def test_the_switch_left_the_limits_alone(
     for link in plan.links:
         for port in (link.lower, link.upper):
             classes = command("tc", "class", "show", "dev", port.name)
-            rate = f"{link.capacity_bps // MBIT}Mbit"
+            rate = f"{plan.capacity_of_port[port.name] // MBIT}Mbit"
             assert (
                 f"class htb 1:ffff root rate {rate} ceil {rate}" in classes
             )

@@ -342,7 +342,7 @@ def _sent(history: History) -> float | None:
     for sample in history.each(events.LinkSample):
         sampled_s += sample.interval_s
         bits += sample.interval_s * sum(sent for _, sent, _ in sample.links)
-    both = 2 * sum(history.topology.capacity_bps)
+    both = _carried_bps(history)
     return (
         bits / (both * sampled_s)
         if both and sampled_s and history.end_s > 0
@@ -368,6 +368,12 @@ def _spread(ratios: list[float]) -> dict[str, float] | None:
     }
 
 
+def _carried_bps(history: History) -> int:
+    """Capacity of all links, both directions."""
+    topology = history.topology
+    return sum(topology.capacity_bps) + sum(topology.capacity_down_bps)
+
+
 _USES = ("vm_utilisation", "link_utilisation")
 
 
@@ -385,7 +391,7 @@ def _use(history: History) -> dict[str, float | None]:
             vm_s += lasted_s * each * sum(count for _, count in hold.vms_on)
         bits += lasted_s * sum(bps for _, bps in hold.links)
     slots = sum(history.topology.slots) * history.end_s
-    links = 2 * sum(history.topology.capacity_bps) * history.end_s
+    links = _carried_bps(history) * history.end_s
     due = (vm_s / slots if slots else None, bits / links if links else None)
     return dict(zip(_USES, due, strict=True))
 

@@ -360,7 +360,7 @@ class AttachedIntf(Intf):  # type: ignore[misc]
                 " have a capacity alone, which config(bw=…) sets",
                 "bw is in the file's Mbit/s",
             )
-        self.link.net.set_capacity(self.link, params["bw"])
+        self.link.net.set_capacity(self, params["bw"])
         return {}
 
     def delete(self) -> None:
@@ -470,10 +470,10 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             controller.name = "controller"
             self.nameToNode.setdefault(controller.name, controller)
 
-    def set_capacity(self, link: AttachedLink, mbit: float) -> None:
+    def set_capacity(self, interface: AttachedIntf, mbit: float) -> None:
         """Refused here. Raises BadInput."""
         raise BadInput(
-            f"the capacity of {link} is its plan's, and no {mbit} Mbit/s; on a"
+            f"the capacity of {interface.link} is its plan's, and no {mbit} Mbit/s; on a"
             " network of testbed up: sudo testbed link set A B RATE",
             "config without bw changes addresses alone",
         )

@@ -96,7 +96,7 @@ def limiters(
             bucket = round(catch_up_s * bps)
             most_bps = bps
             if tenant.lent_bps:
-                most_bps = plan.links[link // 2].capacity_bps
+                most_bps = plan.directed_bps(link)
             row = (LINK, key, link, bps, packet, bucket, most_bps)
             rows[Limiter(None, port, key)] = row
         bps = tenant.rate_bps

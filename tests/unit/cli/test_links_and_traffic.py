@@ -43,7 +43,14 @@ def state(
         (broken,) if broken else (),
     )
     return LinkState(
-        name, (low, high), ports, up, *bps, tuple(tenants.split()), cuts
+        name,
+        (low, high),
+        ports,
+        up,
+        *bps,
+        tuple(tenants.split()),
+        cuts,
+        capacity_down_bps=bps[0],
     )
 
 

@@ -92,7 +92,7 @@ def test_a_links_limit_is_these_lines() -> None:
     network = network_plan(dumbbell(), "hn")
     lines = host_lines(network_limits(network))
     link = network.links[-1]
-    assert link.capacity_bps == 400 * MBIT
+    assert (link.up_bps, link.down_bps) == (400 * MBIT, 400 * MBIT)
     dev = link.lower.name
     burst = burst_bytes(400 * MBIT, CATCH_UP_S)
     assert [line for line in lines if f"dev {dev} " in line] == [
@@ -121,9 +121,9 @@ def test_every_end_of_every_link_is_limited_to_its_capacity() -> None:
         if isinstance(i, HtbClass) and i.minor == LINK_MINOR
     }
     expected = {
-        p.name: k.capacity_bps
+        port.name: sends_bps
         for k in network.links
-        for p in (k.lower, k.upper)
+        for port, sends_bps in ((k.lower, k.up_bps), (k.upper, k.down_bps))
     }
     assert {dev: cap.rate_bps for dev, cap in caps.items()} == expected
     assert all(
@@ -310,9 +310,8 @@ def test_another_capacity_leaves_what_a_new_network_would_have(
     """Every class and queue after the changes, by applying them line by line."""
     network, reserved = placed(dumbbell(), ((0, 2), (1, 2)), 100 * MBIT)
     old = enforced(network, reserved, mode)
-    other = network.with_capacity(0, 130 * MBIT).with_capacity(
-        2, 900 * MBIT
-    )
+    other = network.with_capacity(0, 130 * MBIT, 140 * MBIT)
+    other = other.with_capacity(2, 900 * MBIT, 700 * MBIT)
     new = on_network(other, old)
     there = [
         *network_limits(network, borrows=borrowing),
@@ -333,10 +332,9 @@ def test_another_capacity_leaves_what_a_new_network_would_have(
     assert items == [
         (s.netns, line.item) for s in wanted for line in s.lines
     ]
-    built = network_plan(
-        dumbbell().with_capacity(0, 130 * MBIT).with_capacity(2, 900 * MBIT)
-    )
-    assert built == other
+    centre = dumbbell().with_capacity(0, 130 * MBIT, 140 * MBIT)
+    centre = centre.with_capacity(2, 900 * MBIT, 700 * MBIT)
+    assert network_plan(centre) == other
 
 
 def test_links_that_borrow_are_those_that_are_changed_to_borrow() -> None:

@@ -62,9 +62,9 @@ def test_a_fat_tree_of_4_has_what_a_fat_tree_of_4_has() -> None:
 
 def test_capacities_are_scaled_once() -> None:
     assert {
-        k.capacity_bps
+        (k.up_bps, k.down_bps)
         for k in network_plan(CENTRES["tree"], "hn", 0.1).links
-    } == {GBIT // 10}
+    } == {(GBIT // 10, GBIT // 10)}
 
 
 def test_nodes_of_a_flat_data_centre_stand_alone() -> None:

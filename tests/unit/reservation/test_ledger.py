@@ -54,7 +54,7 @@ def data_centre() -> DataCentre:
         slots=frozen_array(SLOTS),
         link_lower=frozen_array(LOWER),
         link_upper=frozen_array(UPPER),
-        link_capacity_bps=frozen_array(CAPACITY),
+        directed_capacity_bps=frozen_array(np.repeat(CAPACITY, 2)),
         trees=(
             hanging(7, [0, 1, 2, 3, 4, 5, 8]),
             hanging(8, [0, 1, 2, 3, 6, 7, 9]),

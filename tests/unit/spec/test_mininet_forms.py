@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,12 +96,19 @@ def load(
     return load_experiment(file)
 
 
-def links(experiment: Experiment) -> dict[str, float]:
-    """Capacity in Mbit/s of every link, by its two ends in order of their names."""
-    found = {}
+def links(experiment: Experiment) -> dict[str, Any]:
+    """Capacity in Mbit/s of every link, by its two ends in order of their names;
+    of those with two ⟨up, down⟩.
+    """
+    found: dict[str, Any] = {}
     for link in experiment.resolved["topology"]["links"]:
         ends = " ".join(sorted((link["lower"], link["upper"])))
-        found[ends] = link["capacity_bps"] / MBIT
+        bps = link["capacity_bps"]
+        found[ends] = (
+            (bps["up"] / MBIT, bps["down"] / MBIT)
+            if isinstance(bps, dict)
+            else bps / MBIT
+        )
     return found
 
 
@@ -343,16 +351,16 @@ class T(Topo):
 @pytest.mark.parametrize(
     ("first", "second", "capacity"),
     [
-        ({"bw": 8}, {"bw": 3}, 3),
-        ({"bw": 3}, {"bw": 8}, 3),
-        ({"bw": 8}, {}, 5),
+        ({"bw": 8}, {"bw": 3}, (8, 3)),
+        ({"bw": 3}, {"bw": 8}, (3, 8)),
+        ({"bw": 8}, {}, (8, 5)),
         ({"bw": 8}, {"bw": 8}, 8),
     ],
 )
-def test_ends_of_different_bandwidths_make_a_link_of_the_smaller(
+def test_an_ends_bandwidth_is_the_capacity_of_what_it_sends(
     first: dict[str, int],
     second: dict[str, int],
-    capacity: int,
+    capacity: object,
     tmp_path: Path,
 ) -> None:
     code = f"""{IMPORT}
@@ -360,15 +368,17 @@ class T(Topo):
     def build(self):
         s1 = self.addSwitch("s1")
         self.addLink(self.addHost("h1"), s1, params1={first}, params2={second})
+        # The upper end first: what it sends goes down.
+        self.addLink(s1, self.addHost("h3"), params1={{"bw": 7}}, params2={{"bw": 2}})
         self.addLink(self.addHost("h2"), s1, bw=4, params1={{"bw": 9}})
 """
     experiment = load(tmp_path, code, more=", default_bw: 5 Mbit/s")
-    assert links(experiment) == {"h1 s1": capacity, "h2 s1": 4}
-    uneven = any(
-        "1 link with another bw at each end" in note
-        for note in experiment.notes
-    )
-    assert uneven == (first != second)
+    assert links(experiment) == {
+        "h1 s1": capacity,
+        "h2 s1": 4,
+        "h3 s1": (2, 7),
+    }
+    assert not any("another bw" in note for note in experiment.notes)
 
 
 def test_what_is_not_kept_is_counted_once_a_link() -> None:

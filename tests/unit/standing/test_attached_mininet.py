@@ -45,8 +45,17 @@ def tenant(name: str, *slots: str) -> dict[str, Any]:
 def a_link(lower: Port, upper: Port) -> LinkState:
     ends = (lower.bridge, upper.bridge)
     ports = (lower.name, upper.name)
-    up = True
-    return LinkState(" - ".join(ends), ends, ports, up, 10**8, 0, (), ())
+    return LinkState(
+        " - ".join(ends),
+        ends,
+        ports,
+        up=True,
+        capacity_bps=10**8,
+        reserved_bps=0,
+        tenants=(),
+        broken=(),
+        capacity_down_bps=2_500_000,
+    )
 
 
 class FakeKeeper:
@@ -55,7 +64,7 @@ class FakeKeeper:
     def __init__(self) -> None:
         self.tenants = [tenant("a", "tpn-s0v0", "tpn-s3v1")]
         self.pid = KEEPER
-        self.capacities: list[tuple[tuple[str, ...], int]] = []
+        self.capacities: list[SetCapacity] = []
 
     def handle(self, request: KeeperRequest) -> object:
         if isinstance(request, ShowLayout):
@@ -72,7 +81,7 @@ class FakeKeeper:
         if isinstance(request, ShowLinks):
             return [a_link(link.lower, link.upper) for link in PLAN.links]
         if isinstance(request, SetCapacity):
-            self.capacities.append((request.names, request.capacity_bps))
+            self.capacities.append(request)
             return a_link(PLAN.links[0].lower, PLAN.links[0].upper)
         assert isinstance(request, ShowNetwork)
         return a_network(*self.tenants, pid=self.pid)
@@ -169,20 +178,24 @@ def test_another_network_is_not_taken_for_this_one(
     )
 
 
-def test_an_interfaces_bandwidth_is_its_links_capacity(
+def test_an_interfaces_bandwidth_is_its_links_capacity_where_it_sends(
     net: Any, keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = (
         "py net.linksBetween(net['s1'], net['s5'])[0].intf2.config(bw=2.5)"
     )
-    assert "in both directions" in said(net, monkeypatch, asked)
-    assert keeper.capacities == [(("tpn-s0", "tpn-r0"), 2_500_000)]
+    carries = "carries 100 Mbit/s up, 2.50 Mbit/s down"
+    assert carries in said(net, monkeypatch, asked)
+    ends = ("tpn-s0", "tpn-r0")
+    assert keeper.capacities == [SetCapacity(ends, 2_500_000, "down")]
+    said(net, monkeypatch, asked.replace("intf2", "intf1"))
+    assert keeper.capacities[1:] == [SetCapacity(ends, 2_500_000, "up")]
     # A slot of no Topo's host: what limits it is its tenant.
     refused = said(
         net, monkeypatch, "py net['h1'].defaultIntf().config(bw=5)"
     )
     assert "sudo testbed tenant rerate NAME RATE" in refused
-    assert len(keeper.capacities) == 1
+    assert len(keeper.capacities) == 2
 
 
 def test_stop_says_that_the_network_stays(

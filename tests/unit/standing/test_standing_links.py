@@ -146,9 +146,11 @@ def test_a_links_capacity_changes_in_ledger_and_limits(
         400 * MBIT,
     )
     ((_, plan, pairs),) = network.fake.capacities
-    wires = {link.lower.name: link.capacity_bps for link in plan.links}
-    assert wires["hn-r0-u0"] == 500 * MBIT * SCALE_RATE
-    assert wires["hn-r1-u0"] == GBIT * SCALE_RATE
+    wires = {
+        link.lower.name: (link.up_bps, link.down_bps) for link in plan.links
+    }
+    assert wires["hn-r0-u0"] == (500 * MBIT * SCALE_RATE,) * 2
+    assert wires["hn-r1-u0"] == (GBIT * SCALE_RATE,) * 2
     assert [old.job_id for old, _ in pairs] == ["a"]
     # What is reserved is still there, and what is left is what the link has.
     with pytest.raises(DoesNotFit, match=r"rack 0 -> core 0.*100 Mbit/s"):
@@ -174,6 +176,36 @@ def test_a_capacity_below_what_is_reserved_is_refused(
     assert network.link("rack 0 - core 0").capacity_bps == GBIT
     state = network.links.set_capacity(("rack 0", "core 0"), 400 * MBIT)
     assert state.capacity_bps == state.reserved_bps
+
+
+def test_a_direction_has_a_capacity_of_its_own(network: Network) -> None:
+    network.add("a", 4, 200 * MBIT, at=[("0", 2), ("2", 2)])
+    ends = ("rack 0", "core 0")
+    for way, name in (
+        ("up", "rack 0 -> core 0"),
+        ("down", "core 0 -> rack 0"),
+    ):
+        with pytest.raises(DoesNotFit, match=f"reserve on {name}"):
+            network.links.set_capacity(ends, 399 * MBIT, way)
+    state = network.links.set_capacity(ends, 2 * GBIT, "down")
+    assert (state.capacity_bps, state.capacity_down_bps) == (GBIT, 2 * GBIT)
+    state = network.links.set_capacity(ends, 450 * MBIT, "up")
+    assert (state.capacity_bps, state.capacity_down_bps) == (
+        450 * MBIT,
+        2 * GBIT,
+    )
+    _, plan, _ = network.fake.capacities[-1]
+    link = next(k for k in plan.links if k.lower.name == "hn-r0-u0")
+    assert link.up_bps == 450 * MBIT * SCALE_RATE
+    assert link.down_bps == 2 * GBIT * SCALE_RATE
+    # A hose takes as much of both: the narrower direction has no room.
+    with pytest.raises(DoesNotFit, match=r"rack 0 -> core 0.*50 Mbit/s"):
+        network.add("b", 2, 60 * MBIT, at=[("1", 1), ("3", 1)])
+    network.add("b", 2, 50 * MBIT, at=[("1", 1), ("3", 1)])
+    network.tenants.ledger.check()
+    free = network.tenants.ledger.residual(0.0, None).free_bps
+    number = plan.links.index(link)
+    assert free[2 * number : 2 * number + 2].tolist() == [0, 1550 * MBIT]
 
 
 def test_a_capacity_that_the_network_refuses_changes_nothing(

@@ -49,7 +49,7 @@ def test_switches_hosts_and_links_are_those_of_the_plan() -> None:
         )
         # Mininet shapes nothing above 1 Gbit/s.
         assert info.get("bw") == (
-            500.0 if link.capacity_bps == 500_000_000 else None
+            500.0 if link.up_bps == 500_000_000 else None
         )
 
 
