@@ -100,7 +100,6 @@ FEATURE_TOKENS: dict[str, int] = {
     "columns, byte orders and archives of traces; other files told": 930,
     "jobs and policies of a run in progress, on its page": 135,
     "evidence of disturbed jobs and of demand curves": 1300,
-    "links with a capacity in each direction": 1630,
     "links with a capacity in each direction": 1631,
 }
 """Tokens that a feature added to the product after its size was settled, by
