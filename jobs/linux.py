@@ -13,6 +13,7 @@ from pathlib import Path
 CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWIPC = 0x08000000
+_CLONE_NEWUSER = 0x10000000
 _MS_NOSUID = 2
 _MS_NOEXEC = 8
 _MS_NODEV = 4
@@ -82,6 +83,13 @@ def enter_mount_namespace(path: str) -> None:
         )
     finally:
         os.close(fd)
+
+
+def enter_new_user_namespace() -> None:
+    """Move this process to a user namespace that maps no ids yet."""
+    _check(
+        _libc.unshare(_CLONE_NEWUSER), "cannot have an own user namespace"
+    )
 
 
 def bind(source: str, target: str) -> None:

@@ -184,7 +184,8 @@ class SpawnRequest:
     keeps to (none named: any), ``shared_bytes`` is the size of a ``/dev/shm``
     of its own (0: the machine's). ``folder`` is that of
     :mod:`jobs.vm_folders` (empty: the machine's /tmp and /run), in which
-    ``shown`` are found.
+    ``shown`` are found; what ``caller``, a user id, owns of these is the
+    agent's there (None: is whose it is).
     """
 
     id: str
@@ -198,6 +199,7 @@ class SpawnRequest:
     shared_bytes: int = 0
     folder: str = ""
     shown: tuple[str, ...] = ()
+    caller: int | None = None
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ from jobs.live.compute import ComputeAgent, ComputePlan
 from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
 from jobs.live.transfer import TransferAgent
 from jobs.live.transfer_plan import TransferPlan
+from jobs.mapped_folders import give_callers_folders
 from jobs.vm_folders import OWN_MOUNTS, enter_mounts, replace_machines
 
 AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
@@ -266,6 +267,8 @@ def _enter(request: SpawnRequest) -> None:
         linux.enter_network_namespace(request.netns)
     if request.folder:
         enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
+        if request.caller is not None:
+            give_callers_folders(request.shown, request.caller, request.uid)
         replace_machines(request.folder, request.shown)
         linux.own_shared_memory()
         if linux.hides_processes():

@@ -416,6 +416,88 @@ def test_a_command_has_its_vms_folders_and_what_it_names(
     assert not Path("/tmp/mine").exists()  # noqa: S108
 
 
+CALLER, VM_USER = 54_321, 1_900_000_007
+
+
+@pytest.fixture
+def home(prefix: str) -> Iterator[Path]:
+    """A folder of the caller's, closed for all others, with one in it."""
+    folder = Path("/var/lib", f"hosenet-{prefix}")
+    for path in (folder, folder / "work"):
+        path.mkdir(mode=0o700)
+        os.chown(path, CALLER, CALLER)
+    yield folder
+    shutil.rmtree(folder)
+    shutil.rmtree(Path("/run", f"hosenet-{prefix}"))
+
+
+def by_sudo(
+    prefix: str, home: Path, number: int, script: str
+) -> SpawnRequest:
+    """A job's own program in VM ``number`` of a run that the caller started."""
+    path = home / "work" / f"script{number}"
+    path.write_text(script)
+    os.chown(path, CALLER, CALLER)
+    argv = ("sh", str(path), str(path.parent))
+    plan = CommandPlan(0, "10.0.0.1", ("10.0.0.1",), argv)
+    return SpawnRequest(
+        *(f"vm{number}", plan, VM_USER + number, CALLER),
+        shared_bytes=1 << 20,
+        folder=f"/run/hosenet-{prefix}/vm{number}",
+        shown=(str(path.parent),),
+        caller=CALLER,
+    )
+
+
+def test_a_command_owns_its_callers_folder_and_is_not_the_caller(
+    pool: AgentPool, watch: Watch, prefix: str, home: Path
+) -> None:
+    """In a home that is closed for others it reads and writes as its owner."""
+    script = 'id -u > "$1/who"; exit 9'
+    pool.spawn(by_sudo(prefix, home, 0, script))
+    watch.until(["vm0"], Ready)
+    pool.begin(["vm0"], time.monotonic_ns())
+    (outcome,) = watch.until(["vm0"], AgentExited)
+    assert "exit code 9" in str(outcome.report.error)
+    who = home / "work" / "who"
+    assert who.read_text() == f"{VM_USER}\n"
+    assert who.stat().st_uid == CALLER
+    assert home.stat().st_uid == CALLER
+
+
+WAITS = 'exec 5<"$0"; echo $$ > "$1/new"; mv "$1/new" "$1/pid"; sleep 600'
+REACHES = """
+while ! [ -e "$1/pid" ]; do sleep 0.1; done
+read pid < "$1/pid"
+kill -0 $pid && echo signalled
+ls /proc/$pid && echo seen
+for name in mem environ maps fd/5 root/etc cwd/script0; do
+    head -c 1 /proc/$pid/$name && echo read $name
+    ls /proc/$pid/$name && echo listed $name
+done
+echo tried
+exit 9
+"""
+
+
+def test_programs_of_two_vms_by_sudo_cannot_reach_each_other(
+    pool: AgentPool, watch: Watch, prefix: str, home: Path
+) -> None:
+    """Signals, memory, variables, files: of a program of the same caller."""
+    reaches = f'exec > "$1/got" 2>&1\n{REACHES}'
+    for number, script in enumerate((WAITS, reaches)):
+        pool.spawn(by_sudo(prefix, home, number, script))
+    watch.until(["vm0", "vm1"], Ready)
+    pool.begin(["vm0", "vm1"], time.monotonic_ns())
+    watch.until(["vm1"], AgentExited)
+    pid = int((home / "work" / "pid").read_text())
+    assert Path(f"/proc/{pid}/comm").read_text() == "sh\n"
+    got = (home / "work" / "got").read_text().splitlines()
+    assert got[-1] == "tried"
+    for line in filter(None, got[:-1]):
+        assert "No such" in line or "not permitted" in line, line
+
+
 def test_a_dead_peer_ends_its_neighbours_with_the_reason(
     star: Star, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:

@@ -93,10 +93,11 @@ def test_programs_of_two_vms_cannot_reach_each_other(
     with start_process(first, waiting, streams) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"1900000000\n"
+        of_process = ("environ", "maps", "mem", "fd/0", "root/etc/hosts")
         for attempt in (
             "kill",
             "ls -l /proc/$PID/fd #",
-            "cat /proc/$PID/environ #",
+            *(f"cat /proc/$PID/{name} #" for name in of_process),
         ):
             script = f"PID={child.pid}; {attempt} $PID"
             text = said(second, script).lower()

@@ -23,6 +23,7 @@ ROOT_CODE: dict[str, tuple[str, ...]] = {
     "system calls, and giving up root for good": (
         "jobs/linux.py",
         "jobs/vm_folders.py",
+        "jobs/mapped_folders.py",
         "jobs/call_filter.py",
         "jobs/live/forkserver.py",
         "controller/launch.py",

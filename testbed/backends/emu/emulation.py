@@ -611,14 +611,17 @@ class Emulation:
         would hardly start. ``cores``: its node's slots that the VM takes.
         """
         joins = self.open_vm(slot, cores)
-        user = self.users.of_job(slot)
+        user = self.users.of_program(slot)
         # Held: the run folder's owner may put a link in the place of its name.
         logs = self.held_logs or self.log_dir.absolute()
         # The testbed's own agents need none, and start sooner without.
         shared_bytes = 0
         folder = ""
         shown: list[str] = []
+        caller = None
         if isinstance(plan, CommandPlan):
+            user = self.users.of_command(slot)
+            caller = self.users.callers_id
             shared_bytes = self.limits.memory_bytes // 2
             folder = str(self.folder_of(slot))
             run_folder = self.log_dir.absolute().parent
@@ -636,6 +639,7 @@ class Emulation:
             shared_bytes=shared_bytes,
             folder=folder,
             shown=tuple(shown),
+            caller=caller,
         )
         self.agents.spawn(request)
 
@@ -764,7 +768,7 @@ class Emulation:
                 "vm_checksum_and_segmentation": self.network.offloads
             },
             "vm_sysctls": dict(VM_SYSCTLS),
-            "agents_user": self.users.caller.name,
+            "agents_user": self.users.of_program(self.plan.slots[0]).name,
             "first_vm_user_id": self.users.first_id,
             "switch_parts": len(self.network.switch_pids),
             "switch_paced": all(

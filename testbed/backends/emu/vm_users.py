@@ -30,14 +30,18 @@ class VmUsers:
     A slot's is the same for each tenant that comes to it: when a tenant goes
     its processes are ended. ``first_id`` is None where this machine has no free
     range, as in a container that has few: all programs are then of one user.
+    ``callers_id``: the user who called sudo, whose files jobs' programs are.
     """
 
     def __init__(
         self, slots: Sequence[Slot], environment: Mapping[str, str]
     ) -> None:
         self.caller = unprivileged_user(environment)
-        self.by_sudo = "SUDO_UID" in environment
         self.first_id = free_range(used_ids(), mapped_ids(USER_MAP))
+        by_sudo = environment.get("SUDO_UID") == str(self.caller.uid)
+        self.callers_id: int | None = None
+        if by_sudo and self.first_id is not None:
+            self.callers_id = self.caller.uid
         self._numbers = {slot: number for number, slot in enumerate(slots)}
 
     def of_program(self, slot: Slot) -> User:
@@ -47,11 +51,14 @@ class VmUsers:
         number = self.first_id + self._numbers[slot]
         return User(f"vm{self._numbers[slot]}", number, number)
 
-    def of_job(self, slot: Slot) -> User:
-        """The user of a job's agent: by sudo its caller, whose files its
-        programs are.
+    def of_command(self, slot: Slot) -> User:
+        """The user of a job's own program: of its caller's group by sudo, which
+        may read his files.
         """
-        return self.caller if self.by_sudo else self.of_program(slot)
+        user = self.of_program(slot)
+        if self.callers_id is None:
+            return user
+        return User(user.name, user.uid, self.caller.gid)
 
 
 def free_range(used: Collection[int], mapped: range) -> int | None:

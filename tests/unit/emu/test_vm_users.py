@@ -30,13 +30,23 @@ def test_each_vm_has_a_user_of_its_own() -> None:
     assert len({user.uid for user in programs}) == len(SLOTS)
     assert all(user.uid == user.gid >= FIRST_ID for user in programs)
     assert {user.uid for user in programs}.isdisjoint(used_ids())
-    assert [users.of_job(slot) for slot in SLOTS] == programs
+    assert [users.of_command(slot) for slot in SLOTS] == programs
+    assert users.callers_id is None
 
 
-def test_by_sudo_jobs_are_their_callers_and_programs_are_not() -> None:
+def test_by_sudo_jobs_programs_are_of_their_callers_group_alone() -> None:
     users = VmUsers(SLOTS, {"SUDO_UID": "4321", "SUDO_GID": "4322"})
-    assert {users.of_job(slot).uid for slot in SLOTS} == {4321}
-    assert all(users.of_program(slot).uid >= FIRST_ID for slot in SLOTS)
+    programs = [users.of_command(slot) for slot in SLOTS]
+    assert len({user.uid for user in programs}) == len(SLOTS)
+    assert all(user.uid >= FIRST_ID for user in programs)
+    assert {user.gid for user in programs} == {4322}
+    assert all(users.of_program(slot).gid >= FIRST_ID for slot in SLOTS)
+    assert users.callers_id == 4321
+
+
+def test_root_by_sudo_is_no_caller_whose_files_programs_are() -> None:
+    users = VmUsers(SLOTS, {"SUDO_UID": "0", "SUDO_GID": "0"})
+    assert users.callers_id is None
 
 
 def test_a_range_with_a_used_id_is_left_out() -> None:
@@ -55,6 +65,8 @@ def test_where_a_container_has_few_ids_all_programs_are_of_one_user(
     user_map.write_text("         0     100000      65536\n")
     assert mapped_ids(user_map) == range(65_536)
     monkeypatch.setattr(vm_users, "USER_MAP", user_map)
-    users = VmUsers(SLOTS, {})
+    users = VmUsers(SLOTS, {"SUDO_UID": "4321", "SUDO_GID": "4322"})
     assert users.first_id is None
+    assert users.callers_id is None
+    users = VmUsers(SLOTS, {})
     assert {users.of_program(slot).name for slot in SLOTS} == {"nobody"}

@@ -1,0 +1,153 @@
+"""A caller's folders in a VM, whose user owns there what the caller owns here.
+
+An id-mapped mount (Linux 5.12; ext4, xfs, btrfs, tmpfs) of the uppermost folder
+of the caller's on a path: files keep their owner on the disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+
+from jobs import linux
+
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
+"""Numbers of system calls, the same on all machines."""
+_CLONE_TREE = 1
+_WITH_MOUNTS_BELOW = 0x8000
+_BY_DESCRIPTOR = 0x1000
+_FROM_DESCRIPTOR_TO_DESCRIPTOR = 0x04 | 0x40
+_MAPPED_IDS = 0x100000
+_WALKED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_END_OF_IDS = (1 << 32) - 1
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("set", "clear", "propagation", "user_namespace")
+    )
+
+
+def give_callers_folders(
+    paths: Iterable[str], caller: int, user: int
+) -> None:
+    """Has this process, with mounts of its own, find the caller's folders on
+    these paths as ``user``'s. Both are user ids.
+
+    A file system or kernel that cannot leaves them as they are.
+    """
+    namespace = None
+    try:
+        for path in dict.fromkeys(paths):
+            folder = callers_folder(path, caller)
+            if folder is None:
+                continue
+            try:
+                if namespace is None:
+                    namespace = _user_namespace(user_map(caller, user))
+                with suppress(OSError):
+                    _mount_mapped(folder, namespace)
+            finally:
+                os.close(folder)
+    except OSError:
+        # No user namespaces here.
+        return
+    finally:
+        if namespace is not None:
+            os.close(namespace)
+
+
+def callers_folder(path: str, caller: int) -> int | None:
+    """A descriptor of the uppermost folder of the caller's on a path.
+
+    Folders above it are not his, so that he cannot exchange it meanwhile; a
+    link in its place is not followed.
+    """
+    here = os.open("/", _WALKED)
+    for name in os.path.realpath(path).split("/")[1:]:
+        above = here
+        try:
+            here = os.open(name, _WALKED | os.O_DIRECTORY, dir_fd=above)
+        except OSError:
+            return None
+        finally:
+            os.close(above)
+        if os.fstat(here).st_uid == caller:
+            return here
+    os.close(here)
+    return None
+
+
+def user_map(caller: int, user: int) -> str:
+    """Text for ``uid_map``: the caller's files are the user's, all others
+    whose they are. What is the user's own is nobody's there.
+    """
+    lines = [f"{caller} {user} 1"]
+    first = 0
+    for end in (*sorted((caller, user)), _END_OF_IDS):
+        if end > first:
+            lines.append(f"{first} {first} {end - first}")
+        first = end + 1
+    return "\n".join(lines)
+
+
+def _user_namespace(users: str) -> int:
+    """A descriptor of a user namespace with that map, in which nobody is."""
+    entered, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(OSError):
+            linux.set_parent_death_signal(signal.SIGKILL)
+            linux.enter_new_user_namespace()
+            os.write(says, b"1")
+            signal.pause()
+        os._exit(1)
+    os.close(says)
+    try:
+        os.read(entered, 1)
+        for name, text in (
+            ("uid_map", users),
+            ("gid_map", f"0 0 {_END_OF_IDS}"),
+        ):
+            # In one piece, as the kernel wants it.
+            descriptor = os.open(f"/proc/{child}/{name}", os.O_WRONLY)
+            try:
+                os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(entered)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _mount_mapped(folder: int, namespace: int) -> None:
+    """Mounts a folder over itself, with other owners."""
+    flags = _CLONE_TREE | _BY_DESCRIPTOR | _WITH_MOUNTS_BELOW | os.O_CLOEXEC
+    tree = linux.system_call(OPEN_TREE, folder, b"", flags)
+    try:
+        attributes = _MountAttributes(set=_MAPPED_IDS)
+        attributes.user_namespace = namespace
+        linux.system_call(
+            MOUNT_SETATTR,
+            tree,
+            b"",
+            _BY_DESCRIPTOR,
+            ctypes.byref(attributes),
+            ctypes.sizeof(attributes),
+        )
+        linux.system_call(
+            MOVE_MOUNT,
+            tree,
+            b"",
+            folder,
+            b"",
+            _FROM_DESCRIPTOR_TO_DESCRIPTOR,
+        )
+    finally:
+        os.close(tree)
