@@ -346,9 +346,10 @@ def _timeout_s(request: ApiRequest) -> float:
 
 def _bounded(timeout_s: float) -> float:
     if not 0 <= timeout_s <= CONFIRM_TIMEOUT_MAX_S:
-        most = f"{CONFIRM_TIMEOUT_MAX_S:g}"
         raise InvalidValues(
-            [f"timeout_s {timeout_s} is not within 0..{most}"]
+            [
+                f"timeout_s {timeout_s} is not within 0..{CONFIRM_TIMEOUT_MAX_S:g}"
+            ]
         )
     return timeout_s
 

@@ -40,7 +40,7 @@ class Interference:
         values = stream(seed, "foreground loss", job.id).uniform(
             0.0, self.loss_max, job.n_vms
         )
-        return [float(x) for x in values]
+        return list(map(float, values))
 
     def effs(self, job: JobRequest, seed: int) -> list[float]:
         """Efficiency of each process with the CPU that it gets in the
@@ -55,4 +55,4 @@ class Interference:
             values[outside] = rng.normal(
                 self.eff_mean, self.eff_sigma, int(outside.sum())
             )
-        return [float(x) for x in values]
+        return list(map(float, values))

@@ -50,7 +50,7 @@ class Dimension:
     @property
     def pattern(self) -> str:
         """The regular expression of everything that is accepted."""
-        units = "|".join(re.escape(unit) for unit in self.units)
+        units = "|".join(map(re.escape, self.units))
         return rf"^{_NUMBER} ?(?:{units})$"
 
 

@@ -467,7 +467,7 @@ def capacity_of(up_bps: int, down_bps: int) -> Capacity:
 
 def directed_array(values: Sequence[Capacity]) -> IntArray:
     """Capacities of directed links out of those of links, in order."""
-    both = [directions(value) for value in values]
+    both = list(map(directions, values))
     return frozen_array(np.array(both, dtype=np.int64).ravel())
 
 
@@ -525,7 +525,7 @@ def capacities(
         return [1] * levels
     if len(link_bps) == 1:
         return [_plain(link_bps[0])] * levels
-    return [_plain(value) for value in link_bps]
+    return list(map(_plain, link_bps))
 
 
 def _plain(value: Capacity) -> Capacity:

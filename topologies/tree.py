@@ -95,7 +95,7 @@ def tree(
         ),
         trees=(make_tree(n_nodes - 1, level, links, parent[:-1], links),),
         parameters={
-            "fanout": [int(f) for f in fanout],
+            "fanout": list(map(int, fanout)),
             "link_bps": per_level,
             "slots_per_server": np.asarray(slots_per_server).tolist(),
             "oversubscription": None
@@ -141,7 +141,7 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
             "fanout",
         )
         return []
-    return [int(count) for count in counts]
+    return list(map(int, counts))
 
 
 def _oversubscribed(

@@ -309,7 +309,7 @@ def _join_cgroup(path: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Serve on the inherited socket until the caller is gone."""
-    fd, parent_pid = (int(argument) for argument in arguments)
+    fd, parent_pid = map(int, arguments)
     linux.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != parent_pid:
         return EXIT_FAILED

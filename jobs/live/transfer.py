@@ -155,7 +155,7 @@ class TransferAgent(Agent):
             receiving.sock for receiving in self._connections.receivings
         ]
         self._open = len(sockets)
-        names = sorted({congestion_control(sock) for sock in sockets})
+        names = sorted(set(map(congestion_control, sockets)))
         self._congestion_control = ",".join(names) or None
 
     def _turn(self) -> None:

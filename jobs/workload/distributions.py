@@ -31,9 +31,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     numpy's SeedSequence is spawned with the name's digest as its key, so that
     streams need no common parent and no order in which they are asked for.
     """
-    digest = hashlib.sha256(
-        "/".join(str(name) for name in names).encode()
-    ).digest()
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     key = tuple(
         int.from_bytes(digest[k : k + 4], "big") for k in range(0, 16, 4)
     )

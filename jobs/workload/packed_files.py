@@ -75,8 +75,10 @@ class Bounds:
                 f"over {self.lines:,} lines: {self.reason}", n_lines
             )
         if n_bytes > self.size_bytes:
-            over = f"over {self.size_bytes >> 20:,} MiB"
-            raise CutOff(f"{over}: {self.reason}", n_lines)
+            raise CutOff(
+                f"over {self.size_bytes >> 20:,} MiB: {self.reason}",
+                n_lines,
+            )
         # Asking for the time takes as long as reading a line.
         if (
             n_lines % LINES_A_CHECK == 0

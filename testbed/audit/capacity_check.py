@@ -403,10 +403,10 @@ def strict(history: History) -> Found:
                 amounts = (
                     f"{sent_bits:.0f} bits sent of {most_bits:.0f} reserved"
                 )
-                where = (
-                    f"on {history.topology.link(link)}, over two samples"
+                yield (
+                    event,
+                    f"{amounts} on {history.topology.link(link)}, over two samples",
                 )
-                yield event, f"{amounts} {where}"
         before = now
 
 
@@ -595,10 +595,7 @@ _links = attrgetter("links")
 
 def links(history: History) -> Found:
     topology = history.topology
-    has = [
-        topology.carries_bps(directed)
-        for directed in range(topology.n_directed)
-    ]
+    has = list(map(topology.carries_bps, range(topology.n_directed)))
     for changes, word in (
         (occupied(history), "in use"),
         (_booked(history), "booked"),

@@ -266,7 +266,7 @@ def audit_all(path: Path) -> list[Audit]:
     one.
     """
     folders = policy_folders(path)
-    audits = [audit(folder) for folder in folders]
+    audits = list(map(audit, folders))
     if folders == [path]:
         return audits
     findings = []

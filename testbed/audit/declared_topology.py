@@ -94,7 +94,7 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
     """
     links: Links = []
     counts = [n_nodes - 1, 1]
-    bps = [_both(capacity) for capacity in declared.get("link_bps", ())]
+    bps = list(map(_both, declared.get("link_bps", ())))
     if declared["kind"] == "tree":
         counts, links = _tree(declared["fanout"], bps, n_nodes)
     elif declared["kind"] == "fat-tree":

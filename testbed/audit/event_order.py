@@ -112,8 +112,10 @@ def ending(history: History) -> Found:
             if ended is None or ended.outcome != "unfinished":
                 continue
             if _has_started(job):
-                stopped = f"{job.job_id} was stopped half-way"
-                yield end, f"completed, and yet {stopped}"
+                yield (
+                    end,
+                    f"completed, and yet {job.job_id} was stopped half-way",
+                )
 
 
 def notes(history: History) -> Found:
@@ -151,8 +153,10 @@ def _life_findings(job: JobHistory) -> Found:
                 named = f"{event.name} of {job.job_id}"
                 yield event, f"{named}: the tier is {tier!r}"
             elif kind is events.JobStarted and reserved not in ("", tier):
-                stated = f"{job.job_id} starts in the {tier}"
-                yield event, f"{stated}, reserved is the {reserved}"
+                yield (
+                    event,
+                    f"{job.job_id} starts in the {tier}, reserved is the {reserved}",
+                )
             if kind is events.JobReserved:
                 reserved = tier
         if kind in _COSTS and event.cost_s < 0:  # type: ignore[attr-defined]
@@ -232,8 +236,10 @@ def arrivals(history: History) -> Found:
             continue
         submit_s = arrival.job["submit_s"]
         if not about(submit_s, arrival.t):
-            early = f"is there before its time, {submit_s:.6g} s"
-            yield arrival, f"{job.job_id} {early}"
+            yield (
+                arrival,
+                f"{job.job_id} is there before its time, {submit_s:.6g} s",
+            )
         yield from _too_early(job, max(submit_s, arrival.t))
 
 
@@ -252,8 +258,10 @@ def _started_early(
     job: JobHistory, event: events.JobStarted, earliest_s: float
 ) -> Found:
     if not about(earliest_s, event.t):
-        early = f"starts at {event.t:.6g} s, before {earliest_s:.6g} s"
-        yield event, f"{job.job_id}: {early}"
+        yield (
+            event,
+            f"{job.job_id}: starts at {event.t:.6g} s, before {earliest_s:.6g} s",
+        )
 
 
 def _reserved_early(
@@ -266,8 +274,7 @@ def _reserved_early(
     if event.end_s is not None and not about(start_s, event.end_s):
         yield f"reserved until {event.end_s:.6g} s, from {start_s:.6g} s on"
     if not about(event.t, start_s):
-        made = f"a reservation made at {event.t:.6g} s"
-        yield f"{made} begins at {start_s:.6g} s"
+        yield f"a reservation made at {event.t:.6g} s begins at {start_s:.6g} s"
 
 
 _BOOKING = (events.JobReserved, events.JobMigrated, events.JobResumed)

@@ -377,7 +377,7 @@ class Topology:
             self.capacity_bps,
             self.capacity_down_bps,
         )
-        if len({len(array) for array in arrays}) > 1:
+        if len(set(map(len, arrays))) > 1:
             return ["the links' arrays differ in length"]
         problems = []
         if len(self.slots) > n or min(self.slots, default=0) < 0:

@@ -35,8 +35,10 @@ def options_within_deadline(history: History) -> Found:
         if request.get("profile"):
             offered = [bps for bps, _ in request["profile"]["options"]]
         if event.rate_bps not in offered:
-            rate = f"{event.rate_bps} bit/s is none of its options"
-            yield event, f"{event.job_id}: {rate}"
+            yield (
+                event,
+                f"{event.job_id}: {event.rate_bps} bit/s is none of its options",
+            )
     yield from within_deadline(history)
 
 
@@ -61,8 +63,10 @@ def granted_as_asked(history: History) -> Found:
     for request, event in history.reserved():
         asked = request["bandwidth_bps"]
         if event.rate_bps != asked:
-            granted = f"{event.job_id}: {event.rate_bps} bit/s granted"
-            yield event, f"{granted}, {asked} asked for"
+            yield (
+                event,
+                f"{event.job_id}: {event.rate_bps} bit/s granted, {asked} asked for",
+            )
 
 
 def in_order_of_arrival(history: History) -> Found:
@@ -78,8 +82,10 @@ def in_order_of_arrival(history: History) -> Found:
         if started.job_id in requeued:
             continue
         if 0 <= place < latest:
-            later = f"{latest_job}, which arrived later"
-            yield started, f"{started.job_id} starts after {later}"
+            yield (
+                started,
+                f"{started.job_id} starts after {latest_job}, which arrived later",
+            )
         elif place > latest:
             latest = place
             latest_job = started.job_id
@@ -136,8 +142,10 @@ def _lease_start(job: JobHistory, slack_s: float) -> Found:
         if not (
             about(started.t, due_s, slack_s) and about(due_s, started.t)
         ):
-            starts = f"starts at {started.t:.6g} s"
-            yield started, f"{starts}, was to start at {due_s:.6g} s"
+            yield (
+                started,
+                f"starts at {started.t:.6g} s, was to start at {due_s:.6g} s",
+            )
     elif ended is None:
         return
     elif ended.outcome == "rejected":
@@ -159,8 +167,10 @@ def best_effort_preempted_once(history: History) -> Found:
             allowed = 0
             why = f"though it is {_type(job)}"
         for event in job.all(events.JobPreempted)[allowed:]:
-            preempted = f"{job.job_id} is preempted {why}"
-            yield event, f"{preempted}, at {event.t:.6g} s"
+            yield (
+                event,
+                f"{job.job_id} is preempted {why}, at {event.t:.6g} s",
+            )
 
 
 # -- EASY: the head of the queue is never delayed by a backfilled job

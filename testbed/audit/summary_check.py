@@ -391,5 +391,7 @@ def work_conserving(history: History) -> Found:
 
 def _late(history: History, row: JobRow) -> tuple[Place, str]:
     ended = history.jobs[row.job_id].all(events.JobEnded)[-1]
-    ratio = f"{row.job_id}: measured/estimate {row.ratio:.4f}"
-    return ended, f"{ratio}, its reservation was lent"
+    return (
+        ended,
+        f"{row.job_id}: measured/estimate {row.ratio:.4f}, its reservation was lent",
+    )

@@ -78,7 +78,7 @@ def _named(known: list[FoundTrace], name: str) -> FoundTrace:
     ]
     exact = [one for one in known if name in (one.trace.name, _short(one))]
     if len(exact or short) != 1:
-        names = [_short(one) for one in (short or known)]
+        names = list(map(_short, short or known))
         raise BadInput(unknown_name("trace", name, names))
     return (exact or short)[0]
 
@@ -88,7 +88,7 @@ def _short(one: FoundTrace) -> str:
 
 
 def _folders(here: Path) -> str:
-    return ", ".join(str(folder) for folder in search_path(here))
+    return ", ".join(map(str, search_path(here)))
 
 
 def _present(one: FoundTrace, here: Path) -> Path:
@@ -120,7 +120,7 @@ def _path(
 
 def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
     if as_json:
-        folders = [str(folder) for folder in search_path(here)]
+        folders = list(map(str, search_path(here)))
         console.print_json(
             {"folders": folders, "traces": [one.to_json() for one in known]}
         )
@@ -144,7 +144,7 @@ def _check(
 ) -> None:
     if name is not None:
         _present(known[0], here)
-    results = [verified_trace(one) for one in known]
+    results = list(map(verified_trace, known))
     if as_json:
         console.print_json([one.to_json() | one.result for one in results])
     else:

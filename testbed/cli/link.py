@@ -61,7 +61,7 @@ def show(as_json: Json = False) -> None:
     require_root("testbed link show")
     states = ask(ShowLinks(), tuple[LinkState, ...])
     if as_json:
-        console.print_json([asdict(state) for state in states])
+        console.print_json(list(map(asdict, states)))
         return
     table = Table(
         "link", "state", "capacity", "reserved", "share", "tenants"

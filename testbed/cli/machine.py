@@ -47,7 +47,7 @@ def doctor(as_json: Json = False) -> None:
     checks = examine()
     able, sentence = verdict(checks)
     if as_json:
-        rows = [asdict(check) for check in checks]
+        rows = list(map(asdict, checks))
         console.print_json(
             {"can_run": able, "verdict": sentence, "checks": rows}
         )
@@ -81,7 +81,7 @@ def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
         console.print_json(
             {
                 "dry_run": dry_run,
-                "removed": [asdict(thing) for thing in removed],
+                "removed": list(map(asdict, removed)),
             }
         )
         return

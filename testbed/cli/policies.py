@@ -63,7 +63,7 @@ def list_(as_json: Json = False) -> None:
     """List all policies: the testbed's, and those of installed packages."""
     kinds = known_policies().values()
     if as_json:
-        console.print_json([_record(kind) for kind in kinds])
+        console.print_json(list(map(_record, kinds)))
         return
     table = Table("policy", "schedules", "from", "parameters", "summary")
     for kind in kinds:
@@ -401,7 +401,7 @@ def _table(standing: Standing) -> Table:
         table.add_column(heading, justify="right")
     for row in standing.rows:
         style = "bold" if row.own else None
-        table.add_row(*(Text(cell) for cell in _cells(row)), style=style)
+        table.add_row(*map(Text, _cells(row)), style=style)
     return table
 
 

@@ -202,7 +202,7 @@ def list_(as_json: Json = False) -> None:
     require_root("testbed tenant list")
     state = ask(requests.ShowNetwork(), NetworkState)
     if as_json:
-        console.print_json([asdict(one) for one in state.tenants])
+        console.print_json(list(map(asdict, state.tenants)))
     else:
         _print_tenants(state)
 

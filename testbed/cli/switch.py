@@ -35,7 +35,7 @@ def show(as_json: Json = False) -> None:
     require_root("testbed switch show")
     states = ask(ShowSwitches(), tuple[SwitchState, ...])
     if as_json:
-        console.print_json([asdict(state) for state in states])
+        console.print_json(list(map(asdict, states)))
         return
     table = Table("part", "process", "since", "bridges")
     for state in states:
@@ -64,7 +64,7 @@ def restart(which: Which = "all", as_json: Json = False) -> None:
     require_root("testbed switch restart")
     states = ask(RestartSwitch(which), tuple[SwitchState, ...])
     if as_json:
-        console.print_json([asdict(state) for state in states])
+        console.print_json(list(map(asdict, states)))
         return
     for state in states:
         console.print_text(

@@ -638,7 +638,7 @@ class Engine(EngineState):
                 job_id,
                 action.reason,
                 placement.root,
-                [list(pair) for pair in placement.vms_on],
+                list(map(list, placement.vms_on)),
                 self.links(placement, job.rate_bps),
                 action.tier,
                 action.cost_s,

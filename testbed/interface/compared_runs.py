@@ -70,7 +70,7 @@ def compare(
     """
     comparisons = []
     for folders in paired_folders(_folder(first), _folder(second)):
-        runs = [load_run(folder) for folder in folders]
+        runs = list(map(load_run, folders))
         comparisons.append(compare_runs(*runs))
     return Comparison(comparisons)
 

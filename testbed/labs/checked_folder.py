@@ -71,8 +71,7 @@ class CheckedFolder:
             for text in (outcome.verdict, outcome.check, _details(outcome)):
                 rows += f"<td>{html.escape(text)}</td>"
             rows += "</tr>"
-        points = f"<p>{self.earned} of {self.points} points</p>"
-        return f"<table>{rows}</table>{points}"
+        return f"<table>{rows}</table><p>{self.earned} of {self.points} points</p>"
 
 
 def check(

@@ -169,7 +169,7 @@ def handed_in(
             f"{class_folder}: no student's folder holds a lab",
             "see docs/labs.md",
         )
-    labs = [lab(number) for number in sorted(wanted)]
+    labs = list(map(lab, sorted(wanted)))
     entries = []
     for student, folders in students.items():
         for graded_lab in labs:

@@ -39,7 +39,7 @@ def played(
         out = folder / "runs"
         _run([str(file), "--force", "--out", str(out), *arguments])
         (run_folder,) = out.iterdir()
-        yield [load_run(path) for path in policy_folders(run_folder)]
+        yield list(map(load_run, policy_folders(run_folder)))
 
 
 def _run(arguments: Sequence[str]) -> None:

@@ -152,7 +152,7 @@ def with_shares(
 
     ``wanted`` bounds the share of each, in bit/s per VM.
     """
-    free_bps = [int(bps) for bps in datacentre.directed_capacity_bps]
+    free_bps = list(map(int, datacentre.directed_capacity_bps))
     units: dict[str, Mapping[int, int]] = {}
     for job_id in sorted(running):
         reserved = running[job_id]

@@ -122,7 +122,7 @@ def _run_policies(
     options = replace(options, own=experiment.controller)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
-    slots = [int(count) for count in experiment.datacentre.slots]
+    slots = list(map(int, experiment.datacentre.slots))
     rooms = namespaces_per_server(plans, slots)
     logs = top.path / names.LOGS
     n_agents = max(

@@ -98,7 +98,7 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     check_reachable(experiment.datacentre, experiment.jobs)
     history = dry_run(experiment, policy)
     room = namespaces_per_server(
-        [history], [int(count) for count in experiment.datacentre.slots]
+        [history], list(map(int, experiment.datacentre.slots))
     )
     network = network_plan(
         experiment.datacentre, "hn", experiment.scale.rate, room

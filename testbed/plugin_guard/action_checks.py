@@ -91,9 +91,8 @@ def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
         try:
             after.append(check(value, now_s))
         except Nonsense as fault:
-            why = f"its {name} is {fault}"
             raise Nonsense(
-                f"action {number}, a {kind.__name__}, is refused: {why}",
+                f"action {number}, a {kind.__name__}, is refused: its {name} is {fault}",
                 fault.hint,
             ) from None
     same = all(map(operator.is_, before, after))
@@ -262,7 +261,7 @@ def _placement(value: object, _: float) -> Placement:
             (_small(server), _small(count))
             for server, count in value.vms_on
         )
-        processes = tuple(_small(process) for process in value.processes)
+        processes = tuple(map(_small, value.processes))
     except Nonsense as fault:
         raise Nonsense(f"a placement that holds {fault}") from None
     except (TypeError, ValueError):

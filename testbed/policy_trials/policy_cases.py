@@ -70,7 +70,7 @@ class Case:
         if self.scale:
             file["scale"] = dict(self.scale)
         if self.failures:
-            file["failures"] = [dict(one) for one in self.failures]
+            file["failures"] = list(map(dict, self.failures))
         file["workload"] = dict(self.workload)
         text: str = yaml.safe_dump(
             file, sort_keys=False, default_flow_style=None, width=1000

@@ -312,7 +312,7 @@ class Contest:
 
     def tables(self) -> list[Standing]:
         """The tables of all runs."""
-        return [self._table(workload) for workload in self.workloads]
+        return list(map(self._table, self.workloads))
 
     def _table(self, workload: Workload) -> Standing:
         rows = []

@@ -138,8 +138,9 @@ class PolicyComparison:
             lines.append("running times are the same")
         elif self.completion is not None:
             median = f"{self.completion.median:.2%} (median)"
-            most = f"{self.completion.max:.2%} at most"
-            lines.append(f"running times differ by {median}, {most}")
+            lines.append(
+                f"running times differ by {median}, {self.completion.max:.2%} at most"
+            )
         ends = _ends_sentence(self.jobs)
         if ends is not None:
             lines.append(ends)
@@ -185,10 +186,10 @@ class PolicyComparison:
             "same_decisions": self.same_decisions,
             "first_difference": difference and difference.to_json(),
             "accepted_differ": list(self.accepted_differ),
-            "only_in": [list(names) for names in self.only_in],
+            "only_in": list(map(list, self.only_in)),
             "success_points": self.success_points,
             "completion_difference": completion and asdict(completion),
-            "jobs": [asdict(pair) for pair in self.jobs],
+            "jobs": list(map(asdict, self.jobs)),
             "metrics": metrics,
             **apart,
         }

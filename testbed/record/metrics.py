@@ -140,7 +140,7 @@ def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(JOB_COLUMNS)
     for row in rows:
-        writer.writerow([_cell(value) for value in cells_of(row)])
+        writer.writerow(list(map(_cell, cells_of(row))))
 
 
 def _cell(value: object) -> object:
@@ -554,8 +554,7 @@ def _exempt_by_kind(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
         share = iperf3.get("iperf3_ratio")
         if share is None:
             return reason
-        received = f"its worst VM received {share:.4f} of its reservation"
-        return f"{reason}: {received}"
+        return f"{reason}: its worst VM received {share:.4f} of its reservation"
     if request.get("command"):
         return "a command: nothing is known of what it sends"
     return None

@@ -167,7 +167,7 @@ def _estimates(
     xs = _between(low_bps, high_bps)
     axes.plot(
         [x / 1e6 for x in xs],
-        [application.estimate_s(x) for x in xs],
+        list(map(application.estimate_s, xs)),
         color=colour,
         linewidth=1.4,
         linestyle=dashes,

@@ -122,7 +122,7 @@ def comparison_page(
                 caption = f"{name}: {_CAPTIONS[picture.kind]}"
                 drawn = Markup(picture.svg)  # noqa: S704 - drawn here
                 shown.append((picture.alt, drawn, caption))
-        jobs = [job_cells(pair) for pair in most_different(found, n_jobs)]
+        jobs = list(map(job_cells, most_different(found, n_jobs)))
         tables = [
             (
                 "Metrics, as in summary.json",

@@ -190,7 +190,7 @@ def occupancy_figure(
             above = below = made.subplots()
         unit_s = time_axis(below, span_s)
         xs = [(i + 0.5) * step_s / unit_s for i in range(POINTS)]
-        colour = [series_colour(i) for i in range(len(use))]
+        colour = list(map(series_colour, range(len(use))))
         above.stackplot(
             xs, use, labels=labels, colors=colour, alpha=0.85, linewidth=0
         )
@@ -254,8 +254,9 @@ def gantt_alt(
         end = row.outcome
         if row.end_s is not None:
             end = f"{end} at {row.end_s:.1f} s"
-        submitted = f"{row.job_id} was submitted at {row.submit_s:.1f} s"
-        sentences.append(f"{submitted}, {start}, {end}.")
+        sentences.append(
+            f"{row.job_id} was submitted at {row.submit_s:.1f} s, {start}, {end}."
+        )
     for span in all_spans:
         if span.phase == "cut":
             times = f"from {span.start_s:.1f} s to {span.end_s:.1f} s"

@@ -301,8 +301,7 @@ def links_alt(groups: Sequence[Alike]) -> str:
         first = group[0]
         peak = max(first.reserved_bps) / 1e6
         capacity = first.capacity_bps / 1e6
-        reserved = f"at most {peak:.0f} of {capacity:.0f} Mbit/s reserved"
-        sentence = f"{title(group)}: {reserved}"
+        sentence = f"{title(group)}: at most {peak:.0f} of {capacity:.0f} Mbit/s reserved"
         sent = [max(link.sent_bps) for link in group if link.sent_bps]
         if sent:
             sentence += f", at most {max(sent) / 1e6:.0f} Mbit/s sent."

@@ -62,9 +62,7 @@ def write_report(
             names.REPORT,
             run_page(load_run(folder.path, file), checked, in_progress),
         )
-    runs = [
-        load_run(path) for path in in_order_of_list(folder.path, folders)
-    ]
+    runs = list(map(load_run, in_order_of_list(folder.path, folders)))
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(
             names.REPORT,
@@ -316,7 +314,7 @@ def _flat(value: Any) -> str:
             f"{key}: {_flat(inner)}" for key, inner in value.items()
         )
     if isinstance(value, list):
-        return ", ".join(_flat(inner) for inner in value)
+        return ", ".join(map(_flat, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "unknown" if value is None else str(value)

@@ -35,9 +35,10 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
     """
     rows = in_order(results.verdicts.rows, max_rows)
     summary = results.summary
-    origin = f"{summary.policy}, {summary.backend}, seed {summary.seed}"
     table = Table(
-        title=Text(f"{summary.name}, {origin}"),
+        title=Text(
+            f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
+        ),
         title_justify="left",
         caption_justify="left",
     )

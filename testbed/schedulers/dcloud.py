@@ -213,7 +213,7 @@ class DCloud:
         answer = place(
             view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0]
         )
-        others = sum(len(row) for row in grid) - 1
+        others = sum(map(len, grid)) - 1
         reason = "it fits nowhere"
         if isinstance(answer, Refusal):
             reason = answer.reason

@@ -216,7 +216,7 @@ class TreeSearch(Search):
 def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
     """The points as arrays."""
     begin = now_s + np.array([row[0].delay_s for row in rows])
-    lengths = [len(row) for row in rows]
+    lengths = list(map(len, rows))
     duration = np.array([shape.duration_s for shape in shapes])
     return Grid(
         np.concatenate(([0], np.cumsum(lengths))),

@@ -170,7 +170,7 @@ def less(a: Sequence[float], b: Sequence[float]) -> bool:
 
     What is nothing beside the largest component is equal to 0.
     """
-    nothing = _NOTHING * max((abs(x) for x in (*a, *b)), default=0.0)
+    nothing = _NOTHING * max(map(abs, (*a, *b)), default=0.0)
     for x, y in zip(a, b, strict=True):
         if abs(x - y) > RELATIVE_TOLERANCE * max(abs(x), abs(y)) + nothing:
             return x < y

@@ -391,7 +391,7 @@ class Calendar:
         if memory_mib:
             used = self._sums[hosts, kind, 1, rows].max(axis=1, initial=0)
             hosts = hosts[used + memory_mib <= self.memory_mib[hosts]]
-        return [int(host) for host in hosts]
+        return list(map(int, hosts))
 
     def _parts(
         self, host: int, start_s: float, end_s: float, *, firm: bool

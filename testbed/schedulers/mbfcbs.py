@@ -109,7 +109,7 @@ class Mbfcbs(LeasePolicy):
             self.settings.earliest and self.capacity.place_earliest(lease)
         ):
             return False
-        hosts = ", ".join(self.capacity.name(host) for host in lease.on)
+        hosts = ", ".join(map(self.capacity.name, lease.on))
         self.plan(
             lease,
             f"{lease.asks} asked; the first room for good is on {hosts}, at {lease.start_s:.6g} s",

@@ -274,9 +274,7 @@ class PolicyKind:
     @cached_property
     def takes(self) -> Mapping[str, Parameter]:
         """All keys that the policy takes in a file, by name."""
-        taken = [
-            Parameter.of(declared) for declared in fields(self.parameters)
-        ]
+        taken = list(map(Parameter.of, fields(self.parameters)))
         if self.sharing is not None:
             taken.append(
                 Parameter(

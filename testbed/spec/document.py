@@ -89,9 +89,7 @@ class SpecErrors(BadInput):
         )
         if not self.problems:
             raise ValueError("there is nothing wrong")
-        super().__init__(
-            "\n".join(str(problem) for problem in self.problems)
-        )
+        super().__init__("\n".join(map(str, self.problems)))
 
     def __reduce__(
         self,
@@ -266,9 +264,9 @@ def read_text(path: FilePath) -> str:
             source, f"cannot be read: {error.strerror}"
         ) from None
     if len(raw) > MAX_FILE_BYTES:
-        limit = f"{MAX_FILE_BYTES >> 20} MiB"
         raise _refused(
-            source, f"is larger than an experiment file may be ({limit})"
+            source,
+            f"is larger than an experiment file may be ({MAX_FILE_BYTES >> 20} MiB)",
         )
     try:
         return raw.decode("utf-8-sig")

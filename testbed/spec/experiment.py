@@ -197,7 +197,7 @@ class Experiment:
             ),
             **own,
             **(
-                {"failures": [asdict(one) for one in self.failures]}
+                {"failures": list(map(asdict, self.failures))}
                 if self.failures
                 else {}
             ),

@@ -169,7 +169,7 @@ def _without_null(schema: Any) -> Any:
     an error.
     """
     if isinstance(schema, list):
-        return [_without_null(item) for item in schema]
+        return list(map(_without_null, schema))
     if not isinstance(schema, Mapping):
         return schema
     plain: dict[str, Any] = {}

@@ -192,7 +192,7 @@ def check_size(keys: Sequence[SweptKey], here: Location) -> None:
             len(key.parts), "listed values of a key", where.report, hint
         ):
             return
-    cells = prod(len(key) for key in keys)
+    cells = prod(map(len, keys))
     within(
         cells,
         "cells of a sweep",

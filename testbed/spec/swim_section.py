@@ -88,9 +88,8 @@ class SwimWorkload(TraceWorkload):
             link_bps = int(centre.nic_bps.max())
         if link_bps < _LEAST_LINK_BPS:
             half = "a job asks for half of a server's link at most, and for 1 bit/s at least"
-            least = f"give one of them {_LEAST_LINK_BPS} bit/s"
             Location(here.document, ("topology", "links")).report(
-                f"{half}: {least}"
+                f"{half}: give one of them {_LEAST_LINK_BPS} bit/s"
             )
             return NO_JOBS
         try:

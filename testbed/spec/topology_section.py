@@ -365,7 +365,7 @@ def _mininet(
         section.path,
         section.topo,
         section.args or {},
-        [str(text) for text in section.argv or ()],
+        list(map(str, section.argv or ())),
         here,
     )
     readable = section.is_readable("slots_per_server", "default_bw")

@@ -60,7 +60,7 @@ class EndedProcess:
     ) -> None:
         self.args = args
         named = ("text", "universal_newlines", "encoding")
-        self._text = any(options.get(name) for name in named)
+        self._text = any(map(options.get, named))
         self.stdin = self._file()
         self.stdout = self._file()
         self.stderr = self._file()

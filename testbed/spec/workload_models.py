@@ -111,7 +111,7 @@ class ModelWorkload(ParallelWorkload):
             **self.model_dump(
                 exclude=set(ParallelWorkload.model_fields) - {"kind"}
             ),
-            "calibration": [asdict(metric) for metric in calibration],
+            "calibration": list(map(asdict, calibration)),
         }
         notes = (
             f"{self.kind.capitalize()}-style jobs",
@@ -437,9 +437,8 @@ class JannWorkload(ModelWorkload):
         classes = [
             self._class(seed, k, gap_s) for k in range(len(self.classes))
         ]
-        submit_s, sizes, run_s = (
-            np.concatenate(columns)
-            for columns in zip(*classes, strict=True)
+        submit_s, sizes, run_s = map(
+            np.concatenate, zip(*classes, strict=True)
         )
         return in_order(submit_s, sizes, run_s, self.jobs)
 

@@ -346,7 +346,7 @@ class JobPlaces(Mapping[str, Place]):
         return self._place
 
     def __iter__(self) -> Iterator[str]:
-        return (self._jobs.id_of(row) for row in range(len(self._jobs)))
+        return map(self._jobs.id_of, range(len(self._jobs)))
 
     def __len__(self) -> int:
         return len(self._jobs)

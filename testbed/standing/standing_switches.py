@@ -42,9 +42,7 @@ class StandingSwitches:
 
     def states(self) -> tuple[SwitchState, ...]:
         """All of them as they are now."""
-        return tuple(
-            self._state(switch) for switch in self._network.switches
-        )
+        return tuple(map(self._state, self._network.switches))
 
     def restart(self, name: str) -> tuple[SwitchState, ...]:
         """Ends and starts a switch, by its name or that of a bridge or node.

@@ -246,7 +246,7 @@ def _ports(layout: NetworkLayout) -> Iterator[Limiter]:
 def _switch_sides(layout: NetworkLayout) -> list[Side]:
     # The host's own namespace is None among the names.
     namespaces = {netns for _, netns in layout.switches.values()}
-    return [_side(netns) for netns in sorted(namespaces, key=str)]
+    return list(map(_side, sorted(namespaces, key=str)))
 
 
 def _vm_sides(plans: TenantPlans) -> dict[str, Side]:

@@ -218,7 +218,7 @@ def _rates_bps(
             for text in _outputs(clients, patience_s, tick):
                 _received_bps(text)
             texts = _outputs(servers, PATIENCE_S, tick)
-            return [_received_bps(text) for text in texts]
+            return list(map(_received_bps, texts))
 
 
 def _server_command(receiver: VmPlace) -> list[str]:

@@ -339,9 +339,8 @@ class DaskExecutor:
             others = (
                 f" (and {len(refused) - 1} more)" if refused[1:] else ""
             )
-            first = f"{refused[0].sentence}{others}"
             raise BadInput(
-                f"no worker of {self._name} can be used: {first}",
+                f"no worker of {self._name} can be used: {refused[0].sentence}{others}",
                 refused[0].hint,
             )
         for refusal in refused:

@@ -160,7 +160,7 @@ def examined() -> Mapping[str, Any]:
     doctor = {
         "can_run": able,
         "verdict": sentence,
-        "checks": [asdict(check) for check in checks],
+        "checks": list(map(asdict, checks)),
     }
     return {
         "doctor": doctor,

@@ -195,7 +195,7 @@ class _Removal:
 
     def _parts(self) -> None:
         """Ends the daemons of the switch's parts and deletes their folders."""
-        folders = [Path(name) for name in sorted(self._names("part"))]
+        folders = list(map(Path, sorted(self._names("part"))))
         made = [path for path in folders if (path / "conf.db").is_file()]
         self._add("switch part", (path.name for path in made))
         # All of a run's parts are in one folder, which is there a moment before

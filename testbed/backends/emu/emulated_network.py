@@ -636,8 +636,9 @@ def up_lines(
         for slot in network.slots
     ]
     for link in network.links:
-        ends = f"{end(link.lower)} type veth peer {end(link.upper)}"
-        pairs.append(f"link add {ends}")
+        pairs.append(
+            f"link add {end(link.lower)} type veth peer {end(link.upper)}"
+        )
     return namespaces, pairs
 
 

@@ -133,7 +133,7 @@ class Waits:
             words = self._members.read_text(encoding="ascii").split()
         except OSError:
             return []
-        return [int(word) for word in words]
+        return list(map(int, words))
 
 
 class Progress:

@@ -102,8 +102,9 @@ class OwnController:
                 f"{_several(missing)} not connected to {self.app}"
             )
         if errors := self.errors():
-            last = f"the last {errors[-1]}"
-            sentences.append(f"{len(errors)} errors in {self.log}, {last}")
+            sentences.append(
+                f"{len(errors)} errors in {self.log}, the last {errors[-1]}"
+            )
         return "; ".join(sentences)
 
     def findings(self, n_trees: int) -> list[Finding]:

@@ -102,13 +102,11 @@ class BuiltSwitch(AttachedSwitch):
     def bridgeOpts(self) -> str:
         """Mininet's options, with the tag and the datapath's name."""
         noop = f"--id=@noop create QoS type=linux-noop {self.tag}"
-        datapath = f"datapath_type={datapath_type()}"
-        return f"{super().bridgeOpts()} {datapath} {self.tag} -- {noop}"
+        return f"{super().bridgeOpts()} datapath_type={datapath_type()} {self.tag} -- {noop}"
 
     def intfOpts(self, intf: Any) -> str:
         """Mininet's options, and a QoS that leaves the port's limits alone."""
-        options = f"set Port {intf} qos=@noop {self.tag}"
-        return f"{super().intfOpts(intf)} -- {options}"
+        return f"{super().intfOpts(intf)} -- set Port {intf} qos=@noop {self.tag}"
 
 
 class BuiltLink(AttachedLink):

@@ -356,7 +356,7 @@ class Watch:
         sent = np.bincount(place, sent_bps) / self._scale.rate
         reserved = np.bincount(place, rows["rate_bps"]) / self._scale.rate
         columns = (links.tolist(), sent.tolist(), reserved.tolist())
-        rates = [list(row) for row in zip(*columns, strict=True)]
+        rates = list(map(list, zip(*columns, strict=True)))
         length_s *= self._scale.time
         self._sink(events.LinkSample(self._now_s(), length_s, rates))
 
@@ -508,7 +508,7 @@ class Outside:
 
     def _is_outside(self, pid: int) -> bool:
         group = PurePosixPath(group_of(PROC / str(pid), "cpu"))
-        inside = any(group.is_relative_to(path) for path in self._run)
+        inside = any(map(group.is_relative_to, self._run))
         return pid not in self._not_counted and not inside
 
 

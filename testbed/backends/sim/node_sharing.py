@@ -74,7 +74,7 @@ class TwoTiers:
         self._interference = interference
         self._seed = seed
         self._residents: dict[str, _Resident] = {}
-        self._nodes = [_Node(n) for n in cpus]
+        self._nodes = list(map(_Node, cpus))
 
     def enter(
         self, job: JobRequest, placement: Placement, tier: Tier
