@@ -11,8 +11,11 @@ from typing import Any
 from topologies.datacentre import (
     MAX_NODES,
     MAX_TREE_ENTRIES,
+    PLAIN,
     Capacity,
     DataCentre,
+    Directions,
+    LinkQuality,
     Path,
     Problems,
     TopologyError,
@@ -39,13 +42,21 @@ class _Graph:
     servers: dict[str, int]
     switches: list[str]
     capacities: list[Capacity] = field(default_factory=list)
+    qualities: list[LinkQuality] = field(default_factory=list)
     above: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     below: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
-    def join(self, lower: str, upper: str, capacity: Capacity) -> None:
-        """Adds a link."""
+    def join(
+        self,
+        lower: str,
+        upper: str,
+        capacity: Capacity,
+        quality: Directions = (PLAIN, PLAIN),
+    ) -> None:
+        """Adds a link; its ``quality`` upward and downward."""
         link = len(self.capacities)
         self.capacities.append(capacity)
+        self.qualities.extend(quality)
         self.above[lower].append((upper, link))
         self.below[upper].append((lower, link))
 
@@ -61,7 +72,8 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
         roots: [r0]
 
     ``capacity`` is a whole number of bit/s, or ``{up: …, down: …}`` where a
-    link's directions have different ones. The links must make a tree, or
+    link's directions have different ones. A link may have a ``quality``, two
+    of :class:`LinkQuality`, upward and downward. The links must make a tree, or
     ``roots`` must name the switches without uplink; then each root with all
     that hangs below it is one tree that tenants can be pinned to, and no tree
     may reach a node in two ways. A switch's level is its height above the
@@ -211,7 +223,8 @@ def _read_links(
             problems.report(joined, "links", i)
         else:
             first_with[ends] = i
-            graph.join(lower, upper, entry["capacity"])
+            quality = entry.get("quality", (PLAIN, PLAIN))
+            graph.join(lower, upper, entry["capacity"], quality)
 
 
 def _ends_are_known(
@@ -406,6 +419,9 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
             links=[link for _, link in edges.values()],
         )
         made_trees.append(tree)
+    qualities: tuple[LinkQuality, ...] = ()
+    if any(map(str, graph.qualities)):
+        qualities = tuple(graph.qualities)
     return DataCentre(
         kind="custom",
         names=tuple(names),
@@ -420,6 +436,7 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
             "switches": len(graph.switches),
             "roots": list(trees),
         },
+        qualities=qualities,
     )
 
 

@@ -229,6 +229,66 @@ class HostNames:
     mac: str = ""
 
 
+@dataclass(frozen=True)
+class LinkQuality:
+    """Delay, jitter, loss and queue of one direction of a link.
+
+    As Mininet's ``TCLink`` has them: each packet is late by ``delay_s``, give
+    or take ``jitter_s``, and of all packets ``loss_share`` are lost.
+    ``queue_packets`` are full frames; 0: as many as the testbed chooses.
+    """
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss_share: float = 0.0
+    queue_packets: int = 0
+
+    @property
+    def needs_netem(self) -> bool:
+        """True if packets are to be late, or lost."""
+        return self.delay_s > 0 or self.jitter_s > 0 or self.loss_share > 0
+
+    def scaled(self, scale_time: float) -> LinkQuality:
+        """The same where times are shorter by ``scale_time``."""
+        return LinkQuality(
+            self.delay_s / scale_time,
+            self.jitter_s / scale_time,
+            self.loss_share,
+            self.queue_packets,
+        )
+
+    def record(self) -> dict[str, float]:
+        """The fields that are set."""
+        return {name: value for name, value in vars(self).items() if value}
+
+    def __str__(self) -> str:
+        """As in a file: ``delay 20 ms, loss 2 %``."""
+        parts = []
+        if self.delay_s:
+            parts.append(f"delay {time_text(self.delay_s)}")
+        if self.jitter_s:
+            parts.append(f"jitter {time_text(self.jitter_s)}")
+        if self.loss_share:
+            parts.append(f"loss {self.loss_share * 100:g} %")
+        if self.queue_packets:
+            parts.append(f"max_queue_size {self.queue_packets:,}")
+        return ", ".join(parts)
+
+
+PLAIN = LinkQuality()
+"""A link with nothing but a capacity."""
+Directions = tuple[LinkQuality, LinkQuality]
+"""From the first end of a link to its second, and back."""
+
+
+def time_text(duration_s: float) -> str:
+    """A time in its usual unit: ``20 ms``."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
+        if duration_s >= factor:
+            return f"{duration_s / factor:g} {unit}"
+    return f"{duration_s * 1e6:g} us"
+
+
 @dataclass(frozen=True, eq=False)
 class DataCentre:
     """Servers with VM slots, switches, and links with capacities in bit/s.
@@ -242,7 +302,8 @@ class DataCentre:
     root's number: one for a tree topology, one per core switch for a fat-tree.
     ``memory_mib`` is the memory of every server (``(n_servers,)``); None where
     memory limits nothing. ``hosts``: names of the VM slots, servers in order;
-    empty where the topology names none.
+    empty where the topology names none. ``qualities``: of every directed link;
+    empty where links have a capacity alone.
     """
 
     kind: Kind
@@ -256,6 +317,7 @@ class DataCentre:
     parameters: dict[str, object] = field(default_factory=dict)
     memory_mib: IntArray | None = None
     hosts: tuple[HostNames, ...] = ()
+    qualities: tuple[LinkQuality, ...] = ()
 
     @property
     def n_nodes(self) -> int:
@@ -346,6 +408,27 @@ class DataCentre:
         directed_bps[down(link)] = down_bps
         return replace(
             self, directed_capacity_bps=frozen_array(directed_bps)
+        )
+
+    def with_level_qualities(
+        self, per_level: Sequence[LinkQuality]
+    ) -> DataCentre:
+        """The data centre with the qualities of links from the top level down.
+
+        One serves all levels.
+        """
+        if not any(map(str, per_level)):
+            return self
+        qualities: list[LinkQuality] = []
+        for level in self.level[self.link_lower].tolist():
+            # Of a single one the index is 0 at every level.
+            index = len(per_level) - 1 - level % len(per_level)
+            qualities += [per_level[index]] * 2
+        records = [quality.record() for quality in per_level]
+        return replace(
+            self,
+            qualities=tuple(qualities),
+            parameters={**self.parameters, "link_quality": records},
         )
 
     def link_name(self, directed_link: int) -> str:

@@ -17,13 +17,17 @@ from typing import Any
 from topologies.custom import custom, distances
 from topologies.datacentre import (
     MAX_LINK_BPS,
+    PLAIN,
     DataCentre,
+    Directions,
     HostNames,
+    LinkQuality,
     Problems,
     TopologyError,
     at_least,
     capacity_of,
 )
+from topologies.link_quality import MININET_KEYS, count_text, quality_of
 from topologies.mininet_record import MininetRecord, Options
 
 MBIT_BPS = 1_000_000
@@ -91,8 +95,8 @@ Joined = dict[str, dict[str, int]]
 """For every node its neighbours, and the capacity toward each in bit/s."""
 
 
-UNKEPT = ("delay", "jitter", "loss", "max_queue_size")
-"""Options of links that say more than a capacity."""
+Qualities = dict[tuple[str, str], LinkQuality]
+"""The quality from a node to a neighbour, where there is one."""
 NEEDS_BW = (
     "a link needs bw, a number of Mbit/s above 0 and up to 10**9:"
     " addLink(..., bw=100), or topology: {default_bw: 100 Mbit/s} for all"
@@ -108,11 +112,11 @@ def from_mininet(
 
     A host is a server, with the VM slots of ``addHost(..., slots=N)`` or else
     ``slots_per_server``; its one link is the server's uplink. A link's capacity
-    is its ``bw`` (Mbit/s), or ``default_bps`` (bit/s) where it has none;
-    ``params1`` is of what its first end sends, ``params2`` of what its second
-    end does. A
-    switch with ``slots`` is a server's own: its hosts are that server's VMs, as
-    :func:`mininet_topo` writes them.
+    is its ``bw`` (Mbit/s), or ``default_bps`` (bit/s) where it has none; it may
+    have a delay, jitter, loss and queue. ``params1`` is of what its first end
+    sends, ``params2`` of what its second end does. A switch with ``slots`` is a
+    server's own: its hosts are that server's VMs, as :func:`mininet_topo` writes
+    them.
 
     The links must make a tree or a multi-rooted tree. Its roots are the
     switches farthest from their nearest host, which is exact where all hosts
@@ -132,6 +136,7 @@ def from_mininet(
         "slots per server",
     )
     slots, joined = _wiring(problems, record, slots_per_server, default_bps)
+    qualities = _qualities(problems, record)
     if not problems:
         reached = distances(joined, list(joined)[:1])
         lost = [name for name in joined if name not in reached]
@@ -141,7 +146,9 @@ def from_mininet(
             lost,
             f"disconnected: nothing leads to {next(iter(joined))}",
         )
-    content = {} if problems else _content(problems, slots, joined)
+    content = {}
+    if not problems:
+        content = _content(problems, slots, joined, qualities)
     hosts = _hosts(problems, record, slots) if not problems else ()
     if problems:
         raise TopologyError(problems)
@@ -273,37 +280,42 @@ def notes_of(
                     " of the testbed's"
                 )
     by_default = 0
-    unkept: list[set[str]] = []
     for _, _, options in record.links:
         if not any(_mbit(options)):
             by_default += 1
-        names = {name for name in UNKEPT if _has(options, name)}
-        if names:
-            unkept.append(names)
     if by_default and default_bps is not None:
         mbit = default_bps / MBIT_BPS
         notes.append(
-            f"{_links(by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
-        )
-    if unkept:
-        names = set().union(*unkept)
-        listed = ", ".join(name for name in UNKEPT if name in names)
-        notes.append(
-            f"left out: {listed} of {_links(len(unkept))}; links have a capacity alone"
+            f"{count_text(by_default, 'link')} without bw: {mbit:g} Mbit/s, by default_bw"
         )
     return tuple(notes)
 
 
-def _links(count: int) -> str:
-    return f"{count:,} link{'s' if count != 1 else ''}"
+def _end_options(options: Options, end: str) -> Options:
+    """Options of one end of a link.
+
+    What is for both ends comes before what is for one, as in Mininet.
+    """
+    of_end = options.get(end) or {}
+    return {
+        name: options.get(name, of_end.get(name)) for name in MININET_KEYS
+    }
 
 
-def _has(options: Options, name: str) -> bool:
-    """True if a link has this option, at either end, with an effect."""
-    values = [options.get(name)]
-    for end in ("params1", "params2"):
-        values.append((options.get(end) or {}).get(name))
-    return any(value not in (None, 0, "0", "0ms") for value in values)
+def _qualities(problems: Problems, record: MininetRecord) -> Qualities:
+    """Of links with one, in both directions; what cannot be read is noted."""
+    qualities: Qualities = {}
+    for end, other, options in record.links:
+        ways = (("params1", (end, other)), ("params2", (other, end)))
+        for of_end, way in ways:
+            try:
+                quality = quality_of(_end_options(options, of_end))
+            except ValueError as error:
+                problems.report(f"{end}<->{other}: {error}", "links")
+                break
+            if quality != PLAIN:
+                qualities[way] = quality
+    return qualities
 
 
 def _mbit(options: Options) -> tuple[Any, Any]:
@@ -461,7 +473,10 @@ def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
 
 
 def _content(
-    problems: Problems, slots: Mapping[str, int], joined: Joined
+    problems: Problems,
+    slots: Mapping[str, int],
+    joined: Joined,
+    qualities: Qualities,
 ) -> dict[str, Any]:
     """The network as :func:`topologies.custom.custom` takes it: links upward,
     to the roots.
@@ -498,8 +513,16 @@ def _content(
                 "lower": a,
                 "upper": b,
                 "capacity": capacity_of(joined[a][b], joined[b][a]),
+                "quality": _directions(qualities, a, b),
             }
             for a, b in links
         ],
         "roots": roots,
     }
+
+
+def _directions(qualities: Qualities, lower: str, upper: str) -> Directions:
+    return (
+        qualities.get((lower, upper), PLAIN),
+        qualities.get((upper, lower), PLAIN),
+    )

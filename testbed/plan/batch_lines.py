@@ -56,17 +56,68 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Netem(Item):
+    """The delay line of a device: packets wait in it before its limits.
+
+    A line with a constant delay and a limit may change places: what leaves is
+    the same. At most ``limit_packets`` are on their way.
+    """
+
+    added = "qdisc {verb} dev {0.dev} root handle 2: netem limit {0.limit_packets}{0.effects}"
+    removed = "qdisc del dev {0.dev} root"
+    dev: str
+    limit_packets: int
+    delay_ns: int
+    jitter_ns: int
+    loss_share: float
+
+    @property
+    def effects(self) -> str:
+        text = ""
+        if self.delay_ns or self.jitter_ns:
+            text = f" delay {_microseconds(self.delay_ns)}"
+        if self.jitter_ns:
+            text += f" {_microseconds(self.jitter_ns)}"
+        if self.loss_share:
+            text += f" loss {self.loss_share * 100:g}%"
+        if self.jitter_ns:
+            # Of packets with a rate none overtakes another.
+            text += f" rate {IN_ORDER_BPS // 10**9}gbit"
+        return text
+
+
+# Far above what any link carries: 64 kB take 16 us.
+IN_ORDER_BPS = 32_000_000_000
+
+
+def _microseconds(duration_ns: int) -> str:
+    whole, rest = divmod(duration_ns, 1000)
+    text = str(whole)
+    if rest:
+        text += f".{rest:03}"
+    return f"{text}us"
+
+
+@dataclass(frozen=True)
 class HtbRoot(Item):
-    """The root queueing discipline of a device.
+    """The root queueing discipline of a device, or all that is behind its
+    delay line.
 
     Packets without a class go to ``default_minor``. A veth has none by default
     (``noqueue``): packets pass at once, and nothing is counted.
     """
 
-    added = "qdisc {verb} dev {0.dev} root handle 1: htb default {0.default_minor:#x}"
-    removed = "qdisc del dev {0.dev} root"
+    added = "qdisc {verb} dev {0.dev} {0.place} handle 1: htb default {0.default_minor:#x}"
+    removed = "qdisc del dev {0.dev} {0.place}"
     dev: str
     default_minor: int
+    behind_netem: bool = False
+
+    @property
+    def place(self) -> str:
+        if self.behind_netem:
+            return "parent 2:1"
+        return "root"
 
 
 @dataclass(frozen=True)
@@ -148,7 +199,7 @@ class PrefixFilter(Item):
     minor: int
 
 
-TcItem = HtbRoot | HtbClass | ByteFifo | PrefixFilter
+TcItem = Netem | HtbRoot | HtbClass | ByteFifo | PrefixFilter
 
 
 # ---------------------------------------------------------------------------------------- ip

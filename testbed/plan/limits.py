@@ -12,9 +12,11 @@ Queues are limited in bytes: with segmentation offload one packet may be 64 kB.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jobs.wire import FRAME_BYTES
 from testbed.plan.batch_lines import (
     BURST_S,
     VM_DEVICE,
@@ -23,11 +25,18 @@ from testbed.plan.batch_lines import (
     ByteFifo,
     HtbClass,
     HtbRoot,
+    Netem,
     PrefixFilter,
     TcItem,
     bytes_in,
 )
-from testbed.plan.network_plan import MIN_WIRE_BPS, NetworkPlan, TenantPlan
+from testbed.plan.network_plan import (
+    MIN_WIRE_BPS,
+    NetworkPlan,
+    Port,
+    TenantPlan,
+)
+from topologies.datacentre import LinkQuality
 
 MAX_GSO_BYTES = 65_536
 LOW_RATE_GSO_BYTES = 16_384
@@ -68,6 +77,8 @@ VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
 MIN_PORT_QUEUE_BYTES = 300_000
+# The delay line of a link: more than tc's own default, as all must be in it.
+LEAST_DELAYED_PACKETS = 2_000
 DEFAULT_CLASS_SHARE = 1000
 MIN_DEFAULT_CLASS_BPS = 64_000
 
@@ -126,11 +137,41 @@ def network_limits(
     ``borrows``: traffic without a reservation may borrow.
     """
     items: list[TcItem] = []
-    for dev, capacity_bps in network.capacity_of_port.items():
-        items.append(HtbRoot(dev, DEFAULT_CLASS_MINOR))
-        items.append(_root_class(dev, LINK_MINOR, capacity_bps, CATCH_UP_S))
-        items += _default_class(dev, capacity_bps, borrows=borrows)
+    for link in network.links:
+        for port in (link.lower, link.upper):
+            items += _port_limits(network, port, borrows=borrows)
     return (_added(None, items),)
+
+
+def _port_limits(
+    network: NetworkPlan, port: Port, *, borrows: bool
+) -> list[TcItem]:
+    dev = port.name
+    capacity_bps = network.capacity_of_port[dev]
+    quality = network.quality_of_port[dev]
+    items: list[TcItem] = []
+    if quality.needs_netem:
+        items.append(delay_line(network, port, quality))
+    items.append(HtbRoot(dev, DEFAULT_CLASS_MINOR, quality.needs_netem))
+    items.append(_root_class(dev, LINK_MINOR, capacity_bps, CATCH_UP_S))
+    items += _default_class(network, dev, borrows=borrows)
+    return items
+
+
+def delay_line(
+    network: NetworkPlan, port: Port, quality: LinkQuality
+) -> Netem:
+    """The delay line of a link's port, with room for all that can be in it."""
+    longest_s = quality.delay_s + quality.jitter_s
+    bits = network.arriving_bps(port) * longest_s
+    packets = math.ceil(bits / (8 * FRAME_BYTES))
+    return Netem(
+        port.name,
+        limit_packets=max(LEAST_DELAYED_PACKETS, packets),
+        delay_ns=round(quality.delay_s * 1e9),
+        jitter_ns=round(quality.jitter_s * 1e9),
+        loss_share=quality.loss_share,
+    )
 
 
 def _root_class(
@@ -155,13 +196,27 @@ def _added(netns: str | None, items: list[TcItem]) -> BatchSection:
     )
 
 
+def shared_queue_bytes(
+    network: NetworkPlan, dev: str, rate_bps: int
+) -> int:
+    """The queue of a port for traffic without a reservation.
+
+    As many full frames as the topology wants; a VM's largest packet has room.
+    """
+    frames = network.quality_of_port[dev].queue_packets
+    if frames == 0:
+        return port_queue_bytes(rate_bps)
+    return max(MAX_GSO_BYTES, frames * FRAME_BYTES)
+
+
 def _default_class(
-    dev: str, capacity_bps: int, *, borrows: bool
+    network: NetworkPlan, dev: str, *, borrows: bool
 ) -> tuple[HtbClass, ByteFifo]:
     """The class of traffic without a reservation.
 
     It has a trickle, or, where it borrows, all that is left of the link.
     """
+    capacity_bps = network.capacity_of_port[dev]
     rate_bps = max(
         MIN_DEFAULT_CLASS_BPS, capacity_bps // DEFAULT_CLASS_SHARE
     )
@@ -170,7 +225,11 @@ def _default_class(
         ceil_bps = max(capacity_bps, rate_bps)
     return (
         HtbClass(dev, LINK_MINOR, DEFAULT_CLASS_MINOR, rate_bps, ceil_bps),
-        ByteFifo(dev, DEFAULT_CLASS_MINOR, port_queue_bytes(ceil_bps)),
+        ByteFifo(
+            dev,
+            DEFAULT_CLASS_MINOR,
+            shared_queue_bytes(network, dev, ceil_bps),
+        ),
     )
 
 
@@ -181,9 +240,9 @@ def borrowing_lines(network: NetworkPlan) -> tuple[BatchSection, ...]:
     below its own rate is served before one that borrows.
     """
     lines = []
-    for dev, capacity_bps in network.capacity_of_port.items():
-        before = _default_class(dev, capacity_bps, borrows=False)
-        after = _default_class(dev, capacity_bps, borrows=True)
+    for dev in network.capacity_of_port:
+        before = _default_class(network, dev, borrows=False)
+        after = _default_class(network, dev, borrows=True)
         lines.append(BatchLine("change", after[0], before=before[0]))
         lines.append(BatchLine("change", after[1], before=before[1]))
     return (BatchSection(None, tuple(lines)),)
@@ -225,6 +284,10 @@ def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
     for tenant_class in _tenant_classes(network, tenant, catch_up_s):
         dev = tenant_class.dev
         queue_bytes = port_queue_bytes(tenant_class.ceil_bps)
+        if tenant.weights:
+            queue_bytes = shared_queue_bytes(
+                network, dev, tenant_class.ceil_bps
+            )
         if tenant.lent_bps:
             # What borrows is to fill the queue with payload alone: headers and
             # one more packet have room.

@@ -23,7 +23,15 @@ from testbed.embedding.placement import (
     vms_below,
 )
 from testbed.errors import BadInput
-from topologies.datacentre import DataCentre, HostNames, down, up
+from topologies.datacentre import (
+    PLAIN,
+    DataCentre,
+    Directions,
+    HostNames,
+    LinkQuality,
+    down,
+    up,
+)
 
 TENANT_BITS = 10
 # The least that tc can pace: a job without bandwidth still has a capped
@@ -63,13 +71,15 @@ class Bridge:
 class Link:
     """A cable: a veth pair whose ends are ports of two bridges.
 
-    Its capacities are those from the lower end to the upper one, and back.
+    Its capacities are those from the lower end to the upper one, and back;
+    ``qualities`` are of what leaves by the lower port, and by the upper one.
     """
 
     lower: Port
     upper: Port
     up_bps: int
     down_bps: int
+    qualities: Directions = (PLAIN, PLAIN)
 
     @property
     def narrower_bps(self) -> int:
@@ -143,6 +153,32 @@ class NetworkPlan:
             capacities[link.lower.name] = link.up_bps
             capacities[link.upper.name] = link.down_bps
         return capacities
+
+    @cached_property
+    def quality_of_port(self) -> dict[str, LinkQuality]:
+        """The quality of what leaves by each port of a link, by port name."""
+        qualities = {}
+        for link in self.links:
+            upward, downward = link.qualities
+            qualities[link.lower.name] = upward
+            qualities[link.upper.name] = downward
+        return qualities
+
+    @property
+    def needs_netem(self) -> bool:
+        """True if a link delays or loses packets."""
+        return any(
+            quality.needs_netem for quality in self.quality_of_port.values()
+        )
+
+    def arriving_bps(self, port: Port) -> int:
+        """The most that can arrive at a bridge to leave by one of its ports.
+
+        VMs send at most what their server's link carries.
+        """
+        ports = self.ports_of_bridge[port.bridge]
+        capacities = [self.capacity_of_port.get(p.name, 0) for p in ports]
+        return max(capacities) * (len(ports) - 1)
 
     @cached_property
     def uplink_bps(self) -> dict[str, int]:
@@ -285,11 +321,12 @@ def network_plan(
     prefix: str = "hn",
     scale_rate: float = 1.0,
     namespaces_per_server: Sequence[int] | None = None,
+    scale_time: float = 1.0,
 ) -> NetworkPlan:
     """Names and numbers of the live network.
 
     ``namespaces_per_server``: where there are to be more VM namespaces than
-    slots.
+    slots. ``scale_time`` divides the links' delays, as every time.
 
     Nodes of a flat data centre stand alone: its one switch is notional
     (:func:`check_reachable`). Raises BadInput when a name would not fit.
@@ -323,7 +360,12 @@ def network_plan(
             scaled_bps(int(datacentre.directed_capacity_bps[k]), scale_rate)
             for k in (up(number), down(number))
         )
-        links.append(Link(lower, upper, up_bps, down_bps))
+        link = Link(lower, upper, up_bps, down_bps)
+        if datacentre.qualities:
+            upward = datacentre.qualities[up(number)].scaled(scale_time)
+            downward = datacentre.qualities[down(number)].scaled(scale_time)
+            link = replace(link, qualities=(upward, downward))
+        links.append(link)
     plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
     _check_name_lengths(plan)
     return plan

@@ -101,7 +101,11 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
         [history], list(map(int, experiment.datacentre.slots))
     )
     network = network_plan(
-        experiment.datacentre, "hn", experiment.scale.rate, room
+        experiment.datacentre,
+        "hn",
+        experiment.scale.rate,
+        room,
+        experiment.scale.time,
     )
     free = {
         server: list(slots)

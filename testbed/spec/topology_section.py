@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Tag,
+    ValidationError,
     WithJsonSchema,
 )
 
@@ -28,9 +29,11 @@ from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.unit_types import (
     CAPACITY_SCHEMA,
     MEMORY_SCHEMA,
+    Duration,
     LinkCapacity,
     Memory,
     PositiveBandwidth,
+    Share,
     parse_capacity,
 )
 from testbed.spec.validation import (
@@ -43,14 +46,22 @@ from testbed.spec.validation import (
 from testbed.units import UnitError
 from topologies.custom import custom
 from topologies.datacentre import (
+    PLAIN,
     Capacity,
     DataCentre,
+    Directions,
+    LinkQuality,
     TopologyError,
     capacity_of,
     dotted,
 )
 from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
+from topologies.link_quality import (
+    MOST_DELAY_S,
+    MOST_QUEUE_PACKETS,
+    quality_notes,
+)
 from topologies.mininet_topo import from_mininet, notes_of
 from topologies.tree import tree
 
@@ -92,11 +103,74 @@ Ratios = Annotated[
         }
     ),
 ]
+
+
+class QualityKeys(SpecModel):
+    """Keys of a link beside its capacity."""
+
+    delay: Annotated[Duration, Field(le=MOST_DELAY_S)] = Field(
+        0.0, description="how late each packet is, one way (default 0 s)"
+    )
+    jitter: Annotated[Duration, Field(le=MOST_DELAY_S)] = Field(
+        0.0, description="by how much the delay varies (default 0 s)"
+    )
+    loss: Annotated[Share, Field(lt=1.0)] = Field(
+        0.0, description="share of all packets that are lost (default 0 %)"
+    )
+    max_queue_size: int = Field(
+        0,
+        ge=0,
+        le=MOST_QUEUE_PACKETS,
+        description="full frames without a reservation that wait for the link"
+        " (default 0: the testbed's own choice)",
+    )
+
+    @property
+    def quality(self) -> LinkQuality:
+        return LinkQuality(
+            self.delay, self.jitter, self.loss, self.max_queue_size
+        )
+
+
+class LinkEntry(QualityKeys):
+    """Links of a level: their capacity, and what they do to packets."""
+
+    capacity: PositiveBandwidth = Field(
+        description="the capacity in each direction"
+    )
+
+
+def _as_entries(value: object) -> list[object]:
+    """A bandwidth alone is a link's capacity."""
+    entries: list[object] = []
+    for entry in value if isinstance(value, list) else [value]:
+        if isinstance(entry, dict):
+            entries.append(entry)
+        else:
+            entries.append({"capacity": entry})
+    return entries
+
+
 Links = Annotated[
-    list[LinkCapacity],
-    BeforeValidator(_as_list),
-    _one_or_list(CAPACITY_SCHEMA),
+    list[LinkEntry],
+    BeforeValidator(_as_entries),
+    _one_or_list(
+        {"anyOf": [BANDWIDTH_SCHEMA, LinkEntry.model_json_schema()]}
+    ),
 ]
+
+
+def _capacities(links: list[LinkEntry]) -> list[int]:
+    return [entry.capacity for entry in links]
+
+
+def _with_qualities(
+    built: DataCentre, links: list[LinkEntry]
+) -> DataCentre:
+    """The data centre with its links' qualities by level, from the top down."""
+    return built.with_level_qualities([entry.quality for entry in links])
+
+
 Memories = Annotated[
     list[Memory], BeforeValidator(_as_list), _one_or_list(MEMORY_SCHEMA)
 ]
@@ -138,12 +212,13 @@ class TreeTopology(RegularTopology):
     """
 
     def build(self) -> DataCentre:
-        return tree(
+        built = tree(
             self.fanout,
-            self.links,
+            _capacities(self.links),
             self.slots_per_server,
             self.oversubscription,
         )
+        return _with_qualities(built, self.links)
 
 
 class FatTreeTopology(RegularTopology):
@@ -168,9 +243,13 @@ class FatTreeTopology(RegularTopology):
     """
 
     def build(self) -> DataCentre:
-        return fat_tree(
-            self.k, self.links, self.slots_per_server, self.network
+        built = fat_tree(
+            self.k,
+            _capacities(self.links),
+            self.slots_per_server,
+            self.network,
         )
+        return _with_qualities(built, self.links)
 
 
 class FlatTopology(RegularTopology):
@@ -206,7 +285,7 @@ class CustomServer(SpecModel):
     """its VM slots"""
 
 
-class CustomLink(SpecModel):
+class CustomLink(QualityKeys):
     """A link of a custom topology."""
 
     lower: str
@@ -294,7 +373,10 @@ def _tag(value: Any) -> Any:
 
 # In place of keys that could not be read, so that the others are checked all
 # the same.
-_STAND_INS: Mapping[str, Any] = {"links": [10**9], "slots_per_server": 1}
+_STAND_INS: Mapping[str, Any] = {
+    "links": [LinkEntry.model_construct(capacity=10**9)],
+    "slots_per_server": 1,
+}
 
 Topology = Annotated[
     Annotated[TreeTopology, Tag("tree")]
@@ -329,9 +411,19 @@ class LoadContext:
 def with_topology(
     context: LoadContext, section: Topology | None, here: Location
 ) -> LoadContext:
-    """Adds the data centre of a section; what is wrong with its meaning goes to
-    the document.
+    """Adds the data centre of a section, and notes on its links; what is wrong
+    with its meaning goes to the document.
     """
+    loaded = _with_data_centre(context, section, here)
+    if loaded.datacentre is None:
+        return loaded
+    notes = quality_notes(loaded.datacentre.qualities)
+    return replace(loaded, notes=(*loaded.notes, *notes))
+
+
+def _with_data_centre(
+    context: LoadContext, section: Topology | None, here: Location
+) -> LoadContext:
     if isinstance(section, RegularTopology):
         return _regular(context, section, here)
     if isinstance(section, InstalledTopology):
@@ -529,12 +621,31 @@ def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(content.get("links"), list):
         content["links"] = [
-            {**link, "capacity": _capacity(link["capacity"])}
-            if isinstance(link, dict) and "capacity" in link
-            else link
+            _plain_link(link) if isinstance(link, dict) else link
             for link in content["links"]
         ]
     return content
+
+
+def _plain_link(link: dict[str, Any]) -> dict[str, Any]:
+    plain = {**link, "quality": _quality(link)}
+    if "capacity" in link:
+        plain["capacity"] = _capacity(link["capacity"])
+    return plain
+
+
+def _quality(link: dict[str, Any]) -> Directions:
+    """The same in both directions; of one that cannot be read none."""
+    keys = {
+        key: value
+        for key, value in link.items()
+        if key in QualityKeys.model_fields
+    }
+    try:
+        quality = QualityKeys.model_validate(keys).quality
+    except ValidationError:
+        quality = PLAIN
+    return quality, quality
 
 
 def _capacity(value: object) -> Capacity:
@@ -573,8 +684,20 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
                 "lower": names[lower],
                 "upper": names[upper],
                 "capacity_bps": capacity_of(up_bps, down_bps),
+                **_quality_record(datacentre, number),
             }
-            for lower, upper, up_bps, down_bps in links
+            for number, (lower, upper, up_bps, down_bps) in enumerate(links)
         ],
         "roots": [names[tree.root] for tree in datacentre.trees],
     }
+
+
+def _quality_record(datacentre: DataCentre, link: int) -> dict[str, Any]:
+    """A link's quality, upward and downward where they differ."""
+    both = datacentre.qualities[2 * link : 2 * link + 2]
+    records = [quality.record() for quality in both]
+    if not any(records):
+        return {}
+    if records[0] == records[1]:
+        return {"quality": records[0]}
+    return {"quality_up": records[0], "quality_down": records[1]}

@@ -53,7 +53,11 @@ from testbed.backends.emu.cleanup_journal import (
 from testbed.backends.emu.controller_user import unused_uid
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.held_ports import held_ports
-from testbed.backends.emu.machine_checks import machine_limits, require_room
+from testbed.backends.emu.machine_checks import (
+    machine_limits,
+    require_netem,
+    require_room,
+)
 from testbed.backends.emu.open_vswitch import (
     MACHINE,
     SwitchDaemons,
@@ -809,7 +813,11 @@ def emulate(
     everything this one makes, at the end.
     """
     plan = network_plan(
-        datacentre, options.prefix, scale.rate, namespaces_per_server
+        datacentre,
+        options.prefix,
+        scale.rate,
+        namespaces_per_server,
+        scale.time,
     )
     kind = network_kind(options.builder, plan, narrate)
     with ExitStack() as stack:
@@ -902,8 +910,9 @@ def network_kind(
     builder: Builder, plan: NetworkPlan, narrate: Callable[[str], None]
 ) -> type[EmulatedNetwork]:
     """The network's class. Raises BadInput where the builder cannot,
-    MachineCannot.
+    MachineCannot where the kernel cannot.
     """
+    require_netem(plan)
     if builder == "batched":
         return EmulatedNetwork
     try:

@@ -24,7 +24,14 @@ Objects = dict[str, dict[str, Value]]
 PATIENCE_S = 30.0
 NO_QUEUE = ("noqueue", "noop")
 FIELDS = {
-    "qdisc": ("default", "limit", "direct_packets_stat"),
+    "qdisc": (
+        "default",
+        "limit",
+        "direct_packets_stat",
+        "delay",
+        "jitter",
+        "loss",
+    ),
     "class": (
         "parent",
         "rate",
@@ -39,12 +46,13 @@ FIELDS = {
 UNITS = {
     "": 1, "bit": 1, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12,
     "b": 1, "Kb": 1 << 10, "Mb": 1 << 20,
+    "us": 1, "ms": 10**3, "s": 10**6, "%": 1,
 }  # fmt: skip
 RATES = ("rate", "ceil")
 # tc cuts rates off after four to six digits, and rounds sizes.
 RATE_TOLERANCE = 0.001
 SIZE_TOLERANCE = 0.01
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)(?:/\d+)?")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*|%)(?:/\d+)?")
 # iproute2 6.15 prints "burst 15Kb/1mpu 0b", 6.1 "burst 15Kb/1 mpu 0b".
 _CELL_AND_MPU = re.compile(r"(/\d+)mpu\b")
 _STATISTIC = re.compile(r"(duration|n_packets|n_bytes|idle_age|hard_age)=")
@@ -77,9 +85,7 @@ def tc_objects(
             # tc names no device in what it shows of one.
             device = next(next_devices, "")
         if name := _limit_name(words, after):
-            limits[f"{prefix}{device} {name}"] = _limit_values(
-                words[0], name, after
-            )
+            limits[f"{prefix}{device} {name}"] = _limit_values(words, after)
     return limits
 
 
@@ -98,14 +104,20 @@ def _limit_name(words: Sequence[str], after: Mapping[str, str]) -> str:
 
 
 def _limit_values(
-    kind: str, name: str, after: Mapping[str, str]
+    words: Sequence[str], after: Mapping[str, str]
 ) -> dict[str, Value]:
     # A plan's lines leave these out; tc shows some of them.
     defaults = {"parent": "1:", "mpu": "0"}
-    if name == "root":
+    if words[0] == "qdisc" and "htb" in words:
         defaults = {"direct_packets_stat": "0"}
     texts = {**defaults, **after}
-    return {f: _value(texts[f]) for f in FIELDS[kind] if f in texts}
+    if "delay" in words:
+        # Its jitter, if there is one, has no name.
+        texts["jitter"] = "0us"
+        at = words.index("delay") + 2
+        if words[at : at + 1] and words[at][:1].isdigit():
+            texts["jitter"] = words[at]
+    return {f: _value(texts[f]) for f in FIELDS[words[0]] if f in texts}
 
 
 def _value(text: str) -> Value:

@@ -111,6 +111,8 @@ def examine() -> list[MachineCheck]:
         _disk(),
         _hidden_processes(),
     ]
+    if root:
+        checks.append(_netem())
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
     checks.append(_port(API_PORT, "--api-port"))
     if root:
@@ -283,6 +285,44 @@ def _namespaces_and_tc() -> MachineCheck:
         )
     found = "HTB, bfifo and u32 work in a fresh namespace"
     return MachineCheck("namespaces, veth and tc", "ok", found)
+
+
+NETEM_HINT = (
+    "sudo modprobe sch_netem, if the kernel has it (Debian's linux-image-amd64"
+    " does, so does the Vagrantfile's machine)"
+)
+
+
+def _netem() -> MachineCheck:
+    name = "links' delay and loss"
+    if has_netem():
+        return MachineCheck(name, "ok", "netem works")
+    found = "the kernel has no netem: only links with delay, jitter or loss need it"
+    return MachineCheck(name, "warn", found, NETEM_HINT)
+
+
+def has_netem() -> bool:
+    """Tries a delay line in a namespace of its own. Needs root."""
+    try:
+        with _scratch_namespace() as name:
+            line = ("qdisc", "add", "dev", "lo", "root", "netem")
+            run(["tc", "-n", name, *line, "delay", "1ms"])
+    except CommandFailed:
+        return False
+    return True
+
+
+def require_netem(plan: NetworkPlan) -> None:
+    """Raises MachineCannot where links are to delay or lose packets, and the
+    kernel cannot.
+    """
+    if plan.needs_netem and not has_netem():
+        raise MachineCannot(
+            "the topology's links have delay, jitter or loss, and this"
+            " machine's kernel has no netem",
+            f"{NETEM_HINT}; or leave these keys out; testbed simulate needs"
+            " none",
+        )
 
 
 def _switch() -> Iterator[MachineCheck]:

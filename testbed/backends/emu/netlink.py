@@ -32,9 +32,10 @@ RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 20, 24, 28
 RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 38, 40, 44
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
+TCA_NETEM_RATE, TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64 = 6, 10, 11
 TCA_U32_CLASSID, TCA_U32_SEL, TC_U32_TERMINAL = 1, 5, 1
 IFLA_GSO_MAX_SIZE = 41
-TC_H_ROOT, ROOT_HANDLE = 0xFFFFFFFF, 0x10000
+TC_H_ROOT, ROOT_HANDLE, NETEM_HANDLE = 0xFFFFFFFF, 0x10000, 0x20000
 ETH_P_IP, IPV4_SOURCE_OFFSET = 0x0800, 12
 LINKLAYER_ETHERNET = 1
 HTB_VERSION, HTB_RATE2QUANTUM = 3, 10
@@ -115,7 +116,12 @@ def _tc(
         return TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
 
     match item:
+        case lines.Netem():
+            settings = _options(b"netem", _netem_options(item))
+            handle = 0 if removing else NETEM_HANDLE
+            return RTM_NEWQDISC, named(handle, TC_H_ROOT), settings
         case lines.HtbRoot():
+            parent = NETEM_HANDLE | 1 if item.behind_netem else TC_H_ROOT
             glob = struct.pack(
                 "=IIIII",
                 HTB_VERSION,
@@ -127,7 +133,7 @@ def _tc(
             settings = _options(b"htb", _attribute(TCA_HTB_INIT, glob))
             return (
                 RTM_NEWQDISC,
-                named(0 if removing else ROOT_HANDLE, TC_H_ROOT),
+                named(0 if removing else ROOT_HANDLE, parent),
                 settings,
             )
         case lines.HtbClass():
@@ -230,6 +236,23 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
     value = item.source.network_address.packed
     key = struct.pack("=4s4sii", mask, value, IPV4_SOURCE_OFFSET, 0)
     return target + _attribute(TCA_U32_SEL, selector + key)
+
+
+def _netem_options(item: lines.Netem) -> bytes:
+    """The fixed settings, then those with an attribute of their own."""
+    lost = round(item.loss_share * 0xFFFFFFFF)
+    # Delay and jitter here are in ticks: those of the attributes count.
+    options = struct.pack("=IIIIII", 0, item.limit_packets, lost, 0, 0, 0)
+    for kind, value_ns in (
+        (TCA_NETEM_LATENCY64, item.delay_ns),
+        (TCA_NETEM_JITTER64, item.jitter_ns),
+    ):
+        if value_ns:
+            options += _attribute(kind, struct.pack("=q", value_ns))
+    if item.jitter_ns:
+        rate = struct.pack("=IiIi", lines.IN_ORDER_BPS // 8, 0, 0, 0)
+        options += _attribute(TCA_NETEM_RATE, rate)
+    return options
 
 
 def _htb_class_options(item: lines.HtbClass) -> bytes:

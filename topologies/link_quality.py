@@ -1,0 +1,138 @@
+"""Qualities of links: as Mininet's options, and in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+from topologies.datacentre import PLAIN, LinkQuality
+
+MOST_DELAY_S = 10.0
+MOST_QUEUE_PACKETS = 10_000
+MININET_KEYS = ("delay", "jitter", "loss", "max_queue_size")
+"""Options of links that say more than a capacity."""
+# tc(8), TIMES: a bare number is in microseconds.
+_UNIT_S = {
+    **dict.fromkeys(("", "us", "usec", "usecs"), Decimal("1e-6")),
+    **dict.fromkeys(("ms", "msec", "msecs"), Decimal("1e-3")),
+    **dict.fromkeys(("s", "sec", "secs"), Decimal(1)),
+    **dict.fromkeys(("ns", "nsec", "nsecs"), Decimal("1e-9")),
+}
+_TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
+
+
+# -- reading Mininet's options -------------------------------------------------
+
+
+def is_set(options: Mapping[str, Any], name: str) -> bool:
+    """True if an option is there with an effect."""
+    return options.get(name) not in (None, "", 0, "0", "0ms")
+
+
+def quality_of(options: Mapping[str, Any]) -> LinkQuality:
+    """The quality that options of one end of a link ask for.
+
+    Raises ValueError with a sentence about the first that cannot be read.
+    """
+    values: dict[str, Any] = dict.fromkeys(MININET_KEYS, 0)
+    for name in MININET_KEYS:
+        if is_set(options, name):
+            values[name] = options[name]
+    return LinkQuality(
+        delay_s=_seconds("delay", values["delay"]),
+        jitter_s=_seconds("jitter", values["jitter"]),
+        loss_share=_share(values["loss"]),
+        queue_packets=_packets(values["max_queue_size"]),
+    )
+
+
+def _seconds(name: str, given: Any) -> float:
+    """A time as tc reads it."""
+    match = None
+    if not isinstance(given, bool):
+        match = _TIME.fullmatch(str(given).lower())
+    unit = "?" if match is None else match[2]
+    if match is None or unit not in _UNIT_S:
+        raise ValueError(f"{name}={given!r} is no time: write '5ms'")
+    duration_s = float(Decimal(match[1]) * _UNIT_S[unit])
+    if duration_s > MOST_DELAY_S:
+        raise ValueError(
+            f"{name}={given!r} is more than {MOST_DELAY_S:g} s"
+        )
+    return duration_s
+
+
+def _share(given: Any) -> float:
+    """A share from a percentage, a number or a text."""
+    percent = given
+    if isinstance(given, str):
+        try:
+            percent = float(given.strip().removesuffix("%"))
+        except ValueError:
+            percent = None
+    known = isinstance(percent, Real) and not isinstance(percent, bool)
+    if not known or not 0 <= float(percent) < 100:
+        raise ValueError(
+            f"loss={given!r} is no percentage from 0 to below 100: write 1"
+        )
+    return float(percent) / 100
+
+
+def _packets(given: Any) -> int:
+    text = "" if isinstance(given, bool) else str(given).strip()
+    if not text.isdecimal() or int(text) > MOST_QUEUE_PACKETS:
+        raise ValueError(
+            f"max_queue_size={given!r} is no number of packets from 1 to"
+            f" {MOST_QUEUE_PACKETS:,}"
+        )
+    return int(text)
+
+
+# -- notes ---------------------------------------------------------------------
+
+MOST_NAMED = 3
+
+
+def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
+    """Sentences about a data centre's links; none if they have no quality.
+
+    ``qualities``: of every directed link.
+    """
+    counts = Counter(map(str, _of_links(qualities)))
+    counts.pop("", None)
+    if not counts:
+        return ()
+    parts = []
+    for text, count in counts.most_common(MOST_NAMED):
+        parts.append(f"{count_text(count, 'link')} with {text}")
+    if len(counts) > MOST_NAMED:
+        parts.append(f"{len(counts) - MOST_NAMED:,} kinds more")
+    notes = ["; ".join(parts)]
+    if any(quality.needs_netem for quality in qualities):
+        notes.append(
+            "delay, jitter and loss are the live network's (netem): decisions"
+            " and simulated times do not depend on them"
+        )
+    return tuple(notes)
+
+
+def _of_links(qualities: Sequence[LinkQuality]) -> Iterable[object]:
+    """A text or quality for each link: both directions where they differ."""
+    for up, down in zip(qualities[::2], qualities[1::2], strict=True):
+        if up == down:
+            yield up
+            continue
+        ways = []
+        for quality, way in ((up, "upward"), (down, "downward")):
+            if quality != PLAIN:
+                ways.append(f"{quality} {way}")
+        yield " and ".join(ways)
+
+
+def count_text(count: int, noun: str) -> str:
+    """``1 link``, ``2 links``."""
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
