@@ -10,6 +10,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Discriminator,
+    Field,
+    GetJsonSchemaHandler,
     Tag,
     ValidationError,
     WithJsonSchema,
@@ -108,22 +110,16 @@ Ratios = Annotated[
 class QualityKeys(SpecModel):
     """Keys of a link beside its capacity."""
 
-    delay: Annotated[Duration, Field(le=MOST_DELAY_S)] = Field(
-        0.0, description="how late each packet is, one way (default 0 s)"
-    )
-    jitter: Annotated[Duration, Field(le=MOST_DELAY_S)] = Field(
-        0.0, description="by how much the delay varies (default 0 s)"
-    )
-    loss: Annotated[Share, Field(lt=1.0)] = Field(
-        0.0, description="share of all packets that are lost (default 0 %)"
-    )
-    max_queue_size: int = Field(
-        0,
-        ge=0,
-        le=MOST_QUEUE_PACKETS,
-        description="full frames without a reservation that wait for the link"
-        " (default 0: the testbed's own choice)",
-    )
+    delay: Annotated[Duration, Field(le=MOST_DELAY_S)] = 0.0
+    """how late each packet is, one way (default 0 s)"""
+    jitter: Annotated[Duration, Field(le=MOST_DELAY_S)] = 0.0
+    """by how much the delay varies (default 0 s)"""
+    loss: Annotated[Share, Field(lt=1.0)] = 0.0
+    """share of all packets that are lost (default 0 %)"""
+    max_queue_size: Annotated[int, Field(ge=0, le=MOST_QUEUE_PACKETS)] = 0
+    """full frames without a reservation that wait for the link (default
+    0: the testbed's own choice)
+    """
 
     @property
     def quality(self) -> LinkQuality:
@@ -135,9 +131,8 @@ class QualityKeys(SpecModel):
 class LinkEntry(QualityKeys):
     """Links of a level: their capacity, and what they do to packets."""
 
-    capacity: PositiveBandwidth = Field(
-        description="the capacity in each direction"
-    )
+    capacity: PositiveBandwidth
+    """the capacity in each direction"""
 
 
 def _as_entries(value: object) -> list[object]:
@@ -151,12 +146,19 @@ def _as_entries(value: object) -> list[object]:
     return entries
 
 
+class _LinksSchema:
+    """The schema of links: each a capacity or a mapping, a list or alone."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: Any, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        listed = handler(core_schema)
+        entry = {"anyOf": [BANDWIDTH_SCHEMA, listed["items"]]}
+        return {"anyOf": [*entry["anyOf"], {**listed, "items": entry}]}
+
+
 Links = Annotated[
-    list[LinkEntry],
-    BeforeValidator(_as_entries),
-    _one_or_list(
-        {"anyOf": [BANDWIDTH_SCHEMA, LinkEntry.model_json_schema()]}
-    ),
+    list[LinkEntry], BeforeValidator(_as_entries), _LinksSchema()
 ]
 
 
