@@ -131,18 +131,19 @@ class QualityKeys(SpecModel):
 class LinkEntry(QualityKeys):
     """Links of a level: their capacity, and what they do to packets."""
 
-    capacity: PositiveBandwidth
-    """the capacity in each direction"""
+    capacity: LinkCapacity
+    """the capacity in each direction, or {up: …, down: …}"""
 
 
 def _as_entries(value: object) -> list[object]:
-    """A bandwidth alone is a link's capacity."""
+    """A capacity alone is a link's only key."""
     entries: list[object] = []
     for entry in value if isinstance(value, list) else [value]:
-        if isinstance(entry, dict):
-            entries.append(entry)
-        else:
+        keys = entry.keys() if isinstance(entry, dict) else ()
+        if LinkEntry.model_fields.keys().isdisjoint(keys):
             entries.append({"capacity": entry})
+        else:
+            entries.append(entry)
     return entries
 
 
@@ -153,7 +154,7 @@ class _LinksSchema:
         self, core_schema: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         listed = handler(core_schema)
-        entry = {"anyOf": [BANDWIDTH_SCHEMA, listed["items"]]}
+        entry = {"anyOf": [CAPACITY_SCHEMA, listed["items"]]}
         return {"anyOf": [*entry["anyOf"], {**listed, "items": entry}]}
 
 
@@ -162,7 +163,7 @@ Links = Annotated[
 ]
 
 
-def _capacities(links: list[LinkEntry]) -> list[int]:
+def _capacities(links: list[LinkEntry]) -> list[Capacity]:
     return [entry.capacity for entry in links]
 
 

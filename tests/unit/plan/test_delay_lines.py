@@ -65,7 +65,7 @@ def test_only_links_with_delay_or_loss_have_a_delay_line() -> None:
     network = network_plan(slow_tree(SLOW, LinkQuality(queue_packets=100)))
     assert network.needs_netem
     for link in network.links:
-        slow = link.capacity_bps == 400 * MBIT
+        slow = link.up_bps == 400 * MBIT
         for port in (link.lower, link.upper):
             items = items_of(network)[port.name]
             assert isinstance(items[0], Netem) == slow
@@ -89,12 +89,13 @@ def test_a_delay_line_holds_all_that_can_arrive(
         [quality]
     )
     network = network_plan(centre, "hn", rate)
+    items = items_of(network)
     for bridge in network.bridges:
         ports = network.ports_of_bridge[bridge.name]
         for port in ports:
             if port.name not in network.quality_of_port:
                 continue
-            line = items_of(network)[port.name][0]
+            line = items[port.name][0]
             assert isinstance(line, Netem)
             # Each other port brings at most a link's capacity, in frames.
             others = len(ports) - 1
@@ -132,7 +133,7 @@ def test_a_queue_is_that_of_traffic_without_a_reservation(
 
 def test_another_capacity_changes_and_adds_nothing() -> None:
     network = network_plan(slow_tree(replace(SLOW, delay_s=1.0)))
-    faster = network.with_capacity(4, 800 * MBIT)
+    faster = network.with_capacity(4, 800 * MBIT, 800 * MBIT)
     sections = capacity_lines(network, faster, [], borrowing=False)
     lines = [line for section in sections for line in section.lines]
     assert {line.verb for line in lines} == {"change"}
