@@ -221,6 +221,14 @@ def _draw_line(
     )
 
 
+def _has_values(lines: Sequence[Line], metric: int) -> bool:
+    for line in lines:
+        for estimates in line.estimates:
+            if estimates[metric].n:
+                return True
+    return False
+
+
 def _panel(
     axes: Axes, lines: Sequence[Line], x: Across, metric: int
 ) -> None:
@@ -231,6 +239,12 @@ def _panel(
         aside = (number - (len(lines) - 1) / 2) * apart
         _draw_line(axes, line, x, metric, aside)
     axes.set_xlabel(x.title)
+    if not _has_values(lines, metric):
+        # Its scale would be of nothing.
+        axes.set_yticks([])
+        axes.text(
+            0.5, 0.5, "no values", transform=axes.transAxes, ha="center"
+        )
     if x.names:
         names = x.names[:MOST_NAMES]
         axes.set_xticks(range(len(names)), names, rotation=30, ha="right")

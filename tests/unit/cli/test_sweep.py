@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from testbed.cli import main
 from testbed.sweeps import sweep_folder
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.intervals import estimate
-from testbed.sweeps.sweep_pictures import sweep_pictures
+from testbed.sweeps.sweep_pictures import sweep_figure, sweep_pictures
 from testbed.sweeps.sweep_tables import TableRow
 from tests.unit.sweeps.small_sweep import planned
 
@@ -208,6 +209,7 @@ def test_reasons_of_cells_outside_stand_in_the_terminal_and_on_the_page(
     (page,) = tmp_path.glob("out/*-sweep/report.html")
     shown = page.read_text()
     assert "Outside what was expected" in shown
+    assert re.search("<li>[12] cells?: ", shown)
     assert "<dt>Fidelity</dt><dd>simulated" in shown
     assert "<dt>Command</dt><dd>" in shown
 
@@ -216,3 +218,15 @@ def test_no_picture_is_drawn_of_nothing() -> None:
     row = TableRow(("vc",), 3, 3, 0, None, (estimate([]),))
     plan = planned("policies=fcfs")
     assert sweep_pictures(plan, [row]) == {}
+
+
+def test_a_metric_without_values_has_a_panel_without_a_scale() -> None:
+    nothing, one = estimate([]), estimate([1.0])
+    plan = planned("policies=fcfs")
+    several = [*[one] * (len(plan.metrics) - 1), nothing]
+    row = TableRow(("fcfs",), 1, 0, 0, None, tuple(several))
+    *drawn, empty = sweep_figure(plan, [row]).axes
+    assert [text.get_text() for text in empty.texts] == ["no values"]
+    assert not empty.get_yticks().size
+    for axes in drawn:
+        assert axes.get_yticks().size

@@ -188,3 +188,23 @@ def test_a_students_page_has_no_comments_and_no_answers(
     for answer in ("5.7", "30.6", "4.75", "3.55", "7.85"):
         assert answer not in start
         assert answer not in page
+
+
+HEADROOM = (
+    "*Headroom*: the live part needs no quiet machine; beside another busy "
+    "program the solution earns all its live points."
+)
+BENCHMARKS = Path(__file__).parents[3] / "docs" / "benchmarks.md"
+
+
+@LABS
+def test_its_page_says_its_headroom_as_it_was_measured(lab: Lab) -> None:
+    assert HEADROOM in lab.path("page.md").read_text("utf-8")
+    points = sum(
+        check.points for check in lab.checks if check.layer in LIVE
+    )
+    table = BENCHMARKS.read_text("utf-8").partition("### Labs")[2]
+    row = re.search(rf"^\| {lab.number} \|(.*)$", table, re.M)
+    assert row
+    _, _, measured, *_ = row[1].split("|")
+    assert {int(earned) for earned in measured.split(",")} == {points}
