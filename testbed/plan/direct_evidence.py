@@ -66,7 +66,7 @@ class JobEvidence:
     ``lost_s``: by how much an agent with a pace of its own fell behind for
     good. ``stood_s``: how long the switch, or an agent, made no progress.
     ``held_s``: the most by which waits for a processor can have held up a
-    program of its own; None: not known.
+    program of its own, or VMs that compute; None: not known.
     """
 
     job_id: str

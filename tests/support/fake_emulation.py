@@ -22,8 +22,10 @@ from jobs.live.agent_protocol import (
     Ready,
     ReceivedPayload,
 )
+from jobs.live.compute import ComputePlan
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.backends.emu.vm_users import VmUsers
+from testbed.backends.emu.work_evidence import Claim
 from testbed.errors import RunFailed
 from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
@@ -256,6 +258,10 @@ class FakeEmulation:
     def end_processes(self, tenant: TenantPlan) -> None:
         for vm in tenant.vms:
             self.agents.end_all_in(vm.slot)
+
+    def claim(self, _: Slot, plan: ComputePlan, *more: Any) -> Claim:
+        # Nothing counts processor time here.
+        return Claim(Path("/nowhere"), plan.share)
 
     def vm_groups(self, _: TenantPlan) -> tuple[Path, ...]:
         return ()

@@ -51,6 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "first windows of four packets": 30,
+    "packed comprehensions written out as statements": 330,
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
     "edited results of sweeps": 190,
@@ -77,6 +78,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "short names of runs, times in compare": 1280,
     "the doctor's checks before a run; socket buffers and control groups in containers": 480,
     "a person's controller has no verdict on the machine": 130,
+    "the doctor's checks before a run; socket buffers in containers": 420,
     "limits of VMs: memory, processes": 860,
     "runs in progress, interrupted ones, the page over all policies": 2070,
     "flow rules of others are removed and told": 400,
@@ -97,6 +99,7 @@ FEATURE_TOKENS: dict[str, int] = {
     # What others' formats have.
     "columns, byte orders and archives of traces; other files told": 930,
     "jobs and policies of a run in progress, on its page": 135,
+    "processor time of computing VMs as evidence; sweeps without values": 915,
     "evidence of disturbed jobs and of demand curves": 1300,
     "links with a capacity in each direction": 1631,
     "users of VMs by sudo, and id-mapped folders": 813,
@@ -463,7 +466,7 @@ def density_figures() -> list[Figure]:
         Figure(
             "comprehensions per 1,000 code lines",
             round(total.comprehensions_per_thousand, 1),
-            20.6,
+            21.7,
             wanted=20,
         ),
         Figure(

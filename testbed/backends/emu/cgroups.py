@@ -341,6 +341,10 @@ class RunCgroup:
         """A VM's group in the hierarchy of processor time."""
         return self._path("cpu", server, vm)
 
+    def account(self, server: int, vm: int | None = None) -> Path:
+        """The group that counts the processor time of a node, or of one VM."""
+        return self._path("cpuacct", server, vm)
+
     def _everywhere(self, server: int, vm: int) -> list[Path]:
         """A VM's group in every hierarchy."""
         return [

@@ -39,6 +39,7 @@ from controller.process import (
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.command import CommandPlan
+from jobs.live.compute import ComputePlan
 from jobs.live.connections import VM_SYSCTLS
 from jobs.vm_folders import paths_in, working_directory
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
@@ -70,6 +71,7 @@ from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.switch_sockets import switch_listeners, switch_uid
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.backends.emu.vm_users import VmUsers
+from testbed.backends.emu.work_evidence import Claim
 from testbed.errors import (
     BadInput,
     MachineCannot,
@@ -714,6 +716,21 @@ class Emulation:
             self.cgroup.group(vm.slot.server, vm.slot.index)
             for vm in tenant.vms
         )
+
+    def claim(
+        self, slot: Slot, plan: ComputePlan, cores: int, tier: Tier
+    ) -> Claim:
+        """Processors that a computing VM uses whenever it gets them.
+
+        In the background that is what others leave: all of the node together.
+        """
+        cpus = self.quotas["cpus_per_slot"]
+        if tier == "background" and plan.share == 1.0:
+            node_cpus = cpus * int(self.datacentre.slots[slot.server])
+            return Claim(self.cgroup.account(slot.server), node_cpus)
+        vm_cpus = min(1.0, cpus * cores)
+        account = self.cgroup.account(slot.server, slot.index)
+        return Claim(account, vm_cpus * plan.share)
 
     def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
         """Give a tenant's VMs the CPU priority of a tier."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from jobs.wire import wire_bits
+from testbed.backends.emu.work_evidence import Claim, Work
 from testbed.plan.counted_traffic import (
     NONE,
     Arrival,
@@ -28,6 +29,7 @@ from testbed.plan.direct_evidence import (
     AT_RATE,
     COUNTED,
     CURVES,
+    LEAST_WATCHED,
     PACED,
     JobEvidence,
     Kind,
@@ -58,7 +60,8 @@ class Followed:
     takes by its plan; ``pids`` its agents. ``is_whole``: it has run where it
     began, reserved; ``was_paused``: not all the time. ``groups``: the control
     groups of its VMs, where a program of its own runs in them; ``is_paced``:
-    its agents compute at a pace of their own; ``phases``: of a demand curve.
+    its agents compute at a pace of their own; ``claims``: the processors that
+    its VMs use whenever they get them; ``phases``: of a demand curve.
     """
 
     job_id: str
@@ -71,6 +74,7 @@ class Followed:
     was_paused: bool = False
     groups: tuple[Path, ...] = ()
     is_paced: bool = False
+    claims: tuple[Claim, ...] = ()
     phases: tuple[CurveStep, ...] = ()
 
 
@@ -184,6 +188,7 @@ class _Job:
     waits: dict[Path, Waits] = field(default_factory=dict)
     programs_waited_s: float = 0.0
     stood_s: float = 0.0
+    work: Work = field(default_factory=Work)
 
 
 class EvidenceTaker:
@@ -211,6 +216,9 @@ class EvidenceTaker:
         for job in jobs:
             taken = self._jobs.setdefault(job.tenant.tenant_id, _Job(job))
             taken.followed = job
+        running = {job.tenant.tenant_id for job in jobs}
+        for tenant_id in self._jobs.keys() - running:
+            self._jobs[tenant_id].work.pause()
         busy_bps = 0
         for job in jobs:
             if self._sends_at_rate(job, now_s):
@@ -261,6 +269,7 @@ class EvidenceTaker:
             # known to stand still.
             longest_s = max(longest_s, agent.look(now_s, has_work=False))
         self._look_at_programs(job)
+        self._jobs[job.tenant.tenant_id].work.look(now_s, job.claims)
         return longest_s
 
     def _look_at_programs(self, job: Followed) -> None:
@@ -328,6 +337,8 @@ class EvidenceTaker:
         evidence = _evidence(job, arrivals or {}, disturbed)
         if job.followed.is_whole and not job.followed.was_paused:
             evidence = _with_pace(evidence, job, lost_s)
+        if evidence.held_s is None:
+            evidence = _with_work(evidence, job.work)
         self.ended.append(evidence)
         return evidence
 
@@ -439,6 +450,16 @@ def _with_pace(
     if job.waits:
         return replace(evidence, held_s=job.programs_waited_s)
     return evidence
+
+
+def _with_work(evidence: JobEvidence, work: Work) -> JobEvidence:
+    """With the processor time that its computing VMs lacked, if that was seen.
+
+    On all their nodes, at any tier: they use whatever they get.
+    """
+    if work.watched_s < LEAST_WATCHED * evidence.length_s:
+        return evidence
+    return replace(evidence, held_s=work.lack_s)
 
 
 def _lacks_s(

@@ -28,6 +28,7 @@ from jobs.live.agent_protocol import (
     AgentProgress,
     AgentRefused,
 )
+from jobs.live.compute import ComputePlan
 from jobs.request import Enforcement, JobRequest
 from jobs.wire import wire_rate_bps
 from testbed import events
@@ -35,6 +36,7 @@ from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
+from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.engine.refusals import ActionRefused
@@ -269,10 +271,25 @@ class LiveBackend:
                         job.tenant,
                         self._scale,
                         groups,
+                        self._claims(job, job.tenant),
                         enforced=enforced,
                     )
                 )
         return result
+
+    def _claims(
+        self, job: LiveJob, tenant: TenantPlan
+    ) -> tuple[Claim, ...]:
+        """Those of a job's computing VMs that still have work to do."""
+        ended = {report.index for report in job.reports.values()}
+        cores = job.request.demand.cores
+        claims = []
+        for vm, plan in zip(tenant.vms, job.plans, strict=True):
+            if isinstance(plan, ComputePlan) and vm.index not in ended:
+                claims.append(
+                    self._emulation.claim(vm.slot, plan, cores, job.tier)
+                )
+        return tuple(claims)
 
     def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):

@@ -25,6 +25,7 @@ from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
 from jobs.wire import wire_bits
 from testbed.backends.emu.job_evidence import Followed
+from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import Arrival, CurveStep
 from testbed.plan.direct_evidence import Kind
@@ -183,12 +184,14 @@ class LiveJob:
         tenant: TenantPlan,
         scale: Scale,
         groups: tuple[Path, ...] = (),
+        claims: tuple[Claim, ...] = (),
         *,
         enforced: bool,
     ) -> Followed:
         """The job as evidence of it is taken, on the nodes of ``tenant``.
 
-        ``groups``: its VMs' control groups.
+        ``groups``: its VMs' control groups; ``claims``: the processors that
+        they use whenever they get them.
         """
         request = self.request
         kind = self._evidence_kind
@@ -213,8 +216,9 @@ class LiveJob:
             pids=tuple(pids),
             is_whole=is_whole,
             was_paused=self.ran_ns > 0,
-            groups=groups if kind == "command" else (),
+            groups=groups if request.demand.own_program else (),
             is_paced=kind == "compute" and self._is_paced,
+            claims=claims,
             phases=self._phases(scale),
         )
 
@@ -245,12 +249,12 @@ class LiveJob:
         kind: Kind = "shuffle"
         if self.best_effort:
             kind = "best effort"
+        elif not demand.network:
+            kind = "compute"
         elif demand.own_program:
             kind = "command"
             if demand.kind == "iperf3" and demand.cap_limited:
                 kind = "iperf3"
-        elif not demand.network:
-            kind = "compute"
         elif self.request.n_vms == 1:
             kind = "one VM"
         elif demand.pauses:

@@ -20,6 +20,7 @@ from testbed.backends.emu.job_evidence import (
 )
 from testbed.backends.emu.limiter_counters import COUNTERS
 from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
+from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import SETTLES_S, Arrival, CurveStep
 from testbed.plan.direct_evidence import JobEvidence, Kind
@@ -359,6 +360,47 @@ def test_an_agent_s_own_loss_counts_where_it_keeps_a_pace(
     paced = finished(replace(JOB, kind="compute", is_paced=True))
     assert (paced.lost_s, paced.held_s) == (0.0, 0.5)
     assert finished(replace(JOB, kind="compute")).held_s is None
+
+
+@pytest.mark.parametrize(
+    ("share_got", "looks", "held_s"),
+    [(1.0, 10, 0.0), (0.9, 10, 1.0), (1.0, 4, None)],
+)
+def test_a_computing_job_lacks_what_its_vms_did_not_get(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share_got: float,
+    looks: int,
+    held_s: float | None,
+) -> None:
+    """Of ten seconds; wherever it runs, and after a pause too."""
+    clock = [0.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    job = replace(
+        JOB,
+        kind="compute",
+        claims=(Claim(tmp_path, 0.5),),
+        is_whole=False,
+        was_paused=True,
+    )
+    taker = EvidenceTaker()
+    for second in range(looks + 1):
+        clock[0] = float(second)
+        used_ns = round(1e9 * 0.5 * share_got * second)
+        (tmp_path / "cpuacct.usage").write_text(str(used_ns))
+        taker.look([job])
+    # Time in which it is preempted is not its own.
+    clock[0] += 3.0
+    taker.look([])
+    clock[0] += 3.0
+    taker.look([job])
+    evidence = taker.finish(1)
+    assert evidence is not None
+    if held_s is None:
+        assert evidence.held_s is None
+    else:
+        assert evidence.held_s == pytest.approx(held_s)
+    assert evidence.is_complete == (held_s == 0.0)
 
 
 def group_with(folder: Path, **files: str) -> Path:

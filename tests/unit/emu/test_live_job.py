@@ -111,6 +111,7 @@ CURVE = DemandCurve(((0.5, 1000), (1.0, 10)))
         (Transfer(), 1, "one VM"),
         (CURVE, 2, "demand curve"),
         (Command(words=("true",)), 2, "command"),
+        (Command(words=("true",), network=False), 2, "compute"),
         (Iperf3(), 2, "iperf3"),
         (Iperf3("all-to-all"), 2, "command"),
         (Compute(), 1, "compute"),
