@@ -107,9 +107,6 @@ FEATURE_TOKENS: dict[str, int] = {
     "links with a capacity in each direction": 1631,
     "users of VMs by sudo, and id-mapped folders": 813,
     "links with delay, jitter, loss and queues": 3_240,
-    "capture of packets": 4_180,
-    "closed streams, ignored signals, background programs, ports of others": 680,
-    "paths that begin with ~": 290,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -170,7 +170,7 @@ def test_a_file_is_new_and_its_callers_alone(
     assert path.stat().st_mode & 0o7777 == 0o600
     assert json.loads(capsys.readouterr().out) == {
         "target": "a.0",
-        "file": "~/x.pcap",
+        "file": str(path),
         "captured": 3,
         "dropped": 1,
     }
