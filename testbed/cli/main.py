@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import importlib
 import inspect
+import keyword
 import os
 import signal
 import sys
@@ -64,6 +65,7 @@ VERBS = {
     "reproduce": "Run the papers' evaluations again, with a verdict per claim.",
     "report": "Write a run's report again.",
     "lab": "List, start and check the labs of a course on SDN reservation.",
+    "import": "Make an experiment file of another tool's network, workload or trace.",
     "examples": "Copy the example experiment files into a folder.",
     "data": "Say which published traces are here, and where the others come from.",
     "policy": "List and check policies, and begin one of your own.",
@@ -75,6 +77,7 @@ MODULES = {
     "schema": "testbed.cli.validate",
     "policy": "testbed.cli.policies",
     "mininet": "testbed.cli.mininet_prompt",
+    "import": "testbed.cli.import_file",
     "up": "testbed.cli.up",
     **dict.fromkeys(("status", "tenant", "down"), "testbed.cli.standing"),
     **dict.fromkeys(("exec", "shell", "measure"), "testbed.cli.in_vm"),
@@ -237,7 +240,9 @@ def _function(verb: str) -> Callable[..., Any]:
             if from_checkout()
             else "install Hosenet again, with its dependencies",
         ) from None
-    function: Callable[..., Any] = getattr(module, verb)
+    # A word of Python's cannot be a function's name.
+    name = f"{verb}_" if keyword.iskeyword(verb) else verb
+    function: Callable[..., Any] = getattr(module, name)
     return function
 
 
