@@ -39,7 +39,7 @@ _DEPENDING = re.compile(r"[A-Za-z]+([0-9]{1,6})((?:_[0-9]{1,6})*)")
 
 
 @dataclass(frozen=True)
-class Task:
+class BatchTask:
     """A line of the file. Times in seconds; 0 where the file has none."""
 
     name: str
@@ -110,7 +110,7 @@ class _Tasks:
     """The wanted tasks of a file, and how many others there were, by reason."""
 
     def __init__(self, wanted: int) -> None:
-        self.kept: list[Task] = []
+        self.kept: list[BatchTask] = []
         self._wanted = wanted
         self._left_out: Counter[str] = Counter()
         self._complaints = Complaints()
@@ -158,7 +158,7 @@ class _Tasks:
 
 def _task(
     words: list[str], line: int, complaints: Complaints
-) -> Task | None:
+) -> BatchTask | None:
     """A line's task; None where the line is wrong, which is reported."""
     if not complaints.has_fields(
         line, 1, found=len(words), wanted=len(FIELDS)
@@ -174,7 +174,7 @@ def _task(
             return None
         numbers.append(value)
     instances, start_s, end_s = numbers
-    return Task(
+    return BatchTask(
         name=words[0],
         job=words[2],
         status=words[4],
@@ -185,10 +185,10 @@ def _task(
     )
 
 
-def _jobs(tasks: list[Task]) -> tuple[Job, ...]:
+def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
     """The tasks as jobs, in order of their starts from the first one on."""
     ordered = sorted(tasks, key=lambda task: (task.start_s, task.line))
-    numbered: dict[tuple[str, int], Task] = {}
+    numbered: dict[tuple[str, int], BatchTask] = {}
     for task in ordered:
         numbered.setdefault((task.job, task.number), task)
     name_of = _names(ordered)
@@ -212,12 +212,12 @@ def _jobs(tasks: list[Task]) -> tuple[Job, ...]:
     return tuple(jobs)
 
 
-def _names(tasks: list[Task]) -> dict[Task, str]:
+def _names(tasks: list[BatchTask]) -> dict[BatchTask, str]:
     names = Names.of_jobs()
     return {task: names.of(f"{task.job}-{task.name}") for task in tasks}
 
 
-def _labels(tasks: list[Task]) -> dict[str, str]:
+def _labels(tasks: list[BatchTask]) -> dict[str, str]:
     """The name of each job of the trace, as the label of its tasks."""
     names = Names.of_jobs()
     label_of: dict[str, str] = {}
@@ -228,8 +228,8 @@ def _labels(tasks: list[Task]) -> dict[str, str]:
 
 
 def _last_before(
-    task: Task, numbered: dict[tuple[str, int], Task]
-) -> Task | None:
+    task: BatchTask, numbered: dict[tuple[str, int], BatchTask]
+) -> BatchTask | None:
     """Of the tasks that a task waits for the one that ended last.
 
     Its number is smaller than the task's, so that none waits for itself.

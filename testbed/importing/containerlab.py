@@ -22,7 +22,7 @@ _PLACES = ("kind", "group", "position", "labels")
 Mapping = dict[str, Any]
 
 
-class Lab:
+class ContainerlabTopology:
     """A lab as it is read from a topology file."""
 
     def __init__(self, path: Path) -> None:

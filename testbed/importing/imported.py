@@ -57,7 +57,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """A link of a custom topology; ``remark`` is what the format says beside
     the capacity.
     """
@@ -78,7 +78,7 @@ class Network:
 
     servers: Mapping[str, int]
     switches: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[NetworkLink, ...]
     roots: tuple[str, ...]
     speed_flops: float | None = None
 

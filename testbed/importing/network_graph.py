@@ -14,7 +14,7 @@ from pathlib import Path
 
 from testbed.importing.imported import (
     DEFAULT_LINK_BPS,
-    Link,
+    NetworkLink,
     Names,
     Network,
     Notes,
@@ -372,7 +372,7 @@ class _Wiring:
             record.links.append((first, second, options))
         return record
 
-    def _links_of(self, centre: DataCentre) -> Iterator[Link]:
+    def _links_of(self, centre: DataCentre) -> Iterator[NetworkLink]:
         remarks = {}
         for edge in self._graph.edges:
             remarks[frozenset((edge.first, edge.second))] = edge.remark
@@ -380,7 +380,7 @@ class _Wiring:
         uppers = centre.link_upper.tolist()
         for lower, upper in zip(lowers, uppers, strict=True):
             ends = (centre.names[lower], centre.names[upper])
-            yield Link(
+            yield NetworkLink(
                 lower=ends[0],
                 upper=ends[1],
                 capacity_bps=self.joined[ends[0]][ends[1]],

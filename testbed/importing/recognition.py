@@ -17,7 +17,7 @@ from testbed.importing.batsim_workload import (
     read_batsim_workload,
     read_json,
 )
-from testbed.importing.containerlab import Lab
+from testbed.importing.containerlab import ContainerlabTopology
 from testbed.importing.graphml import Graphml
 from testbed.importing.imported import (
     Imported,
@@ -115,7 +115,7 @@ def kind_of_file(path: Path) -> Kind:
             "experiments read it as it is: workload: {kind: swf, path: …}",
         )
     # JSON is YAML too, and containerlab reads both.
-    Lab(path).read(content, Notes())
+    ContainerlabTopology(path).read(content, Notes())
     return "containerlab"
 
 
@@ -173,7 +173,7 @@ class _Importer:
         """A network's graph, and how fast its slowest server computes."""
         content = _content(path)
         if kind == "containerlab":
-            lab = Lab(path)
+            lab = ContainerlabTopology(path)
             lab.read(content, self._notes)
             self._name = lab.name
             return lab.graph, None
