@@ -14,9 +14,9 @@ from pathlib import Path
 
 from testbed.importing.imported import (
     DEFAULT_LINK_BPS,
-    NetworkLink,
     Names,
     Network,
+    NetworkLink,
     Notes,
     counted,
     refusal,
