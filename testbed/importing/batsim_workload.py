@@ -38,7 +38,7 @@ _NEWER = {
 
 
 @dataclass(frozen=True)
-class Work:
+class ProfileWork:
     """The most that a VM of a job does: it waits, computes and sends."""
 
     wait_s: float = 0.0
@@ -49,15 +49,15 @@ class Work:
     def bits(self) -> float:
         return 8 * self.sent_bytes
 
-    def and_then(self, other: Work) -> Work:
-        return Work(
+    def and_then(self, other: ProfileWork) -> ProfileWork:
+        return ProfileWork(
             self.wait_s + other.wait_s,
             self.flops + other.flops,
             self.sent_bytes + other.sent_bytes,
         )
 
-    def times(self, count: float) -> Work:
-        return Work(
+    def times(self, count: float) -> ProfileWork:
+        return ProfileWork(
             self.wait_s * count, self.flops * count, self.sent_bytes * count
         )
 
@@ -210,7 +210,7 @@ class _Jobs:
             remark = "its walltime"
             noun = f"jobs that take their walltime, of profiles {kind}"
             self._left_out[noun] += 1
-            work = Work(wait_s=_number(entry.get("walltime")) or 0.0)
+            work = ProfileWork(wait_s=_number(entry.get("walltime")) or 0.0)
         duration_s = self._duration(work)
         starts = at_s == 0 or fits_in_a_file(at_s)
         if not starts or not fits_in_a_file(duration_s):
@@ -229,7 +229,7 @@ class _Jobs:
             )
         )
 
-    def _duration(self, work: Work) -> float:
+    def _duration(self, work: ProfileWork) -> float:
         """Computing and sending go side by side: the longer of both."""
         computing_s = work.wait_s + work.flops / self._speed_flops
         return max(computing_s, work.bits / self._link_bps)
@@ -241,13 +241,13 @@ class _Jobs:
 
 
 class _Profiles:
-    """Work by profile, each looked up once for a number of VMs: profiles of
+    """ProfileWork by profile, each looked up once for a number of VMs: profiles of
     profiles may name the same ones many times, or themselves.
     """
 
     def __init__(self, profiles: dict[str, Any]) -> None:
         self._profiles = profiles
-        self._known: dict[tuple[str, int], Work | None] = {}
+        self._known: dict[tuple[str, int], ProfileWork | None] = {}
 
     def type_of(self, name: str) -> str:
         """A profile's type by its present name."""
@@ -258,7 +258,9 @@ class _Profiles:
         kept = "".join(filter(str.isidentifier, kind))
         return _NEWER.get(kept, kept)
 
-    def work(self, name: str, vms: int, depth: int = 0) -> Work | None:
+    def work(
+        self, name: str, vms: int, depth: int = 0
+    ) -> ProfileWork | None:
         """The work of each VM; None where the profile does not say it."""
         if (name, vms) not in self._known and depth < _DEEPEST:
             # A profile that is a part of itself has no end.
@@ -266,7 +268,9 @@ class _Profiles:
             self._known[name, vms] = self._looked_up(name, vms, depth)
         return self._known.get((name, vms))
 
-    def _looked_up(self, name: str, vms: int, depth: int) -> Work | None:
+    def _looked_up(
+        self, name: str, vms: int, depth: int
+    ) -> ProfileWork | None:
         kind = self.type_of(name)
         profile = self._profiles.get(name, {})
         if kind == "composed":
@@ -283,13 +287,13 @@ class _Profiles:
 
     def _composed(
         self, profile: dict[str, Any], vms: int, depth: int
-    ) -> Work | None:
+    ) -> ProfileWork | None:
         """One profile after another, several times."""
         parts = profile.get("seq")
         repeat = _number(profile.get("repeat", profile.get("nb", 1)))
         if not isinstance(parts, list) or repeat is None:
             return None
-        whole = Work()
+        whole = ProfileWork()
         for name, count in Counter(map(str, parts)).items():
             work = self.work(name, vms, depth + 1)
             if work is None:
@@ -298,25 +302,25 @@ class _Profiles:
         return whole.times(repeat)
 
 
-def _delay(profile: dict[str, Any]) -> Work | None:
+def _delay(profile: dict[str, Any]) -> ProfileWork | None:
     wait_s = _number(profile.get("delay"))
-    return None if wait_s is None else Work(wait_s=wait_s)
+    return None if wait_s is None else ProfileWork(wait_s=wait_s)
 
 
 def _homogeneous(
     profile: dict[str, Any], vms: int, share: float
-) -> Work | None:
+) -> ProfileWork | None:
     """Each VM computes ``cpu`` and sends ``com`` to each other one."""
     flops = _number(profile.get("cpu", 0))
     sent_bytes = _number(profile.get("com", 0))
     if flops is None or sent_bytes is None:
         return None
-    return Work(
+    return ProfileWork(
         flops=flops * share, sent_bytes=sent_bytes * share * (vms - 1)
     )
 
 
-def _parallel(profile: dict[str, Any], vms: int) -> Work | None:
+def _parallel(profile: dict[str, Any], vms: int) -> ProfileWork | None:
     """The computing of the VM that computes most, and the bytes of the one that
     sends or receives most.
     """
@@ -325,7 +329,9 @@ def _parallel(profile: dict[str, Any], vms: int) -> Work | None:
     if flops is None or matrix is None:
         return None
     most_flops = max(flops, default=0.0)
-    return Work(flops=most_flops, sent_bytes=_most_bytes(matrix, vms))
+    return ProfileWork(
+        flops=most_flops, sent_bytes=_most_bytes(matrix, vms)
+    )
 
 
 def _most_bytes(matrix: Sequence[float], vms: int) -> float:
