@@ -23,7 +23,6 @@ from testbed.owned_files import (
     FILE_MODE,
     Owner,
     caller,
-    from_home,
     give_all,
     make_folder,
     make_folders,
@@ -109,7 +108,7 @@ class RunFolder:
         )
         try:
             # Links that are there before a run begins are its caller's wish.
-            base = Path(from_home(str(base))).resolve()
+            base = Path(os.path.expanduser(base)).resolve()  # noqa: PTH111 - of no user, too
             make_folders(base, owner)
             return cls(_first_free(base, stem, owner), owner)
         except OSError as error:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput
-from testbed.owned_files import from_home
 from testbed.spec.document import Place, Problem, SpecErrors, read_text
 from testbed.spec.given_values import plain_value, yaml_of
 from testbed.spec.sweep_section import LEAST, SweptKey, read_option
@@ -55,11 +54,7 @@ def sweep(
     plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
     usable = processes or len(os.sched_getaffinity(0))
     options = SweepOptions(
-        Path(from_home(str(out))),
-        usable,
-        cluster,
-        again=again,
-        command=("testbed.sweep",),
+        Path(out), usable, cluster, again=again, command=("testbed.sweep",)
     )
     return run_sweep(plan, options, progress or (lambda _: None), say)
 
@@ -70,8 +65,7 @@ def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
         if problems:
             raise SpecErrors(problems)
         return UNNAMED, text
-    path = Path(from_home(str(experiment)))
-    return path, read_text(path)
+    return Path(experiment), read_text(Path(experiment))
 
 
 def _key(name: str, values: Any) -> SweptKey:

@@ -68,9 +68,6 @@ FEATURE_TOKENS: dict[str, int] = {
     "folders of VMs, and processes hidden from them": 1_560,
     "bounds of trace archives": 410,
     "isolated Python children": 300,
-    "capture of packets": 4_180,
-    "closed streams, ignored signals, background programs, ports of others": 680,
-    "paths that begin with ~": 290,
     "local sweeps without Dask": 600,
     "a stopped controller is told": 420,
     "units of elsewhere, embedders from files, all errors without a kind": 1400,
@@ -107,7 +104,6 @@ FEATURE_TOKENS: dict[str, int] = {
     "links with a capacity in each direction": 1631,
     "users of VMs by sudo, and id-mapped folders": 813,
     "links with delay, jitter, loss and queues": 3_240,
-    "import of containerlab, GraphML, Batsim and Alibaba's tasks": 14_600,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -1,1 +1,0 @@
-"""Networks, workloads and traces of other tools, as experiment files."""
