@@ -16,6 +16,7 @@ from testbed.record.folder import (
     PROVENANCE,
     REPORT,
     SPEC,
+    SWEEP,
     RunFolder,
 )
 from testbed.record.provenance import provenance
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 STORE = ".cells"
 WHOLE_RUNS = "runs"
-SWEEP, PICTURE = "sweep.json", "sweep"
+PICTURE = "sweep"
 MOST_PARTS = 1000
 
 

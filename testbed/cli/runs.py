@@ -1,0 +1,153 @@
+"""``testbed runs [list | rm RUN ...]``: the runs that there are, and their removal."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.cli.options import Json, run_path
+from testbed.errors import BadInput
+from testbed.record.folder import DEFAULT_OUT
+from testbed.record.run_list import (
+    LISTED,
+    ListedPolicy,
+    ListedRun,
+    is_run_folder,
+    remove_run,
+    runs_below,
+)
+
+
+class Wanted(StrEnum):
+    """The parts of the command."""
+
+    LIST = "list"
+    RM = "rm"
+
+
+Part = Annotated[
+    Wanted,
+    typer.Argument(
+        metavar="list|rm",
+        help="list: the runs in a folder; rm: remove runs.",
+    ),
+]
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FOLDER|RUN...]",
+        help="list: the folder, else runs; rm: runs by folder, name or latest.",
+    ),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Remove without a question.")
+]
+
+_STYLES = {
+    "ok": "green",
+    "suspect": "yellow",
+    "outside": "bold red",
+    "invalid": "bold red",
+    "interrupted": "red",
+    "running": "cyan",
+}
+
+
+def runs(
+    part: Part = Wanted.LIST,
+    paths: Paths = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """List the runs that there are, the latest first, or remove some.
+
+    Exit codes: 2 no such folder or run, or a run in progress is to be removed.
+    """
+    if part is Wanted.RM:
+        _remove(paths or [], yes=yes, as_json=as_json)
+        return
+    if len(paths or []) > 1:
+        raise BadInput(
+            "testbed runs list takes one folder", "leave the others out"
+        )
+    base = Path(*(paths or [str(DEFAULT_OUT)])).expanduser()
+    listed = runs_below(base)
+    if as_json:
+        console.print_json([run.to_json() for run in listed])
+    elif not listed:
+        console.say(f"no runs in {base}")
+    else:
+        console.out().print(_table(listed))
+
+
+def _table(listed: list[ListedRun]) -> Table:
+    """A row for each policy; what belongs to the run stands in its first."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("run", "began (UTC)", "seed", "policy", "backend"):
+        table.add_column(heading)
+    for heading in ("jobs", "verdict", "size"):
+        table.add_column(heading, no_wrap=True)
+    for run in listed:
+        began = f"{run.began:%Y-%m-%d %H:%M}"
+        seed = "many" if run.seed is None else str(run.seed)
+        first = [run.name, began, seed]
+        size = decimal(run.size_bytes)
+        # A run that was killed before its first policy left none.
+        for policy in run.policies or (ListedPolicy(None, "interrupted"),):
+            verdict = Text(policy.verdict, style=_STYLES[policy.verdict])
+            row = [*first, *_cells(policy)]
+            table.add_row(*map(Text, row), verdict, Text(size))
+            first = ["", "", ""]
+            size = ""
+    return table
+
+
+def _cells(policy: ListedPolicy) -> tuple[str, str, str]:
+    """Policy, backend, and how many jobs or cells."""
+    name = policy.policy or ""
+    size = ""
+    if policy.cells is not None:
+        name = "sweep"
+        size = f"{policy.cells:,} cells"
+    elif policy.jobs is not None:
+        size = f"{policy.jobs:,}"
+    return name, policy.backend or "", size
+
+
+def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
+    """Remove runs that are named; all names are looked up before the first is
+    removed.
+    """
+    if not written:
+        raise BadInput("testbed runs rm needs a RUN", LISTED)
+    folders = []
+    for name in written:
+        folder = run_path(name)
+        if not is_run_folder(folder):
+            raise BadInput(
+                f"{name} is not a run, or only a part of one",
+                LISTED,
+            )
+        if folder not in folders:
+            folders.append(folder)
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"remove {', '.join(map(str, folders))}?", abort=True)
+    sizes_bytes = {str(folder): remove_run(folder) for folder in folders}
+    if as_json:
+        console.print_json(
+            {
+                "removed": list(sizes_bytes),
+                "bytes": sum(sizes_bytes.values()),
+            }
+        )
+        return
+    for removed, size_bytes in sizes_bytes.items():
+        console.print_text(f"removed {removed}, {decimal(size_bytes)}")
