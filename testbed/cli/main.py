@@ -61,7 +61,7 @@ VERBS = {
     "compare": "Set two runs beside each other: decisions, jobs, metrics.",
     "reproduce": "Run the papers' evaluations again, with a verdict per claim.",
     "report": "Write a run's report again.",
-    "runs": "List the runs that there are, how they came out, or remove some.",
+    "runs": "List the runs that there are, with verdicts and sizes, or remove some.",
     "lab": "List, start and check the labs of a course on SDN reservation.",
     "examples": "Copy the example experiment files into a folder.",
     "data": "Say which published traces are here, and where the others come from.",

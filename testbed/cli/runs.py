@@ -91,7 +91,9 @@ def runs(
 def _table(listed: list[ListedRun]) -> Table:
     """A row for each policy; what belongs to the run stands in its first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("run", "began (UTC)", "seed", "policy", "backend"):
+    table.add_column("run")
+    table.add_column("began (UTC)", no_wrap=True)
+    for heading in ("seed", "policy", "backend"):
         table.add_column(heading)
     for heading in ("jobs", "verdict", "size"):
         table.add_column(heading, no_wrap=True)

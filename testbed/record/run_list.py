@@ -1,6 +1,4 @@
-"""The runs and sweeps in a folder: what there is, how each came out, how large
-it is.
-"""
+"""The runs and sweeps in a folder: what there is, with verdicts and sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from testbed.record.stored_json import read_json
 RunVerdict = Literal[
     "ok", "suspect", "outside", "invalid", "interrupted", "running"
 ]
-"""How a policy's run came out. ``outside``: something that the file or a
-reservation promises did not hold, or a sweep's cell failed; ``suspect`` and
+"""A policy's run in a word. ``outside``: an expectation or a reservation did not
+hold, or a sweep's cell failed; ``suspect`` and
 ``invalid``: the fidelity's verdict; ``interrupted``: it wrote no summary.
 """
 LISTED = "testbed runs lists them"

@@ -1,4 +1,4 @@
-"""Runs in a folder: how each came out, and the removal of some."""
+"""Runs in a folder: their verdicts, and the removal of some."""
 
 from __future__ import annotations
 
