@@ -90,8 +90,8 @@ def runs(
 
 def _table(listed: list[ListedRun]) -> Table:
     """A row for each policy; what belongs to the run stands in its first."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("run")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold")
     table.add_column("began (UTC)", no_wrap=True)
     for heading in ("seed", "policy", "backend"):
         table.add_column(heading)
