@@ -74,12 +74,12 @@ class CannotStart(Exception):
         super().__init__(message)
 
 
-def run_controller(arguments: Sequence[str] | None = None) -> int:
+def run_controller() -> int:
     """Runs the controller until a signal; returns only if it does not start.
 
     Then with an exit code.
     """
-    parsed = _parser().parse_args(arguments)
+    parsed = _parser().parse_args()
     try:
         _check(parsed)
         # Here, because it is here that a signal may come from now on.

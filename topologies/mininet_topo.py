@@ -335,21 +335,19 @@ def _bw(options: Options) -> Any:
     return options.get("bw", options.get("capacity_mbit"))
 
 
+MOST_NAMED = 5
+"""Nodes or links that a message names."""
+
+
 def _report(
-    problems: Problems,
-    key: str,
-    names: list[str],
-    message: str,
-    most: int = 5,
+    problems: Problems, key: str, names: list[str], message: str
 ) -> None:
-    """Notes one problem of nodes or links, if there are any; its text names
-    ``most`` of them.
-    """
+    """Notes one problem of nodes or links, if there are any."""
     if names:
-        more = (
-            f" and {len(names) - most:,} more" if len(names) > most else ""
-        )
-        problems.report(f"{', '.join(names[:most])}{more}: {message}", key)
+        named = ", ".join(names[:MOST_NAMED])
+        if len(names) > MOST_NAMED:
+            named += f" and {len(names) - MOST_NAMED:,} more"
+        problems.report(f"{named}: {message}", key)
 
 
 def _wiring(

@@ -123,18 +123,14 @@ class Complaints:
             self.add_longer(line, found, wanted)
         return found >= wanted
 
-    def add_longer(
-        self, line: int, found: int, wanted: int, lines: int = 1
-    ) -> None:
-        """Counts ``lines`` with more fields than the wanted ones; ``line`` is
-        the first of them.
-        """
+    def add_longer(self, line: int, found: int, wanted: int) -> None:
+        """Counts a line with more fields than the wanted ones."""
         if not self.longer:
             self._first_longer = (
                 f"more than {wanted} fields, the first of them line {line}"
                 f" with {found}: what follows is not read"
             )
-        self.longer += lines
+        self.longer += 1
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -105,18 +105,21 @@ def _differs(one: Lines, again: Lines, other: Lines) -> str | None:
     return None
 
 
-def _shortened(line: str, most: int = 110) -> str:
+SHOWN_CHARACTERS = 110
+"""The length of an event's line in a finding."""
+
+
+def _shortened(line: str) -> str:
     """A line of the events without the fields that are long."""
     try:
         event: Any = json.loads(line)
     except ValueError:
-        return line[:most]
-    kept = {
-        key: value
-        for key, value in event.items()
-        if not isinstance(value, list | dict)
-    }
-    return " ".join(f"{key} {value}" for key, value in kept.items())[:most]
+        return line[:SHOWN_CHARACTERS]
+    kept = []
+    for key, value in event.items():
+        if not isinstance(value, list | dict):
+            kept.append(f"{key} {value}")
+    return " ".join(kept)[:SHOWN_CHARACTERS]
 
 
 # -- the same decisions on a replay --------------------------------------------

@@ -359,28 +359,28 @@ def compare_runs(
 
 def _names(first: RecordedRun, second: RecordedRun) -> tuple[str, str]:
     """Policy and backend of each; of two alike the seeds too, or the folders."""
-    names = []
-    for run in (first, second):
-        names.append(f"{run.started.policy}, {run.started.backend}")
-    if names[0] != names[1]:
-        return names[0], names[1]
-    seeds = first.started.seed, second.started.seed
-    if seeds[0] != seeds[1]:
-        return (
-            f"{names[0]}, seed {seeds[0]}",
-            f"{names[1]}, seed {seeds[1]}",
-        )
-    if first.path == second.path:
-        return names[0], names[1]
-    places = _place(first.path), _place(second.path)
-    if places[0] == places[1]:
-        # They began in the same second, in two folders.
-        places = str(first.path), str(second.path)
-    return f"{names[0]}, {places[0]}", f"{names[1]}, {places[1]}"
+    same = f"{first.started.policy}, {first.started.backend}"
+    other = f"{second.started.policy}, {second.started.backend}"
+    if same != other or first.path == second.path:
+        return same, other
+    # The whole path of runs that began in the same second, in two folders.
+    for detail in (_seed, _place, _path):
+        if detail(first) != detail(second):
+            return f"{same}, {detail(first)}", f"{same}, {detail(second)}"
+    return same, other
 
 
-def _place(folder: Path) -> str:
+def _seed(run: RecordedRun) -> str:
+    return f"seed {run.started.seed}"
+
+
+def _path(run: RecordedRun) -> str:
+    return str(run.path)
+
+
+def _place(run: RecordedRun) -> str:
     """The name of a run's folder, also for a policy's in it."""
+    folder = run.path
     if is_a_runs(folder.name):
         return folder.name
     return folder.parent.name or str(folder)

@@ -152,35 +152,28 @@ class RunFolder:
         safe = _UNSAFE.sub("-", label).strip("-.") or "policy"
         return replace(self, path=_first_free(self.path, safe, self.owner))
 
-    def write_text(
-        self, name: str, text: str, mode: int = FILE_MODE
-    ) -> Path:
+    def write_text(self, name: str, text: str) -> Path:
         """``text`` as the whole of the file ``name`` (relative, may name a
         sub-folder).
         """
-        return self.write_bytes(name, text.encode("utf-8"), mode)
+        return self.write_bytes(name, text.encode())
 
     def write_json(self, name: str, value: object) -> Path:
         return self.write_text(name, as_json(value))
 
     def write_bytes(
-        self,
-        name: str,
-        content: bytes,
-        mode: int = FILE_MODE,
-        *,
-        sync: bool = True,
+        self, name: str, content: bytes, *, sync: bool = True
     ) -> Path:
         """``sync=False``: whole or not at all unless the machine itself stops."""
         return self._replace(
-            name, lambda file: file.write(content), mode, sync=sync
+            name, lambda file: file.write(content), sync=sync
         )
 
     def write_stream(
         self, name: str, write: Callable[[IO[bytes]], object]
     ) -> Path:
         """A file too long to hold in memory: ``write`` is given the open file."""
-        return self._replace(name, write, FILE_MODE)
+        return self._replace(name, write)
 
     def write_lines(
         self, name: str, write: Callable[[IO[str]], None]
@@ -196,13 +189,12 @@ class RunFolder:
             ) as text:
                 write(text)
 
-        return self._replace(name, wrapped, FILE_MODE)
+        return self._replace(name, wrapped)
 
     def _replace(
         self,
         name: str,
         write: Callable[[IO[bytes]], object],
-        mode: int,
         *,
         sync: bool = True,
     ) -> Path:
@@ -213,7 +205,7 @@ class RunFolder:
                 target.parent, self.owner, make=True
             ) as here:
                 try:
-                    new = new_file_in(here, scratch, mode, self.owner)
+                    new = new_file_in(here, scratch, FILE_MODE, self.owner)
                     with os.fdopen(new, "wb") as file:
                         write(file)
                         file.flush()

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from testbed.errors import BadInput
 from testbed.record.columns import CATEGORIES, SUMMARY, TABLES, Columns
-from testbed.record.parquet_tables import read_table, schema
+from testbed.record.parquet_tables import ARROW, read_table, schema
 from testbed.record.stored_json import CHANGED
 
 DTYPES: dict[str, Any] = {
@@ -57,16 +57,9 @@ def _known(table: pa.Table, columns: Columns, path: Path) -> pa.Table:
     return table
 
 
-_MAPPED = {
-    pa.string(): DTYPES["string"],
-    pa.int64(): DTYPES["Int64"],
-    pa.float64(): DTYPES["Float64"],
-    pa.bool_(): DTYPES["boolean"],
-}
-
-
 def _frame(table: pa.Table, columns: Columns) -> pd.DataFrame:
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_MAPPED.get)
+    dtypes = {ARROW[kind]: dtype for kind, dtype in DTYPES.items()}
+    frame: pd.DataFrame = table.to_pandas(types_mapper=dtypes.get)
     # Arrow knows no category that is the same in every batch.
     categories = {}
     for name, kind in columns.items():

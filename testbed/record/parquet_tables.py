@@ -36,7 +36,7 @@ ROWS = 1 << 15
 SOURCES = {"jobs": names.JOBS, "links": names.LINKS, "events": names.EVENTS}
 """The file that a table is made from, where there is one."""
 
-_ARROW = {
+ARROW = {
     "string": pa.string(),
     "category": pa.string(),
     "json": pa.string(),
@@ -52,7 +52,7 @@ Batches = Iterator[pa.RecordBatch]
 
 def schema(columns: Columns) -> pa.Schema:
     return pa.schema(
-        [(name, _ARROW[kind]) for name, kind in columns.items()]
+        [(name, ARROW[kind]) for name, kind in columns.items()]
     )
 
 
@@ -212,7 +212,7 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
     of_jobs = path.name == names.JOBS
     included = [name for name in columns if of_jobs or name != "policy"]
     convert = arrow_csv.ConvertOptions(
-        column_types={name: _ARROW[columns[name]] for name in included},
+        column_types={name: ARROW[columns[name]] for name in included},
         include_columns=included,
         include_missing_columns=True,
         null_values=[""],

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 END_S = 120.0
 """Time that an interrupted program has to take down what it built, in seconds.
@@ -17,12 +16,7 @@ END_S = 120.0
 _running: set[subprocess.Popen[str]] = set()
 
 
-def run_child(
-    argv: Sequence[str],
-    *,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
+def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, with its output; its exit code is the caller's
     to judge.
 
@@ -34,8 +28,6 @@ def run_child(
     pipe = subprocess.PIPE
     with subprocess.Popen(
         guarded,
-        cwd=cwd,
-        env=env,
         stdin=subprocess.DEVNULL,
         stdout=pipe,
         stderr=pipe,

@@ -56,10 +56,7 @@ class Removed:
 
 
 def clean(
-    name: str = "testbed clean",
-    *,
-    state: Path | None = None,
-    dry_run: bool = False,
+    *, state: Path | None = None, dry_run: bool = False
 ) -> list[Removed]:
     """Removes everything that dead runs have left.
 
@@ -67,7 +64,7 @@ def clean(
     so are the namespaces of a killed doctor. Raises MachineCannot while a run
     is alive.
     """
-    with machine_lock(name, state):
+    with machine_lock("testbed clean", state):
         removed = []
         damaged = set_damaged_aside(state, dry_run=dry_run)
         for path, aside in damaged:

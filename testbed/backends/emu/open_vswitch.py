@@ -66,11 +66,10 @@ NO_VALUE: object = [
 ]  # an empty column, as OVSDB writes it in JSON
 
 
-def datapath_type(
-    module: Path = Path("/sys/module/openvswitch"),
-) -> Datapath:
+def datapath_type() -> Datapath:
     """The kernel's datapath where its module is loaded, else the userspace one."""
-    return "system" if module.exists() else "netdev"
+    loaded = Path("/sys/module/openvswitch").exists()
+    return "system" if loaded else "netdev"
 
 
 def up_arguments(
