@@ -25,7 +25,11 @@ from testbed.backends.emu.interrupts import (
     uninterrupted,
 )
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import load_test, passed_load_test
+from testbed.backends.emu.preflight import (
+    Peak,
+    load_test,
+    passed_load_test,
+)
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.owned_files import FILE_MODE, new_file
 from testbed.plan.direct_evidence import weighed
@@ -51,7 +55,7 @@ from testbed.record import folder as names
 from testbed.record.event_file import EventLog
 from testbed.record.folder import DiskReserve, RunFolder, Sink
 from testbed.record.running import noted, noted_among_others, running_run
-from testbed.spec.experiment import Experiment, PolicySpec, Scale
+from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
 Progress = Callable[
@@ -88,7 +92,7 @@ def run_live(
     recorded = show.recorded
     try:
         try:
-            _run_policies(experiment, top, options, show, command, recorded)
+            _run_policies(experiment, top, options, show, command)
         except BaseException:
             # What stopped the run is what the caller must hear.
             with uninterrupted(), suppress(OSError):
@@ -113,42 +117,23 @@ def _run_policies(
     options: LiveOptions,
     show: LiveRun,
     command: list[str],
-    recorded: list[RunRecord],
 ) -> None:
-    """Adds to ``recorded`` policy by policy: whatever stops the run, those are
-    there.
-    """
+    """Plays policy by policy: whatever stops the run, those before are recorded."""
     check_reachable(experiment.datacentre, experiment.jobs)
     options = replace(options, own=experiment.controller)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
-    slots = list(map(int, experiment.datacentre.slots))
-    rooms = namespaces_per_server(plans, slots)
-    logs = top.path / names.LOGS
-    n_agents = max(
-        sum(n for job in busiest for _, n in job.vms_on)
-        for busiest in peaks
+    network = partial(
+        _network,
+        top=top,
+        options=options,
+        show=show,
+        plans=plans,
+        n_agents=max(map(_agents, peaks)),
     )
-
-    def network(scale: Scale) -> AbstractContextManager[Emulation]:
-        centre = experiment.datacentre
-        name = experiment.name
-        return emulate(
-            centre,
-            scale,
-            options,
-            logs,
-            name,
-            show.narrate,
-            rooms,
-            n_agents,
-        )
-
     with terminated_as_interrupt(), ExitStack() as stack:
-        emulation = stack.enter_context(network(experiment.scale))
-        stack.enter_context(_announced(top, experiment, plans))
-        emulation.network.forbid_borrowing()
-        for line in _computing(plans, sum(slots), experiment.scale):
+        emulation = stack.enter_context(network(experiment))
+        for line in _computing(plans, experiment):
             show.narrate(line)
         test = partial(load_test, emulation, experiment.seed, rings(plans))
         accepted = options.force or experiment.expect.fidelity == "invalid"
@@ -156,12 +141,12 @@ def _run_policies(
             test, peaks, experiment.scale, show.narrate, force=accepted
         )
         if found.rate != experiment.scale.rate and found.refusal is None:
+            # Limits of links and VMs are written for one rate: it is built anew.
             stack.close()
             experiment = replace(
                 experiment, scale=replace(experiment.scale, rate=found.rate)
             )
-            emulation = stack.enter_context(network(experiment.scale))
-            stack.enter_context(_announced(top, experiment, plans))
+            emulation = stack.enter_context(network(experiment))
         for policy, plan, finding in zip(
             experiment.policies, plans, found.findings, strict=True
         ):
@@ -181,17 +166,52 @@ def _run_policies(
                 folder,
                 show,
                 command,
-                recorded,
             )
         show.narrate("taking the network down")
 
 
+def _agents(busiest: Peak) -> int:
+    """VMs that run at once at a peak: each has an agent."""
+    return sum(n for job in busiest for _, n in job.vms_on)
+
+
+@contextmanager
+def _network(
+    experiment: Experiment,
+    *,
+    top: RunFolder,
+    options: LiveOptions,
+    show: LiveRun,
+    plans: list[list[events.Event]],
+    n_agents: int,
+) -> Iterator[Emulation]:
+    """The live network of the plans, noted as a run while it stands."""
+    slots = list(map(int, experiment.datacentre.slots))
+    with (
+        emulate(
+            experiment.datacentre,
+            experiment.scale,
+            options,
+            top.path / names.LOGS,
+            experiment.name,
+            show.narrate,
+            namespaces_per_server(plans, slots),
+            n_agents,
+        ) as emulation,
+        _announced(top, experiment, plans),
+    ):
+        emulation.network.forbid_borrowing()
+        yield emulation
+
+
 def _computing(
-    plans: list[list[events.Event]], slots: int, scale: Scale
+    plans: list[list[events.Event]], experiment: Experiment
 ) -> Iterator[str]:
     """A sentence on the processors that jobs compute on, where they do."""
+    slots = experiment.datacentre.total_slots
     most = max(
-        computing_processors(plan, slots, scale.cpu) for plan in plans
+        computing_processors(plan, slots, experiment.scale.cpu)
+        for plan in plans
     )
     share = most / len(os.sched_getaffinity(0))
     if share > 0.0:
@@ -224,14 +244,20 @@ def _one_policy(
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
-    recorded: list[RunRecord],
 ) -> None:
     """Raises RunFailed, OSError, the refusal; what there is of the run is
-    ``recorded`` anyway.
+    recorded anyway.
 
     ``finding``: the preflight's.
     """
     began = time.monotonic()
+
+    def conclude() -> None:
+        wall_s = time.monotonic() - began
+        show.recorded.append(
+            conclude_run(folder, experiment, policy, wall_s)
+        )
+
     expected = {
         e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)
     }
@@ -270,19 +296,11 @@ def _one_policy(
         # What stopped the run is what the caller must hear, whatever the folder
         # still allows.
         with uninterrupted(), suppress(BadInput, OSError):
-            recorded.append(
-                conclude_run(
-                    folder, experiment, policy, time.monotonic() - began
-                )
-            )
+            conclude()
         raise
     # Whoever asks the run to end now is heard when it is written down.
     with uninterrupted():
-        recorded.append(
-            conclude_run(
-                folder, experiment, policy, time.monotonic() - began
-            )
-        )
+        conclude()
 
 
 def _begun(

@@ -97,64 +97,55 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     """
     check_reachable(experiment.datacentre, experiment.jobs)
     history = dry_run(experiment, policy)
-    room = namespaces_per_server(
-        [history], list(map(int, experiment.datacentre.slots))
-    )
+    slots = list(map(int, experiment.datacentre.slots))
     network = network_plan(
         experiment.datacentre,
         "hn",
         experiment.scale.rate,
-        room,
+        namespaces_per_server([history], slots),
         experiment.scale.time,
     )
-    free = {
-        server: list(slots)
-        for server, slots in network.slots_of_server.items()
-    }
-    requests = {job.id: job for job in experiment.jobs}
-    taken: dict[str, tuple[int, TenantPlan]] = {}
-    booked: dict[str, events.JobReserved] = {}
-    tenants: list[PlannedTenant] = []
-    refused: list[tuple[str, str]] = []
+    plans = _Plans(experiment, network)
     for event in history:
+        plans.follow(event)
+    return Planned(
+        policy.label,
+        network_text(network, experiment.controller),
+        tuple(plans.tenants),
+        tuple(plans.refused),
+    )
+
+
+class _Plans:
+    """Tenants as a dry run's events place them, in the VM slots that are free
+    then.
+    """
+
+    def __init__(
+        self, experiment: Experiment, network: NetworkPlan
+    ) -> None:
+        self._experiment = experiment
+        self._network = network
+        self._requests = {job.id: job for job in experiment.jobs}
+        self._free: dict[int, list[Slot]] = {}
+        for server, slots in network.slots_of_server.items():
+            self._free[server] = list(slots)
+        self._taken: dict[str, tuple[int, TenantPlan]] = {}
+        self._booked: dict[str, events.JobReserved] = {}
+        self.tenants: list[PlannedTenant] = []
+        self.refused: list[tuple[str, str]] = []
+
+    def follow(self, event: events.Event) -> None:
+        booked = self._booked
         match event:
             case events.JobReserved():
                 booked[event.job_id] = event
-            case (
-                events.JobStarted(job_id=job_id)
-                | events.JobMigrated(job_id=job_id)
-            ):
-                where: events.JobReserved | events.JobMigrated
-                if isinstance(event, events.JobStarted):
-                    where = booked.pop(job_id)
-                    rate_bps = event.rate_bps
-                else:
-                    where = event
-                    rate_bps = _give_back(free, taken, job_id)
-                place = _tenant(
-                    experiment,
-                    network,
-                    free,
-                    where,
-                    rate_bps,
-                    len(tenants) + 1,
-                )
-                tenant = sending(
-                    place, requests[job_id], experiment.scale, rate_bps
-                )
-                if not requests[job_id].is_best_effort(rate_bps):
-                    tenant = enforced(
-                        network, tenant, experiment.enforcement
-                    )
-                taken[job_id] = rate_bps, tenant
-                text = tenant_text(network, tenant, experiment.controller)
-                tenants.append(
-                    PlannedTenant(job_id, _summary(tenant, event.t), text)
-                )
-            case events.JobEnded(
-                job_id=job_id, outcome="rejected", reason=reason
-            ):
-                refused.append((job_id, reason))
+            case events.JobStarted(job_id=job_id):
+                self._place(event.t, booked.pop(job_id), event.rate_bps)
+            case events.JobMigrated(job_id=job_id):
+                self._place(event.t, event, self._give_back(job_id))
+            case events.JobEnded(outcome="rejected"):
+                self.refused.append((event.job_id, event.reason))
             case events.JobRerooted(job_id=job_id) if job_id in booked:
                 booked[job_id] = replace(
                     booked[job_id], root=event.root, links=event.links
@@ -162,55 +153,52 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
             case (
                 events.JobEnded(job_id=job_id)
                 | events.JobRequeued(job_id=job_id)
-            ) if job_id in taken:
-                _give_back(free, taken, job_id)
+            ) if job_id in self._taken:
+                self._give_back(job_id)
             case _:
                 pass
-    text = network_text(network, experiment.controller)
-    return Planned(policy.label, text, tuple(tenants), tuple(refused))
 
+    def _place(
+        self,
+        start_s: float,
+        event: events.JobReserved | events.JobMigrated,
+        rate_bps: int,
+    ) -> None:
+        """A job where an event puts it, as the tenant that it would be there."""
+        experiment = self._experiment
+        job = self._requests[event.job_id]
+        slots: list[Slot] = []
+        for server, count in event.vms_on:
+            for _ in range(count):
+                slots.append(self._free[server].pop(0))
+        tenant = tenant_plan(
+            experiment.datacentre,
+            self._network,
+            Placement(event.root, tuple((s, n) for s, n in event.vms_on)),
+            tuple(slots),
+            len(self.tenants) + 1,
+            job.id,
+            scaled_bps(rate_bps, experiment.scale.rate),
+        )
+        tenant = sending(tenant, job, experiment.scale, rate_bps)
+        if not job.is_best_effort(rate_bps):
+            tenant = enforced(self._network, tenant, experiment.enforcement)
+        self._taken[job.id] = rate_bps, tenant
+        text = tenant_text(self._network, tenant, experiment.controller)
+        self.tenants.append(
+            PlannedTenant(job.id, _summary(tenant, start_s), text)
+        )
 
-def _give_back(
-    free: dict[int, list[Slot]],
-    taken: dict[str, tuple[int, TenantPlan]],
-    job_id: str,
-) -> int:
-    """A job's VM namespaces are free again; returns its rate in experiment
-    units.
-    """
-    rate_bps, tenant = taken.pop(job_id)
-    for vm in tenant.vms:
-        free[vm.slot.server].append(vm.slot)
-        free[vm.slot.server].sort(key=lambda slot: slot.index)
-    return rate_bps
-
-
-def _tenant(
-    experiment: Experiment,
-    network: NetworkPlan,
-    free: dict[int, list[Slot]],
-    event: events.JobReserved | events.JobMigrated,
-    rate_bps: int,
-    tenant_id: int,
-) -> TenantPlan:
-    """A job where an event puts it, as the tenant that it would be there."""
-    placement = Placement(
-        event.root, tuple((s, n) for s, n in event.vms_on)
-    )
-    slots: list[Slot] = []
-    for server, count in placement.vms_on:
-        for _ in range(count):
-            slots.append(free[server].pop(0))
-    wire_bps = scaled_bps(rate_bps, experiment.scale.rate)
-    return tenant_plan(
-        experiment.datacentre,
-        network,
-        placement,
-        tuple(slots),
-        tenant_id,
-        event.job_id,
-        wire_bps,
-    )
+    def _give_back(self, job_id: str) -> int:
+        """A job's VM slots are free again; returns its rate in experiment
+        units.
+        """
+        rate_bps, tenant = self._taken.pop(job_id)
+        for vm in tenant.vms:
+            free = self._free[vm.slot.server]
+            free.append(vm.slot)
+            free.sort(key=lambda slot: slot.index)
+        return rate_bps
 
 
 def _summary(tenant: TenantPlan, start_s: float) -> str:

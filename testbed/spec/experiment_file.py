@@ -297,23 +297,16 @@ def _checked(
     meaning together.
     """
     here = Location(document)
-    if not isinstance(document.data, dict):
-        if not document.problems:
-            shown = kind_of(document.data)
-            here.report(
-                f"must be a mapping with topology and workload, not {shown}"
-            )
-        raise SpecErrors(document.problems)
-    file = read_section(ExperimentFile, here)
-    if file is None:  # no mapping: is reported
-        raise SpecErrors(document.problems)
+    file = _form(here)
     known = file.with_defaults()
-    seed = known.seed
     embedder = DEFAULT_EMBEDDER
     if "embedder" in file.model_fields_set:
         embedder = read_embedder(here / "embedder") or DEFAULT_EMBEDDER
-    unknown = LoadContext(seed, embedder)
-    context = with_topology(unknown, file["topology"], here / "topology")
+    context = with_topology(
+        LoadContext(known.seed, embedder),
+        file["topology"],
+        here / "topology",
+    )
     workload = LoadedWorkload()
     kind = ""
     if file["workload"] is not None:
@@ -335,11 +328,12 @@ def _checked(
     )
     if failures:
         check_failures(here, policies)
-    if failures and controller is not None:
-        here.report(
-            "need the testbed's own controller, which moves tenants: leave it out",
-            "failures",
-        )
+        if controller is not None:
+            here.report(
+                "need the testbed's own controller, which moves tenants: leave it out",
+                "failures",
+            )
+    # Whether a policy can place the jobs is asked where all of them are known.
     if not document.problems and context.datacentre is not None:
         check_policies(here, policies, context.datacentre, workload.jobs)
     if document.problems or context.datacentre is None:
@@ -348,7 +342,7 @@ def _checked(
         path=path,
         source_text=text,
         name=file.name or _default_name(path),
-        seed=seed,
+        seed=known.seed,
         topology=context.resolved,
         datacentre=context.datacentre,
         scale=_scale(file.scale),
@@ -356,11 +350,7 @@ def _checked(
         policies=policies,
         workload=kind,
         jobs=workload.jobs,
-        expect=_EXPECTATION.validate_python(
-            {}
-            if file.expect is None
-            else file.expect.model_dump(exclude_none=True)
-        ).under(known.enforcement),
+        expect=_expectation(file.expect).under(known.enforcement),
         enforcement=known.enforcement,
         interference=interference,
         overrides=tuple(overrides.items()),
@@ -375,6 +365,29 @@ def _checked(
         files=document.files,
         has_sweep=file.sweep is not None,
     )
+
+
+def _form(here: Location) -> ExperimentFile:
+    """The keys of the file that can be read. Raises where it has none."""
+    document = here.document
+    file = None
+    if isinstance(document.data, dict):
+        file = read_section(ExperimentFile, here)
+    elif not document.problems:
+        shown = kind_of(document.data)
+        here.report(
+            f"must be a mapping with topology and workload, not {shown}"
+        )
+    if file is None:
+        raise SpecErrors(document.problems)
+    return file
+
+
+def _expectation(section: ExpectSection | None) -> Expectation:
+    if section is None:
+        return Expectation()
+    stated = section.model_dump(exclude_none=True)
+    return _EXPECTATION.validate_python(stated)
 
 
 def _default_name(path: FilePath) -> str:
