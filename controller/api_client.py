@@ -176,17 +176,13 @@ class ControllerClient:
         quoted = quote(target, safe="/?&=.")
         try:
             status, text = self._exchange(method, quoted, body, timeout_s)
-        except TimeoutError:
-            self.close()
-            raise ControllerUnreachable(
-                f"the controller on 127.0.0.1:{self._port} has not answered "
-                f"within {timeout_s:g} s"
-            ) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise ControllerUnreachable(
-                f"no controller answers on 127.0.0.1:{self._port}: {error!r}"
-            ) from None
+            at = f"127.0.0.1:{self._port}"
+            why = f"no controller answers on {at}: {error!r}"
+            if isinstance(error, TimeoutError):
+                why = f"the controller on {at} has not answered within {timeout_s:g} s"
+            raise ControllerUnreachable(why) from None
         try:
             answer = json.loads(text)
         except ValueError:

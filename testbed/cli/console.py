@@ -10,8 +10,9 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -202,3 +203,14 @@ def progress(
     ) as bars:
         bars.add_task(description, total=total)
         yield bars
+
+
+@contextmanager
+def counted(
+    description: str, total: float
+) -> Generator[Callable[..., None], None, None]:
+    """The same for what is counted: yields a function that advances the bar, by
+    1 or as many as it is given.
+    """
+    with progress(description, total) as bars:
+        yield partial(bars.advance, bars.task_ids[0])

@@ -87,13 +87,10 @@ def measure(
     pings are lost.
     """
     tenant = shown_tenant(name, "measure")
-    with console.progress(
+    with console.counted(
         f"measuring {name}", vm_measurement.expected_s(seconds)
-    ) as bars:
-        (bar,) = bars.task_ids
-        found = vm_measurement.measure(
-            tenant, seconds, lambda s: bars.update(bar, advance=s)
-        )
+    ) as advance:
+        found = vm_measurement.measure(tenant, seconds, advance)
     if as_json:
         records = [asdict(one) | {"good": one.good} for one in found]
         console.print_json(

@@ -84,12 +84,11 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
         console.say(
             f"without confinement ({why}; {sandbox.INSTALL}): for your own code alone"
         )
-    with console.progress(
-        f"checking lab {number}", len(found.lab.checks)
-    ) as bars:
+    total = len(found.lab.checks)
+    with console.counted(f"checking lab {number}", total) as advance:
 
         def tell(outcome: CheckOutcome) -> None:
-            bars.advance(bars.task_ids[0])
+            advance()
             if not as_json:
                 _say_outcome(outcome)
 
@@ -181,12 +180,12 @@ def grade(
         )
     marks: list[grading.Mark] = []
     try:
-        with console.progress("grading", len(every)) as bars:
+        with console.counted("grading", len(every)) as advance:
             for mark in grading.marks(
                 every, folder, live=live, again=again
             ):
                 marks.append(mark)
-                bars.advance(bars.task_ids[0])
+                advance()
     except KeyboardInterrupt:
         console.say(
             f"{len(marks)} of {len(every)} graded; the same command goes on from there"

@@ -264,18 +264,18 @@ def check(
     per_check = max(1, contest.n_runs // len(CHECKS))
     result = _Result(subject, [], [])
     total = per_check * len(CHECKS) + contest.n_runs
-    with console.progress(f"checking {subject.spec.label}", total) as bars:
-        task = bars.task_ids[0]
+    label = f"checking {subject.spec.label}"
+    with console.counted(label, total) as advance:
         for finding in policy_findings(subject):
             result.findings.append(finding)
-            bars.update(task, advance=per_check)
+            advance(per_check)
             if not as_json:
                 _say(finding)
         contest = Contest(
             subject.entry, subject.spec, subject.families, contest.seeds
         )
         for _ in contest.run(console.say):
-            bars.advance(task)
+            advance()
     if live:
         result.findings.append(_live(subject, which, out))
         if not as_json:

@@ -132,11 +132,10 @@ def _progress(label: str, jobs: int) -> Generator[Sink, None, None]:
     """A bar that advances with every job that comes or leaves; nothing without
     a terminal.
     """
-    with console.progress(label, total=2 * jobs) as bars:
-        task = bars.task_ids[0]
+    with console.counted(label, 2 * jobs) as advance:
 
-        def advance(event: events.Event) -> None:
+        def passed(event: events.Event) -> None:
             if isinstance(event, events.JobSubmitted | events.JobEnded):
-                bars.update(task, advance=1)
+                advance()
 
-        yield advance
+        yield passed

@@ -160,7 +160,7 @@ def add(
         )
     if vms is None and not places:
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
-    n_vms = sum(count for _, count in places) if vms is None else vms
+    n_vms = vms or sum(count for _, count in places)
     request = requests.AddTenant(
         name,
         n_vms,

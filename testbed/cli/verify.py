@@ -34,10 +34,11 @@ def verify(as_json: Json = False) -> None:
     layout = ask(ShowLayout(), NetworkLayout)
     plans = ask(ShowPlans(), TenantPlans)
     found = []
-    with console.progress("verifying", len(verification.CHECKS)) as bars:
+    total = len(verification.CHECKS)
+    with console.counted("verifying", total) as advance:
         for check in verification.checks(layout, plans):
             found.append(check)
-            bars.advance(bars.task_ids[0])
+            advance()
     if as_json:
         console.print_json(
             [asdict(check) | {"good": check.good} for check in found]

@@ -508,9 +508,7 @@ def replay_sources(
             else by_policy.get(policy.label)
         )
         if path is None:
-            there = ", ".join(
-                sorted(name for name in by_policy if name is not None)
-            )
+            there = ", ".join(sorted(filter(None, by_policy)))
             raise BadInput(
                 f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
                 "replay the file that was run, or choose with --set policies=[…]",

@@ -148,15 +148,14 @@ def load_run(path: Path, file: Recording | None = None) -> RecordedRun:
         file = read_recording(path)
     started = file.started
     stored = _stored_summary(path / names.SUMMARY)
+    known = stored or {}
     above = path.parent
     return RecordedRun(
         path=path,
         file=file,
         started=started,
         rows=file.rows,
-        summary=file.summary(
-            (stored or {}).get("name"), (stored or {}).get("wall_s")
-        ),
+        summary=file.summary(known.get("name"), known.get("wall_s")),
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one
         # folder up.

@@ -190,9 +190,10 @@ def other_complaints(
         if name not in ran:
             text = f"application {name!r} is expected, but no job has that name"
             yield Complaint(repr(name), text)
-    if not expect.estimate_ratio or any(map(_best_effort, rows)):
+    unjudged = all(verdict.verdict == "open" for verdict in judged)
+    if not expect.estimate_ratio or not unjudged:
         return
-    if all(verdict.verdict == "open" for verdict in judged):
+    if not any(map(_best_effort, rows)):
         yield Complaint(
             "no job",
             "`expect.estimate_ratio` is set, but no job finished,"

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from testbed.foreign_text import plain_text
 from testbed.record.link_rates import LinkRow
 from testbed.report.failure_bands import Outage, draw, of_link, restarts
@@ -179,17 +181,11 @@ def _sent(axes: Axes, group: Alike, xs: list[float]) -> None:
     ]
     if not sent:
         return
-    middle = []
-    low = []
-    high = []
-    for rates in zip(*sent, strict=True):
-        middle.append(sum(rates) / len(rates))
-        low.append(min(rates))
-        high.append(max(rates))
+    rates = np.array(sent)
     axes.fill_between(
         xs,
-        _steps(low),
-        _steps(high),
+        _steps(rates.min(axis=0)),
+        _steps(rates.max(axis=0)),
         step="pre",
         color=SERIES[1],
         alpha=0.3,
@@ -197,7 +193,7 @@ def _sent(axes: Axes, group: Alike, xs: list[float]) -> None:
     )
     axes.step(
         xs,
-        _steps(middle),
+        _steps(rates.mean(axis=0)),
         where="pre",
         color=SERIES[1],
         linewidth=1.3,

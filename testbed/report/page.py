@@ -58,18 +58,15 @@ def write_report(
     # As of before its files are read; who has audited a run has ended it.
     in_progress = running_in(folder.path) if checked is None else None
     if folders == [folder.path]:
-        return folder.write_text(
-            names.REPORT,
-            run_page(load_run(folder.path, file), checked, in_progress),
-        )
+        run = load_run(folder.path, file)
+        page = run_page(run, checked, in_progress)
+        return folder.write_text(names.REPORT, page)
     runs = list(map(load_run, in_order_of_list(folder.path, folders)))
     for run in runs:
-        RunFolder(run.path, folder.owner).write_text(
-            names.REPORT,
-            run_page(run, None, in_progress),
-        )
-    page = overview_page(folder.path, runs, in_progress)
-    return folder.write_text(names.REPORT, page)
+        page = run_page(run, None, in_progress)
+        RunFolder(run.path, folder.owner).write_text(names.REPORT, page)
+    overview = overview_page(folder.path, runs, in_progress)
+    return folder.write_text(names.REPORT, overview)
 
 
 def run_page(

@@ -66,11 +66,8 @@ class Cells:
     def _cell(self, values: tuple[Any, ...]) -> Cell:
         plan = self.plan
         texts = overrides(plan.over, values)
-        changed = []
-        for change in self._changed(values):
-            if change in plan.changes:
-                changed.append(change)
-        files, files_digest = self._of_files(tuple(changed))
+        changed = tuple(self._changed(values))
+        files, files_digest = self._of_files(changed)
         parts = [*self._base, files_digest]
         for head in self._heads:
             digest = self._fixed.get(head) or self._swept(head, texts)
@@ -88,9 +85,12 @@ class Cells:
         return self._section(head, tuple(inside))
 
     def _changed(self, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+        """Those of the values that read other files than the first cell does."""
         if self.plan.changes:
             for swept, value in zip(self.plan.over, values, strict=True):
-                yield swept.key, as_yaml(value)
+                change = swept.key, as_yaml(value)
+                if change in self.plan.changes:
+                    yield change
 
     def _files_after(
         self, changed: tuple[tuple[str, str], ...]

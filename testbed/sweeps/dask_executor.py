@@ -363,21 +363,19 @@ class DaskExecutor:
         if seat is None:
             return
         self._with_room.pop(seat, None)
-        batches = tuple(self._sent[seat].values())
-        for batch in batches:
+        orders: list[Order] = []
+        for batch in tuple(self._sent[seat].values()):
             batch.playing.cancel()
             self._back(batch)
-        del self._sent[seat]
-        orders: list[Order] = []
-        for batch in batches:
             orders.extend(batch.orders)
+        del self._sent[seat]
         if not expected:
-            live = "; what a live run left there, the next one there removes first"
-            more = live if orders and orders[0].task.live else ""
-            had = ""
+            lost = f"{seat} is lost"
             if orders:
-                had = f": its {len(orders)} tasks are done again{more}"
-            self._say(f"{seat} is lost{had}")
+                lost += f": its {len(orders)} tasks are done again"
+                if orders[0].task.live:
+                    lost += "; what a live run left there, the next one there removes first"
+            self._say(lost)
         yield from self._again(
             orders, f"{seat} was lost", supply, blame=not expected
         )
@@ -416,11 +414,9 @@ class DaskExecutor:
             )
             supply.again(batch.orders)
         except TestbedError as error:
-            failure = TaskFailure(
-                error.message, error.hint, error.exit_code
-            )
+            failed = Outcome(None, TaskFailure.of(error))
             for order in batch.orders:
-                yield order.task, Outcome(None, failure)
+                yield order.task, failed
         except futures.CancelledError:
             raise self._scheduler_gone() from None
         except Exception as error:  # noqa: BLE001 - whatever a worker raises is about these tasks

@@ -124,6 +124,10 @@ class TaskFailure:
     hint: str | None = None
     exit_code: int = RunFailed.exit_code
 
+    @classmethod
+    def of(cls, error: TestbedError) -> TaskFailure:
+        return cls(error.message, error.hint, error.exit_code)
+
     @property
     def error(self) -> TestbedError:
         """The error to raise where the failure is to end everything."""
@@ -186,7 +190,7 @@ def attempt(task: Task, context: Context) -> Outcome:
     try:
         answer = task.run(context)
     except TestbedError as error:
-        failure = TaskFailure(error.message, error.hint, error.exit_code)
+        failure = TaskFailure.of(error)
     except Exception as error:  # noqa: BLE001 - a cell that fails leaves the others alone
         failure = TaskFailure(f"{type(error).__name__}: {error}")
     provenance = {
