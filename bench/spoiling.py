@@ -9,7 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -116,12 +121,15 @@ def _stopped(
 
 
 def _process(name: str) -> psutil.Process:
-    for process in psutil.process_iter(["name", "cmdline"]):
-        words = process.info["cmdline"] or []
-        if process.info["name"] == name or any(
-            word.endswith(name) for word in words
-        ):
-            return process
+    """The run's own, before a daemon of the machine's; nobody else's."""
+    ours = psutil.Process().children(recursive=True)
+    for process in [*ours, *psutil.process_iter()]:
+        with suppress(psutil.Error):  # it has ended
+            words = process.cmdline()
+            if process.name() == name or any(
+                word.endswith(name) for word in words
+            ):
+                return process
     raise LookupError(f"no process {name} runs")
 
 

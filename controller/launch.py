@@ -37,6 +37,7 @@ from controller.library import (
     prepare,
 )
 from controller.own_app import OwnApps
+from controller.passes import pass_for_ever
 from controller.start_watch import watched_start
 from jobs import linux
 
@@ -233,6 +234,7 @@ def _run(
         daemon=True,
     )
     serving.start()
+    _count_passes(options, app)
     _tell(options.ready_fd, {"ready": True, **about})
     serving.join()
     # The thread has logged why. Native threads of the library would keep the
@@ -272,9 +274,16 @@ def _run_own(
             EXIT_BAD_INPUT, "app", own.explained(error)
         ) from None
     about["pages_port"] = pages_port
+    _count_passes(options, app)
     _tell(options.ready_fd, {"ready": True, **about})
     while True:
         app.hub.sleep(3600)
+
+
+def _count_passes(options: argparse.Namespace, app: ModuleType) -> None:
+    """Begins last of all: a thread of the library's would outlive an error."""
+    if options.passes_fd is not None:
+        app.hub.spawn(pass_for_ever, options.passes_fd, app.hub.sleep)
 
 
 def _switch_users(options: argparse.Namespace) -> set[int]:
@@ -538,6 +547,12 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="the descriptor that gets one line of JSON once both ports "
         "listen (default: stdout)",
+    )
+    parser.add_argument(
+        "--passes-fd",
+        type=int,
+        metavar="FD",
+        help="an inherited file in which passes of the loop are counted",
     )
     parser.add_argument(
         "--exit-with-parent",

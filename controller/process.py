@@ -17,6 +17,7 @@ from typing import IO, Any
 from controller.api_client import ControllerClient
 from controller.confinement import confined
 from controller.launch import TOKEN_VARIABLE
+from controller.passes import Passes
 from jobs.python_child import ISOLATED, python_command
 
 PROJECT = Path(__file__).parent.parent
@@ -58,6 +59,7 @@ class ControllerProcess:
     """
 
     process: subprocess.Popen[bytes]
+    passes: Passes
     token: str
     openflow_port: int
     api_port: int
@@ -117,7 +119,8 @@ def start_controller(
     token = secrets.token_urlsafe(32)
     reader, writer = os.pipe()
     held = held or {}
-    command = _command(options, listeners, held, writer)
+    passes = Passes()
+    command = _command(options, listeners, held, writer, passes.descriptor)
     if confined_to is None:
         # In namespaces of its own it has another parent, which does this.
         command += ["--exit-with-parent", str(os.getpid())]
@@ -137,7 +140,12 @@ def start_controller(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=[writer, *listeners, *held.values()],
+                pass_fds=[
+                    writer,
+                    passes.descriptor,
+                    *listeners,
+                    *held.values(),
+                ],
                 # Ctrl-C in the terminal is the parent's to handle.
                 start_new_session=True,
             )
@@ -158,7 +166,7 @@ def start_controller(
     if not answer.pop("ready", False):
         raise _not_started(process, log, error, message, answer.get("port"))
     answer.pop("pid")
-    return ControllerProcess(process, token, **answer)
+    return ControllerProcess(process, passes, token, **answer)
 
 
 def _command(
@@ -166,6 +174,7 @@ def _command(
     listeners: Sequence[int],
     held: Mapping[str, int],
     ready: int,
+    passes: int,
 ) -> list[str]:
     # Unbuffered: what an application prints is in its log at once.
     flags = (*ISOLATED, "-u")
@@ -174,7 +183,7 @@ def _command(
         command += ["--openflow-fd", str(descriptor)]
     for option, descriptor in held.items():
         command += [option, str(descriptor)]
-    command += ["--ready-fd", str(ready)]
+    command += ["--ready-fd", str(ready), "--passes-fd", str(passes)]
     return command
 
 

@@ -228,6 +228,38 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     ]
 
 
+def controller_finding(
+    stood_s: float,
+    held_up_s: float,
+    jobs: Sequence[JobEvidence],
+    *,
+    is_ours: bool = True,
+) -> Finding:
+    """The finding of a controller that made no progress for a time.
+
+    It carries no traffic: only what waited for it counts, a tenant's flows,
+    against the shortest job. Of a person's controller nobody knows what waits.
+    """
+    shortest_s = min((job.length_s for job in jobs), default=0.0)
+    reason = f"the controller made no progress for {stood_s:.2f} s"
+    waited_s = held_up_s
+    if not is_ours:
+        waited_s = stood_s
+        reason += "; whether flows waited for it is not known"
+    elif held_up_s > 0.0:
+        reason += f", {held_up_s:.2f} s of it while a tenant's flows waited"
+    elif stood_s > 0.0:
+        reason += "; nothing waited for it"
+    share = waited_s / max(shortest_s, 1e-9)
+    if share > SUSPECT:
+        reason += f": {share:.1%} of the shortest job's time"
+    level = _level(share)
+    if not is_ours and level == "invalid":
+        level = "suspect"
+    figures = {"stood_s": stood_s, "held_up_s": held_up_s}
+    return Finding(level, "controller", reason, figures)
+
+
 def _measure(job: JobEvidence) -> str:
     if job.kind in CURVES:
         return "demand curve"

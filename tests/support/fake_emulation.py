@@ -187,6 +187,8 @@ class FakeEmulation:
         self.limits = VmLimits(1 << 30, 1 << 28, 64)
         self.lost: set[str] = set()
         self.own: object = None
+        self.controller_stood_s: float | None = None
+        self.held_up_s = 0.0
         self.failures: list[Failure] = []
         self.reroot_refused: set[str] = set()
         self.refuses_capacities = False

@@ -172,6 +172,8 @@ class Emulation:
         self._write: WriteText | None = None
         self._installed = 0
         self._stopped_since_s: float | None = None
+        self._earlier_stood_s = 0.0
+        self.held_up_s = 0.0
         # Tenants that are not in, and whose flows a stopped controller may have.
         self._unknown_flows: set[str] = set()
         self._closed = threading.Event()
@@ -240,6 +242,27 @@ class Emulation:
         pid = self.controller.process.pid
         return f"the controller (process {pid}) is stopped by a signal"
 
+    @property
+    def controller_stood_s(self) -> float | None:
+        """Time so far for which the controller made no progress; None: unknown.
+
+        ``held_up_s`` is the part of it in which a tenant's flows waited.
+        """
+        controller = self.controller
+        stood_s = controller.passes.stood_s(controller.process.pid)
+        if stood_s is None:
+            return None
+        return self._earlier_stood_s + stood_s
+
+    @contextmanager
+    def _waits_for_controller(self) -> Iterator[None]:
+        before_s = self.controller_stood_s or 0.0
+        try:
+            yield
+        finally:
+            after_s = self.controller_stood_s or 0.0
+            self.held_up_s += max(0.0, after_s - before_s)
+
     def _require_running(self) -> None:
         """Raises RunFailed for a controller that a signal holds for STOPPED_S."""
         if self.own is not None or not self.controller.is_stopped:
@@ -281,6 +304,9 @@ class Emulation:
         ):
             return False
         self._client.close()
+        # Since it has ended it has not stood still.
+        if (last := self.controller.passes.last()) is not None:
+            self._earlier_stood_s += last.stood_ns / 1e9
         try:
             self.controller = self.start_controller()
         except TestbedError as error:
@@ -421,19 +447,27 @@ class Emulation:
         started again, and asked again: it has saved the request or knows
         nothing of it.
         """
-        while True:
-            try:
-                return flows.result(CONFIRM_EVERY_S)
-            except ControllerUnreachable:
-                if not self.revive_controller(DYING_S):
-                    raise
-                flows = self._flows.submit(again)
-            except TimeoutError:
-                self.network.check_switch(self.log_dir)
-                self._require_running()
-                if not flows.running():
-                    # Behind a request that an ended controller cannot answer.
-                    self.revive_controller()
+        with self._waits_for_controller():
+            while not flows.done() or flows.exception() is not None:
+                flows = self._asked(flows, again)
+
+    def _asked(
+        self, flows: Future[None], again: Callable[[], None]
+    ) -> Future[None]:
+        """A request after some time; another in its place, if that is lost."""
+        try:
+            flows.result(CONFIRM_EVERY_S)
+        except ControllerUnreachable:
+            if not self.revive_controller(DYING_S):
+                raise
+            return self._flows.submit(again)
+        except TimeoutError:
+            self.network.check_switch(self.log_dir)
+            self._require_running()
+            if not flows.running():
+                # Behind a request that an ended controller cannot answer.
+                self.revive_controller()
+        return flows
 
     def dismiss(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`admit`; what is gone already is no failure.
@@ -504,7 +538,10 @@ class Emulation:
             (old, new) for old, new in moves if new.job_id not in failed
         ]
         asked = self.controller
-        with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+        with (
+            self._waits_for_controller(),
+            ThreadPoolExecutor(MOVES_AT_ONCE) as pool,
+        ):
             errors = list(
                 pool.map(self._move_flows, (new for _, new in begun))
             )

@@ -40,6 +40,7 @@ from testbed.backends.emu.limiter_counters import (
 )
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
+from testbed.plan.direct_evidence import controller_finding
 from testbed.plan.limits import (
     RESERVED_CATCH_UP_S,
     largest_packet_bytes,
@@ -125,6 +126,8 @@ class Watch:
         self._sink = sink
         self._now_s = now_s
         self._next = 0.0
+        self._stood_s = 0.0
+        self._held_up_s = 0.0
         self._tenants: Sequence[TenantPlan] | None = None
         self._borrowers: list[int] = []
         self._rows = np.zeros(0, LIMITER)
@@ -147,6 +150,8 @@ class Watch:
         switches = self._emulation.network.switch_pids
         self._processors = ProcessorSampler(Outside(switches))
         self.follow_switches()
+        self._stood_s = self._emulation.controller_stood_s or 0.0
+        self._held_up_s = self._emulation.held_up_s
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last_s = None
 
@@ -398,6 +403,22 @@ class Watch:
             *fidelity.processor(self._samples),
             *fidelity.lateness(self._late_s),
             *fidelity.leaks(unshaped, self._drops),
+            *self._of_controller(),
+        ]
+
+    def _of_controller(self) -> list[fidelity.Finding]:
+        """Its standstills since the start, where it counts its passes."""
+        stood_s = self._emulation.controller_stood_s
+        if stood_s is None:
+            return []
+        held_up_s = self._emulation.held_up_s - self._held_up_s
+        return [
+            controller_finding(
+                max(0.0, stood_s - self._stood_s),
+                held_up_s,
+                self.evidence.ended,
+                is_ours=self._emulation.own is None,
+            )
         ]
 
 

@@ -16,6 +16,7 @@ from controller.api_client import (
     ControllerUnreachable,
     SwitchesMissing,
 )
+from controller.passes import LoopPass
 from jobs.live.agent_protocol import SpawnRequest
 from jobs.live.command import CommandPlan
 from testbed.backends.emu import emulation as emulation_module
@@ -57,6 +58,11 @@ class Scripted:
         self.failures: deque[Exception | None] = deque()
         self.ended = False
         self.is_stopped = False
+        self.stood_s = 0.0
+        self.passes = SimpleNamespace(
+            last=lambda: LoopPass(0, round(self.stood_s * 1e9), 0, 1),
+            stood_s=lambda _: self.stood_s,
+        )
         self.replying = threading.Event()
         self.replying.set()
 
@@ -189,6 +195,20 @@ def test_one_that_lives_and_does_not_answer_fails_the_admission(
     with pytest.raises(RunFailed, match="job j: no answer"):
         emulation.admit(tenant())
     assert {"network remove_tenant", "remove_tenant"} < set(scripted.done)
+
+
+def test_a_standstill_while_something_waits_is_told_apart(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    scripted.stood_s = 1.0
+    with emulation._waits_for_controller():
+        scripted.stood_s += 2.0
+    assert (emulation.controller_stood_s, emulation.held_up_s) == (3.0, 2.0)
+    # The next controller counts anew.
+    scripted.ended = True
+    assert emulation.revive_controller()
+    scripted.stood_s = 0.5
+    assert emulation.controller_stood_s == 3.5
 
 
 def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(

@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,10 +44,37 @@ def watching() -> Watch:
         switch_pids=[],
         forwards_in_kernel=False,
     )
-    emulation = cast(Any, SimpleNamespace(network=network, plan=PLAN))
+    emulation = emulation_of(network)
     watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     watch.start()
     return watch
+
+
+def emulation_of(network: object) -> Any:
+    """A network whose controller counts no passes."""
+    return SimpleNamespace(
+        network=network,
+        datacentre=PAIR,
+        plan=PLAN,
+        controller_stood_s=None,
+        held_up_s=0.0,
+        own=None,
+    )
+
+
+def test_what_a_controller_stood_before_the_run_is_none_of_it() -> None:
+    network = SimpleNamespace(
+        switch_pids=[], forwards_in_kernel=False, unshaped_packets=dict
+    )
+    emulation = emulation_of(network)
+    emulation.controller_stood_s = 3.0
+    emulation.held_up_s = 1.0
+    watch = Watch(emulation, Scale(), lambda _: None, lambda: 0.0)
+    watch.start()
+    emulation.controller_stood_s = 5.0
+    emulation.held_up_s = 1.25
+    (found,) = [f for f in watch.findings() if f.check == "controller"]
+    assert found.metrics == {"stood_s": 2.0, "held_up_s": 0.25}
 
 
 def lateness_s(watch: Watch) -> list[float]:
@@ -166,9 +193,7 @@ def sampled(
         "time",
         SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0),
     )
-    emulation = cast(
-        Any, SimpleNamespace(network=kernel, datacentre=PAIR, plan=PLAN)
-    )
+    emulation = emulation_of(kernel)
     recorded: list[events.Event] = []
     watch = Watch(emulation, Scale(0.5, 1.0), recorded.append, lambda: 0.0)
     watch.start()

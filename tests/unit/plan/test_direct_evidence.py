@@ -10,6 +10,7 @@ from testbed.plan.direct_evidence import (
     INDIRECT,
     JobEvidence,
     Kind,
+    controller_finding,
     job_findings,
     weighed,
 )
@@ -149,3 +150,32 @@ def test_the_possible_error_in_words() -> None:
     assert not JobEvidence("c", "command", 6.0).possible_error
     lone = JobEvidence("d", "one VM", 12.0)
     assert lone.possible_error == "at most +0.0% from lack of processor"
+
+
+@pytest.mark.parametrize(
+    ("stood_s", "held_up_s", "level"),
+    [
+        (0.0, 0.0, "ok"),
+        (2.0, 0.0, "ok"),
+        (2.0, 0.05, "ok"),
+        (2.0, 0.1, "suspect"),
+        (2.0, 1.5, "invalid"),
+    ],
+)
+def test_a_controller_s_standstill_counts_where_something_waited(
+    stood_s: float, held_up_s: float, level: str
+) -> None:
+    long = replace(GOOD, length_s=60.0)
+    found = controller_finding(stood_s, held_up_s, [long, GOOD])
+    assert found.level == level
+    assert f"no progress for {stood_s:.2f} s" in found.reason
+    assert ("nothing waited" in found.reason) == (stood_s > held_up_s == 0)
+    assert found.metrics == {"stood_s": stood_s, "held_up_s": held_up_s}
+
+
+def test_of_a_person_s_controller_nobody_knows_what_waited() -> None:
+    found = controller_finding(2.0, 0.0, [GOOD], is_ours=False)
+    assert found.level == "suspect"
+    assert "not known" in found.reason
+    found = controller_finding(0.0, 0.0, [GOOD], is_ours=False)
+    assert found.level == "ok"
