@@ -124,6 +124,43 @@ def new_file_in(
     return descriptor
 
 
+def opened_file(path: Path) -> int:
+    """A descriptor of a file to be read. Raises OSError; with ELOOP where root
+    meets a link of others.
+
+    It does not wait for a FIFO's other end.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    with opened_folder(path.parent) as folder:
+        if not _trusted(folder):
+            flags |= os.O_NOFOLLOW
+        try:
+            return os.open(path.name, flags, dir_fd=folder)
+        except OSError as error:
+            why = error.strerror
+            if error.errno == errno.ELOOP:
+                why = f"{path.name} is a link, which root does not follow"
+            raise OSError(error.errno, why, str(path)) from None
+
+
+def remove_file(path: Path) -> None:
+    """Removes a file or a link. Raises OSError."""
+    with opened_folder(path.parent) as folder:
+        os.unlink(path.name, dir_fd=folder)
+
+
+def files_in(path: Path) -> list[str]:
+    """Names of the files in a folder and below, without links, sorted."""
+    names = []
+    with opened_folder(path) as top:
+        for below, _, files, here in os.fwalk(".", dir_fd=top):
+            for name in files:
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    names.append(os.path.normpath(f"{below}/{name}"))
+    return sorted(names)
+
+
 def make_folders(path: Path, owner: Owner | None) -> None:
     """``mkdir -p`` that hands every folder it makes, and no other, to the
     owner.

@@ -29,6 +29,7 @@ from testbed.owned_files import (
     new_file,
     new_file_in,
     opened_folder,
+    remove_file,
 )
 from testbed.record.event_file import EventLog
 from testbed.record.stored_json import as_json
@@ -326,7 +327,7 @@ class DiskReserve:
         nothing.
         """
         with suppress(OSError):
-            self._path.unlink()
+            remove_file(self._path)
 
     @contextmanager
     def guarding(self) -> Generator[None, None, None]:

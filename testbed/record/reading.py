@@ -16,7 +16,11 @@ from testbed.events import Number, RunStarted
 from testbed.record import folder as names
 from testbed.record.event_file import EventFile, read_events, stream_events
 from testbed.record.metrics import JobRow, Recording, Summary
-from testbed.record.stored_json import read_json, typed_record
+from testbed.record.stored_json import (
+    open_regular,
+    read_json,
+    typed_record,
+)
 
 MADE = (
     "name a folder that `testbed run` or `testbed simulate` made, such as runs/…,"
@@ -208,5 +212,6 @@ def claims_of(resolved: object) -> tuple[str, ...]:
 def _first_text(*paths: Path) -> str | None:
     for path in paths:
         if path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
+            with open_regular(path) as file:
+                return file.read().decode("utf-8", "replace")
     return None

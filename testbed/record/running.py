@@ -13,8 +13,10 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from testbed.events import JobEnded
+from testbed.owned_files import remove_file
 from testbed.record.event_file import stream_events
 from testbed.record.folder import EVENTS, RunFolder
+from testbed.record.stored_json import open_regular
 from testbed.units import human_duration
 
 NOTE = ".running.json"
@@ -93,7 +95,7 @@ def noted(
         yield
     finally:
         with suppress(OSError):
-            path.unlink()
+            remove_file(path)
 
 
 def noted_among_others(
@@ -116,7 +118,8 @@ def running_on_machine(state: Path) -> RunningRun | None:
 def read_note(path: Path) -> RunningRun | None:
     """The run that a note tells of; None where there is none that lives."""
     try:
-        run = _NOTE.validate_json(path.read_bytes())
+        with open_regular(path) as file:
+            run = _NOTE.validate_json(file.read())
     except (OSError, ValidationError):
         return None
     if run.lives:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import stat
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import IO, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from testbed.errors import BadInput
+from testbed.owned_files import opened_file
 
 CHANGED = "the folder was changed after its run: run again"
 """The hint of a damaged folder."""
@@ -125,13 +127,16 @@ _FAULTS = {
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """A file opened to be read. Raises OSError, also where it is a FIFO or a
-    device, which may never end.
+    """A file opened to be read, by root through no link of others. Raises
+    OSError, also where it is a FIFO or a device, which may never end.
     """
-    if not stat.S_ISREG(path.stat().st_mode):
-        kind = errno.EISDIR if path.is_dir() else errno.EINVAL
-        raise OSError(kind, "not a regular file", str(path))
-    return path.open("rb")
+    descriptor = opened_file(path)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    kind = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    raise OSError(kind, "not a regular file", str(path))
 
 
 def fault_of(error: ValueError | RecursionError) -> str:

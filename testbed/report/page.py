@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from testbed.audit import Audit, audit, audit_all
 from testbed.events import FidelityNoted, JobEnded
 from testbed.foreign_text import plain_text
+from testbed.owned_files import files_in
 from testbed.record import folder as names
 from testbed.record.bandwidth_sweep import PROFILE_RECORD
 from testbed.record.conclusion import Results
@@ -141,11 +142,9 @@ NamedFile = tuple[str, str]
 def _files(path: Path) -> list[NamedFile]:
     """All files of a run but hidden ones and the page itself."""
     files = []
-    for entry in sorted(path.rglob("*")):
-        inside = entry.relative_to(path)
-        hidden = any(part.startswith(".") for part in inside.parts)
-        name = inside.as_posix()
-        if entry.is_file() and not hidden and name != names.REPORT:
+    for name in files_in(path):
+        hidden = name.startswith(".") or "/." in name
+        if not hidden and name != names.REPORT:
             files.append((name, quote(name)))
     return files
 

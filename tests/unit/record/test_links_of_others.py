@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.owned_files import Owner, held_folder, new_file
+from testbed.errors import BadInput
+from testbed.owned_files import (
+    Owner,
+    files_in,
+    held_folder,
+    new_file,
+    remove_file,
+)
 from testbed.record.folder import RunFolder
+from testbed.record.stored_json import read_json
 from tests.unit.record.written import NOW
 
 pytestmark = pytest.mark.needs("root")
@@ -103,6 +111,29 @@ def test_what_is_handed_over_is_in_the_folder_and_nowhere_else(
     run.hand_over()
     assert owner(logs / "controller.log") == owner(logs) == NOBODY.uid
     assert owner(logs / "hard") == 0
+    assert untouched(elsewhere)
+
+
+def test_what_is_read_or_removed_is_in_the_folder_and_nowhere_else(
+    run: RunFolder, elsewhere: Path
+) -> None:
+    (run.path / "summary.json").symlink_to(elsewhere / "passwd")
+    with pytest.raises(BadInput, match="which root does not follow"):
+        read_json(run.path / "summary.json")
+    run.write_text("plan/0000.txt", "x")
+    assert files_in(run.path) == ["plan/0000.txt"]
+    exchange(run.path / "plan", elsewhere)
+    assert files_in(run.path) == ["plan-was/0000.txt"]
+    exchange(run.path, elsewhere)
+    refused = pytest.raises(
+        (OSError, BadInput), match="which root does not follow"
+    )
+    with refused:
+        files_in(run.path)
+    with refused:
+        read_json(run.path / "passwd")
+    with refused:
+        remove_file(run.path / "passwd")
     assert untouched(elsewhere)
 
 

@@ -427,10 +427,14 @@ def test_a_folder_that_nobody_may_write_to_is_exit_2(
     """As root, whom nothing is refused, the refusal is played."""
     folder, _ = write_run(tmp_path, sample.flat())
 
-    def refuse(path: Path, *_: Any) -> int:
-        raise PermissionError(
-            errno.EACCES, os.strerror(errno.EACCES), str(path)
-        )
+    really = os.open
+
+    def refuse(path: str, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_WRONLY:
+            raise PermissionError(
+                errno.EACCES, os.strerror(errno.EACCES), path
+            )
+        return really(path, flags, *more, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr("testbed.record.folder.os.open", refuse)
@@ -450,16 +454,16 @@ def test_a_table_that_nobody_may_read_is_exit_2(
     name: str,
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
-    really = Path.open
+    really = os.open
 
-    def refuse(path: Path, *given: Any, **named: Any) -> Any:
-        if path.name == name:
+    def refuse(path: str, *given: Any, **named: Any) -> int:
+        if path == name:
             raise PermissionError(
-                errno.EACCES, os.strerror(errno.EACCES), str(path)
+                errno.EACCES, os.strerror(errno.EACCES), path
             )
         return really(path, *given, **named)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     for verb in ("audit", "report"):
         assert run([verb, str(folder.path)]) == 2
         assert (
