@@ -92,6 +92,18 @@ def enter_new_user_namespace() -> None:
     )
 
 
+def enter_shared_memory(path: str) -> None:
+    """Move this process to the IPC namespace at ``path``. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(
+            _libc.setns(fd, _CLONE_NEWIPC),
+            f"cannot enter IPC namespace {path}",
+        )
+    finally:
+        os.close(fd)
+
+
 def bind(source: str, target: str) -> None:
     """Have a process with mounts of its own find a file or folder at another
     place too.

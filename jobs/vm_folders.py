@@ -25,6 +25,8 @@ PLACES = {
     "/dev/shm": "shm",  # noqa: S108 - in the VM
     "/run": "run",
 }
+SHARED_MEMORY = "ipc"
+"""The name in the tmpfs at which the VM's IPC namespace is mounted."""
 EVERYBODYS = 0o1777
 OWN_MOUNTS = "/proc/self/ns/mnt"
 """Of an agent, which begins with the fork server's."""
@@ -32,7 +34,8 @@ OWN_MOUNTS = "/proc/self/ns/mnt"
 
 def enter_mounts(folder: str, size_bytes: int, mounts: str) -> None:
     """Turns this process into one with mounts of its own, the VM's tmpfs among
-    them. It has to be root's, and without threads. Raises OSError.
+    them, and with the shared memory and message queues of the VM. It has to be
+    root's, and without threads. Raises OSError.
 
     ``folder``: where the tmpfs is mounted, ``mounts``: the fork server's mount
     namespace.
@@ -83,11 +86,20 @@ def _mount_once(folder: str, size_bytes: int) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.ismount(folder):
             linux.mount_tmpfs(folder, size_bytes, 0o755)
+            _keep_shared_memory(f"{folder}/{SHARED_MEMORY}")
             for name in PLACES.values():
                 os.mkdir(f"{folder}/{name}")  # noqa: PTH102
                 os.chmod(f"{folder}/{name}", EVERYBODYS)  # noqa: PTH101
+        linux.enter_shared_memory(f"{folder}/{SHARED_MEMORY}")
     finally:
         os.close(lock)
+
+
+def _keep_shared_memory(path: str) -> None:
+    """Makes the VM's IPC namespace, which stays while it is mounted there."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    linux.own_shared_memory()
+    linux.bind("/proc/self/ns/ipc", path)
 
 
 def _is_hidden(path: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -147,6 +148,21 @@ def remove_file(path: Path) -> None:
     """Removes a file or a link. Raises OSError."""
     with opened_folder(path.parent) as folder:
         os.unlink(path.name, dir_fd=folder)
+
+
+def remove_lone_folder(path: Path, name: str) -> None:
+    """Removes a folder with all that is in it where it alone is in another
+    one. Raises OSError.
+    """
+    with opened_folder(path) as above:
+        here = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=above)
+        try:
+            with os.scandir(here) as entries:
+                names = [entry.name for entry in entries]
+        finally:
+            os.close(here)
+        if names == [name]:
+            shutil.rmtree(name, dir_fd=above)
 
 
 def files_in(path: Path) -> list[str]:

@@ -270,7 +270,6 @@ def _enter(request: SpawnRequest) -> None:
         if request.caller is not None:
             give_callers_folders(request.shown, request.caller, request.uid)
         replace_machines(request.folder, request.shown)
-        linux.own_shared_memory()
         if linux.hides_processes():
             with contextlib.suppress(OSError):
                 linux.hide_processes()

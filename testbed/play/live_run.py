@@ -31,7 +31,7 @@ from testbed.backends.emu.preflight import (
     passed_load_test,
 )
 from testbed.errors import BadInput, MachineCannot, RunFailed
-from testbed.owned_files import FILE_MODE, new_file
+from testbed.owned_files import FILE_MODE, new_file, remove_lone_folder
 from testbed.plan.direct_evidence import weighed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
@@ -86,18 +86,21 @@ def run_live(
     """Every policy of the experiment on the live network, one after another.
 
     Raises BadInput and MachineCannot before anything is made; then the folder is
-    gone too. Raises MachineCannot after the preflight and RunFailed when the run stopped: the
+    gone too, but for the log of an own application that does not start. Raises
+    MachineCannot after the preflight and RunFailed when the run stopped: the
     folder is complete then.
     """
     recorded = show.recorded
     try:
         try:
             _run_policies(experiment, top, options, show, command)
-        except BaseException:
+        except BaseException as error:
             # What stopped the run is what the caller must hear.
             with uninterrupted(), suppress(OSError):
                 conclude_several(experiment, top, recorded)
                 # One that is refused before anything is written leaves none.
+                if isinstance(error, MachineCannot) and not recorded:
+                    remove_lone_folder(top.path, names.LOGS)
                 top.path.rmdir()
             raise
         with uninterrupted():

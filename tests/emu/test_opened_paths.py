@@ -48,7 +48,7 @@ def folder(prefix: str) -> Iterator[Path]:
 
 
 def opened(folder: Path, tmp_path: Path, *arguments: str) -> list[str]:
-    """What the command opened by a path that the caller can change."""
+    """Events of the command on paths that the caller can change."""
     out = tmp_path / "out"
     driver = PROJECT / "tests" / "support" / "opened_paths.py"
     done = subprocess.run(
@@ -70,7 +70,7 @@ def opened(folder: Path, tmp_path: Path, *arguments: str) -> list[str]:
     return out.read_text().splitlines()
 
 
-def test_a_run_and_its_reading_go_by_open_folders(
+def test_a_run_report_and_audit_go_by_open_folders(
     folder: Path, tmp_path: Path, prefix: str
 ) -> None:
     """The experiment file alone is read as it is named, before any program."""

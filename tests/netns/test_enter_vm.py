@@ -211,6 +211,21 @@ def test_programs_of_a_vm_share_folders_that_no_other_has(
     assert "No such file" in said(first, f"cat {mark}")
 
 
+def test_programs_of_a_vm_share_memory_that_no_other_has(
+    folders: VmPlace,
+) -> None:
+    """Until the VM's tenant goes; the tmpfs does not keep it."""
+    second = replace(
+        vm(folders, 1), folder=folders.folder.replace("v0", "v1")
+    )
+    made = said(folders, "ipcmk -M 4096")
+    assert "id: 0" in made
+    assert "4096" in said(folders, "ipcs -m")
+    assert "4096" not in said(second, "ipcs -m")
+    Path(folders.folder).rmdir()
+    assert "4096" not in said(folders, "ipcs -m")
+
+
 def test_what_a_command_names_is_found(
     folders: VmPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

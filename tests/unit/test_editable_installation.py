@@ -1,5 +1,5 @@
-"""What ``pip install --editable``, as ``provision.sh`` uses it, adds to the path
-on which Python looks for modules.
+"""The path on which Python looks for modules, after ``pip install --editable``,
+as ``provision.sh`` has it.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ CONTROLLER_MAX_BACKOFF_MS = 1000
 CONTROLLER_PROBE_MS = 60_000
 OVS_TIMEOUT_S = 120
 NUMBERS_TIMEOUT_S = 60
+DAEMON_TIMEOUT_S = 60
 NO_VALUE: object = [
     "set",
     [],
@@ -627,17 +628,23 @@ def detached(
 
     Raises MachineCannot where it fails.
     """
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        pass_fds=files,
-        timeout=60,
-        check=False,
-        start_new_session=True,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=files,
+            timeout=DAEMON_TIMEOUT_S,
+            check=False,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise MachineCannot(
+            f"{' '.join(command)} has not ended in {DAEMON_TIMEOUT_S} s",
+            "see /var/log/openvswitch/ovs-vswitchd.log",
+        ) from None
     if done.returncode != 0:
         raise MachineCannot(
             f"{' '.join(command)} ended with {done.returncode}",

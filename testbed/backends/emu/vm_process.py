@@ -100,7 +100,6 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
         linux.bind(place.hosts, str(HOSTS))
     if place.folder:
         replace_machines(place.folder, [here, *shown])
-        linux.own_shared_memory()
     else:
         linux.own_shared_memory(place.shared_bytes)
     if linux.hides_processes():

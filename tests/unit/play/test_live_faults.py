@@ -26,7 +26,7 @@ from testbed.backends.emu.cleanup_journal import (
     JournalEntry,
 )
 from testbed.backends.emu.emulation import LiveOptions
-from testbed.errors import MachineCannot, RunFailed
+from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding, preflight
 from testbed.play import live_run
 from testbed.play.playing import RunRecord
@@ -111,14 +111,24 @@ def test_a_refused_run_leaves_no_folder(run: Run, top: RunFolder) -> None:
     assert not top.path.exists()
 
 
-def test_a_refused_run_leaves_a_folder_with_a_log(
+def test_a_refused_run_leaves_no_log(run: Run, top: RunFolder) -> None:
+    def refuse(_: FakeEmulation) -> None:
+        top.write_text("logs/controller.log", "why")
+        raise MachineCannot("nobody listens at tcp:127.0.0.1:6699")
+
+    with pytest.raises(MachineCannot):
+        run(refuse)
+    assert not top.path.exists()
+
+
+def test_the_log_of_an_application_that_does_not_start_is_kept(
     run: Run, top: RunFolder
 ) -> None:
     def refuse(_: FakeEmulation) -> None:
         top.write_text("logs/controller.log", "why")
-        raise MachineCannot("no OpenFlow library works")
+        raise BadInput("the controller app.py does not start", "see logs")
 
-    with pytest.raises(MachineCannot):
+    with pytest.raises(BadInput):
         run(refuse)
     assert (top.path / "logs/controller.log").exists()
 
