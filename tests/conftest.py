@@ -115,6 +115,23 @@ def _lacks_cgroup_v2() -> str | None:
     return "no cgroup v2 at /sys/fs/cgroup"
 
 
+def _lacks_netem() -> str | None:
+    line = [
+        "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "lo",
+        "root",
+        "netem",
+        "delay",
+        "1ms",
+    ]
+    if _run("unshare", "--net", *line).returncode == 0:
+        return None
+    return "the kernel has no netem"
+
+
 def _lacks_module(name: str) -> Callable[[], str | None]:
     return lambda: (
         None if importlib.util.find_spec(name) else f"Python has no {name}"
@@ -128,6 +145,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "kernel-datapath": _lacks_kernel_datapath,
     "userspace-datapath": _lacks_userspace_datapath,
     "cgroup-v2": _lacks_cgroup_v2,
+    "netem": _lacks_netem,
     "mininet": _lacks_module("mininet"),
     "ryu": _lacks_module("ryu"),
     "os-ken": _lacks_module("os_ken"),

@@ -328,6 +328,7 @@ VM_SYSCTLS: tuple[tuple[str, str], ...] = (
     # 128 kB it begins at 42 kB, and stood in the way for 40 ms of the first 300
     # (60 Mbit/s, round trips of 30 ms).
     ("net.ipv4.tcp_rmem", "4096 1048576 6291456"),
+    ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
 )
 
 # Data the kernel holds without having sent it: enough to keep a gigabit busy

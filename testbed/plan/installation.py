@@ -30,6 +30,7 @@ from testbed.plan.network_plan import (
     controller_switches,
     controller_tenant,
 )
+from testbed.plan.path_delay import added_s, delay_text, path_delay
 from testbed.plan.switch_parts import parts_text
 
 INITIAL_WINDOW_SEGMENTS = 32
@@ -42,6 +43,11 @@ WINDOW_S = 0.060
 # the window has grown, by a segment a round trip.
 PACKETS_ON_THE_WAY = 4
 MIN_RECEIVE_BUFFER_BYTES = 2 * LONG_GSO_BYTES
+# Of a receive buffer half is the window, and a window holds a round trip and
+# the queues. Below the first of these, VMs have it anyway (VM_SYSCTLS).
+BUFFER_SHARE = 4
+RECEIVE_BUFFER_BYTES = 1 << 20
+MOST_BUFFER_BYTES = 6 << 20
 
 
 def _largest_packet(tenant: TenantPlan) -> LargestPacket:
@@ -49,17 +55,21 @@ def _largest_packet(tenant: TenantPlan) -> LargestPacket:
 
 
 def initial_window_segments(
-    rate_bps: int, packet_bytes: int, *, reserved: bool
+    rate_bps: int,
+    packet_bytes: int,
+    *,
+    reserved: bool,
+    round_trip_s: float = 0.0,
 ) -> int:
     """The window with which a VM's connections begin.
 
     It holds some of its largest packets, of ``packet_bytes``, and what its cap
-    sends in :data:`WINDOW_S`. A VM that competes with others begins with the
-    least.
+    sends in :data:`WINDOW_S` and a round trip. A VM that competes with others
+    begins with the least.
     """
     if not reserved:
         return INITIAL_WINDOW_SEGMENTS
-    in_time_bytes = bytes_in(rate_bps, WINDOW_S)
+    in_time_bytes = bytes_in(rate_bps, WINDOW_S + round_trip_s)
     in_packets_bytes = PACKETS_ON_THE_WAY * packet_bytes
     on_its_way = max(in_time_bytes, in_packets_bytes) // SEGMENT_BYTES
     return max(INITIAL_WINDOW_SEGMENTS, on_its_way)
@@ -80,16 +90,49 @@ def receive_buffer_bytes(tenant: TenantPlan) -> int:
     # The hose of a link is min(X, N-X)·B: its VMs on the smaller side.
     fewer = max(bps // tenant.rate_bps for _, bps in tenant.link_bps)
     connections = fewer * (len(tenant.vms) - fewer)
-    share_bytes = port_queue_bytes(narrowest_bps) // connections
+    on_the_way = bytes_in(narrowest_bps, path_delay(tenant).round_trip_s)
+    queue_bytes = port_queue_bytes(narrowest_bps)
+    share_bytes = (queue_bytes + on_the_way) // connections
     return max(MIN_RECEIVE_BUFFER_BYTES, share_bytes)
 
 
 def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:
     """Settings in every VM of a tenant that are not those of all VMs."""
     most_bytes = receive_buffer_bytes(tenant)
-    if most_bytes == 0:
+    if most_bytes:
+        return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),)
+    if not tenant.link_bps:
         return ()
-    return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),)
+    on_the_way = bytes_in(
+        tenant.rate_bps, WINDOW_S + path_delay(tenant).round_trip_s
+    )
+    buffer_bytes = BUFFER_SHARE * on_the_way
+    if buffer_bytes <= RECEIVE_BUFFER_BYTES:
+        return ()
+    most_bytes = max(MOST_BUFFER_BYTES, buffer_bytes)
+    return (
+        ("net.ipv4.tcp_rmem", f"4096 {buffer_bytes} {most_bytes}"),
+        ("net.ipv4.tcp_wmem", f"4096 16384 {most_bytes}"),
+    )
+
+
+def first_window(tenant: TenantPlan) -> int:
+    """The first window of a tenant's connections, in segments."""
+    return initial_window_segments(
+        tenant.rate_bps,
+        largest_packet_bytes(tenant),
+        reserved=bool(tenant.link_bps),
+        round_trip_s=path_delay(tenant).round_trip_s,
+    )
+
+
+def transfer_added_s(tenant: TenantPlan) -> tuple[float, float]:
+    """By how much its links' delay lets a transfer end after its estimate.
+
+    At least, and at most; of the wire's time.
+    """
+    window_bytes = first_window(tenant) * SEGMENT_BYTES
+    return added_s(tenant.rate_bps, path_delay(tenant), window_bytes)
 
 
 def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
@@ -105,11 +148,7 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
         BatchLine("replace", Neighbour(vm.ip, vm.slot.mac))
         for vm in tenant.vms
     ]
-    window = initial_window_segments(
-        tenant.rate_bps,
-        largest_packet_bytes(tenant),
-        reserved=bool(tenant.link_bps),
-    )
+    window = first_window(tenant)
     packet = BatchLine("change", _largest_packet(tenant))
     addresses = [vm.interface(tenant.prefix) for vm in tenant.vms]
     # A topology may give its hosts addresses of several networks.
@@ -157,7 +196,13 @@ def tenant_text(
         sysctls += f"{key} = {value}\n"
     if sysctls:
         sysctls = f"# VMs (sysctl -p)\n{sysctls}"
+    delays = delay_text(
+        path_delay(tenant),
+        transfer_added_s(tenant),
+        first_window(tenant) * SEGMENT_BYTES,
+    )
     return (
+        f"{delays}"
         f"# limits (tc -batch)\n{batch_text(tenant_limits(network, tenant))}"
         f"# hosts (ip -batch)\n{batch_text(tenant_hosts(tenant))}"
         f"{sysctls}"

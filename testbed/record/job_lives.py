@@ -77,6 +77,10 @@ class JobLife:
     iperf3: Mapping[str, Sequence[float]] = field(default_factory=dict)
     possible_error: str = ""
     """By the evidence of a live job: how much its time can be wrong."""
+    delay_s: float = 0.0
+    """The most that its links' delay adds to a live job's estimate."""
+    loses: bool = False
+    """Its links lose packets."""
     n_slots: int = 0
     tier: str = FOREGROUND
     links: Links = ()
@@ -295,6 +299,8 @@ def _ended(lives: JobLives, life: JobLife, event: events.JobEnded) -> None:
     life.by_policy = event.killed_by_policy
     life.price = float(event.detail.get("price", 0.0))
     life.iperf3 = event.detail.get("iperf3", {})
+    life.delay_s = float(max(event.detail.get("delay_s", (0.0,))))
+    life.loses = bool(event.detail.get("loss_share"))
     evidence = event.detail.get("evidence")
     if isinstance(evidence, Mapping):
         life.possible_error = str(evidence.get("possible_error", ""))

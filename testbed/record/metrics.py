@@ -68,6 +68,8 @@ class JobRow:
     """The estimate is an upper bound of its live time; no column."""
     possible_error: str = ""
     """By its evidence, how much its live time can be wrong; no column."""
+    delay_s: float = 0.0
+    """The most that its links' delay adds to its estimate; no column."""
 
     @property
     def wait_s(self) -> float | None:
@@ -120,7 +122,7 @@ _IPERF3 = (
     "iperf3_ratio",
     "iperf3_counted_bps",
 )
-_LATER = ("exempt", "may_end_early", "possible_error", *_IPERF3)
+_LATER = ("exempt", "may_end_early", "possible_error", "delay_s", *_IPERF3)
 """Fields that are no column, or one of the last."""
 JOB_COLUMNS = (
     *(f.name for f in fields(JobRow) if f.name not in _LATER),
@@ -557,6 +559,8 @@ def _exempt_by_kind(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
         return f"{reason}: its worst VM received {share:.4f} of its reservation"
     if request.get("command"):
         return "a command: nothing is known of what it sends"
+    if life.loses:
+        return "its links lose packets: no rate can be kept to"
     return None
 
 

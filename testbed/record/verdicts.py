@@ -295,9 +295,14 @@ def by_reservation(expect: Expectation, row: JobRow) -> Judgement:
     if row.ratio < least and not row.may_end_early:
         return "early", f"{ratio}, held is at least {least:g}"
     why = f"{ratio}, held is at most {late_above:g}"
+    most = late_above
+    if row.delay_s:
+        # What each of its packets is late by is no fault of its reservation.
+        most += row.delay_s / row.estimate_s
+        why += f" and {row.delay_s:.3g} s by its links' delay"
     if row.possible_error:
         why += f"; {row.possible_error}"
-    return ("late" if row.ratio > late_above else "held"), why
+    return ("late" if row.ratio > most else "held"), why
 
 
 def _outcome(row: JobRow) -> str:

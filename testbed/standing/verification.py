@@ -30,6 +30,7 @@ from testbed.plan.network_plan import (
     controller_switches,
     controller_tenant,
 )
+from testbed.plan.path_delay import path_delay
 from testbed.standing.network_layout import NetworkLayout, TenantPlans
 
 # The checks in their order, and the objects that each of them counts.
@@ -214,7 +215,9 @@ def _packets(plans: TenantPlans) -> Iterator[NetworkCheck]:
             tenants.append(vms)
     # All kinds at once: a packet that must not arrive is waited for in vain.
     probes = list(packet_probes.probes(tenants))
-    faults = packet_probes.faults(probes)
+    round_trips_s = [path_delay(p).round_trip_s for p in plans.tenants]
+    longest_s = max(round_trips_s, default=0.0)
+    faults = packet_probes.faults(probes, longest_s)
     for kind in get_args(packet_probes.Kind):
         sent = 0
         problems = []

@@ -549,6 +549,7 @@ class LiveBackend:
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
         iperf3 = self._iperf3(live, measured_s)
+        delays = live.delays(self._scale.time)
         self._tell_of_limits(live)
         evidence = None
         if live.tenant is not None:
@@ -561,7 +562,9 @@ class LiveBackend:
             return Completion(
                 job_id, at_s, "killed", live.trouble, None, live.detail()
             )
-        detail = {**live.detail(), **({"iperf3": iperf3} if iperf3 else {})}
+        detail = {**live.detail(), **delays}
+        if iperf3:
+            detail["iperf3"] = iperf3
         if evidence is not None:
             detail["evidence"] = evidence.record()
         return Completion(job_id, at_s, "finished", "", measured_s, detail)

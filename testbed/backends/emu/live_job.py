@@ -29,7 +29,9 @@ from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import Arrival, CurveStep
 from testbed.plan.direct_evidence import Kind
+from testbed.plan.installation import transfer_added_s
 from testbed.plan.network_plan import TenantPlan
+from testbed.plan.path_delay import path_delay
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
@@ -380,6 +382,19 @@ class LiveJob:
         return (
             min(stamps, default=self.first_begin_ns) - self.decided_ns
         ) / 1e9
+
+    def delays(self, time_scale: float) -> dict[str, object]:
+        """What its links' delay and loss do to it, in the experiment's time."""
+        if self.tenant is None or not self.request.demand.network:
+            return {}
+        path = path_delay(self.tenant)
+        if path.round_trip_s == 0.0 and path.loss_share == 0.0:
+            return {}
+        added = transfer_added_s(self.tenant)
+        return {
+            "delay_s": [round(s * time_scale, 6) for s in added],
+            "loss_share": path.loss_share,
+        }
 
     @property
     def iperf3_bps(self) -> list[float]:

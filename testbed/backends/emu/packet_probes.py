@@ -166,10 +166,10 @@ def _forged_probes(sender: Vm, receiver: Vm) -> Iterator[Probe]:
     yield replace(probe, vlan=1, forged=" with a VLAN tag")
 
 
-def faults(tried: Sequence[Probe]) -> list[str]:
+def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
     """Sends the packets; returns the fault of each one's arrival, or empty.
 
-    Raises OSError where a VM's namespace is gone.
+    ``round_trip_s``: the longest by links' delay. Raises OSError where a VM's namespace is gone.
     """
     arrivals = ProbeArrivals(os.urandom(8))
     sockets: dict[str, socket.socket] = {}
@@ -193,7 +193,7 @@ def faults(tried: Sequence[Probe]) -> list[str]:
                 # Sockets' buffers are small: arrivals are read in between.
                 if n_sent % AT_ONCE == 0:
                     _receive(selector, arrivals, timeout_s=0.0)
-            timeout_s = ROUND_S if n_sent else 0.0
+            timeout_s = ROUND_S + round_trip_s if n_sent else 0.0
             _receive(selector, arrivals, timeout_s)
     return [arrivals.fault(n, probe) for n, probe in enumerate(tried)]
 

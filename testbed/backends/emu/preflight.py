@@ -388,9 +388,14 @@ def _played(
     busy_share = processors.sample().busy
     backend.listen_until(GIVE_UP_AFTER * ideal_s)
     done = backend.wait(0.0)
-    shares = [
-        ideal_s / one.measured_s if one.measured_s else 0.0 for one in done
-    ]
+    shares = []
+    for one in done:
+        share = 0.0
+        if one.measured_s:
+            # A path's delay is no lack of processor.
+            late_s = max((one.detail or {}).get("delay_s", (0.0,)))
+            share = ideal_s / max(ideal_s / 2, one.measured_s - late_s)
+        shares.append(share)
     for job_id in set(started).difference(one.job_id for one in done):
         shares.append(
             backend.delivered_share(job_id) * ideal_s / backend.now_s()
