@@ -101,11 +101,10 @@ def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:
     most_bytes = receive_buffer_bytes(tenant)
     if most_bytes:
         return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),)
-    if not tenant.link_bps:
+    round_trip_s = path_delay(tenant).round_trip_s
+    if not tenant.link_bps or round_trip_s == 0.0:
         return ()
-    on_the_way = bytes_in(
-        tenant.rate_bps, WINDOW_S + path_delay(tenant).round_trip_s
-    )
+    on_the_way = bytes_in(tenant.rate_bps, WINDOW_S + round_trip_s)
     buffer_bytes = BUFFER_SHARE * on_the_way
     if buffer_bytes <= RECEIVE_BUFFER_BYTES:
         return ()

@@ -100,7 +100,7 @@ def opened(vm: TenantVm) -> socket.socket:
 
 
 def sent_between(tenant: TenantPlan) -> Arrivals:
-    """What arrives of packets sent from the first VM to the second."""
+    """Arrivals of packets from the first VM to the second."""
     sender, receiver = (opened(vm) for vm in tenant.vms)
     receiver.settimeout(3.0)
     arrivals = Arrivals()

@@ -213,7 +213,9 @@ class LiveJob:
             request.id,
             kind,
             tenant,
-            began_s=self.first_begin_ns / 1e9,
+            # Nothing can have arrived before.
+            began_s=self.first_begin_ns / 1e9
+            + path_delay(tenant).one_way_s,
             length_s=length_s / scale.time,
             pids=tuple(pids),
             is_whole=is_whole,
@@ -384,7 +386,7 @@ class LiveJob:
         ) / 1e9
 
     def delays(self, time_scale: float) -> dict[str, object]:
-        """What its links' delay and loss do to it, in the experiment's time."""
+        """Effects of its links' delay and loss, in the experiment's time."""
         if self.tenant is None or not self.request.demand.network:
             return {}
         path = path_delay(self.tenant)

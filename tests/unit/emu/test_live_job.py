@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
 
 import pytest
 
@@ -20,10 +19,32 @@ from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement
 from testbed.plan.direct_evidence import Kind
+from testbed.plan.network_plan import TenantPlan, network_plan, tenant_plan
 from testbed.spec.experiment import Scale
+from topologies.datacentre import PLAIN, LinkQuality
+from topologies.tree import tree
 
 MS = 1_000_000
 RATE_BPS = 8_000_000  # a byte takes a microsecond
+
+
+def pair(quality: LinkQuality) -> TenantPlan:
+    """Two VMs at 10 Mbit/s on two servers, whose links have a quality."""
+    centre = tree([2], 10**8, 1).with_level_qualities([quality])
+    network = network_plan(centre, scale_time=2.0)
+    root = centre.trees[0].root
+    return tenant_plan(
+        centre,
+        network,
+        Placement(root, ((0, 1), (1, 1))),
+        network.slots,
+        1,
+        "j",
+        10_000_000,
+    )
+
+
+TENANT = pair(PLAIN)
 
 
 def a_job() -> LiveJob:
@@ -122,18 +143,18 @@ def test_the_kind_of_its_evidence(
 ) -> None:
     job = a_job()
     job.request = replace(job.request, demand=demand, n_vms=n_vms)
-    followed = job.followed(cast(Any, None), Scale(time=2.0), enforced=True)
+    followed = job.followed(TENANT, Scale(time=2.0), enforced=True)
     assert followed.kind == kind
     assert followed.length_s == 0.5
     assert followed.is_whole
     job.best_effort = True
-    followed = job.followed(cast(Any, None), Scale(time=2.0), enforced=True)
+    followed = job.followed(TENANT, Scale(time=2.0), enforced=True)
     assert followed.kind == "best effort"
 
 
 def test_traffic_is_counted_where_a_job_began_and_is_reserved() -> None:
     def followed(job: LiveJob) -> Followed:
-        return job.followed(cast(Any, None), Scale(), enforced=True)
+        return job.followed(TENANT, Scale(), enforced=True)
 
     moved = a_job()
     moved.generation = 1
@@ -159,10 +180,27 @@ def test_a_demand_curve_at_its_rate_on_the_wire() -> None:
         job.request, duration_s=6.0, demand=DemandCurve(steps)
     )
     scale = Scale(rate=0.5, time=2.0)
-    phases = job.followed(cast(Any, None), scale, enforced=True).phases
+    phases = job.followed(TENANT, scale, enforced=True).phases
     # Unhindered it takes 4 s, its last half twice as long at its rate.
     assert [phase.length_s for phase in phases] == [0.5, 0.5, 2.0]
     assert [phase.wire_bits for phase in phases] == [1e6, 0.0, 8e6]
     job.best_effort = True
     job.rate_bps = 0
-    assert not job.followed(cast(Any, None), scale, enforced=True).phases
+    assert not job.followed(TENANT, scale, enforced=True).phases
+
+
+def test_the_delay_of_its_links_is_known() -> None:
+    job = a_job()
+    job.begin(0, 0)
+    assert job.delays(2.0) == {}
+    job.tenant = TENANT
+    assert job.delays(2.0) == {}
+    job.tenant = pair(
+        LinkQuality(delay_s=0.1, jitter_s=0.02, loss_share=0.1)
+    )
+    # In the experiment's time, which is twice that of the wire.
+    delays = job.delays(2.0)
+    assert delays["delay_s"] == pytest.approx([0.2, 0.24])
+    assert delays["loss_share"] == pytest.approx(0.19)
+    followed = job.followed(job.tenant, Scale(time=2.0), enforced=True)
+    assert followed.began_s == pytest.approx(0.1)

@@ -480,3 +480,32 @@ def test_the_sentences_of_a_run(
     assert results.verdicts.met is good
     assert any(line.startswith(says) for line in sentences)
     assert "every job is within what was expected" not in sentences
+
+
+@pytest.mark.parametrize(
+    ("ratio", "delay_s", "verdict"),
+    [
+        (1.04, [0.2, 0.3], "held"),
+        (1.07, [0.2, 0.3], "held"),
+        (1.07, [0.0, 0.0], "late"),
+        (1.09, [0.2, 0.3], "late"),
+        (0.9, [0.2, 0.3], "early"),
+    ],
+)
+def test_the_delay_of_its_links_is_no_lateness(
+    ratio: float, delay_s: list[float], verdict: str
+) -> None:
+    life = Life(ratio, detail={"exit_codes": [0], "delay_s": delay_s})
+    (row,) = judged(
+        run_of(life), Expectation(late_above=1.05, early_below=0.95)
+    ).rows
+    assert row.verdict == verdict
+    if delay_s[1] and verdict != "early":
+        assert "and 0.3 s by its links' delay" in row.why
+
+
+def test_a_job_over_links_that_lose_packets_shows_nothing() -> None:
+    life = Life(1.7, detail={"exit_codes": [0], "loss_share": 0.01})
+    (row,) = judged(run_of(life), Expectation(late_above=1.05)).rows
+    assert row.verdict == "open"
+    assert row.why == "its links lose packets: no rate can be kept to"

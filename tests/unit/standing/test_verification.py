@@ -67,7 +67,10 @@ class Installed:
             if k.startswith(f"{bridge} ")
         }
 
-    def _packets(self, tried: Sequence[packet_probes.Probe]) -> list[str]:
+    def _packets(
+        self, tried: Sequence[packet_probes.Probe], round_trip_s: float
+    ) -> list[str]:
+        assert round_trip_s == 0.0  # these links have no delay
         return [self.faults.get(probe.kind, "") for probe in tried]
 
     def found(self, plans: TenantPlans = PLANS) -> dict[str, NetworkCheck]:
