@@ -18,13 +18,13 @@ from testbed.backends.emu.cleanup_journal import (
     STATE_VARIABLE,
     CleanupJournal,
 )
+from testbed.backends.emu.commands import run
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.installed_state import (
     differences,
     installed_limits,
     tc_objects,
 )
-from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.embedding.placement import Placement
 from testbed.plan.limits import network_limits
@@ -126,7 +126,16 @@ def test_packets_are_late_and_lost_as_the_topology_says(
     plan = network_plan(datacentre, prefix)
     with EmulatedNetwork(plan, journal, CONTROLLER_PORT) as network:
         for bridge in plan.bridges:
-            MACHINE.vsctl(["set-fail-mode", bridge.name, "standalone"])
+            # As plain switches do: a tree has no loops.
+            run(
+                [
+                    "ovs-ofctl",
+                    "-OOpenFlow13",
+                    "add-flow",
+                    bridge.name,
+                    "actions=NORMAL",
+                ]
+            )
         tenant = placed(datacentre, plan)
         network.configure_tenant(tenant)
         sent_between(tenant)  # the switch learns where the VMs are

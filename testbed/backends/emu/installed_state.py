@@ -94,7 +94,8 @@ def _limit_name(words: Sequence[str], after: Mapping[str, str]) -> str:
     match words[:2]:
         case ["qdisc", kind] if kind not in NO_QUEUE:
             return "root" if "root" in words else f"queue {after['parent']}"
-        case ["class", _]:
+        # netem's one class stands for what is behind it.
+        case ["class", kind] if kind != "netem":
             return f"class {after.get('classid', words[2])}"
         case ["filter", _] if "match" in words:
             at = words.index("match") + 1

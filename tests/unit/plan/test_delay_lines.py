@@ -181,6 +181,7 @@ def attributes_in(data: bytes) -> list[tuple[int, bytes]]:
 SHOWN = """\
 qdisc netem 2: root refcnt 3 limit 2000 delay 20ms  1ms loss 2% rate 32Gbit
 qdisc htb 1: parent 2:1 r2q 10 default 0xfffe direct_packets_stat 0 ver 3.17 direct_qlen 1000
+class netem 2:1 root leaf 1:
 """
 
 
