@@ -19,7 +19,7 @@ from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.sampling import ProcessorSampler
 from testbed.embedding.placement import Placement
-from testbed.engine.backend import StartFailed
+from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import MachineCannot
 from testbed.plan.fidelity import (
     ENOUGH_PACKETS,
@@ -388,17 +388,19 @@ def _played(
     busy_share = processors.sample().busy
     backend.listen_until(GIVE_UP_AFTER * ideal_s)
     done = backend.wait(0.0)
-    shares = []
-    for one in done:
-        share = 0.0
-        if one.measured_s:
-            # A path's delay is no lack of processor.
-            late_s = max((one.detail or {}).get("delay_s", (0.0,)))
-            share = ideal_s / max(ideal_s / 2, one.measured_s - late_s)
-        shares.append(share)
+    shares = [_achieved_share(one, ideal_s) for one in done]
     for job_id in set(started).difference(one.job_id for one in done):
         shares.append(
             backend.delivered_share(job_id) * ideal_s / backend.now_s()
         )
         backend.kill(job_id)
     return min(shares), busy_share
+
+
+def _achieved_share(done: Completion, ideal_s: float) -> float:
+    """A test transfer's ideal time over its time, the paths' delay apart."""
+    if not done.measured_s:
+        return 0.0
+    # A path's delay is no lack of processor.
+    late_s = float(max((done.detail or {}).get("delay_s", (0.0,))))
+    return ideal_s / max(ideal_s / 2, done.measured_s - late_s)

@@ -20,6 +20,7 @@ from testbed.backends.emu.preflight import (
     processors_taken,
 )
 from testbed.backends.emu.sampling import Watch
+from testbed.engine.backend import Completion
 from testbed.plan.fidelity import Finding, preflight
 from testbed.spec.experiment import Scale
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -364,3 +365,19 @@ def test_the_processors_that_are_taken_are_given_back() -> None:
     assert set(own.children()) == before
     with processors_taken(0.0):
         assert set(own.children()) == before
+
+
+@pytest.mark.parametrize(
+    ("measured_s", "detail", "share"),
+    [
+        (2.0, None, 1.0),
+        (2.5, {"delay_s": [0.4, 0.5]}, 1.0),
+        (4.5, {"delay_s": [0.4, 0.5]}, 0.5),
+        (None, None, 0.0),
+    ],
+)
+def test_what_links_delay_is_no_lack_of_processor(
+    measured_s: float | None, detail: dict[str, Any] | None, share: float
+) -> None:
+    done = Completion("j", 9.0, "finished", "", measured_s, detail)
+    assert emu._achieved_share(done, 2.0) == share
