@@ -125,10 +125,10 @@ def delay_text(
     """Comments above a tenant's lines; empty without delay and loss."""
     text = ""
     if path.round_trip_s:
+        later = " to ".join(dict.fromkeys(map(time_text, added)))
         text = (
             f"# delay: round trips of up to {time_text(path.round_trip_s)};"
-            f" a transfer ends {time_text(added[0])} to"
-            f" {time_text(added[1])} after its estimate"
+            f" a transfer ends {later} after its estimate"
             f" (first window {window_bytes:,} bytes)\n"
         )
     if path.loss_share:
