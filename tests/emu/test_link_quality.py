@@ -92,9 +92,9 @@ class Arrivals:
             self.delays_s.append((now_ns - sent_ns) / 1e9)
 
 
-def opened(vm: TenantVm) -> socket.socket:
+def opened(vm: TenantVm, kind: int = socket.SOCK_DGRAM) -> socket.socket:
     with inside_network_namespace(NETNS_DIR / vm.slot.netns):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock = socket.socket(socket.AF_INET, kind)
     sock.bind((str(vm.ip), PORT))
     return sock
 
@@ -125,17 +125,7 @@ def test_packets_are_late_and_lost_as_the_topology_says(
         datacentre = centre(LOSSY, DELAYED)
     plan = network_plan(datacentre, prefix)
     with EmulatedNetwork(plan, journal, CONTROLLER_PORT) as network:
-        for bridge in plan.bridges:
-            # As plain switches do: a tree has no loops.
-            run(
-                [
-                    "ovs-ofctl",
-                    "-OOpenFlow13",
-                    "add-flow",
-                    bridge.name,
-                    "actions=NORMAL",
-                ]
-            )
+        forward(plan)
         tenant = placed(datacentre, plan)
         network.configure_tenant(tenant)
         sent_between(tenant)  # the switch learns where the VMs are
@@ -159,6 +149,69 @@ def test_packets_are_late_and_lost_as_the_topology_says(
     assert delays_s[-1] - delays_s[0] > 0.002
     # Each is lost on neither of two links: 0.81, and five deviations.
     assert 0.75 < kept < 0.87
+
+
+# In struct tcp_info (linux/tcp.h): the smallest round trip, in us, and times in
+# us that a sender had data, and was held by the window or by its own buffer.
+MSS_AT, CWND_AT, MIN_RTT_AT, TIMES_AT = 16, 80, 148, 168
+
+
+def test_a_reserved_transfers_windows_hold_its_round_trips(
+    prefix: str, journal: CleanupJournal
+) -> None:
+    datacentre = centre(PLAIN, LinkQuality(delay_s=0.050))
+    plan = network_plan(datacentre, prefix)
+    with EmulatedNetwork(plan, journal, CONTROLLER_PORT) as network:
+        forward(plan)
+        tenant = placed(datacentre, plan)
+        network.configure_tenant(tenant)
+        receiver = opened(tenant.vms[1], socket.SOCK_STREAM)
+        receiver.listen()
+        sender = opened(tenant.vms[0], socket.SOCK_STREAM)
+        sender.connect((str(tenant.vms[1].ip), PORT))
+        accepted, _ = receiver.accept()
+        taken = threading.Thread(target=drained, args=(accepted,))
+        taken.start()
+        began_s = time.monotonic()
+        sender.sendall(bytes(tenant.rate_bps // 8 * 4))
+        info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+        sender.shutdown(socket.SHUT_WR)
+        taken.join()
+        took_s = time.monotonic() - began_s
+        for sock in (sender, receiver, accepted):
+            sock.close()
+    (mss,) = struct.unpack_from("=I", info, MSS_AT)
+    (cwnd,) = struct.unpack_from("=I", info, CWND_AT)
+    (min_rtt_us,) = struct.unpack_from("=I", info, MIN_RTT_AT)
+    busy, by_window, by_buffer = struct.unpack_from("=QQQ", info, TIMES_AT)
+    print(
+        f"round trips of {min_rtt_us / 1e3:.1f} ms, window {cwnd * mss:,} bytes; of"
+        f" {busy / 1e6:.2f} s {by_window / 1e6:.2f} held by the receiver's window,"
+        f" {by_buffer / 1e6:.2f} by the sender's buffer; 4 s of the rate took {took_s:.2f} s"
+    )
+    assert min_rtt_us >= 200_000
+    assert cwnd * mss >= tenant.rate_bps * 0.2 / 8
+    assert by_window <= 0.05 * busy
+    assert by_buffer <= 0.05 * busy
+
+
+def drained(sock: socket.socket) -> None:
+    while sock.recv(1 << 16):
+        pass
+
+
+def forward(plan: NetworkPlan) -> None:
+    """Has the bridges forward as plain switches do: a tree has no loops."""
+    for bridge in plan.bridges:
+        run(
+            [
+                "ovs-ofctl",
+                "-OOpenFlow13",
+                "add-flow",
+                bridge.name,
+                "actions=NORMAL",
+            ]
+        )
 
 
 def test_the_kernel_has_what_was_planned(
