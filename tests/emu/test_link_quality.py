@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,10 @@ def test_packets_are_late_and_lost_as_the_topology_says(
         f" {delays_s[-1] * 1e3:.1f} ms, median {delays_s[len(delays_s) // 2] * 1e3:.1f}"
     )
     assert unshaped == {}
-    # None overtakes another, whatever the jitter.
-    assert arrivals.numbers == sorted(set(arrivals.numbers))
+    # netem lets none overtake another. Two processors may, now and then; with
+    # jitter in any order a third would.
+    pairs = pairwise(arrivals.numbers)
+    assert sum(later < sooner for sooner, later in pairs) <= PACKETS * 0.02
     if not slow:
         assert delays_s[0] < 0.020
         assert kept == 1.0
@@ -171,6 +174,11 @@ def test_a_reserved_transfers_windows_hold_its_round_trips(
         sender.connect((str(tenant.vms[1].ip), PORT))
         accepted, _ = receiver.accept()
         taken = threading.Thread(target=drained, args=(accepted,))
+        # As agents do, before they send: with this answer the receiver's
+        # window is no longer the 64 kB that a handshake can state.
+        sender.sendall(b"hello")
+        accepted.sendall(b"welcome")
+        sender.recv(7)
         taken.start()
         began_s = time.monotonic()
         sender.sendall(bytes(tenant.rate_bps // 8 * 4))
