@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,12 @@ _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_SLAVE = 1 << 19
 _PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
+CAP_SETGID = 6
+CAP_SETUID = 7
+CAP_NET_RAW = 13
+_LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -159,6 +164,17 @@ def set_no_new_privileges() -> None:
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
         "cannot set no_new_privs",
     )
+
+
+def keep_capabilities(kept: Collection[int]) -> None:
+    """Bound what a program that this process executes as root may do to these
+    capabilities.
+    """
+    last = int(_LAST_CAPABILITY.read_text("ascii"))
+    for capability in range(last + 1):
+        if capability not in kept:
+            dropped = _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+            _check(dropped, f"cannot give up capability {capability}")
 
 
 def own_shared_memory(size_bytes: int = 0) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def caller(
         return Owner(int(environ["SUDO_UID"]), int(environ["SUDO_GID"]))
     except (KeyError, ValueError):
         return None
+
+
+def from_home(path: str, environ: Mapping[str, str] = os.environ) -> str:
+    """A path that begins with ``~`` in full: by sudo from its caller's home.
+
+    Another path, or one of no user, stays as it is.
+    """
+    owner = caller(environ)
+    if owner is not None and path.split("/", 1)[0] == "~":
+        with suppress(KeyError):
+            return pwd.getpwuid(owner.uid).pw_dir + path[1:]
+    return os.path.expanduser(path)  # noqa: PTH111 - Path raises for unknown users
 
 
 @contextmanager

@@ -47,6 +47,24 @@ class PlainConsole(Console):
                 yield Segment(plain_text(segment.text), segment.style)
 
 
+def open_standard_streams() -> None:
+    """Opens streams that were closed before the start, as by ``2>&-``: what is
+    printed there is lost, and no file gets their numbers.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - a number
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def out() -> Console:
     """The console of results: standard output."""
     piped = not sys.stdout.isatty()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import importlib
 import inspect
+import keyword
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ from testbed.errors import (
     from_checkout,
     install_hint,
 )
+from testbed.owned_files import from_home
 
 INTERRUPTED = 130
 PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
@@ -44,6 +46,7 @@ VERBS = {
     "shell": "Open a shell in a VM.",
     "mininet": "Open Mininet's prompt on the network that is up.",
     "measure": "Measure a tenant among its VMs, against its reservation.",
+    "capture": "Show or store the packets of a VM, a link or a tenant.",
     "link": "Show, take down and bring back links of the network that is up.",
     "switch": "Show and restart the Open vSwitches under the network that is up.",
     "verify": "Check tc, flows and packets of the network that is up against its plan.",
@@ -63,6 +66,7 @@ VERBS = {
     "report": "Write a run's report again.",
     "runs": "List the runs that there are, with verdicts and sizes, or remove some.",
     "lab": "List, start and check the labs of a course on SDN reservation.",
+    "import": "Make an experiment file of another tool's network, workload or trace.",
     "examples": "Copy the example experiment files into a folder.",
     "data": "Say which published traces are here, and where the others come from.",
     "policy": "List and check policies, and begin one of your own.",
@@ -74,6 +78,7 @@ MODULES = {
     "schema": "testbed.cli.validate",
     "policy": "testbed.cli.policies",
     "mininet": "testbed.cli.mininet_prompt",
+    "import": "testbed.cli.import_file",
     "up": "testbed.cli.up",
     **dict.fromkeys(("status", "tenant", "down"), "testbed.cli.standing"),
     **dict.fromkeys(("exec", "shell", "measure"), "testbed.cli.in_vm"),
@@ -87,6 +92,7 @@ MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: runs a verb and ends the process with its exit code."""
+    console.open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # A file's name may hold bytes that are no text.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -103,6 +109,7 @@ def run(arguments: Sequence[str]) -> int:
     """One command; its exit code. Errors of the testbed end here, as one
     sentence and the hint.
     """
+    arguments = _from_home(arguments)
     # What follows "--" is for another program.
     as_json = "--json" in takewhile(
         lambda argument: argument != "--", arguments
@@ -133,6 +140,26 @@ def run(arguments: Sequence[str]) -> int:
         console.print_error(shown, as_json=as_json)
         return shown.exit_code
     return status if isinstance(status, int) else 0
+
+
+def _from_home(arguments: Sequence[str]) -> list[str]:
+    """Arguments whose ``~`` a shell has left as it is: in quotes, or after
+    ``=``.
+    """
+    if _verb_in(arguments) in _OTHERS_WORDS:
+        return list(arguments)
+    expanded: list[str] = []
+    for number, argument in enumerate(arguments):
+        if argument == "--":
+            return [*expanded, *arguments[number:]]
+        option, equals, value = argument.partition("=")
+        if argument.startswith("~"):
+            expanded.append(from_home(argument))
+        elif option.startswith("--") and value.startswith("~"):
+            expanded.append(option + equals + from_home(value))
+        else:
+            expanded.append(argument)
+    return expanded
 
 
 def application(arguments: Sequence[str]) -> Callable[..., Any]:
@@ -167,6 +194,8 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
     return typer.main.get_command(app)
 
 
+_OTHERS_WORDS = frozenset(("python", "exec"))
+"""Verbs with the words of another program."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "python": {"ignore_unknown_options": True, "help_option_names": []},
 }
@@ -212,7 +241,9 @@ def _function(verb: str) -> Callable[..., Any]:
             if from_checkout()
             else "install Hosenet again, with its dependencies",
         ) from None
-    function: Callable[..., Any] = getattr(module, verb)
+    # A word of Python's cannot be a function's name.
+    name = f"{verb}_" if keyword.iskeyword(verb) else verb
+    function: Callable[..., Any] = getattr(module, name)
     return function
 
 

@@ -18,6 +18,7 @@ from testbed.errors import (
     from_checkout,
     install_hint,
 )
+from testbed.owned_files import from_home
 
 Json = Annotated[
     bool,
@@ -33,8 +34,9 @@ def run_path(written: str | Path) -> Path:
     """The run folder of an argument, which may be a short name; says which."""
     from testbed.record.run_names import run_folder
 
-    found = run_folder(Path(written).expanduser())
-    if found != Path(written).expanduser():
+    path = Path(from_home(str(written)))
+    found = run_folder(path)
+    if found != path:
         console.say(f"{written} is {found}")
     return found
 

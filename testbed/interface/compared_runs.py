@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.interface.finished_run import Run
 from testbed.interface.notebook_tables import html_table
+from testbed.owned_files import from_home
 from testbed.record.columns import SUMMARY, Columns
 from testbed.record.comparison import (
     Difference,
@@ -78,7 +79,7 @@ def compare(
 def _folder(run: Run | str | os.PathLike[str]) -> Path:
     if isinstance(run, Run):
         return run.folder
-    return run_folder(Path(run))
+    return run_folder(Path(from_home(str(run))))
 
 
 class Comparison:

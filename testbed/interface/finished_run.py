@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import BadInput
 from testbed.interface.notebook_tables import html_table
+from testbed.owned_files import from_home
 from testbed.record import folder as names
 from testbed.record.folder import RunFolder
 from testbed.record.reading import (
@@ -39,7 +40,7 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
 
     Raises BadInput where there is none, or where the folder is damaged.
     """
-    path = run_folder(Path(folder)).absolute()
+    path = run_folder(Path(from_home(str(folder)))).absolute()
     folders = in_order_of_list(path, policy_folders(path))
     parts = []
     for policy_folder in folders:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from testbed.errors import BadInput, MachineCannot
 from testbed.foreign_text import plain_text
 from testbed.interface.finished_run import Run
+from testbed.owned_files import from_home
 from testbed.plan.network_plan import check_prefix
 from testbed.play.playing import (
     CSV,
@@ -70,7 +71,7 @@ def load(
         raise BadInput(
             f"load takes a path or a dictionary, not {type(file).__name__}"
         )
-    path = Path(file)
+    path = Path(from_home(str(file)))
     return Experiment(path, read_text(path), replaced)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -18,6 +18,13 @@ from functools import partial
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
+from testbed.backends.emu.capture_places import (
+    LINKS_NOTE,
+    VMS_NOTE,
+    link_places,
+    note,
+    vm_places,
+)
 from testbed.backends.emu.cleanup_journal import state_dir
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import (
@@ -34,7 +41,7 @@ from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.owned_files import FILE_MODE, new_file, remove_lone_folder
 from testbed.plan.direct_evidence import weighed
 from testbed.plan.fidelity import Finding
-from testbed.plan.network_plan import check_reachable
+from testbed.plan.network_plan import TenantPlan, check_reachable
 from testbed.plan.peak_load import (
     computing_processors,
     namespaces_per_server,
@@ -201,7 +208,7 @@ def _network(
             namespaces_per_server(plans, slots),
             n_agents,
         ) as emulation,
-        _announced(top, experiment, plans),
+        _announced(top, experiment, plans, emulation),
     ):
         emulation.network.forbid_borrowing()
         yield emulation
@@ -223,9 +230,12 @@ def _computing(
 
 @contextmanager
 def _announced(
-    top: RunFolder, experiment: Experiment, plans: list[list[events.Event]]
+    top: RunFolder,
+    experiment: Experiment,
+    plans: list[list[events.Event]],
+    emulation: Emulation,
 ) -> Iterator[None]:
-    """Notes the run, in its folder and where ``testbed status`` looks for it."""
+    """Notes the run, in its folder and where other commands look for it."""
     labels = [policy.label for policy in experiment.policies]
     ends_s = [plan[-1].t for plan in plans]
     run = running_run(
@@ -233,8 +243,37 @@ def _announced(
     )
     with noted(top, run), ExitStack() as stack:
         with suppress(MachineCannot):
+            stack.enter_context(_noted_places(emulation))
             stack.enter_context(noted_among_others(state_dir(), run))
         yield
+
+
+@contextmanager
+def _noted_places(emulation: Emulation) -> Iterator[None]:
+    """Notes where the links and the jobs' VMs are, for ``testbed capture``."""
+    folder = RunFolder(state_dir())
+    switches = emulation.network.switch_of_bridge
+    namespaces = {name: switch.netns for name, switch in switches.items()}
+    nodes = emulation.datacentre.names
+    links = link_places(emulation.plan, nodes, namespaces)
+
+    def note_vms(tenants: Iterable[TenantPlan]) -> None:
+        with suppress(OSError):
+            folder.write_bytes(
+                VMS_NOTE, note(vm_places(tenants)), sync=False
+            )
+
+    try:
+        with suppress(OSError):
+            folder.write_bytes(LINKS_NOTE, note(links), sync=False)
+        note_vms(())
+        emulation.on_tenants = note_vms
+        yield
+    finally:
+        emulation.on_tenants = None
+        for name in (LINKS_NOTE, VMS_NOTE):
+            with suppress(OSError):
+                (folder.path / name).unlink()
 
 
 def _one_policy(

@@ -23,6 +23,7 @@ from testbed.owned_files import (
     FILE_MODE,
     Owner,
     caller,
+    from_home,
     give_all,
     make_folder,
     make_folders,
@@ -110,7 +111,7 @@ class RunFolder:
         )
         try:
             # Links that are there before a run begins are its caller's wish.
-            base = Path(os.path.expanduser(base)).resolve()  # noqa: PTH111 - of no user, too
+            base = Path(from_home(str(base))).resolve()
             make_folders(base, owner)
             return cls(_first_free(base, stem, owner), owner)
         except OSError as error:

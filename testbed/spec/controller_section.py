@@ -16,6 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from testbed.owned_files import from_home
 from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.document import Location, Place, Problem, file_at
 from testbed.spec.unit_types import refused_value
@@ -184,7 +185,7 @@ def _interpreter(name: str | None, here: Location) -> str:
     if name is None:
         return ""
     # Not resolved: an environment is told by the link through which it starts.
-    path = here.document.folder.absolute() / Path(name).expanduser()
+    path = here.document.folder.absolute() / Path(from_home(name))
     if path.is_dir():
         path = path / "bin" / "python"
     if not os.access(path, os.X_OK):

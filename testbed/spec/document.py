@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 import yaml
 
 from testbed.errors import BadInput
+from testbed.owned_files import from_home
 from topologies.datacentre import dotted
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -277,13 +278,6 @@ def read_text(path: FilePath) -> str:
         raise _refused(place, message) from None
 
 
-def _from_home(name: str) -> str:
-    """A path that begins with ``~`` in full; another, or that of no user, as it
-    is.
-    """
-    return os.path.expanduser(name)  # noqa: PTH111 - Path raises for unknown users
-
-
 def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the
     cache.
@@ -292,7 +286,7 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     folders = [beside]
     for part in os.environ.get("TESTBED_DATA", "").split(os.pathsep):
         if part:
-            folders.append(FilePath(_from_home(part)))
+            folders.append(FilePath(from_home(part)))
     return *folders, FilePath(cache) / "testbed"
 
 
@@ -334,7 +328,7 @@ def find_file(
     """The first file of that name; an absolute name, or one under ``~``,
     stands for itself.
     """
-    name = _from_home(name)
+    name = from_home(name)
     candidates = [folder / name for folder in search_path(beside)]
     for path in (*candidates, *elsewhere):
         if is_there(path):

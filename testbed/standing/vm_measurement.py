@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 
+from jobs.linux import inside_network_namespace
 from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening, received_bps
 from jobs.request import Enforcement
 from jobs.wire import wire_rate_bps
@@ -22,7 +26,8 @@ from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 from testbed.standing.network_state import TenantState
 
-PORT = 5201
+# iperf3's own first: a person may have a server of theirs there.
+PORTS = range(5201, 5301)
 PINGS = 10
 PING_EVERY_S = 0.2
 LEAST_BLOCK_BYTES = 128
@@ -202,15 +207,20 @@ def _rates_bps(
     size_bytes: int,
 ) -> list[float]:
     """Payload that each pair's receiver has counted, in bit/s."""
+    ports = [_free_port(receiver) for _, receiver in pairs]
     serving = []
     sending = []
-    for sender, receiver in pairs:
-        serving.append((receiver, _server_command(receiver)))
-        command = _client_command(sender, receiver, seconds, size_bytes)
+    for (sender, receiver), port in zip(pairs, ports, strict=True):
+        serving.append((receiver, _server_command(receiver, port)))
+        command = _client_command(
+            sender, receiver, port, seconds, size_bytes
+        )
         sending.append((sender, command))
     with started(serving, subprocess.STDOUT) as servers:
-        for (_, receiver), server in zip(pairs, servers, strict=True):
-            _wait_until_listening(receiver, server)
+        for (_, receiver), port, server in zip(
+            pairs, ports, servers, strict=True
+        ):
+            _wait_until_listening(receiver, port, server)
         with started(sending, subprocess.STDOUT) as clients:
             patience_s = OMITTED_S + seconds + ENDING_S + PATIENCE_S
             # A client's document is only read for its complaint: the rate that
@@ -221,22 +231,40 @@ def _rates_bps(
             return list(map(_received_bps, texts))
 
 
-def _server_command(receiver: VmPlace) -> list[str]:
+def _free_port(place: VmPlace) -> int:
+    """A port at which nobody listens in a VM. Raises RunFailed."""
+    with inside_network_namespace(Path(place.netns)):
+        for port in PORTS:
+            # Refused beside a listener at this address or at any, of IPv6 too.
+            with closing(socket.socket()) as probe, suppress(OSError):
+                # As iperf3 itself: connections that have ended hold no port.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((place.ip, port))
+                return port
+    raise RunFailed(
+        f"VM {place.name} has no free port between {PORTS[0]} and {PORTS[-1]}"
+        " for iperf3",
+        f"sudo testbed exec {place.name} -- ss -tlnp lists who listens there",
+    )
+
+
+def _server_command(receiver: VmPlace, port: int) -> list[str]:
     # One test, and then it ends: nothing is left to be ended.
     command = ["iperf3", "--server", "--one-off", "--bind", receiver.ip]
-    return [*command, "--port", str(PORT), "--json"]
+    return [*command, "--port", str(port), "--json"]
 
 
 def _client_command(
     sender: VmPlace,
     receiver: VmPlace,
+    port: int,
     seconds: int,
     size_bytes: int,
 ) -> list[str]:
     command = ["iperf3", "--client", receiver.ip, "--bind", sender.ip]
     command += ["--time", str(seconds + ENDING_S), "--omit", str(OMITTED_S)]
     command += ["--length", str(size_bytes)]
-    return [*command, "--port", str(PORT), "--json"]
+    return [*command, "--port", str(port), "--json"]
 
 
 def _received_bps(text: str) -> float:
@@ -258,13 +286,14 @@ def _received_bps(text: str) -> float:
 
 def _wait_until_listening(
     place: VmPlace,
+    port: int,
     server: subprocess.Popen[bytes],
 ) -> None:
     """Returns when a server listens, or has ended. Raises RunFailed."""
     give_up = time.monotonic() + PATIENCE_S
     # Read from the kernel's table: a connection to find out would be the only
     # one that the server takes.
-    while server.poll() is None and PORT not in listening(
+    while server.poll() is None and port not in listening(
         place.ip, server.pid
     ):
         if time.monotonic() > give_up:

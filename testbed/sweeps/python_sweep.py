@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput
+from testbed.owned_files import from_home
 from testbed.spec.document import Place, Problem, SpecErrors, read_text
 from testbed.spec.given_values import plain_value, yaml_of
 from testbed.spec.sweep_section import LEAST, SweptKey, read_option
@@ -54,7 +55,11 @@ def sweep(
     plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
     usable = processes or len(os.sched_getaffinity(0))
     options = SweepOptions(
-        Path(out), usable, cluster, again=again, command=("testbed.sweep",)
+        Path(from_home(str(out))),
+        usable,
+        cluster,
+        again=again,
+        command=("testbed.sweep",),
     )
     return run_sweep(plan, options, progress or (lambda _: None), say)
 
@@ -65,7 +70,8 @@ def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
         if problems:
             raise SpecErrors(problems)
         return UNNAMED, text
-    return Path(experiment), read_text(Path(experiment))
+    path = Path(from_home(str(experiment)))
+    return path, read_text(path)
 
 
 def _key(name: str, values: Any) -> SweptKey:

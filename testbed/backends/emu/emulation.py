@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -170,6 +170,11 @@ class Emulation:
             max_workers=1, thread_name_prefix="flows"
         )
         self._write: WriteText | None = None
+        # Those that are in, by number, and whom to tell when they change.
+        self._tenants: dict[int, TenantPlan] = {}
+        self.on_tenants: Callable[[Iterable[TenantPlan]], object] | None = (
+            None
+        )
         self._installed = 0
         self._stopped_since_s: float | None = None
         self._earlier_stood_s = 0.0
@@ -386,6 +391,12 @@ class Emulation:
             self._withdraw(flows, tenant)
             raise _of_job(tenant, error) from error
         self._record(tenant, "", tenant_text(self.plan, tenant, self._app))
+        self._tenants[tenant.tenant_id] = tenant
+        self._tell_tenants()
+
+    def _tell_tenants(self) -> None:
+        if self.on_tenants is not None:
+            self.on_tenants(self._tenants.values())
 
     def _record(self, tenant: TenantPlan, what: str, text: str) -> None:
         self._installed += 1
@@ -478,6 +489,8 @@ class Emulation:
             self._client.remove_tenant(tenant.tenant_id)
 
         flows = None if tenant.unconnected else self._flows.submit(remove)
+        self._tenants.pop(tenant.tenant_id, None)
+        self._tell_tenants()
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
             self.cgroup.remove_vm(vm.slot.server, vm.slot.index)

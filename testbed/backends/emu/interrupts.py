@@ -50,7 +50,12 @@ def terminated_as_interrupt() -> Iterator[None]:
 
 def _handle(numbers: Sequence[int], handler: Handler) -> dict[int, Any]:
     """Installs a handler; returns the previous ones by signal number."""
-    return {number: signal.signal(number, handler) for number in numbers}
+    previous = {}
+    for number in numbers:
+        # What was ignored before the start stays so, as after nohup.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            previous[number] = signal.signal(number, handler)
+    return previous
 
 
 def _restore(handlers: dict[int, Any]) -> None:

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import termios
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,8 @@ HANDED_DOWN = re.compile(
     "PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ"
 )
 NOBODY = User("nobody", 65534, 65534)
+# Of a pipe that nobody has made larger than users may.
+LARGEST_PIPE_BYTES = 1 << 20
 SIGNAL_EXIT = 128
 """Plus the number of the signal, as shells count."""
 
@@ -242,39 +244,97 @@ def run_in_each(
     """Run a command in every VM at once; returns the worst exit code.
 
     ``say`` is called with ``stdout`` or ``stderr`` and each line of output,
-    which begins with the VM's name. Raises as :func:`start_process` does, and
-    ends those that have begun.
+    which begins with the VM's name. It ends with the command: what that leaves
+    in the background continues, and its output is shown no longer. Raises as
+    :func:`start_process` does, and ends those that have begun.
     """
     commands = [(place, argv) for place in places]
-    with (
-        started(commands, subprocess.PIPE) as children,
-        selectors.DefaultSelector() as selector,
-    ):
-        for place, child in zip(places, children, strict=True):
-            for name, stream in (
-                ("stdout", child.stdout),
-                ("stderr", child.stderr),
-            ):
-                assert stream is not None  # noqa: S101 - both are pipes
-                about = name, f"{place.name}: ".encode(), bytearray()
-                selector.register(stream, selectors.EVENT_READ, about)
-        while selector.get_map():
-            for key, _ in selector.select():
-                if not _pass_on(key, say):
-                    selector.unregister(key.fileobj)
+    with started(commands, subprocess.PIPE) as children:
+        with ExitStack() as stack:
+            outputs = _Outputs(stack, say)
+            for place, child in zip(places, children, strict=True):
+                outputs.add(place.name, child)
+            outputs.pass_on()
         return max(shell_code(child.wait()) for child in children)
 
 
-def _pass_on(
-    key: selectors.SelectorKey, say: Callable[[str, bytes], object]
-) -> bool:
-    """Whole lines of one stream; at its end the rest, and False."""
-    name, label, rest = key.data
-    data = os.read(key.fd, 65_536)
-    *lines, left = bytes(rest + data).split(b"\n")
-    rest[:] = left
-    if not data and left:
-        lines.append(left)
-    for line in lines:
-        say(name, label + line + b"\n")
-    return bool(data)
+class _Outputs:
+    """Output of several programs, line by line, until each has ended."""
+
+    def __init__(
+        self, stack: ExitStack, say: Callable[[str, bytes], object]
+    ) -> None:
+        self._stack = stack
+        self._say = say
+        self._selector = stack.enter_context(selectors.DefaultSelector())
+
+    def add(self, name: str, child: subprocess.Popen[bytes]) -> None:
+        """Follows the output of a program in the VM ``name``."""
+        streams = []
+        for kind, file in (
+            ("stdout", child.stdout),
+            ("stderr", child.stderr),
+        ):
+            assert file is not None  # noqa: S101 - both are pipes
+            stream = _LabelledLines(
+                file.fileno(), kind, f"{name}: ".encode()
+            )
+            self._watch(file.fileno(), partial(self._read, stream))
+            streams.append(stream)
+        ended = os.pidfd_open(child.pid)
+        self._stack.callback(os.close, ended)
+        self._watch(ended, partial(self._end, ended, streams))
+
+    def pass_on(self) -> None:
+        """Returns when all programs have ended, with all that they have said."""
+        while self._selector.get_map():
+            for key, _ in self._selector.select():
+                # Those of a program that has ended are gone meanwhile.
+                if key.fd in self._selector.get_map():
+                    key.data()
+
+    def _watch(self, number: int, act: Callable[[], object]) -> None:
+        self._selector.register(number, selectors.EVENT_READ, act)
+
+    def _read(self, stream: _LabelledLines) -> None:
+        if not stream.pass_on(self._say):
+            self._selector.unregister(stream.number)
+
+    def _end(self, ended: int, streams: Sequence[_LabelledLines]) -> None:
+        """The rest of a program's output. What it has left in the background
+        may hold the pipe open for ever.
+        """
+        self._selector.unregister(ended)
+        for stream in streams:
+            if stream.number in self._selector.get_map():
+                self._selector.unregister(stream.number)
+                os.set_blocking(stream.number, False)
+                with suppress(BlockingIOError):
+                    stream.pass_on(self._say)
+                stream.finish(self._say)
+
+
+class _LabelledLines:
+    """A stream whose lines are said with a label."""
+
+    def __init__(self, number: int, kind: str, label: bytes) -> None:
+        self.number = number
+        self._kind = kind
+        self._label = label
+        self._rest = b""
+
+    def pass_on(self, say: Callable[[str, bytes], object]) -> bool:
+        """Says whole lines of what is there; at the end the rest, and False."""
+        data = os.read(self.number, LARGEST_PIPE_BYTES)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            say(self._kind, self._label + line + b"\n")
+        if not data:
+            self.finish(say)
+        return bool(data)
+
+    def finish(self, say: Callable[[str, bytes], object]) -> None:
+        """Says a last line that has no end."""
+        if self._rest:
+            say(self._kind, self._label + self._rest + b"\n")
+            self._rest = b""

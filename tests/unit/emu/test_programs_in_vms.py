@@ -224,3 +224,37 @@ def test_a_vm_that_cannot_be_entered_is_named_with_the_reason() -> None:
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert "VM a.0 cannot be entered: it is gone" in done.stderr
+
+
+@pytest.mark.parametrize("streams", ["", ">/dev/null 2>&1", "2>/dev/null"])
+def test_a_command_in_all_vms_ends_though_it_leaves_programs_behind(
+    tmp_path: Path, streams: str
+) -> None:
+    pid = tmp_path / "pid"
+    script = (
+        f"sleep 600 {streams} & echo $! >{pid}; echo started;"
+        " printf unfinished; exit 3"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", EACH, "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    # It continues, as what `exec` in one VM leaves behind.
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert done.returncode == 3
+    assert done.stdout == "a.0: started\na.0: unfinished\n"
+
+
+def test_all_output_of_a_command_in_all_vms_is_shown() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EACH, "seq", "100000"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines == [f"a.0: {number}" for number in range(1, 100_001)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 from testbed.backends.emu.vm_process import VmPlace
+from testbed.errors import RunFailed
 from testbed.standing import vm_measurement
 from testbed.standing.network_state import TenantState
 from testbed.standing.vm_measurement import Pair, measure
@@ -62,5 +66,40 @@ def test_two_blocks_more_or_less_are_within_a_fifth_of_what_is_tolerated(
     assert 1 <= size_bytes <= vm_measurement.BLOCK_BYTES
     low, _ = vm_measurement.BOUNDS["strict"]
     assert 2 * size_bytes <= rate_bps * seconds / 8 * (1 - low) / 5 + 1
-    ends = vm_measurement._client_command(place(0), place(1), 5, size_bytes)
+    ends = vm_measurement._client_command(
+        place(0), place(1), 5201, 5, size_bytes
+    )
     assert ends[ends.index("--length") + 1] == str(size_bytes)
+
+
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [
+        (socket.AF_INET, "127.0.0.1"),
+        (socket.AF_INET, "0.0.0.0"),  # noqa: S104 - as iperf3 does
+        (socket.AF_INET6, "::"),
+    ],
+)
+def test_a_port_where_somebody_listens_is_left_to_him(
+    monkeypatch: pytest.MonkeyPatch, family: int, address: str
+) -> None:
+    monkeypatch.setattr(
+        vm_measurement, "inside_network_namespace", lambda _: nullcontext()
+    )
+    here = replace(place(0), ip="127.0.0.1")
+    with socket.socket(family) as theirs, socket.socket() as free:
+        if family == socket.AF_INET6:
+            theirs.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        theirs.bind((address, 0))
+        theirs.listen()
+        taken = theirs.getsockname()[1]
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        monkeypatch.setattr(vm_measurement, "PORTS", (taken, port))
+        assert vm_measurement._free_port(here) == port
+        monkeypatch.setattr(vm_measurement, "PORTS", (taken,))
+        with pytest.raises(
+            RunFailed, match=f"a.0 has no free port.*{taken}"
+        ):
+            vm_measurement._free_port(here)

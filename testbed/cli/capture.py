@@ -1,0 +1,190 @@
+"""``testbed capture VM|LINK|TENANT``: packets as text, or as a file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from testbed.backends.emu import packet_capture
+from testbed.backends.emu.packet_capture import (
+    CaptureCounts,
+    CapturePoint,
+    CaptureRequest,
+)
+from testbed.backends.emu.pcapng import MergedPackets
+from testbed.cli import console
+from testbed.cli.options import Json, require_root
+from testbed.errors import BadInput
+from testbed.owned_files import caller, from_home, new_file, opened_folder
+from testbed.standing.capture_targets import capture_places
+
+FILE_MODE = 0o600
+STANDARD_OUTPUT = "-"
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="VM|LINK|TENANT",
+        help="A VM as a.0, a link as 'rack 0 - core 0', or a tenant's VMs.",
+    ),
+]
+FilterWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILTER…]",
+        help="tcpdump's filter, as: icmp or tcp port 80.",
+    ),
+]
+Write = Annotated[
+    str | None,
+    typer.Option(
+        "-w",
+        "--write",
+        metavar="FILE",
+        help="Store the packets in a new file; - is standard output.",
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option(min=1, help="End after so many packets (of each VM)."),
+]
+Seconds = Annotated[
+    float | None, typer.Option(min=0.1, help="End after so many seconds.")
+]
+
+
+def capture(
+    target: Target,
+    words: FilterWords = None,
+    write: Write = None,
+    count: Count = None,
+    seconds: Seconds = None,
+    as_json: Json = False,
+) -> None:
+    """Show packets where they pass, or store them for Wireshark, until Ctrl-C.
+
+    Of a VM, those at its interface; of a link, those in both directions at its
+    lower end; of a tenant, those at all its VMs. A file is pcap (of a tenant
+    of several VMs pcapng, which names the VM), new, and its caller's alone.
+    """
+    require_root("testbed capture")
+    if as_json and write in (None, STANDARD_OUTPUT):
+        raise BadInput("--json says what was stored: it goes with -w FILE")
+    points = capture_places().points(target)
+    request = CaptureRequest(
+        " ".join(words or ()), count, seconds, as_text=write is None
+    )
+    console.say(f"capturing at {_named(points)}; Ctrl-C ends it")
+    if write is None:
+        console.say(f"in Wireshark: {_wireshark(target)}")
+        shown = _ShownLines(points)
+        counts = packet_capture.capture(points, request, shown.take)
+    else:
+        counts = _stored(points, request, write)
+    if as_json:
+        console.print_json(
+            {
+                "target": target,
+                "file": write,
+                "captured": counts.captured,
+                "dropped": counts.dropped,
+            }
+        )
+    console.say(
+        f"{counts.captured:,} packets captured, {counts.dropped:,} dropped"
+        " by the kernel for lack of room"
+    )
+
+
+def _named(points: Sequence[CapturePoint]) -> str:
+    names = [point.name for point in points]
+    if len(names) > 1:
+        return f"{names[0]} to {names[-1]}"
+    return names[0]
+
+
+def _wireshark(target: str) -> str:
+    """A line for another machine, which is typed to a shell here once more."""
+    remote = shlex.join(
+        ["sudo", "testbed", "capture", target, "-w", STANDARD_OUTPUT]
+    )
+    if "'" in remote:
+        remote = f'"{remote}"'
+    return f"ssh HOST {remote} | wireshark -k -i -"
+
+
+class _ShownLines:
+    """Lines of text on standard output; of several points with their names."""
+
+    def __init__(self, points: Sequence[CapturePoint]) -> None:
+        self._labels = [""]
+        if len(points) > 1:
+            self._labels = [f"{point.name}: " for point in points]
+        self._rest = [b""] * len(points)
+
+    def take(self, number: int, data: bytes) -> None:
+        *lines, self._rest[number] = (self._rest[number] + data).split(
+            b"\n"
+        )
+        for line in lines:
+            # tcpdump ends its text with an empty line.
+            if line:
+                text = line.decode("utf-8", "replace")
+                console.print_text(self._labels[number] + text)
+        sys.stdout.flush()
+
+
+def _stored(
+    points: Sequence[CapturePoint], request: CaptureRequest, name: str
+) -> CaptureCounts:
+    """Captures into a file. It is removed where nothing can be captured."""
+    with _opened(name) as write:
+        if len(points) == 1:
+            return packet_capture.capture(
+                points, request, lambda _, data: write(data)
+            )
+        merged = MergedPackets([point.name for point in points], write)
+        return packet_capture.capture(points, request, merged.take)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Callable[[bytes], object]]:
+    """Writes to a new file of the caller's alone, or to standard output."""
+    if name == STANDARD_OUTPUT:
+        if sys.stdout.isatty():
+            raise BadInput(
+                "packets in binary are nothing for a terminal",
+                "-w FILE, or a pipe: … -w - | wireshark -k -i -",
+            )
+        yield partial(_write_at_once, sys.stdout.buffer)
+        return
+    path = Path(from_home(name))
+    try:
+        descriptor = new_file(path, FILE_MODE, caller())
+    except FileExistsError:
+        raise BadInput(
+            f"{path} is there already", "name another file, or remove it"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        try:
+            yield partial(_write_at_once, file)
+        except BaseException:
+            if not os.fstat(descriptor).st_size:
+                with opened_folder(path.parent) as folder:
+                    os.unlink(path.name, dir_fd=folder)
+            raise
+
+
+def _write_at_once(file: IO[bytes], data: bytes) -> None:
+    file.write(data)
+    file.flush()

@@ -1,0 +1,1 @@
+"""Networks, workloads and traces of other tools, as experiment files."""

@@ -1,0 +1,242 @@
+"""Alibaba's cluster trace of 2018, ``batch_task.csv``: a task a line.
+
+A task is a job here: its instances are VMs, its start in the trace is its
+arrival, and it comes after the task of its job on which it waited longest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from jobs.workload.traces import Complaints, quoted_text, whole_number
+from testbed.importing.imported import Job, Names, Notes, Star, refusal
+from testbed.units import format_bandwidth
+
+FIELDS = (
+    "task_name", "instance_num", "job_name", "task_type", "status",
+    "start_time", "end_time", "plan_cpu", "plan_mem",
+)  # fmt: skip
+DEFAULT_FIRST = 1000
+STATES = frozenset(
+    (
+        "Terminated",
+        "Failed",
+        "Running",
+        "Waiting",
+        "Cancelled",
+        "Interrupted",
+    )
+)
+BANDWIDTH_BPS = 100_000_000
+CENTRE = Star(
+    fanout=(4, 8, 16), slots_per_server=16, server_link_bps=10**10
+)
+_DEPENDING = re.compile(r"[A-Za-z]+([0-9]{1,6})((?:_[0-9]{1,6})*)")
+
+
+@dataclass(frozen=True)
+class BatchTask:
+    """A line of the file. Times in seconds; 0 where the file has none."""
+
+    name: str
+    job: str
+    status: str
+    instances: int
+    start_s: int
+    end_s: int
+    line: int
+
+    @property
+    def objection(self) -> str:
+        """The reason for which a task is no job, as the noun of a count."""
+        if self.status != "Terminated":
+            return "tasks that did not end as Terminated"
+        if not self.instances or not self.start_s:
+            return "tasks without instances, start or end"
+        if self.end_s < self.start_s:
+            return "tasks without instances, start or end"
+        if self.instances > CENTRE.slots:
+            return f"tasks of more than {CENTRE.slots:,} instances"
+        return ""
+
+    @cached_property
+    def _numbers(self) -> tuple[int, ...]:
+        match = _DEPENDING.fullmatch(self.name)
+        if match is None:
+            return (0,)
+        first, others = match.groups()
+        return (int(first), *map(int, others.split("_")[1:]))
+
+    @property
+    def number(self) -> int:
+        """4 of R4_2_3; 0 of a name without a number."""
+        return self._numbers[0]
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """2 and 3 of R4_2_3, the tasks of its job before it."""
+        return self._numbers[1:]
+
+
+def is_alibaba(begin: str) -> bool:
+    """True if a text's first whole lines are tasks."""
+    for line in begin.splitlines()[:20]:
+        words = line.split(",")
+        if len(words) >= len(FIELDS) and words[4] in STATES:
+            return True
+    return False
+
+
+def read_alibaba(
+    path: Path, first: int | None, notes: Notes, *, lenient: bool
+) -> tuple[Star, tuple[Job, ...]]:
+    """The first tasks of the file that can be run, and a data centre for them.
+
+    Raises TraceErrors with the lines that cannot be read, and BadInput.
+    """
+    tasks = _Tasks(first or DEFAULT_FIRST)
+    tasks.read(path, lenient=lenient)
+    if not tasks.kept:
+        raise refusal(path, "has no task that ran to its end")
+    tasks.note(notes)
+    return CENTRE, _jobs(tasks.kept)
+
+
+class _Tasks:
+    """The wanted tasks of a file, and how many others there were, by reason."""
+
+    def __init__(self, wanted: int) -> None:
+        self.kept: list[BatchTask] = []
+        self._wanted = wanted
+        self._left_out: Counter[str] = Counter()
+        self._complaints = Complaints()
+
+    def read(self, path: Path, *, lenient: bool) -> None:
+        with self._complaints.reading(path) as lines:
+            for number, text in enumerate(lines, 1):
+                self._complaints.line = number
+                self._take(number, text.strip())
+                if len(self.kept) == self._wanted:
+                    break
+        read = len(self.kept) + self._left_out.total()
+        self._complaints.conclude(path, read, lenient=lenient, noun="task")
+
+    def _take(self, number: int, text: str) -> None:
+        words = text.split(",")
+        is_header = number == 1 and words[0] == FIELDS[0]
+        if is_header or not text:
+            return
+        task = _task(words, number, self._complaints)
+        if task is not None and task.objection:
+            self._left_out[task.objection] += 1
+        elif task is not None:
+            self.kept.append(task)
+
+    def note(self, notes: Notes) -> None:
+        """Says what of the file is taken, what is not, and what is chosen."""
+        notes.taken.append(
+            f"{len(self.kept):,} tasks, the first of the file that ended; a"
+            " task's instances are VMs, its start is the arrival"
+        )
+        notes.not_taken.extend(self._complaints.remarks)
+        if self._complaints.found:
+            count = self._complaints.found
+            self._left_out["lines that cannot be read"] = count
+        notes.leave_out_counted(self._left_out)
+        notes.not_taken.append(
+            "plan_cpu, plan_mem, and dependencies on several tasks but the last"
+        )
+        notes.choices.append(
+            f"{format_bandwidth(BANDWIDTH_BPS)} for each VM of several, and the"
+            " data centre: the trace has no bandwidths and no network"
+        )
+
+
+def _task(
+    words: list[str], line: int, complaints: Complaints
+) -> BatchTask | None:
+    """A line's task; None where the line is wrong, which is reported."""
+    if not complaints.has_fields(
+        line, 1, found=len(words), wanted=len(FIELDS)
+    ):
+        return None
+    numbers: list[int] = []
+    for index in (1, 5, 6):
+        value = whole_number(words[index] or "0", 12)
+        if value is None or value < 0:
+            shown = quoted_text(words[index])
+            message = f"{FIELDS[index]}: {shown} is no whole number"
+            complaints.add(line, 1, message)
+            return None
+        numbers.append(value)
+    instances, start_s, end_s = numbers
+    return BatchTask(
+        name=words[0],
+        job=words[2],
+        status=words[4],
+        instances=instances,
+        start_s=start_s,
+        end_s=end_s,
+        line=line,
+    )
+
+
+def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
+    """The tasks as jobs, in order of their starts from the first one on."""
+    ordered = sorted(tasks, key=lambda task: (task.start_s, task.line))
+    numbered: dict[tuple[str, int], BatchTask] = {}
+    for task in ordered:
+        numbered.setdefault((task.job, task.number), task)
+    name_of = _names(ordered)
+    label_of = _labels(ordered)
+    jobs = []
+    for task in ordered:
+        before = _last_before(task, numbered)
+        several = task.instances > 1
+        jobs.append(
+            Job(
+                name=name_of[task],
+                at_s=task.start_s - ordered[0].start_s,
+                vms=task.instances,
+                # As in logs of parallel machines: 0 s is less than 1 s.
+                duration_s=max(1, task.end_s - task.start_s),
+                bandwidth_bps=BANDWIDTH_BPS if several else 0,
+                application=label_of[task.job],
+                after=name_of[before] if before else "",
+            )
+        )
+    return tuple(jobs)
+
+
+def _names(tasks: list[BatchTask]) -> dict[BatchTask, str]:
+    names = Names.of_jobs()
+    return {task: names.of(f"{task.job}-{task.name}") for task in tasks}
+
+
+def _labels(tasks: list[BatchTask]) -> dict[str, str]:
+    """The name of each job of the trace, as the label of its tasks."""
+    names = Names.of_jobs()
+    label_of: dict[str, str] = {}
+    for task in tasks:
+        if task.job not in label_of:
+            label_of[task.job] = names.of(task.job)
+    return label_of
+
+
+def _last_before(
+    task: BatchTask, numbered: dict[tuple[str, int], BatchTask]
+) -> BatchTask | None:
+    """Of the tasks that a task waits for the one that ended last.
+
+    Its number is smaller than the task's, so that none waits for itself.
+    """
+    before = []
+    for number in task.waits_for:
+        other = numbered.get((task.job, number))
+        if other is not None and number < task.number:
+            before.append(other)
+    return max(before, key=lambda other: other.end_s, default=None)

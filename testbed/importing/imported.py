@@ -1,0 +1,311 @@
+"""Parts that are taken of others' files, and the experiment file that they make.
+
+A reader of a format fills a part: a network, jobs, or both. What it leaves out
+and what it had to choose stands in the part's notes, which become comments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from testbed.errors import BadInput
+from testbed.foreign_text import plain_text
+from testbed.spec.document import ScalarError, plain_scalar
+from testbed.units import MAX_DURATION_S, format_bandwidth, format_duration
+
+LONGEST_NAME = 40
+DEFAULT_LINK_BPS = 10**9
+MOST_NAMED = 5
+_COMMENT_WIDTH = 74
+
+
+@dataclass
+class Notes:
+    """Sentences about an import, in the order in which they came up."""
+
+    taken: list[str] = field(default_factory=list)
+    not_taken: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
+
+    def extend(self, other: Notes) -> None:
+        self.taken += other.taken
+        self.not_taken += other.not_taken
+        self.choices += other.choices
+
+    def leave_out(self, names: Iterable[str], reason: str) -> None:
+        """Notes nodes, links or jobs that are not in the file, if any."""
+        listed = list(names)
+        if not listed:
+            return
+        shown = ", ".join(listed[:MOST_NAMED])
+        if len(listed) > MOST_NAMED:
+            shown += f" and {len(listed) - MOST_NAMED:,} more"
+        self.not_taken.append(f"{reason}: {shown}")
+
+    def leave_out_counted(self, counts: Mapping[str, int]) -> None:
+        """Notes how many of each there are, by noun."""
+        for noun, count in counts.items():
+            if count:
+                self.not_taken.append(f"{noun}: {count:,}")
+
+
+@dataclass(frozen=True)
+class NetworkLink:
+    """A link of a custom topology; ``remark`` is what the format says beside
+    the capacity.
+    """
+
+    lower: str
+    upper: str
+    capacity_bps: int
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A custom topology: servers with their slots, switches and links.
+
+    ``speed_flops`` is how fast the slowest server computes, where that is
+    known.
+    """
+
+    servers: Mapping[str, int]
+    switches: tuple[str, ...]
+    links: tuple[NetworkLink, ...]
+    roots: tuple[str, ...]
+    speed_flops: float | None = None
+
+    @property
+    def slots(self) -> int:
+        return sum(self.servers.values())
+
+    @property
+    def server_link_bps(self) -> int:
+        """The smallest capacity of a server's link."""
+        capacities = []
+        for link in self.links:
+            if link.lower in self.servers:
+                capacities.append(link.capacity_bps)
+        return min(capacities)
+
+    def lines(self) -> list[str]:
+        """The section ``topology``."""
+        out = ["topology:", "  kind: custom", "  servers:"]
+        for name, slots in self.servers.items():
+            out.append(f"    - {{name: {quoted(name)}, slots: {slots}}}")
+        out.append("  switches:")
+        for name in self.switches:
+            out.append(f"    - {quoted(name)}")
+        out.append("  links:")
+        for link in self.links:
+            ends = (
+                f"lower: {quoted(link.lower)}, upper: {quoted(link.upper)}"
+            )
+            capacity = format_bandwidth(link.capacity_bps)
+            remark = f"  # {link.remark}" if link.remark else ""
+            out.append(f"    - {{{ends}, capacity: {capacity}}}{remark}")
+        out.append("  roots:")
+        for name in self.roots:
+            out.append(f"    - {quoted(name)}")
+        return out
+
+
+@dataclass(frozen=True)
+class Star:
+    """A regular tree for jobs that came without a network."""
+
+    fanout: tuple[int, ...]
+    slots_per_server: int
+    server_link_bps: int = DEFAULT_LINK_BPS
+
+    @property
+    def slots(self) -> int:
+        servers = 1
+        for children in self.fanout:
+            servers *= children
+        return servers * self.slots_per_server
+
+    def lines(self) -> list[str]:
+        """The section ``topology``."""
+        fanout = ", ".join(map(str, self.fanout))
+        return [
+            "topology:  # choose: the file names no network",
+            "  kind: tree",
+            f"  fanout: [{fanout}]",
+            f"  links: {format_bandwidth(self.server_link_bps)}",
+            f"  slots_per_server: {self.slots_per_server}",
+        ]
+
+
+@dataclass(frozen=True)
+class Job:
+    """An entry of ``workload.jobs``; without bandwidth it computes."""
+
+    name: str
+    at_s: float
+    vms: int
+    duration_s: float
+    bandwidth_bps: int = 0
+    pattern: str = "all-to-all"
+    application: str = ""
+    after: str = ""
+    remark: str = ""
+
+    def line(self) -> str:
+        """The entry's line."""
+        parts = [
+            f"id: {quoted(self.name)}",
+            f"at: {_time(self.at_s)}",
+            f"vms: {self.vms}",
+            f"duration: {_time(self.duration_s)}",
+        ]
+        if self.bandwidth_bps:
+            parts.append(
+                f"bandwidth: {format_bandwidth(self.bandwidth_bps)}"
+            )
+            parts.append(f"pattern: {self.pattern}")
+        else:
+            parts.append("kind: compute")
+        if self.application:
+            parts.append(f"application: {quoted(self.application)}")
+        if self.after:
+            parts.append(f"after: {quoted(self.after)}")
+        remark = f"  # {self.remark}" if self.remark else ""
+        return f"    - {{{', '.join(parts)}}}{remark}"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An experiment made of others' files. ``source`` says of which."""
+
+    name: str
+    source: str
+    notes: Notes
+    topology: Network | Star
+    jobs: tuple[Job, ...]
+    policy: str
+
+    def text(self) -> str:
+        """The experiment file."""
+        lines = _comment(f"Imported from {self.source}.")
+        for title, sentences in (
+            ("Taken", self.notes.taken),
+            ("Not taken", self.notes.not_taken),
+            ("choose", self.notes.choices),
+        ):
+            for sentence in sentences:
+                lines += _comment(f"{title}: {sentence}")
+        lines.append(f"name: {quoted(self.name)}")
+        lines += self.topology.lines()
+        lines.append(
+            f"policies: [{self.policy}]  # choose: `testbed policy`"
+        )
+        lines += ["workload:", "  kind: jobs", "  jobs:"]
+        for job in self.jobs:
+            lines.append(job.line())
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """The parts that were taken, for ``--json``."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "servers": self._servers,
+            "slots": self.topology.slots,
+            "jobs": len(self.jobs),
+            "taken": self.notes.taken,
+            "not_taken": self.notes.not_taken,
+            "choose": self.notes.choices,
+        }
+
+    @property
+    def _servers(self) -> int:
+        if isinstance(self.topology, Network):
+            return len(self.topology.servers)
+        return self.topology.slots // self.topology.slots_per_server
+
+
+def in_one_line(text: str) -> str:
+    """A text from outside as a comment may hold it."""
+    printable = [char if char.isprintable() else " " for char in text]
+    return " ".join("".join(printable).split())
+
+
+def _comment(text: str) -> list[str]:
+    lines = wrap(in_one_line(text), _COMMENT_WIDTH)
+    return [f"# {line}" for line in lines]
+
+
+def _time(seconds: float) -> str:
+    return format_duration(round(seconds, 6))
+
+
+def fits_in_a_file(seconds: float) -> bool:
+    """True if a time above 0 can stand in an experiment file."""
+    return 1e-6 <= seconds <= MAX_DURATION_S
+
+
+def quoted(text: str) -> str:
+    """A text as a YAML scalar, in quotes unless it can only be read as itself."""
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text):
+        try:
+            if plain_scalar(text) == text:
+                return text
+        except ScalarError:
+            pass
+    return json.dumps(text, ensure_ascii=False)
+
+
+class Names:
+    """Names that are allowed here and differ, for names from outside."""
+
+    def __init__(
+        self, allowed: str = "", longest: int = LONGEST_NAME
+    ) -> None:
+        self._allowed = allowed
+        self._longest = longest
+        self._times: Counter[str] = Counter()
+        self._taken: set[str] = set()
+
+    @classmethod
+    def of_jobs(cls) -> Names:
+        """Names of jobs and labels (``jobs.job_names``)."""
+        return cls(allowed="A-Za-z0-9._-", longest=64)
+
+    def of(self, foreign: str) -> str:
+        """A name that no other has, as near to the foreign one as can be."""
+        name = self._cleaned(foreign)
+        while name in self._taken:
+            self._times[name] += 1
+            tail = f"-{self._times[name] + 1}"
+            base = self._cleaned(foreign)[: self._longest - len(tail)]
+            name = base + tail
+        self._taken.add(name)
+        return name
+
+    def _cleaned(self, foreign: str) -> str:
+        words = " ".join(plain_text(foreign).split())
+        # A link is named by its ends: A - B.
+        words = words.replace(" - ", "-")
+        kept = "".join(filter(str.isprintable, words))
+        if self._allowed:
+            kept = re.sub(f"[^{self._allowed}]+", "-", kept).lstrip("._-")
+        return kept[: self._longest].strip() or "unnamed"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 link``, ``2 links``."""
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def refusal(path: Path, message: str, line: int | None = None) -> BadInput:
+    """The error of a file that cannot be imported."""
+    place = str(path) if line is None else f"{path}:{line}"
+    return BadInput(f"{place}: {message}")

@@ -1,0 +1,421 @@
+"""Any graph of hosts and switches as a network on which bandwidth can be
+reserved: a tree, or a multi-rooted tree.
+
+A reservation needs one path between two servers below a root. Fabrics of
+leaves and spines are taken whole; of other graphs a spanning tree is left, and
+the links outside it are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.importing.imported import (
+    DEFAULT_LINK_BPS,
+    Names,
+    Network,
+    NetworkLink,
+    Notes,
+    counted,
+    refusal,
+)
+from testbed.units import format_bandwidth
+from topologies.custom import distances
+from topologies.datacentre import MAX_LINK_BPS, DataCentre, TopologyError
+from topologies.mininet_record import MininetRecord
+from topologies.mininet_topo import MBIT_BPS, from_mininet
+
+Ends = tuple[str, str]
+MOST_NODES = 15_000
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A link as another format has it. ``capacity_bps`` None: it names none.
+
+    ``one_way``: it carries from the first end to the second.
+    """
+
+    first: str
+    second: str
+    capacity_bps: int | None = None
+    remark: str = ""
+    one_way: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.first} - {self.second}"
+
+
+@dataclass
+class Graph:
+    """Nodes by name, and edges. ``hosts`` have their slots; of ``switches``
+    those in ``without_server`` get no server where there are no hosts.
+    """
+
+    hosts: dict[str, int] = field(default_factory=dict)
+    switches: dict[str, None] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+    without_server: set[str] = field(default_factory=set)
+    slots_of_added: int = 4
+
+
+Joined = dict[str, dict[str, int]]
+"""For every node its neighbours, and the capacity to each in bit/s."""
+
+
+def network_of(
+    graph: Graph, notes: Notes, path: Path, *, whole: bool
+) -> Network:
+    """The network of a graph; what is left out or chosen is noted.
+
+    ``whole``: raises BadInput, as for a graph without nodes or links, where a
+    link would have to be left out.
+    """
+    if len(graph.hosts) + len(graph.switches) > MOST_NODES:
+        why = f"has more than {MOST_NODES:,} nodes"
+        raise refusal(path, f"{why}, which no file of 1 MiB holds")
+    wiring = _Wiring(graph, notes)
+    wiring.keep_largest_part()
+    if not any(wiring.joined.values()):
+        raise refusal(path, "has no two nodes that a link joins")
+    wiring.settle_hosts()
+    wiring.drop_dead_ends()
+    try:
+        return wiring.network()
+    except TopologyError as error:
+        reason = error.problems[0][1]
+    if whole:
+        why = f"is no tree or multi-rooted tree ({reason})"
+        raise refusal(
+            path, f"{why}: without --whole a spanning tree of it is taken"
+        )
+    wiring.keep_spanning_tree()
+    wiring.drop_dead_ends()
+    try:
+        return wiring.network()
+    except TopologyError as error:
+        raise refusal(path, error.problems[0][1]) from None
+
+
+def _first(names: Iterable[str]) -> str:
+    """``a``, or ``a and 3 more``."""
+    listed = list(names)
+    if len(listed) == 1:
+        return listed[0]
+    return f"{listed[0]} and {len(listed) - 1:,} more"
+
+
+# ------------------------------------------------------------------ capacities
+
+
+class _Capacities:
+    """Capacities by ends: parallel links are one of their sum."""
+
+    def __init__(self, edges: Iterable[Edge]) -> None:
+        self.sums: dict[Ends, int] = {}
+        self.default_bps = DEFAULT_LINK_BPS
+        self._one_way: set[Ends] = set()
+        self._loops: list[str] = []
+        self._parallel: dict[str, None] = {}
+        self._without: list[str] = []
+        self._uneven: list[str] = []
+        kept = list(edges)
+        known = [edge.capacity_bps for edge in kept if edge.capacity_bps]
+        self.default_bps = min(known, default=DEFAULT_LINK_BPS)
+        for edge in kept:
+            self._take(edge)
+
+    def _take(self, edge: Edge) -> None:
+        if edge.first == edge.second:
+            self._loops.append(edge.first)
+            return
+        ends = (edge.first, edge.second)
+        if edge.one_way:
+            self._one_way.add(ends)
+        elif ends not in self.sums:
+            ends = (edge.second, edge.first)
+        if ends in self.sums:
+            self._parallel[edge.name] = None
+        self.sums[ends] = self.sums.get(ends, 0) + self._capacity(edge)
+
+    def _capacity(self, edge: Edge) -> int:
+        capacity_bps = edge.capacity_bps
+        if capacity_bps and capacity_bps <= MAX_LINK_BPS:
+            return capacity_bps
+        self._without.append(edge.name)
+        return min(self.default_bps, MAX_LINK_BPS)
+
+    def join(self, joined: Joined) -> None:
+        """Adds the links. A reservation takes as much of both directions, so
+        a link has the smaller capacity of both.
+        """
+        for ends, capacity_bps in self.sums.items():
+            first, second = ends
+            back_bps = self.sums.get((second, first), capacity_bps)
+            if back_bps != capacity_bps and ends in self._one_way:
+                self._uneven.append(f"{first} - {second}")
+            smaller = min(capacity_bps, back_bps, MAX_LINK_BPS)
+            joined[first][second] = smaller
+            joined[second][first] = smaller
+
+    def note(self, notes: Notes) -> None:
+        """Says what became of odd links."""
+        notes.leave_out(self._loops, "links of a node to itself")
+        if self._parallel:
+            notes.taken.append(
+                f"parallel links as one of their sum: {_first(self._parallel)}"
+            )
+        if self._uneven:
+            notes.taken.append(
+                f"the smaller capacity of both directions: {_first(self._uneven)}"
+            )
+        if self._without:
+            capacity = format_bandwidth(self.default_bps)
+            links = counted(len(self._without), "link")
+            notes.choices.append(
+                f"{capacity} of {links} whose capacity the file does not say:"
+                f" {_first(self._without)}"
+            )
+
+
+# ------------------------------------------------------------------ nodes
+
+
+class _Wiring:
+    """Hosts, switches and what joins them, step by step reduced to what a
+    network here can be.
+    """
+
+    def __init__(self, graph: Graph, notes: Notes) -> None:
+        self.joined: Joined = {}
+        self._graph = graph
+        self._notes = notes
+        self._names = Names()
+        for name in (*graph.hosts, *graph.switches):
+            self.joined[name] = {}
+            self._names.of(name)
+        capacities = _Capacities(graph.edges)
+        capacities.join(self.joined)
+        capacities.note(notes)
+
+    def _join(self, first: str, second: str, capacity_bps: int) -> None:
+        self.joined[first][second] = capacity_bps
+        self.joined[second][first] = capacity_bps
+
+    def _part(self, first: str, second: str) -> int:
+        del self.joined[second][first]
+        return self.joined[first].pop(second)
+
+    def _remove(self, name: str) -> None:
+        for neighbour in list(self.joined[name]):
+            self._part(name, neighbour)
+        del self.joined[name]
+        self._graph.hosts.pop(name, None)
+        self._graph.switches.pop(name, None)
+
+    def keep_largest_part(self) -> None:
+        """Leaves the connected part with the most hosts, then the most nodes."""
+        largest = max(self._parts(), key=self._size, default={})
+        lost = [name for name in self.joined if name not in largest]
+        for name in lost:
+            self._remove(name)
+        self._notes.leave_out(
+            lost, "nodes that no links join to the largest part"
+        )
+
+    def _parts(self) -> Iterator[dict[str, int]]:
+        seen: set[str] = set()
+        for name in self.joined:
+            if name not in seen:
+                part = distances(self.joined, [name])
+                seen.update(part)
+                yield part
+
+    def _size(self, part: dict[str, int]) -> tuple[int, int]:
+        hosts = self._graph.hosts.keys() & part.keys()
+        return len(hosts), len(part)
+
+    def settle_hosts(self) -> None:
+        """Each host has one link, to a switch; there is one host at least."""
+        self._part_neighbouring_hosts()
+        self._make_forwarding_hosts_switches()
+        if not self._graph.hosts:
+            self._add_servers()
+
+    def _part_neighbouring_hosts(self) -> None:
+        """Puts a switch on each link between two hosts."""
+        hosts = self._graph.hosts
+        for first in list(hosts):
+            for second in list(self.joined[first]):
+                if second not in hosts:
+                    continue
+                capacity_bps = self._part(first, second)
+                between = self._names.of(f"{first}-{second}")
+                self._graph.switches[between] = None
+                self.joined[between] = {}
+                self._join(first, between, capacity_bps)
+                self._join(second, between, capacity_bps)
+                self._notes.taken.append(
+                    f"a switch between the hosts {first} and {second}"
+                )
+
+    def _make_forwarding_hosts_switches(self) -> None:
+        """Hosts with several links pass on packets: they are switches."""
+        several = []
+        for name in list(self._graph.hosts):
+            if len(self.joined[name]) > 1:
+                several.append(name)
+                del self._graph.hosts[name]
+                self._graph.switches[name] = None
+        if several:
+            self._notes.taken.append(
+                f"hosts with several links as switches: {_first(several)}"
+            )
+
+    def _add_servers(self) -> None:
+        """Gives each switch a server, as fast as its fastest link."""
+        graph = self._graph
+        wanted = graph.switches.keys() - graph.without_server
+        for switch in list(graph.switches):
+            if switch in wanted or not wanted:
+                server = self._names.of(f"{switch}-host")
+                graph.hosts[server] = graph.slots_of_added
+                fastest_bps = max(self.joined[switch].values())
+                self.joined[server] = {}
+                self._join(server, switch, fastest_bps)
+        self._notes.choices.append(
+            f"a server of {graph.slots_of_added} slots at each node: the file"
+            " has no hosts; its link is as fast as the node's fastest"
+        )
+
+    def drop_dead_ends(self) -> None:
+        """Drops switches that lead to no host."""
+        dropped = []
+        to_visit = list(self._graph.switches)
+        # It grows while it is walked: behind a dead end may be another one.
+        for name in to_visit:
+            if self._is_dead_end(name):
+                to_visit.extend(self.joined[name])
+                self._remove(name)
+                dropped.append(name)
+        self._notes.leave_out(dropped, "switches that lead to no host")
+
+    def _is_dead_end(self, name: str) -> bool:
+        if name not in self._graph.switches or len(self.joined[name]) > 1:
+            return False
+        return self._graph.hosts.keys().isdisjoint(self.joined[name])
+
+    # -- trees
+
+    def keep_spanning_tree(self) -> None:
+        """Leaves the spanning tree of the largest capacities; among equal ones
+        that of the fewest hops from the middle.
+
+        It keeps the widest path between any two nodes (Kruskal's algorithm).
+        """
+        trees = _Trees(self.joined)
+        links = self._links_by_width()
+        left_out = []
+        for first, second in links:
+            if not trees.unite(first, second):
+                self._part(first, second)
+                left_out.append(f"{first} - {second}")
+        self._notes.leave_out(
+            left_out,
+            f"{len(left_out):,} of {len(links):,} links between switches,"
+            " outside the spanning tree of the largest capacities (bandwidth"
+            " is reserved on trees)",
+        )
+
+    def _links_by_width(self) -> list[Ends]:
+        """Links between switches, the widest and then the innermost first."""
+        depth = distances(self.joined, [_middle(self.joined)])
+        links = []
+        for first, second in self._links():
+            if {first, second} <= self._graph.switches.keys():
+                hops = depth[first] + depth[second]
+                narrowness = -self.joined[first][second]
+                links.append((narrowness, hops, first, second))
+        links.sort()
+        return [(first, second) for _, _, first, second in links]
+
+    def _links(self) -> Iterator[Ends]:
+        """Each link once, from the end that came first."""
+        order = {name: number for number, name in enumerate(self.joined)}
+        for first, neighbours in self.joined.items():
+            for second in neighbours:
+                if order[first] < order[second]:
+                    yield first, second
+
+    def network(self) -> Network:
+        """The network. Raises TopologyError where it is no multi-rooted tree."""
+        centre = from_mininet(self._record())
+        servers = {}
+        for name in centre.names[: centre.n_servers]:
+            servers[name] = self._graph.hosts[name]
+        return Network(
+            servers=servers,
+            switches=centre.names[centre.n_servers :],
+            links=tuple(self._links_of(centre)),
+            roots=tuple(centre.names[tree.root] for tree in centre.trees),
+        )
+
+    def _record(self) -> MininetRecord:
+        record = MininetRecord()
+        for name in self.joined:
+            record.nodes[name] = {"isSwitch": name in self._graph.switches}
+        for first, second in self._links():
+            options = {"bw": self.joined[first][second] / MBIT_BPS}
+            record.links.append((first, second, options))
+        return record
+
+    def _links_of(self, centre: DataCentre) -> Iterator[NetworkLink]:
+        remarks = {}
+        for edge in self._graph.edges:
+            remarks[frozenset((edge.first, edge.second))] = edge.remark
+        lowers = centre.link_lower.tolist()
+        uppers = centre.link_upper.tolist()
+        for lower, upper in zip(lowers, uppers, strict=True):
+            ends = (centre.names[lower], centre.names[upper])
+            yield NetworkLink(
+                lower=ends[0],
+                upper=ends[1],
+                capacity_bps=self.joined[ends[0]][ends[1]],
+                remark=remarks.get(frozenset(ends), ""),
+            )
+
+
+class _Trees:
+    """Which nodes are joined already: a forest with paths halved on the way."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._above = {name: name for name in names}
+
+    def unite(self, first: str, second: str) -> bool:
+        """Joins two trees; False if they are one."""
+        one = self._root(first)
+        other = self._root(second)
+        self._above[one] = other
+        return one != other
+
+    def _root(self, name: str) -> str:
+        above = self._above
+        while above[name] != name:
+            above[name] = above[above[name]]
+            name = above[name]
+        return name
+
+
+def _middle(joined: Joined) -> str:
+    """A node in the middle of a longest shortest path, or near it."""
+    start = next(iter(joined))
+    end = list(distances(joined, [start]))[-1]
+    from_end = distances(joined, [end])
+    other = list(from_end)[-1]
+    from_other = distances(joined, [other])
+    return min(
+        joined, key=lambda name: max(from_end[name], from_other[name])
+    )

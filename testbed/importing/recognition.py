@@ -1,0 +1,265 @@
+"""Kinds of files that can be imported, recognised by their content."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from jobs.workload.packed_files import CutOff, opened, unpacked_bytes
+from jobs.workload.traces import TraceErrors
+from testbed.errors import BadInput
+from testbed.importing.alibaba_tasks import is_alibaba, read_alibaba
+from testbed.importing.batsim_workload import (
+    is_batsim_workload,
+    read_batsim_workload,
+    read_json,
+)
+from testbed.importing.containerlab import ContainerlabTopology
+from testbed.importing.graphml import Graphml
+from testbed.importing.imported import (
+    Imported,
+    Job,
+    Names,
+    Network,
+    Notes,
+    Star,
+    refusal,
+)
+from testbed.importing.network_graph import Graph, network_of
+from testbed.importing.safe_documents import read_xml
+from testbed.importing.simgrid_platform import Platform
+from testbed.spec.document import MAX_FILE_BYTES, SpecErrors
+from testbed.spec.experiment_file import parse_experiment
+
+Kind = Literal[
+    "containerlab",
+    "graphml",
+    "batsim-platform",
+    "batsim-workload",
+    "alibaba",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+NETWORKS: tuple[Kind, ...] = ("containerlab", "graphml", "batsim-platform")
+MOST_BYTES = 16 << 20
+_LOOKED_AT = 4096
+_HINT = f"--kind says which it is: {', '.join(KINDS)}"
+
+
+def import_files(
+    paths: Sequence[Path],
+    kind: Kind | None = None,
+    first: int | None = None,
+    *,
+    whole: bool = False,
+    lenient: bool = False,
+) -> Imported:
+    """The experiment of one file, or of a network and a workload.
+
+    Raises BadInput with a sentence for what cannot be imported.
+    """
+    kinds = [kind or kind_of_file(path) for path in paths]
+    importer = _Importer(first, whole=whole, lenient=lenient)
+    networks = [each for each in kinds if each in NETWORKS]
+    if (
+        len(paths) > 2
+        or len(networks) > 1
+        or len(paths) - len(networks) > 1
+    ):
+        shown = ", ".join(kinds)
+        raise BadInput(
+            f"{len(paths)} files ({shown}) are no network and its workload",
+            "import one file, or one of each",
+        )
+    # The workload's durations and bandwidths are for the network.
+    for each, path in sorted(
+        zip(kinds, paths, strict=True),
+        key=lambda pair: pair[0] not in NETWORKS,
+    ):
+        importer.take(each, path)
+    imported = importer.imported(kinds, paths)
+    _check(imported, paths[0])
+    return imported
+
+
+def kind_of_file(path: Path) -> Kind:
+    """The kind of a file. Raises BadInput where it has none of them."""
+    try:
+        with opened(path) as lines:
+            begin = io.StringIO()
+            for line in lines:
+                begin.write(line[:_LOOKED_AT])
+                if begin.tell() > _LOOKED_AT:
+                    break
+    except CutOff as error:
+        raise refusal(path, str(error)) from None
+    text = begin.getvalue()
+    if is_alibaba(text):
+        return "alibaba"
+    content = _content(path)
+    start = text.lstrip()
+    if start.startswith("<"):
+        return _kind_of_xml(content, path)
+    if start.startswith("{"):
+        if is_batsim_workload(read_json(content, path)):
+            return "batsim-workload"
+    elif start.startswith("graph"):
+        raise refusal(
+            path, "is GML: take the GraphML file of the same graph"
+        )
+    elif start.startswith(";"):
+        raise BadInput(
+            f"{path}: is a log in the Standard Workload Format",
+            "experiments read it as it is: workload: {kind: swf, path: …}",
+        )
+    # JSON is YAML too, and containerlab reads both.
+    ContainerlabTopology(path).read(content, Notes())
+    return "containerlab"
+
+
+def _kind_of_xml(content: bytes, path: Path) -> Kind:
+    root = read_xml(content, path)
+    if root.tag == "graphml":
+        return "graphml"
+    if root.tag == "platform":
+        return "batsim-platform"
+    message = f"is XML of another kind: <{root.tag[:40]}>"
+    raise BadInput(refusal(path, message).message, _HINT)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return unpacked_bytes(path, MOST_BYTES)
+    except CutOff as error:
+        raise refusal(path, str(error)) from None
+
+
+class _Importer:
+    """The parts of an experiment as files are taken."""
+
+    def __init__(
+        self, first: int | None, *, whole: bool, lenient: bool
+    ) -> None:
+        self._first = first
+        self._whole = whole
+        self._lenient = lenient
+        self._notes = Notes()
+        self._network: Network | None = None
+        self._topology: Network | Star | None = None
+        self._jobs: tuple[Job, ...] = ()
+        self._name = ""
+
+    def take(self, kind: Kind, path: Path) -> None:
+        """Adds what a file has. Raises BadInput."""
+        if kind in NETWORKS:
+            self._take_network(kind, path)
+            return
+        if kind == "alibaba":
+            self._take_alibaba(path)
+            return
+        self._topology, self._jobs = read_batsim_workload(
+            _content(path), path, self._network, self._first, self._notes
+        )
+
+    def _take_network(self, kind: Kind, path: Path) -> None:
+        graph, speed_flops = self._graph(kind, path)
+        network = network_of(graph, self._notes, path, whole=self._whole)
+        self._network = replace(network, speed_flops=speed_flops)
+        self._topology = self._network
+
+    def _graph(self, kind: Kind, path: Path) -> tuple[Graph, float | None]:
+        """A network's graph, and how fast its slowest server computes."""
+        content = _content(path)
+        if kind == "containerlab":
+            lab = ContainerlabTopology(path)
+            lab.read(content, self._notes)
+            self._name = lab.name
+            return lab.graph, None
+        root = read_xml(content, path)
+        if kind == "graphml":
+            graphml = Graphml(path)
+            graphml.read(root, self._notes)
+            self._name = graphml.name
+            return graphml.graph, None
+        platform = Platform(path)
+        platform.read(root, self._notes)
+        return platform.graph, platform.speed_flops
+
+    def _take_alibaba(self, path: Path) -> None:
+        try:
+            centre, self._jobs = read_alibaba(
+                path, self._first, self._notes, lenient=self._lenient
+            )
+        except TraceErrors as error:
+            problem = error.problems[0]
+            more = (
+                f" and {error.found - 1:,} more" if error.found > 1 else ""
+            )
+            raise BadInput(
+                f"{path}:{problem.line}:{problem.column}: {problem.message}{more}",
+                "--lenient leaves such lines out"
+                if error.lines_alone
+                else None,
+            ) from None
+        self._topology = self._topology or centre
+
+    def imported(
+        self, kinds: Sequence[Kind], paths: Sequence[Path]
+    ) -> Imported:
+        """The experiment of all that was taken."""
+        names = Names.of_jobs()
+        sources = []
+        for kind, path in zip(kinds, paths, strict=True):
+            sources.append(f"{path.name} ({kind})")
+        topology = self._topology
+        if topology is None:
+            raise BadInput("no file has a network or jobs")
+        jobs = self._jobs
+        if isinstance(topology, Network) and not jobs:
+            jobs = (_example_job(topology),)
+            self._notes.choices.append(
+                "the workload: the file has no jobs, this one is an example"
+            )
+        return Imported(
+            name=names.of(self._name or paths[0].stem),
+            source=" and ".join(sources),
+            notes=self._notes,
+            topology=topology,
+            jobs=jobs,
+            policy="fcfs" if self._jobs else "vc",
+        )
+
+
+def _example_job(network: Network) -> Job:
+    """Two VMs at a tenth of a server's link."""
+    vms = min(2, network.slots)
+    bandwidth_bps = max(1, network.server_link_bps // 10)
+    return Job(
+        name="example",
+        at_s=0.0,
+        vms=vms,
+        duration_s=10.0,
+        bandwidth_bps=bandwidth_bps if vms > 1 else 0,
+        pattern="ring",
+    )
+
+
+def _check(imported: Imported, path: Path) -> None:
+    """Raises BadInput where the experiment is none: `testbed validate` has the
+    last word.
+    """
+    text = imported.text()
+    size = len(text.encode())
+    if size > MAX_FILE_BYTES:
+        raise BadInput(
+            f"{path}: makes an experiment of {size:,} bytes, at most"
+            f" {MAX_FILE_BYTES:,} are read",
+            "--first takes fewer jobs" if len(imported.jobs) > 1 else None,
+        )
+    try:
+        parse_experiment(text, path)
+    except SpecErrors as errors:
+        problem = errors.problems[0]
+        raise refusal(path, f"{problem.path}: {problem.message}") from None

@@ -1,0 +1,220 @@
+"""XML and YAML of others, read within bounds: no entity is expanded, nothing is
+fetched, no object is made, and no small file becomes a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import yaml
+
+from testbed.importing.imported import refusal
+
+DEEPEST = 100
+MOST_VALUES = 1_000_000
+YAML_BYTES = 1 << 20
+
+
+@dataclass
+class Element:
+    """An XML element, without the prefix of its namespace."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+
+    def __iter__(self) -> Iterator[Element]:
+        """Itself and all below it, in the file's order."""
+        yield self
+        for child in self.children:
+            yield from child
+
+    def with_tag(self, tag: str) -> Iterator[Element]:
+        """All of a tag, at any depth."""
+        for element in self:
+            if element.tag == tag:
+                yield element
+
+    def below(self, *tags: str) -> list[Element]:
+        """Its children of these tags."""
+        return [child for child in self.children if child.tag in tags]
+
+
+class _Refused(Exception):
+    """An XML file that is not read on."""
+
+
+def read_xml(content: bytes, path: Path) -> Element:
+    """The root element. Raises BadInput with the line.
+
+    A document type is read past, as SimGrid's platforms name one; what would
+    declare or use an entity of its own is refused.
+    """
+    return _XmlReader(path).read(content)
+
+
+class _XmlReader:
+    """Handlers of expat's events, and the elements that are open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open: list[Element] = []
+        self._root: Element | None = None
+        self._elements = 0
+        self._parser = expat.ParserCreate(namespace_separator=" ")
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._data
+        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._parser.EntityDeclHandler = self._entity
+        self._parser.SkippedEntityHandler = self._entity
+        self._parser.ExternalEntityRefHandler = self._entity
+
+    def read(self, content: bytes) -> Element:
+        try:
+            self._parser.Parse(content, True)  # noqa: FBT003 expat's own
+        except _Refused as error:
+            raise self._refusal(str(error)) from None
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise refusal(
+                self._path, f"no XML: {reason}", error.lineno
+            ) from None
+        except (LookupError, ValueError) as error:
+            # Of the encoding that the file names.
+            raise self._refusal(f"no XML: {error}") from None
+        if self._root is None:
+            raise refusal(self._path, "no XML: there is no element")
+        return self._root
+
+    def _refusal(self, message: str) -> Exception:
+        return refusal(self._path, message, self._parser.CurrentLineNumber)
+
+    def _doctype(self, _name: str, *rest: Any) -> None:
+        has_internal_subset = rest[-1]
+        if has_internal_subset:
+            raise _Refused("a document type with declarations is not read")
+
+    def _entity(self, *_: Any) -> int:
+        raise _Refused("entities are not read: they may expand without end")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._elements += 1
+        if self._elements > MOST_VALUES or len(self._open) >= DEEPEST:
+            raise _Refused(
+                f"more than {MOST_VALUES:,} elements, or {DEEPEST} inside"
+                " each other"
+            )
+        local = {}
+        for name, value in attributes.items():
+            local[name.rpartition(" ")[2]] = value
+        element = Element(
+            tag.rpartition(" ")[2], local, self._parser.CurrentLineNumber
+        )
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self._root = element
+        self._open.append(element)
+
+    def _end(self, _tag: str) -> None:
+        self._open.pop()
+
+    def _data(self, text: str) -> None:
+        self._open[-1].text += text
+
+
+# ------------------------------------------------------------------ YAML
+
+
+def read_yaml(content: bytes, path: Path) -> Any:
+    """The content of a YAML file as mappings, lists and texts; a text stands
+    for each number too. Raises BadInput with the line.
+    """
+    if len(content) > YAML_BYTES:
+        raise refusal(path, f"is larger than {YAML_BYTES >> 20} MiB")
+    try:
+        node = yaml.compose(content, Loader=yaml.SafeLoader)
+        return _YamlReader().value(node, depth=0)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = None if mark is None else mark.line + 1
+        why = error.problem or error.context or "it cannot be read"
+        raise refusal(path, f"no YAML: {why}", line) from None
+    except (yaml.YAMLError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise refusal(path, f"no YAML: {first}") from None
+    except RecursionError:
+        raise refusal(path, "is nested too deeply") from None
+
+
+class _YamlReader:
+    """Values of nodes. An anchor's value is read once and shared, so that
+    aliases of aliases take no more room than they do in the file.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+        self._values = 0
+
+    def value(self, node: yaml.Node | None, depth: int) -> Any:
+        """A node's value. Raises ValueError."""
+        if id(node) in self._known:
+            return self._known[id(node)]
+        self._count(1)
+        if depth > DEEPEST:
+            raise ValueError("it is nested too deeply")
+        if isinstance(node, yaml.SequenceNode):
+            return self._sequence(node, depth)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, depth)
+        return "" if node is None else str(node.value)
+
+    def _sequence(self, node: yaml.SequenceNode, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self._known[id(node)] = items
+        for item in node.value:
+            items.append(self.value(item, depth + 1))
+        return items
+
+    def _mapping(
+        self, node: yaml.MappingNode, depth: int
+    ) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        self._known[id(node)] = mapping
+        merged: dict[str, Any] = {}
+        for key, item in node.value:
+            value = self.value(item, depth + 1)
+            if not isinstance(key, yaml.ScalarNode):
+                why = "a key is no text: render a template first"
+                raise ValueError(why)  # noqa: TRY004 - the file's, not a type
+            if key.value == "<<":
+                merged = {**self._merged(value), **merged}
+            else:
+                mapping[str(key.value)] = value
+        for name, value in merged.items():
+            mapping.setdefault(name, value)
+        return mapping
+
+    def _merged(self, value: Any) -> dict[str, Any]:
+        """The values of a merge key: of a mapping, or of several, of which the
+        first comes first.
+        """
+        merged: dict[str, Any] = {}
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, dict):
+                self._count(len(part))
+                merged = {**part, **merged}
+        return merged
+
+    def _count(self, values: int) -> None:
+        self._values += values
+        if self._values > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values")

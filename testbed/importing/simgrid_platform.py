@@ -1,0 +1,265 @@
+"""Platforms of SimGrid, as Batsim reads them: zones, clusters, hosts and links.
+
+SimGrid says which links a route takes, not where they are. A zone is a switch
+here, its hosts hang from it, and a zone in a zone hangs from that one's switch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.importing.imported import (
+    Names,
+    Notes,
+    counted,
+    in_one_line,
+    refusal,
+)
+from testbed.importing.network_graph import MOST_NODES, Edge, Graph
+from testbed.importing.safe_documents import Element
+
+_ZONES = ("zone", "AS", "cluster")
+_ZONE_ROUTES = ("zoneRoute", "ASroute", "ASRoute")
+_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
+_PREFIXES |= {"T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_AMOUNT = re.compile(
+    r"([0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,2})?)"
+    r"\s*([kKMGTPE]?i?)(Bps|bps|f|)"
+)
+_RADICAL = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+MASTER = "master_host"
+"""Batsim's name of the host that schedules and runs no job."""
+_ROLES_ASIDE = frozenset(("master", "storage"))
+
+
+def amount(text: str) -> float | None:
+    """Bit/s of ``125MBps`` or ``1Gbps``, flop/s of ``98.095Mf``; bytes where a
+    bandwidth has no unit. None for another text.
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        return None
+    number, prefix, unit = match.groups()
+    factor = _PREFIXES.get(prefix) or _BINARY.get(prefix)
+    if factor is None:
+        return None
+    if unit == "Bps":
+        factor *= 8
+    return float(number) * factor
+
+
+def _bandwidth(text: str) -> int | None:
+    value = amount(text)
+    if value is None:
+        return None
+    if not text.strip().endswith("bps") and not text.strip().endswith(
+        "Bps"
+    ):
+        value *= 8
+    return round(value)
+
+
+def _latency(element: Element, key: str) -> str:
+    """A remark on a link, of its latency."""
+    text = in_one_line(element.attributes.get(key, ""))[:20]
+    return f"latency {text} is not kept" if text else ""
+
+
+@dataclass
+class Platform:
+    """The graph of a platform, and how fast its slowest host computes."""
+
+    path: Path
+    graph: Graph = field(default_factory=Graph)
+    speed_flops: float | None = None
+    set_aside: list[str] = field(default_factory=list)
+    _names: Names = field(default_factory=Names)
+    _links: dict[str, Element] = field(default_factory=dict)
+
+    def read(self, root: Element, notes: Notes) -> None:
+        """Takes the zones of the root element. Raises BadInput."""
+        for element in root:
+            if element.tag == "link":
+                self._links[element.attributes.get("id", "")] = element
+        for zone in root.below(*_ZONES):
+            self._zone(zone)
+        hosts = len(self.graph.hosts)
+        if not hosts:
+            raise refusal(self.path, "has no host that runs jobs")
+        zones = len(self.graph.switches)
+        notes.taken.append(
+            f"{counted(hosts, 'host')} of a slot each, {counted(zones, 'zone')}"
+        )
+        notes.leave_out(self.set_aside, "hosts that run no jobs in Batsim")
+        self._note_tags(root, notes)
+
+    def _note_tags(self, root: Element, notes: Notes) -> None:
+        if not {"route", *_ZONE_ROUTES}.isdisjoint(_tags(root)):
+            notes.not_taken.append(
+                "which links several routes share: a host has the bandwidth of"
+                " its widest route"
+            )
+        for cluster in root.with_tag("cluster"):
+            shape = in_one_line(cluster.attributes.get("topology", "FLAT"))
+            if shape != "FLAT":
+                notes.not_taken.append(
+                    f"the {shape[:20]} inside a cluster: its hosts hang from"
+                    " one switch"
+                )
+        notes.not_taken.append(
+            "latencies, cores, energy, storage, and links that both directions"
+            " share"
+        )
+
+    # -- zones
+
+    def _zone(self, zone: Element) -> str | None:
+        """The switch of a zone, None where no host is below it."""
+        switch = self._names.of(zone.attributes.get("id", "zone"))
+        edges = list(self._edges(zone, switch))
+        below = {edge.first for edge in edges}
+        if not edges:
+            return None
+        # A zone around another one adds nothing to it.
+        if len(edges) == 1 and below <= self.graph.switches.keys():
+            return edges[0].first
+        self.graph.switches[switch] = None
+        self.graph.edges += edges
+        return switch
+
+    def _edges(self, zone: Element, switch: str) -> Iterator[Edge]:
+        """Links from a zone's switch to its hosts and to the zones in it."""
+        routes = self._widest_routes(zone)
+        if zone.tag == "cluster":
+            yield from self._numbered_hosts(zone, switch)
+        for child in zone.children:
+            if child.tag == "cabinet":
+                yield from self._numbered_hosts(child, switch)
+            elif child.tag in ("host", "peer"):
+                yield from self._host(child, switch, routes)
+            elif child.tag in _ZONES:
+                below = self._zone(child)
+                if below is not None:
+                    uplink = self._uplink(child, routes)
+                    yield Edge(below, switch, uplink)
+
+    def _numbered_hosts(
+        self, element: Element, switch: str
+    ) -> Iterator[Edge]:
+        """The hosts of a cluster or a cabinet: PREFIX NUMBER SUFFIX."""
+        attributes = element.attributes
+        capacity = _bandwidth(attributes.get("bw", ""))
+        remark = _latency(element, "lat")
+        for number in self._numbers(element):
+            name = f"{attributes.get('prefix', '')}{number}{attributes.get('suffix', '')}"
+            host = self._add_host(element, name)
+            if host is not None:
+                yield Edge(host, switch, capacity, remark)
+
+    def _numbers(self, element: Element) -> Iterator[int]:
+        """The numbers of ``0-3,8``."""
+        for part in element.attributes.get("radical", "").split(","):
+            match = _RADICAL.fullmatch(part.strip())
+            if match is None:
+                why = f"radical {part!r:.50} is no range as 0-511"
+                raise refusal(self.path, why, element.line)
+            first, last = match.groups()
+            yield from range(int(first), int(last or first) + 1)
+
+    def _host(
+        self, element: Element, switch: str, routes: dict[str, int]
+    ) -> Iterator[Edge]:
+        attributes = element.attributes
+        name = attributes.get("id", "")
+        host = self._add_host(element, name)
+        if host is not None:
+            capacities = [routes.get(name)]
+            for key in ("bw_in", "bw_out"):
+                capacities.append(_bandwidth(attributes.get(key, "")))
+            remark = _latency(element, "lat")
+            yield Edge(host, switch, _least(capacities), remark)
+
+    def _add_host(self, element: Element, foreign: str) -> str | None:
+        """The host's name; None for one that runs no jobs."""
+        if len(self.graph.hosts) + len(self.set_aside) >= MOST_NODES:
+            why = f"has more than {MOST_NODES:,} hosts"
+            raise refusal(self.path, why, element.line)
+        if foreign.startswith(MASTER) or _is_set_aside(element):
+            self.set_aside.append(foreign)
+            return None
+        speed = element.attributes.get("speed", "").partition(",")[0]
+        flops = amount(speed)
+        if flops:
+            self.speed_flops = min(flops, self.speed_flops or flops)
+        name = self._names.of(foreign)
+        # Batsim gives a host to one job, whatever its cores.
+        self.graph.hosts[name] = 1
+        return name
+
+    # -- routes
+
+    def _widest_routes(self, zone: Element) -> dict[str, int]:
+        """For each end of a route the bandwidth of its widest one."""
+        widest: dict[str, int] = {}
+        for route in zone.below("route", *_ZONE_ROUTES):
+            ends = {route.attributes.get(key, "") for key in ("src", "dst")}
+            links = route.below("link_ctn")
+            narrowest = self._narrowest(
+                link.attributes.get("id", "") for link in links
+            )
+            # A route from a host to itself is in its memory.
+            if narrowest is not None and len(ends) == 2:
+                for end in ends:
+                    widest[end] = max(narrowest, widest.get(end, 0))
+        for link in zone.below("host_link"):
+            attributes = link.attributes
+            ids = [attributes.get("up", ""), attributes.get("down", "")]
+            narrowest = self._narrowest(ids)
+            if narrowest is not None:
+                widest[attributes.get("id", "")] = narrowest
+        return widest
+
+    def _narrowest(self, ids: Iterable[str]) -> int | None:
+        capacities = []
+        for identity in ids:
+            link = self._links.get(identity)
+            if link is not None:
+                text = link.attributes.get("bandwidth", "")
+                capacities.append(_bandwidth(text))
+        return _least(capacities)
+
+    def _uplink(self, zone: Element, routes: dict[str, int]) -> int | None:
+        """A zone's way out: through its backbone, and by its widest route."""
+        attributes = zone.attributes
+        capacities = [
+            routes.get(attributes.get("id", "")),
+            _bandwidth(attributes.get("bb_bw", "")),
+        ]
+        for backbone in zone.below("backbone"):
+            text = backbone.attributes.get("bandwidth", "")
+            capacities.append(_bandwidth(text))
+        return _least(capacities)
+
+
+def _tags(root: Element) -> set[str]:
+    return {element.tag for element in root}
+
+
+def _least(capacities: Iterable[int | None]) -> int | None:
+    known = [capacity for capacity in capacities if capacity]
+    return min(known, default=None)
+
+
+def _is_set_aside(element: Element) -> bool:
+    for prop in element.below("prop"):
+        key = prop.attributes.get("id", "")
+        value = prop.attributes.get("value", "").lower()
+        if (key == "role" and value in _ROLES_ASIDE) or (
+            key == "excluded" and value == "true"
+        ):
+            return True
+    return False

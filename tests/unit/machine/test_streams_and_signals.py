@@ -1,0 +1,129 @@
+"""A program's start: streams that are closed, signals that are ignored."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu.interrupts import (
+    terminated_as_interrupt,
+    uninterrupted,
+)
+
+REPOSITORY = Path(__file__).parents[3]
+FILE = """\
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+workload:
+  kind: jobs
+  jobs: [{id: first, vms: 3, bandwidth: 400 Mbit/s, duration: 6 s}]
+"""
+
+
+@pytest.fixture
+def ignored() -> Iterator[Callable[[signal.Signals], None]]:
+    """Ignores a signal, as before the start of this process, for the test."""
+    before = {}
+
+    def ignore(number: signal.Signals) -> None:
+        before[number] = signal.signal(number, signal.SIG_IGN)
+
+    yield ignore
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("block", [terminated_as_interrupt, uninterrupted])
+def test_a_signal_that_was_ignored_stays_so(
+    block: Callable[[], AbstractContextManager[None]],
+    number: signal.Signals,
+    ignored: Callable[[signal.Signals], None],
+) -> None:
+    ignored(number)
+    with block():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_an_ignored_signal_hides_no_other(
+    ignored: Callable[[signal.Signals], None],
+) -> None:
+    ignored(signal.SIGHUP)
+    held = uninterrupted()
+    held.__enter__()
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        held.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_another_one_ends_it(number: signal.Signals) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt, match=number.name),
+        terminated_as_interrupt(),
+    ):
+        os.kill(os.getpid(), number)
+
+
+CLOSED = ["2>&-", ">&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"]
+
+
+def with_closed(
+    streams: str, folder: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *("sh", "-c", f'exec "$@" {streams}', "sh"),
+            *(sys.executable, "-m", "testbed.cli.main", *arguments),
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("streams", CLOSED)
+def test_a_run_does_its_work_without_streams(
+    tmp_path: Path, streams: str
+) -> None:
+    (tmp_path / "net.yaml").write_text(FILE)
+    done = with_closed(
+        streams, tmp_path, "simulate", "net.yaml", "--out", "runs"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    # What would have been printed is in none of its files.
+    (folder,) = (tmp_path / "runs").iterdir()
+    for path in folder.rglob("*.json*"):
+        assert "report.html" not in path.read_text("utf-8")
+    assert (folder / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("streams", CLOSED)
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("validate", "none.yaml"), 2),
+        (("validate", "net.yaml", "--json"), 0),
+        (("--help",), 0),
+        (("no-such-verb",), 2),
+    ],
+)
+def test_exit_codes_are_the_same_without_streams(
+    tmp_path: Path, streams: str, arguments: tuple[str, ...], code: int
+) -> None:
+    (tmp_path / "net.yaml").write_text(FILE)
+    done = with_closed(streams, tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
