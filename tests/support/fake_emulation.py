@@ -219,6 +219,10 @@ class FakeEmulation:
             forbid_borrowing=lambda: None,
             lost_cables=lambda: frozenset(self.lost),
             set_ports=self._set_ports,
+            switch_of_bridge={
+                bridge.name: SimpleNamespace(netns=None)
+                for bridge in self.plan.bridges
+            },
         )
 
     def folder_of(self, slot: Slot) -> Path:
