@@ -20,6 +20,8 @@ from testbed.backends.emu.cgroups import (
     release,
     remove_groups,
 )
+from testbed.backends.emu.job_evidence import Waits
+from testbed.backends.emu.sampling import waited_s
 from tests.support.cgroup_time import cpu_s
 
 LAYOUT = probe_layout()
@@ -444,3 +446,49 @@ def test_a_process_outside_is_left_where_it_is() -> None:
     before = Path("/proc/self/cgroup").read_text()
     release(os.getpid())
     assert Path("/proc/self/cgroup").read_text() == before
+
+
+@pytest.fixture
+def pressed() -> Iterator[Path]:
+    """A group of which the kernel counts stalls (PSI), also beside version 1."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        mount, _, kind = line.partition(" - ")
+        if kind.startswith("cgroup2 "):
+            break
+    else:
+        pytest.skip("no control groups of version 2 are mounted")
+    made = (
+        Path(mount.split()[4]) / f"hosenet-pressed-{secrets.token_hex(4)}"
+    )
+    made.mkdir()
+    try:
+        try:
+            (made / "cpu.pressure").read_text()
+        except OSError as error:
+            pytest.skip(f"the kernel counts no stalls: {error.strerror}")
+        yield made
+    finally:
+        remove_groups((made,))
+
+
+def test_programs_waits_are_the_kernel_s_own_count(pressed: Path) -> None:
+    """Two that share a processor wait in turn: all the time it is one of them."""
+    waits = Waits(pressed)
+    core = min(os.sched_getaffinity(0))
+    pinned = f"import os; os.sched_setaffinity(0, [{core}])\n{BURN}"
+    burning = [
+        start_in((pressed / "cgroup.procs",), sys.executable, "-c", pinned)
+        for _ in range(2)
+    ]
+    try:
+        # Of agents it would count nothing process by process.
+        agents = [process.pid for process in burning]
+        wait_for(lambda: waits.look(agents) >= 1.0, "the group never waits")
+        counted_s = waits.look(agents)
+        both = [waited_s(process.pid) or 0.0 for process in burning]
+        # While one runs the other waits; beside others both do, counted once.
+        assert max(both) / 2 <= counted_s <= sum(both) + 1.0
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
