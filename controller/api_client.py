@@ -173,9 +173,10 @@ class ControllerClient:
         wait_s: float = 0.0,
     ) -> dict[str, Any]:
         timeout_s = max(ANSWER_TIMEOUT_S, wait_s + _SLACK_S)
-        quoted = quote(target, safe="/?&=.")
         try:
-            status, text = self._exchange(method, quoted, body, timeout_s)
+            status, text = self._exchange(
+                method, quote(target, safe="/?&=."), body, timeout_s
+            )
         except (OSError, http.client.HTTPException) as error:
             self.close()
             at = f"127.0.0.1:{self._port}"

@@ -14,6 +14,7 @@ from pathlib import Path
 PROGRAM = "bwrap"
 SCRATCH = ("/tmp", "/var/tmp", "/run/lock", "/dev/shm")  # noqa: S108 - inside
 SCRATCH_BYTES = 64 << 20
+OF_SCRATCH = ("--size", str(SCRATCH_BYTES), "--perms", "1777")
 
 
 def confined(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
@@ -30,8 +31,7 @@ def confined(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
         *("--dev", "/dev", "--proc", "/proc"),
     ]
     for scratch in filter(_exists, SCRATCH):
-        arguments += ["--size", str(SCRATCH_BYTES), "--perms", "1777"]
-        arguments += ["--tmpfs", scratch]
+        arguments += [*OF_SCRATCH, "--tmpfs", scratch]
     arguments += ["--remount-ro", "/dev"]
     for folder in folders:
         for name in (str(folder), str(folder.resolve())):

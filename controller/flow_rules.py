@@ -343,8 +343,7 @@ def is_ours(cookie: int) -> bool:
 
 
 def difference(
-    desired: Iterable[Flow],
-    report: FlowReport,
+    desired: Iterable[Flow], report: FlowReport
 ) -> tuple[Change, ...]:
     """The changes to a switch with all of `desired` and no other rule.
 

@@ -83,22 +83,22 @@ class OwnFile:
         not executed again.
         """
         name = self.path.stem
+        path = str(self.path)
         known = sys.modules.get(name)
         if known is not None:
-            if getattr(known, "__file__", None) == str(self.path):
+            if getattr(known, "__file__", None) == path:
                 return name
             name = f"own_{name}"
         module = ModuleType(name)
-        module.__file__ = str(self.path)
+        module.__file__ = path
         sys.modules[name] = module
         # Its lines in tracebacks, where the file is out of reach by now.
         lines = self.source.decode(errors="replace").splitlines(
             keepends=True
         )
-        cached = (len(self.source), None, lines, str(self.path))
-        linecache.cache[str(self.path)] = cached
+        linecache.cache[path] = (len(self.source), None, lines, path)
         # Not with this module's own future imports.
-        code = compile(self.source, self.path, "exec", dont_inherit=True)
+        code = compile(self.source, path, "exec", dont_inherit=True)
         exec(code, vars(module))  # noqa: S102
         return name
 

@@ -557,11 +557,9 @@ def _tree_problems(tenant: Tenant) -> list[str]:
     A tree has one root, one parent for all others, no circle, and reaches every
     VM.
     """
-    problems = []
-    for dpid in _repeated(edge.child_dpid for edge in tenant.tree):
-        problems.append(f"tree: switch {dpid} has two parents")
-    if problems:
-        return problems
+    repeated = _repeated(edge.child_dpid for edge in tenant.tree)
+    if repeated:
+        return [f"tree: switch {dpid} has two parents" for dpid in repeated]
     children = {edge.child_dpid for edge in tenant.tree}
     roots = [dpid for dpid in tenant.dpids if dpid not in children]
     depth = _depths(tenant, roots)

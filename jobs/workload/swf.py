@@ -219,10 +219,7 @@ class _Log:
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Line by line, where not all lines are 18 numbers: those that are."""
-        rows = [
-            self._row(text, int(line))
-            for text, line in zip(texts, where, strict=True)
-        ]
+        rows = list(map(self._row, texts, where.tolist()))
         kept = [k for k, row in enumerate(rows) if row is not None]
         values = np.array([rows[k] for k in kept], dtype=np.float64)
         return (

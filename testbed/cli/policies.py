@@ -140,9 +140,7 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
                 "help": each.help,
                 "unit": each.unit,
                 "choices": list(each.choices),
-                "limits": None
-                if each.limits is None
-                else list(each.limits),
+                "limits": each.limits and list(each.limits),
             }
             for each in kind.takes.values()
         ],
@@ -463,6 +461,7 @@ def new(
         f"policy {name}: {made.folder}, {len(made.files)} files"
     )
     console.say(f"next: testbed simulate {made.folder}/by-class.yaml")
-    if find_spec("pytest") is None:
-        return
-    console.say(f"its tests: cd {made.folder} && testbed python -m pytest")
+    if find_spec("pytest"):
+        console.say(
+            f"its tests: cd {made.folder} && testbed python -m pytest"
+        )

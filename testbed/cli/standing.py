@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -220,7 +221,7 @@ def show(name: Name, as_json: Json = False) -> None:
     vms = Table("VM", "address", "server", "namespace")
     links = Table("link", "reserved")
     for vm in state.vms:
-        vms.add_row(vm.name, vm.ip, vm.server, vm.netns.rpartition("/")[2])
+        vms.add_row(vm.name, vm.ip, vm.server, Path(vm.netns).name)
     for link, reserved_bps in state.links:
         links.add_row(link, human_bandwidth(reserved_bps))
     console.out().print(vms, *([links] if state.links else []))

@@ -117,11 +117,8 @@ def _ordered(
     top = max((level[node] for node in nodes), default=0)
     above = [node for node in nodes if level[node] == top]
     below = [node for node in nodes if level[node] < top]
-    inside = [
-        cable
-        for cable in cables
-        if max(level[node] for node in cable) < top
-    ]
+    # The upper end of a cable is the higher one.
+    inside = [cable for cable in cables if level[cable[1]] < top]
     ordered = []
     for group in _connected(below, inside):
         of_group = [cable for cable in inside if cable[0] in group]

@@ -178,7 +178,7 @@ def other_complaints(
     """Complaints beside those on jobs, in their order."""
     noted = fidelity.verdict
     accepted = expect.fidelity
-    if noted is not None and _worse(noted, accepted):
+    if _worse(noted, accepted):
         reasons = "; ".join(fidelity.reasons) or "no reason given"
         subject = f"fidelity is {noted}"
         text = f"{subject}, accepted is at worst {accepted}: {reasons}"
@@ -190,10 +190,9 @@ def other_complaints(
         if name not in ran:
             text = f"application {name!r} is expected, but no job has that name"
             yield Complaint(repr(name), text)
-    unjudged = all(verdict.verdict == "open" for verdict in judged)
-    if not expect.estimate_ratio or not unjudged:
+    if not expect.estimate_ratio or any(map(_best_effort, rows)):
         return
-    if not any(map(_best_effort, rows)):
+    if all(verdict.verdict == "open" for verdict in judged):
         yield Complaint(
             "no job",
             "`expect.estimate_ratio` is set, but no job finished,"
@@ -201,9 +200,13 @@ def other_complaints(
         )
 
 
-def _worse(noted: str, accepted: str | None) -> bool:
-    """True for a level of fidelity that is not accepted; None accepts any."""
-    return accepted is not None and severity(noted) > severity(accepted)
+def _worse(noted: str | None, accepted: str | None) -> bool:
+    """True for a level of fidelity that is not accepted; None accepts any, and
+    is that of a simulated run.
+    """
+    if noted is None or accepted is None:
+        return False
+    return severity(noted) > severity(accepted)
 
 
 def _verdict(

@@ -61,13 +61,13 @@ def write_report(
     if folders == [folder.path]:
         run = load_run(folder.path, file)
         page = run_page(run, checked, in_progress)
-        return folder.write_text(names.REPORT, page)
-    runs = list(map(load_run, in_order_of_list(folder.path, folders)))
-    for run in runs:
-        page = run_page(run, None, in_progress)
-        RunFolder(run.path, folder.owner).write_text(names.REPORT, page)
-    overview = overview_page(folder.path, runs, in_progress)
-    return folder.write_text(names.REPORT, overview)
+    else:
+        runs = list(map(load_run, in_order_of_list(folder.path, folders)))
+        for run in runs:
+            page = run_page(run, None, in_progress)
+            RunFolder(run.path, folder.owner).write_text(names.REPORT, page)
+        page = overview_page(folder.path, runs, in_progress)
+    return folder.write_text(names.REPORT, page)
 
 
 def run_page(

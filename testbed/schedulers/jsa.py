@@ -423,8 +423,11 @@ class JSA(Rounds):
         for candidate in late:
             out.append(Reject(candidate.job.id, why_late(candidate, now_s)))
         for job in run:
-            job_id = job.candidate.job.id
-            out.append(Start(job_id, job.held.placement, job.rate_bps))
+            out.append(
+                Start(
+                    job.candidate.job.id, job.held.placement, job.rate_bps
+                )
+            )
         return out + reasons
 
 

@@ -573,9 +573,7 @@ def _built(
     except PluginError as error:
         here.report(error.reason)
         return None
-    if _countable(here, datacentre):
-        return datacentre
-    return None
+    return datacentre if _countable(here, datacentre) else None
 
 
 def _countable(here: Location, datacentre: DataCentre) -> bool:

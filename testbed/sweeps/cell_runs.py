@@ -118,10 +118,9 @@ class Cell:
         for name in python_files:
             digest.update(f"{name}\0{self.named[name].sha256}".encode())
         folder = context.scratch / digest.hexdigest()[:24]
-        laid = laid_out(
+        return places | laid_out(
             folder, {name: places[name] for name in python_files}
         )
-        return {**places, **laid}
 
     def _simulated(self, experiment: Experiment) -> dict[str, Any]:
         if self.keep is not None:

@@ -436,10 +436,8 @@ class DaskExecutor:
                 self._task_s = wall_s
             else:
                 self._task_s = 0.7 * self._task_s + 0.3 * wall_s
-            if (
-                order.task.live
-                and (reasons := invalid_for(outcome)) is not None
-            ):
+            reasons = invalid_for(outcome)
+            if reasons is not None:
                 self._leave_out(
                     seat,
                     f"its live run {order.task.key[:16]} is invalid{reasons}",

@@ -272,21 +272,23 @@ def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
     for swept in over:
         seen: set[str] = set()
         twice: dict[str, Place] = {}
-        for values, place in swept.parts if len(swept.parts) > 1 else ():
+        # One part is a value, or a range, which has none twice.
+        if len(swept.parts) == 1:
+            continue
+        for values, place in swept.parts:
             for text in map(as_yaml, values):
                 if text in seen:
                     twice.setdefault(text, place)
                 seen.add(text)
         if twice:
-            more = ""
-            if len(twice) > NAMED:
-                more = f" and {len(twice) - NAMED:,} more"
             names = ", ".join([*twice][:NAMED])
+            if len(twice) > NAMED:
+                names += f" and {len(twice) - NAMED:,} more"
             verb = "is" if len(twice) == 1 else "are"
             yield Problem(
                 next(iter(twice.values())),
                 swept.key,
-                f"{names}{more} {verb} there twice",
+                f"{names} {verb} there twice",
             )
 
 
