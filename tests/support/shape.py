@@ -51,7 +51,6 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "first windows of four packets": 30,
-    "packed comprehensions written out as statements": 330,
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
     "edited results of sweeps": 190,
@@ -81,7 +80,6 @@ FEATURE_TOKENS: dict[str, int] = {
     "short names of runs, times in compare": 1280,
     "the doctor's checks before a run; socket buffers and control groups in containers": 480,
     "a person's controller has no verdict on the machine": 130,
-    "the doctor's checks before a run; socket buffers in containers": 420,
     "limits of VMs: memory, processes": 860,
     "runs in progress, interrupted ones, the page over all policies": 2070,
     "flow rules of others are removed and told": 400,
@@ -473,7 +471,7 @@ def density_figures() -> list[Figure]:
         Figure(
             "comprehensions per 1,000 code lines",
             round(total.comprehensions_per_thousand, 1),
-            21.7,
+            20.6,
             wanted=20,
         ),
         Figure(
@@ -485,7 +483,7 @@ def density_figures() -> list[Figure]:
         Figure(
             "tokens a function, 90th percentile",
             total.function_p90,
-            159,
+            156,
             wanted=155,
         ),
         Figure(
