@@ -30,6 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from controller import start_watch
 from controller.library import (
     LibraryMissing,
     LibraryName,
@@ -38,7 +39,6 @@ from controller.library import (
 )
 from controller.own_app import OwnApps
 from controller.passes import pass_for_ever
-from controller.start_watch import watched_start
 from jobs import linux
 
 if TYPE_CHECKING:
@@ -257,7 +257,15 @@ def _run_own(
     _tell(options.ready_fd, {"executes_app": True, **about})
 
     def refuse(stack: traceback.StackSummary) -> NoReturn:
-        why = own.explained_wait(stack)
+        end_start(own.explained_wait(stack), stack)
+
+    def refuse_busy(stack: traceback.StackSummary) -> NoReturn:
+        end_start(own.explained_work(stack, options.app_start_s), stack)
+
+    def tell(stack: traceback.StackSummary) -> None:
+        _tell(options.ready_fd, {"starting": own.explained_start(stack)})
+
+    def end_start(why: str, stack: traceback.StackSummary) -> NoReturn:
         sys.stderr.writelines(stack.format())
         reason = CannotStart(EXIT_BAD_INPUT, "app", why)
         _tell_failure(options.ready_fd, reason)
@@ -266,7 +274,9 @@ def _run_own(
 
     try:
         own.find_packages()
-        with watched_start(refuse):
+        with start_watch.watched_start(
+            options.app_start_s, refuse, refuse_busy, tell
+        ):
             pages_port = own.start(app, listeners, _switch_users(options))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
         traceback.print_exc()
@@ -509,6 +519,13 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|MODULE",
         help="run this Ryu or os-ken application, a path with a slash or a "
         "module's name, in place of ours; may be repeated; there is no API then",
+    )
+    parser.add_argument(
+        "--app-start-s",
+        type=float,
+        default=start_watch.MOST_S,
+        metavar="SECONDS",
+        help="refuse an application whose start takes more of a processor",
     )
     parser.add_argument(
         "--app-option",

@@ -258,6 +258,18 @@ class OwnApps:
         )
         return self._located(text, stack)
 
+    def explained_work(self, stack: StackSummary, seconds: float) -> str:
+        """A start that computes without end, with its line."""
+        text = (
+            f"the start computes here, after {seconds:g} s of a processor;"
+            " what takes longer belongs in a thread (hub.spawn)"
+        )
+        return self._located(text, stack)
+
+    def explained_start(self, stack: StackSummary) -> str:
+        """A start that goes well so far, with its line."""
+        return self._located("is still starting", stack)
+
     def _located(self, text: str, stack: StackSummary) -> str:
         paths = {str(file.path): file.path.name for file in self.files}
         for frame in reversed(stack):

@@ -8,7 +8,7 @@ import secrets
 import select
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,14 @@ from jobs.python_child import ISOLATED, python_command
 
 PROJECT = Path(__file__).parent.parent
 START_TIMEOUT_S = 180.0
+# Between two lines of an application that starts. Its launcher writes each 10 s,
+# unless code in C keeps it from that.
+APP_SILENCE_S = 120.0
+MOST_LINES = 100
 STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
 LINE_MAX_BYTES = 65_536
+LINE_SHOWN = 200
 # The word for a person's application that does not load or start.
 APP_ERROR = "app"
 # The word for a controller of somebody else's that does not listen.
@@ -104,6 +109,7 @@ def start_controller(
     listeners: Sequence[int] = (),
     held: Mapping[str, int] | None = None,
     confined_to: Iterable[Path] | None = None,
+    narrate: Callable[[str], object] = str,
 ) -> ControllerProcess:
     """Starts a controller that ends with this process; returns when it is ready.
 
@@ -156,7 +162,7 @@ def start_controller(
         if answer.pop("executes_app", False):
             # A person's code can write there, and end with any exit code: of
             # what follows only whether it is ready is believed.
-            last = _next_line(ready)
+            last = _last_line_of_app(ready, narrate)
             answer["ready"] = last.get("ready") is True
             answer["error"] = APP_ERROR
             answer["message"] = last.get("message", "")
@@ -187,9 +193,26 @@ def _command(
     return command
 
 
-def _next_line(ready: IO[bytes]) -> dict[str, Any]:
+def _last_line_of_app(
+    ready: IO[bytes], narrate: Callable[[str], object]
+) -> dict[str, Any]:
+    """The line in which an application's start ends; those before it are
+    narrated.
+    """
+    # Its code can write there too, but not without end.
+    for _ in range(MOST_LINES):
+        line = _next_line(ready, APP_SILENCE_S)
+        if "starting" not in line:
+            return line
+        narrate(f"the controller: {str(line['starting'])[:LINE_SHOWN]}")
+    return {}
+
+
+def _next_line(
+    ready: IO[bytes], timeout_s: float = START_TIMEOUT_S
+) -> dict[str, Any]:
     """A line on the ready descriptor; empty if there is none in time."""
-    readable, _, _ = select.select([ready], [], [], START_TIMEOUT_S)
+    readable, _, _ = select.select([ready], [], [], timeout_s)
     if not readable:
         return {}
     try:
@@ -218,7 +241,10 @@ def _not_started(
     exit_code = _end(process)
     ended = f"the controller ended with {exit_code} before it was ready"
     if exit_code is None:
-        ended = f"the controller was not ready within {START_TIMEOUT_S:g} s"
+        limit_s = START_TIMEOUT_S
+        if error == APP_ERROR:
+            limit_s = APP_SILENCE_S
+        ended = f"the controller was not ready within {limit_s:g} s"
     if error == REMOTE_ERROR:
         return ControllerNotStarted(str(message), exit_code, error, port)
     if error == APP_ERROR:

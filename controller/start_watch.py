@@ -1,7 +1,8 @@
-"""A watch over the start of a person's applications: a start that only waits is refused.
+"""A watch over the start of a person's applications: one that has no end is refused.
 
 A request in a constructor is never answered, as no application handles events
-before all are constructed: it would wait for ever, without a word.
+before all are constructed: it would wait for ever, without a word. So would a
+loop that polls for what is never to come.
 """
 
 from __future__ import annotations
@@ -19,26 +20,39 @@ from typing import Any
 # What is large, or slow because others have the processors, uses more.
 WAIT_S = 10.0
 BUSY_S = 0.05
+# Of a processor: what needs more is no start.
+MOST_S = 60.0
 
 
 @contextmanager
-def watched_start(refuse: Callable[[StackSummary], None]) -> Iterator[None]:
-    """Calls ``refuse`` with the stack of the block if that only waits.
+def watched_start(
+    most_s: float,
+    refuse: Callable[[StackSummary], None],
+    refuse_busy: Callable[[StackSummary], None],
+    tell: Callable[[StackSummary], None],
+) -> Iterator[None]:
+    """Calls ``refuse`` with the stack of the block if that only waits,
+    ``refuse_busy`` if it takes more than ``most_s`` of a processor, and ``tell`` as long as it does
+    neither, each WAIT_S.
 
     From the main thread, which has SIGALRM's handler.
     """
     starter = _green_thread()
-    used_s = time.process_time()
+    began_s = used_s = time.process_time()
 
     def look(number: int, interrupted: FrameType | None) -> None:
         nonlocal used_s
         del number
         before_s, used_s = used_s, time.process_time()
-        if used_s - before_s >= BUSY_S:
-            return
         # A green thread that waits is not the one that was interrupted.
         waiting = getattr(starter, "gr_frame", None) or interrupted
-        refuse(extract_stack(waiting))
+        stack = extract_stack(waiting)
+        if used_s - before_s < BUSY_S:
+            refuse(stack)
+        elif used_s - began_s > most_s:
+            refuse_busy(stack)
+        else:
+            tell(stack)
 
     previous = signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, WAIT_S, WAIT_S)

@@ -158,7 +158,7 @@ def handed_in(
         )
     students: dict[Path, LabFolders] = {}
     for folder in _student_folders(class_folder, leave):
-        students[folder] = _labs_of(folder)
+        students[folder] = _labs_of(folder, numbers)
     wanted = set(numbers)
     if not wanted:
         wanted.update(*students.values())
@@ -215,7 +215,7 @@ def _handed_in(
     return HandedIn(name, graded_lab, folder)
 
 
-def _labs_of(student: Path) -> LabFolders:
+def _labs_of(student: Path, wanted: Sequence[int]) -> LabFolders:
     if student.is_symlink():
         return {0: "the folder is a symbolic link"}
     try:
@@ -234,29 +234,34 @@ def _labs_of(student: Path) -> LabFolders:
         return {0: f"the folder cannot be read: {error.strerror}"}
     folders: LabFolders = {}
     for item in items:
-        _add_lab(folders, item)
-    number = None if folders else _meant(student)
-    if number is not None:
-        folders[number] = student
+        _add_lab(folders, item, wanted)
+    if not folders:
+        folders.update(dict.fromkeys(_meant(student, wanted), student))
     return folders or {0: "the folder holds no lab"}
 
 
-def _meant(folder: Path) -> int | None:
-    """The lab whose answer an upload without its record holds: the only one of
-    which every file is there.
+def _meant(folder: Path, wanted: Sequence[int]) -> list[int]:
+    """Labs whose answers an upload without its record holds: those of which
+    every file is there; of a lab that alone is ``wanted``, any file.
     """
-    found = []
+    meant = []
     for known in labs():
-        paths = [folder / file for file in known.files]
-        if all(path.is_file() and not path.is_symlink() for path in paths):
-            found.append(known.number)
-    if len(found) != 1:
-        return None
-    return found[0]
+        there = 0
+        for name in known.files:
+            path = folder / name
+            there += path.is_file() and not path.is_symlink()
+        enough = len(known.files)
+        if list(wanted) == [known.number]:
+            enough = 1
+        if there >= enough:
+            meant.append(known.number)
+    return meant
 
 
-def _add_lab(folders: LabFolders, folder: Path) -> None:
-    """Adds a folder by the number that it records.
+def _add_lab(
+    folders: LabFolders, folder: Path, wanted: Sequence[int]
+) -> None:
+    """Adds a folder by the number that it records, or by the files in it.
 
     One that is damaged counts as the lab that its name says.
     """
@@ -264,20 +269,20 @@ def _add_lab(folders: LabFolders, folder: Path) -> None:
     try:
         if folder.is_symlink():
             raise BadInput(f"{folder.name} is a symbolic link")  # noqa: TRY301
-        recorded = os.path.lexists(folder / RECORD)
-        number = _number(folder) if recorded else _meant(folder)
-        if number is None:
-            if match is not None:
-                raise BadInput(f"{folder.name} has no answer of a lab")  # noqa: TRY301
-            return
+        numbers = _meant(folder, wanted)
+        if os.path.lexists(folder / RECORD):
+            numbers = [_number(folder)]
+        if not numbers and match is not None:
+            raise BadInput(f"{folder.name} has no answer of a lab")  # noqa: TRY301
     except (BadInput, OSError) as error:
         if match is not None:
             folders.setdefault(int(match[1]), str(error))
         return
-    if isinstance(folders.get(number), Path):
-        folders[number] = f"there are two folders of lab {number}"
-    else:
-        folders[number] = folder
+    for number in numbers:
+        if isinstance(folders.get(number), Path):
+            folders[number] = f"there are two folders of lab {number}"
+        else:
+            folders[number] = folder
 
 
 def _number(folder: Path) -> int:

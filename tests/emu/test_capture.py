@@ -12,10 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.emu.test_run import LONG, REPOSITORY, Testbed, testbed  # noqa: F401 - a fixture
+from tests.emu.test_run import REPOSITORY, Testbed, testbed  # noqa: F401 - a fixture
 from tests.emu.test_up import RATE, Standing, standing  # noqa: F401 - a fixture
 
 PAGE = REPOSITORY / "docs" / "standing-network.md"
+RING = """
+name: ring
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+scale: {rate: 0.02}
+policies: [scripted]
+workload:
+  kind: jobs
+  jobs: [{id: ring, vms: 4, bandwidth: 250 Mbit/s, duration: 300 s, pattern: ring}]
+expect: {fidelity: invalid}
+"""
 PING = ("ping", "-c", "1000", "-i", "0.1")
 
 
@@ -144,7 +154,7 @@ def test_packets_are_seen_where_they_pass(
 def test_a_runs_packets_are_seen_too(
     testbed: Testbed,  # noqa: F811
 ) -> None:
-    testbed.file.write_text(LONG, encoding="utf-8")
+    testbed.file.write_text(RING, encoding="utf-8")
     run = testbed.start()
     # Its output is read, or it would stop at a full pipe.
     reader = threading.Thread(target=run.communicate)
@@ -155,7 +165,7 @@ def test_a_runs_packets_are_seen_too(
     assert "VMs: ring.0, ring.1, ring.2, ring.3" in unknown.stderr
     # The ring's VMs are below one rack.
     for target in ("ring.0", "server 0 - rack 0"):
-        enough = ("--count", "3", "--seconds", "60", "tcp")
+        enough = ("--count", "3", "--seconds", "60")
         done = testbed.run("capture", target, *enough)
         assert done.returncode == 0, done.stderr
         assert len(done.stdout.splitlines()) == 3

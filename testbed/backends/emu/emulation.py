@@ -921,6 +921,7 @@ def emulate(
             held,
             options,
             uid,
+            narrate,
         )
         controller = start()
         again = None if options.own else start
@@ -1075,6 +1076,7 @@ def _start_controller(
     held: dict[str, int],
     options: LiveOptions,
     uid: int | None,
+    narrate: Callable[[str], None],
 ) -> ControllerProcess:
     path = log_dir / CONTROLLER_LOG
     # What an earlier run's application said is none of this one's errors.
@@ -1105,6 +1107,7 @@ def _start_controller(
             listeners=switches,
             held=held,
             confined_to=confined_to,
+            narrate=narrate,
         )
     except FileNotFoundError as error:
         raise MachineCannot(

@@ -356,8 +356,9 @@ class AttachedIntf(Intf):  # type: ignore[misc]
             return super().config(**params)
         if limits != ["bw"]:
             raise BadInput(
-                f"{self.node}'s {self}: {', '.join(limits)} cannot be set: links"
-                " have a capacity alone, which config(bw=…) sets",
+                f"{self.node}'s {self}: {', '.join(limits)} cannot be set on a"
+                " network that is up: give it in the file or its Topo, then sudo"
+                " testbed down and up; config(bw=…) changes a capacity",
                 "bw is in the file's Mbit/s",
             )
         self.link.net.set_capacity(self, params["bw"])
@@ -367,7 +368,9 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         """Refused. Raises BadInput."""
         hint = "net.configLinkStatus(…, 'down') takes a link down; a new plan has other links"
         raise BadInput(
-            f"{self.node}'s {self} is part of a network that stays up", hint
+            f"{self.node}'s {self} is part of a network that stays up;"
+            " link A B down takes a link down",
+            hint,
         )
 
 

@@ -219,13 +219,60 @@ def test_a_start_that_does_something_is_no_wait(
 ) -> None:
     monkeypatch.setattr(start_watch, "WAIT_S", 0.05)
     monkeypatch.setattr(start_watch, "BUSY_S", 0.0)
-    with start_watch.watched_start(pytest.fail):
-        time.sleep(0.3)
-    monkeypatch.setattr(start_watch, "BUSY_S", 10.0)
     stacks: list[object] = []
-    with start_watch.watched_start(stacks.append):
+    with start_watch.watched_start(
+        9, pytest.fail, pytest.fail, stacks.append
+    ):
         time.sleep(0.3)
     assert stacks
+    monkeypatch.setattr(start_watch, "BUSY_S", 10.0)
+    stacks.clear()
+    with start_watch.watched_start(
+        9, stacks.append, pytest.fail, pytest.fail
+    ):
+        time.sleep(0.3)
+    assert stacks
+    # One that computes is told, and refused when it has taken too much.
+    monkeypatch.setattr(start_watch, "BUSY_S", 0.0)
+    told: list[object] = []
+    refused: list[object] = []
+    until_s = time.process_time() + 1.0
+    with start_watch.watched_start(
+        0.2, pytest.fail, refused.append, told.append
+    ):
+        while not refused and time.process_time() < until_s:
+            pass
+    assert refused
+    assert told
+
+
+BUSY = """
+class Polling(KIND):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.found = False
+        while not self.found:
+            pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_start_that_computes_without_end_is_refused_with_its_line(
+    library: LibraryName, tmp_path: Path
+) -> None:
+    app = write(tmp_path, library, "mine.py", BUSY)
+    heard: list[str] = []
+    general = ("--openflow-port", "0", "--library", library)
+    options = (*general, "--app-start-s", "12", "--app", app)
+    with (tmp_path / "log").open("a+b") as file:  # noqa: SIM117
+        with pytest.raises(ControllerNotStarted) as caught:
+            start_controller(file, *options, narrate=heard.append)
+    assert re.match(
+        r"line [89]: the start computes here, after 12 s of a processor",
+        str(caught.value),
+    )
+    assert re.match(r"the controller: line \d: is still starting", heard[0])
 
 
 @pytest.mark.slow

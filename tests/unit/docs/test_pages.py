@@ -137,6 +137,7 @@ EXAMPLES = [
         "experiment-files",
         "plug-ins",
         "writing-a-policy",
+        "coming-from-mininet",
     )  # have tests of their own
     for number, block in enumerate(
         re.findall(
