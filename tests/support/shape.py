@@ -70,6 +70,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "capture of packets": 4_180,
     "closed streams, ignored signals, background programs, ports of others": 680,
     "paths that begin with ~": 290,
+    "starts of applications that compute without end; uploads by their files": 330,
     "local sweeps without Dask": 600,
     "a stopped controller is told": 420,
     "units of elsewhere, embedders from files, all errors without a kind": 1400,
