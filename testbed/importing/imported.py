@@ -58,14 +58,30 @@ class Notes:
 
 @dataclass(frozen=True)
 class NetworkLink:
-    """A link of a custom topology; ``remark`` is what the format says beside
-    the capacity.
-    """
+    """A link of a custom topology: ``up_bps`` from its lower end."""
 
     lower: str
     upper: str
-    capacity_bps: int
-    remark: str = ""
+    up_bps: int
+    down_bps: int
+    delay_s: float = 0.0
+
+    def line(self) -> str:
+        """The link's line."""
+        up = format_bandwidth(self.up_bps)
+        capacity = up
+        if self.down_bps != self.up_bps:
+            capacity = (
+                f"{{up: {up}, down: {format_bandwidth(self.down_bps)}}}"
+            )
+        parts = [
+            f"lower: {quoted(self.lower)}",
+            f"upper: {quoted(self.upper)}",
+            f"capacity: {capacity}",
+        ]
+        if self.delay_s:
+            parts.append(f"delay: {_microseconds(self.delay_s)}")
+        return f"    - {{{', '.join(parts)}}}"
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ class Network:
         capacities = []
         for link in self.links:
             if link.lower in self.servers:
-                capacities.append(link.capacity_bps)
+                capacities.append(min(link.up_bps, link.down_bps))
         return min(capacities)
 
     def lines(self) -> list[str]:
@@ -105,12 +121,7 @@ class Network:
             out.append(f"    - {quoted(name)}")
         out.append("  links:")
         for link in self.links:
-            ends = (
-                f"lower: {quoted(link.lower)}, upper: {quoted(link.upper)}"
-            )
-            capacity = format_bandwidth(link.capacity_bps)
-            remark = f"  # {link.remark}" if link.remark else ""
-            out.append(f"    - {{{ends}, capacity: {capacity}}}{remark}")
+            out.append(link.line())
         out.append("  roots:")
         for name in self.roots:
             out.append(f"    - {quoted(name)}")
@@ -245,6 +256,11 @@ def _comment(text: str) -> list[str]:
 
 def _time(seconds: float) -> str:
     return format_duration(round(seconds, 6))
+
+
+def _microseconds(seconds: float) -> str:
+    digits = f"{seconds * 1e6:.3f}".rstrip("0").rstrip(".")
+    return f"{digits} us"
 
 
 def fits_in_a_file(seconds: float) -> bool:

@@ -41,7 +41,7 @@ class Edge:
     first: str
     second: str
     capacity_bps: int | None = None
-    remark: str = ""
+    delay_s: float = 0.0
     one_way: bool = False
 
     @property
@@ -63,7 +63,7 @@ class Graph:
 
 
 Joined = dict[str, dict[str, int]]
-"""For every node its neighbours, and the capacity to each in bit/s."""
+"""For every node its neighbours, and the capacity toward each in bit/s."""
 
 
 def network_of(
@@ -117,11 +117,9 @@ class _Capacities:
     def __init__(self, edges: Iterable[Edge]) -> None:
         self.sums: dict[Ends, int] = {}
         self.default_bps = DEFAULT_LINK_BPS
-        self._one_way: set[Ends] = set()
         self._loops: list[str] = []
         self._parallel: dict[str, None] = {}
         self._without: list[str] = []
-        self._uneven: list[str] = []
         kept = list(edges)
         known = [edge.capacity_bps for edge in kept if edge.capacity_bps]
         self.default_bps = min(known, default=DEFAULT_LINK_BPS)
@@ -133,9 +131,7 @@ class _Capacities:
             self._loops.append(edge.first)
             return
         ends = (edge.first, edge.second)
-        if edge.one_way:
-            self._one_way.add(ends)
-        elif ends not in self.sums:
+        if not edge.one_way and ends not in self.sums:
             ends = (edge.second, edge.first)
         if ends in self.sums:
             self._parallel[edge.name] = None
@@ -149,17 +145,13 @@ class _Capacities:
         return min(self.default_bps, MAX_LINK_BPS)
 
     def join(self, joined: Joined) -> None:
-        """Adds the links. A reservation takes as much of both directions, so
-        a link has the smaller capacity of both.
+        """Adds the links. One that is there in one direction alone is taken for
+        both.
         """
-        for ends, capacity_bps in self.sums.items():
-            first, second = ends
+        for (first, second), capacity_bps in self.sums.items():
             back_bps = self.sums.get((second, first), capacity_bps)
-            if back_bps != capacity_bps and ends in self._one_way:
-                self._uneven.append(f"{first} - {second}")
-            smaller = min(capacity_bps, back_bps, MAX_LINK_BPS)
-            joined[first][second] = smaller
-            joined[second][first] = smaller
+            joined[first][second] = min(capacity_bps, MAX_LINK_BPS)
+            joined[second][first] = min(back_bps, MAX_LINK_BPS)
 
     def note(self, notes: Notes) -> None:
         """Says what became of odd links."""
@@ -167,10 +159,6 @@ class _Capacities:
         if self._parallel:
             notes.taken.append(
                 f"parallel links as one of their sum: {_first(self._parallel)}"
-            )
-        if self._uneven:
-            notes.taken.append(
-                f"the smaller capacity of both directions: {_first(self._uneven)}"
             )
         if self._without:
             capacity = format_bandwidth(self.default_bps)
@@ -206,8 +194,9 @@ class _Wiring:
         self.joined[second][first] = capacity_bps
 
     def _part(self, first: str, second: str) -> int:
-        del self.joined[second][first]
-        return self.joined[first].pop(second)
+        """Removes a link; its smaller capacity."""
+        back_bps = self.joined[second].pop(first)
+        return min(self.joined[first].pop(second), back_bps)
 
     def _remove(self, name: str) -> None:
         for neighbour in list(self.joined[name]):
@@ -337,8 +326,11 @@ class _Wiring:
         for first, second in self._links():
             if {first, second} <= self._graph.switches.keys():
                 hops = depth[first] + depth[second]
-                narrowness = -self.joined[first][second]
-                links.append((narrowness, hops, first, second))
+                # A reservation takes as much of both directions.
+                width_bps = min(
+                    self.joined[first][second], self.joined[second][first]
+                )
+                links.append((-width_bps, hops, first, second))
         links.sort()
         return [(first, second) for _, _, first, second in links]
 
@@ -368,23 +360,31 @@ class _Wiring:
         for name in self.joined:
             record.nodes[name] = {"isSwitch": name in self._graph.switches}
         for first, second in self._links():
-            options = {"bw": self.joined[first][second] / MBIT_BPS}
+            options = {
+                "params1": self._interface(first, second),
+                "params2": self._interface(second, first),
+            }
             record.links.append((first, second, options))
         return record
 
+    def _interface(self, end: str, other: str) -> dict[str, float]:
+        return {"bw": self.joined[end][other] / MBIT_BPS}
+
     def _links_of(self, centre: DataCentre) -> Iterator[NetworkLink]:
-        remarks = {}
+        delay_s = {}
         for edge in self._graph.edges:
-            remarks[frozenset((edge.first, edge.second))] = edge.remark
+            delay_s[frozenset((edge.first, edge.second))] = edge.delay_s
         lowers = centre.link_lower.tolist()
         uppers = centre.link_upper.tolist()
-        for lower, upper in zip(lowers, uppers, strict=True):
-            ends = (centre.names[lower], centre.names[upper])
+        for number, other in zip(lowers, uppers, strict=True):
+            lower = centre.names[number]
+            upper = centre.names[other]
             yield NetworkLink(
-                lower=ends[0],
-                upper=ends[1],
-                capacity_bps=self.joined[ends[0]][ends[1]],
-                remark=remarks.get(frozenset(ends), ""),
+                lower=lower,
+                upper=upper,
+                up_bps=self.joined[lower][upper],
+                down_bps=self.joined[upper][lower],
+                delay_s=delay_s.get(frozenset((lower, upper)), 0.0),
             )
 
 

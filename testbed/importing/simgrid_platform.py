@@ -20,6 +20,7 @@ from testbed.importing.imported import (
 )
 from testbed.importing.network_graph import MOST_NODES, Edge, Graph
 from testbed.importing.safe_documents import Element
+from topologies.link_quality import MOST_DELAY_S
 
 _ZONES = ("zone", "AS", "cluster")
 _ZONE_ROUTES = ("zoneRoute", "ASroute", "ASRoute")
@@ -30,6 +31,11 @@ _AMOUNT = re.compile(
     r"([0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,2})?)"
     r"\s*([kKMGTPE]?i?)(Bps|bps|f|)"
 )
+_TIME = re.compile(
+    r"([0-9]{1,9}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,2})?)\s*(ns|us|ms|s|)"
+)
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
+_LEAST_DELAY_S = 1e-6
 _RADICAL = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 MASTER = "master_host"
 """Batsim's name of the host that schedules and runs no job."""
@@ -63,10 +69,18 @@ def _bandwidth(text: str) -> int | None:
     return round(value)
 
 
-def _latency(element: Element, key: str) -> str:
-    """A remark on a link, of its latency."""
-    text = in_one_line(element.attributes.get(key, ""))[:20]
-    return f"latency {text} is not kept" if text else ""
+def _latency(text: str) -> float:
+    """Seconds of ``50us``, of a bare number too; 0 for another text, and for
+    more than a link may have.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return 0.0
+    number, unit = match.groups()
+    seconds = float(number) * _SECONDS[unit]
+    if not _LEAST_DELAY_S <= seconds <= MOST_DELAY_S:
+        return 0.0
+    return seconds
 
 
 @dataclass
@@ -111,8 +125,8 @@ class Platform:
                     " one switch"
                 )
         notes.not_taken.append(
-            "latencies, cores, energy, storage, and links that both directions"
-            " share"
+            "latencies of routes, cores, energy, storage, and links that both"
+            " directions share"
         )
 
     # -- zones
@@ -153,12 +167,12 @@ class Platform:
         """The hosts of a cluster or a cabinet: PREFIX NUMBER SUFFIX."""
         attributes = element.attributes
         capacity = _bandwidth(attributes.get("bw", ""))
-        remark = _latency(element, "lat")
+        delay_s = _latency(attributes.get("lat", ""))
         for number in self._numbers(element):
             name = f"{attributes.get('prefix', '')}{number}{attributes.get('suffix', '')}"
             host = self._add_host(element, name)
             if host is not None:
-                yield Edge(host, switch, capacity, remark)
+                yield Edge(host, switch, capacity, delay_s)
 
     def _numbers(self, element: Element) -> Iterator[int]:
         """The numbers of ``0-3,8``."""
@@ -180,8 +194,8 @@ class Platform:
             capacities = [routes.get(name)]
             for key in ("bw_in", "bw_out"):
                 capacities.append(_bandwidth(attributes.get(key, "")))
-            remark = _latency(element, "lat")
-            yield Edge(host, switch, _least(capacities), remark)
+            delay_s = _latency(attributes.get("lat", ""))
+            yield Edge(host, switch, _least(capacities), delay_s)
 
     def _add_host(self, element: Element, foreign: str) -> str | None:
         """The host's name; None for one that runs no jobs."""

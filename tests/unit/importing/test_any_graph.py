@@ -101,9 +101,7 @@ def test_the_widest_path_between_any_two_nodes_is_kept(seed: int) -> None:
     assert isinstance(result.topology, Network)
     kept = nx.Graph()
     for link in result.topology.links:
-        kept.add_edge(
-            link.lower, link.upper, LinkSpeedRaw=link.capacity_bps
-        )
+        kept.add_edge(link.lower, link.upper, LinkSpeedRaw=link.up_bps)
     widest = nx.maximum_spanning_tree(graph, weight="LinkSpeedRaw")
     for first, second in combinations(graph, 2):
         assert width(kept, str(first), str(second)) >= width(

@@ -42,7 +42,7 @@ def network(result: Imported) -> Network:
 def links(result: Imported) -> dict[tuple[str, str], int]:
     found = {}
     for link in network(result).links:
-        found[link.lower, link.upper] = link.capacity_bps
+        found[link.lower, link.upper] = min(link.up_bps, link.down_bps)
     return found
 
 
@@ -253,7 +253,7 @@ def test_parallel_edges_are_one_of_their_sum(imported: Import) -> None:
     assert "parallel links as one of their sum" in all_notes(result)
 
 
-def test_both_directions_of_a_directed_graph_are_one_link(
+def test_both_directions_of_a_directed_graph_are_one_link_of_two_capacities(
     imported: Import,
 ) -> None:
     text = graphml(
@@ -264,8 +264,17 @@ def test_both_directions_of_a_directed_graph_are_one_link(
         directed=True,
     )
     result = imported(text)
-    assert links(result)["b", "a"] == 100
-    assert "the smaller capacity of both directions" in all_notes(result)
+    (line,) = (line for line in result.text().splitlines() if "{up" in line)
+    assert line.endswith(
+        "{lower: b, upper: a, capacity: {up: 200 bit/s, down: 100 bit/s}}"
+    )
+
+
+def test_an_edge_in_one_direction_is_a_link(imported: Import) -> None:
+    text = graphml(
+        node("a"), node("b"), edge("a", "b", d1="100"), directed=True
+    )
+    assert "capacity: 100 bit/s" in imported(text).text()
 
 
 def test_of_a_graph_with_loops_the_widest_tree_is_taken(
@@ -404,7 +413,8 @@ def test_zones_are_switches_and_clusters_hosts_below_them(
     assert "hosts that run no jobs in Batsim: master_host0" in all_notes(
         result
     )
-    assert "# latency 50us is not kept" in result.text()
+    assert "upper: west, capacity: 1 Gbit/s, delay: 50 us}" in result.text()
+    assert "latencies of routes" in all_notes(result)
 
 
 def test_a_host_has_the_bandwidth_of_its_widest_route(
