@@ -88,14 +88,15 @@ class NetworkLink:
 class Network:
     """A custom topology: servers with their slots, switches and links.
 
-    ``speed_flops`` is how fast the slowest server computes, where that is
-    known.
+    ``left_out`` are links that the other file has. ``speed_flops`` is how fast
+    the slowest server computes, where that is known.
     """
 
     servers: Mapping[str, int]
     switches: tuple[str, ...]
     links: tuple[NetworkLink, ...]
     roots: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
     speed_flops: float | None = None
 
     @property
@@ -122,6 +123,8 @@ class Network:
         out.append("  links:")
         for link in self.links:
             out.append(link.line())
+        for link_name in self.left_out:
+            out.append(f"    # left out: {link_name}")
         out.append("  roots:")
         for name in self.roots:
             out.append(f"    - {quoted(name)}")

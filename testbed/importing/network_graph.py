@@ -182,6 +182,7 @@ class _Wiring:
         self._graph = graph
         self._notes = notes
         self._names = Names()
+        self._left_out: list[str] = []
         for name in (*graph.hosts, *graph.switches):
             self.joined[name] = {}
             self._names.of(name)
@@ -307,14 +308,13 @@ class _Wiring:
         """
         trees = _Trees(self.joined)
         links = self._links_by_width()
-        left_out = []
         for first, second in links:
             if not trees.unite(first, second):
-                self._part(first, second)
-                left_out.append(f"{first} - {second}")
+                capacity = format_bandwidth(self._part(first, second))
+                self._left_out.append(f"{first} - {second} ({capacity})")
         self._notes.leave_out(
-            left_out,
-            f"{len(left_out):,} of {len(links):,} links between switches,"
+            self._left_out,
+            f"{len(self._left_out):,} of {len(links):,} links between switches,"
             " outside the spanning tree of the largest capacities (bandwidth"
             " is reserved on trees)",
         )
@@ -353,6 +353,7 @@ class _Wiring:
             switches=centre.names[centre.n_servers :],
             links=tuple(self._links_of(centre)),
             roots=tuple(centre.names[tree.root] for tree in centre.trees),
+            left_out=tuple(self._left_out),
         )
 
     def _record(self) -> MininetRecord:

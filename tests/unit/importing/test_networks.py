@@ -293,6 +293,7 @@ def test_of_a_graph_with_loops_the_widest_tree_is_taken(
     assert "1 of 4 links between switches, outside the spanning tree" in (
         all_notes(result)
     )
+    assert "    # left out: a - b (10 bit/s)\n" in result.text()
     assert "--whole" in refused(imported, ring, whole=True)
 
 
