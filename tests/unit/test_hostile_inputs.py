@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz import files, folders, traces
+from tests.support.fuzz import files, folders, imports, traces
 from tests.support.fuzz.workers import Outcome, Unsound, randomness, try_all
 
 SEED = 1
@@ -22,6 +22,7 @@ SEED = 1
     [
         ("files", files.attempt, 150),
         ("traces", traces.attempt, 150),
+        ("imports", imports.attempt, 150),
         ("folders", folders.attempt, 20),
     ],
 )
@@ -35,7 +36,7 @@ def test_hostile_inputs_are_answered(
     assert len(outcome.replies) > 1
 
 
-@pytest.mark.parametrize("module", [files, traces, folders])
+@pytest.mark.parametrize("module", [files, traces, imports, folders])
 def test_a_number_decides_its_input(module: object, tmp_path: Path) -> None:
     def content(name: str) -> dict[str, bytes]:
         folder = tmp_path / name

@@ -3,8 +3,8 @@
     python -m tests.support.fuzz --inputs 100000 --seed 1 [--kind files]
     python -m tests.support.fuzz --kind files --seed 1 --only 4711
 
-The inputs are shared among experiment files, traces, run folders, and what is sent to a
-controller's API and OpenFlow port. Sound is an answer that names file and place, or success;
+The inputs are shared among experiment files, traces, files to import, run folders, and what is
+sent to a controller's API and OpenFlow port. Sound is an answer that names file and place, or success;
 whatever else happens is a failure, and printed with the command that repeats it.
 """
 
@@ -14,7 +14,7 @@ import argparse
 import sys
 import time
 
-from tests.support.fuzz import files, folders, traces
+from tests.support.fuzz import files, folders, imports, traces
 from tests.support.fuzz.workers import (
     REPORT_EVERY_S,
     Outcome,
@@ -29,12 +29,14 @@ from tests.support.fuzz_controller import FuzzResult, fuzz
 READ: dict[str, Try] = {
     "files": files.attempt,
     "traces": traces.attempt,
+    "imports": imports.attempt,
     "folders": folders.attempt,
 }
 SENT = ("api", "openflow")
 SHARES = {
-    "files": 25,
-    "traces": 25,
+    "files": 20,
+    "traces": 20,
+    "imports": 10,
     "folders": 10,
     "api": 20,
     "openflow": 20,
