@@ -4,8 +4,8 @@
     python -m tests.support.fuzz --kind files --seed 1 --only 4711
 
 The inputs are shared among experiment files, traces, files to import, run folders, and what is
-sent to a controller's API and OpenFlow port. Sound is an answer that names file and place, or success;
-whatever else happens is a failure, and printed with the command that repeats it.
+sent to a controller's API and OpenFlow port. Sound is an answer that names file and place, or
+success; whatever else happens is a failure, and printed with the command that repeats it.
 """
 
 from __future__ import annotations
