@@ -361,13 +361,21 @@ class DataCentre:
         """Bandwidth that hoses can reserve on each server's own links together,
         shape ``(n_servers,)``.
         """
+        return self._at_servers(self.link_capacity_bps)
+
+    @cached_property
+    def wider_nic_bps(self) -> IntArray:
+        """Capacity of each server's own links together, in the direction with
+        more; shape ``(n_servers,)``.
+        """
+        both = self.directed_capacity_bps.reshape(-1, 2)
+        return self._at_servers(both.max(axis=1))
+
+    def _at_servers(self, link_bps: IntArray) -> IntArray:
+        """Sums over each server's own links."""
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
-        np.add.at(
-            nic,
-            self.link_lower[at_server],
-            self.link_capacity_bps[at_server],
-        )
+        np.add.at(nic, self.link_lower[at_server], link_bps[at_server])
         return frozen_array(nic)
 
     @cached_property

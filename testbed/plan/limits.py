@@ -257,10 +257,12 @@ def tenant_limits(
     then use all that its link has left, and a VM all of its server's link. A
     tenant with ``weights`` reserves nothing and shares by them (PS-P).
     """
-    uplink_bps = max(
-        network.uplink_bps.get(vm.slot.port.bridge, tenant.rate_bps)
-        for vm in tenant.vms
-    )
+    uplinks_bps = [tenant.rate_bps]
+    for vm in tenant.vms:
+        link = network.uplink.get(vm.slot.port.bridge)
+        if link is not None:
+            uplinks_bps.append(link.narrower_bps)
+    uplink_bps = max(uplinks_bps)
     # Packets are the switch's and not the link's: of them a tenant that borrows
     # gets only what its TCP needs.
     packets = max(

@@ -181,14 +181,9 @@ class NetworkPlan:
         return max(capacities) * (len(ports) - 1)
 
     @cached_property
-    def uplink_bps(self) -> dict[str, int]:
-        """The capacity of each bridge's link to what is above, in bit/s: that of
-        its wider direction.
-        """
-        return {
-            link.lower.bridge: max(link.up_bps, link.down_bps)
-            for link in self.links
-        }
+    def uplink(self) -> dict[str, Link]:
+        """Each bridge's link to what is above."""
+        return {link.lower.bridge: link for link in self.links}
 
     def with_capacity(
         self, number: int, up_bps: int, down_bps: int
@@ -547,9 +542,15 @@ def on_network(network: NetworkPlan, tenant: TenantPlan) -> TenantPlan:
 
 
 def _largest_uplink_bps(network: NetworkPlan, tenant: TenantPlan) -> int:
-    return max(
-        network.uplink_bps.get(vm.slot.port.bridge, 0) for vm in tenant.vms
-    )
+    """The most that a server's link carries in a direction; where it carries
+    less in the other, the link's own limit is below the VMs' caps.
+    """
+    largest_bps = 0
+    for vm in tenant.vms:
+        link = network.uplink.get(vm.slot.port.bridge)
+        if link is not None:
+            largest_bps = max(largest_bps, link.up_bps, link.down_bps)
+    return largest_bps
 
 
 def enforced(

@@ -97,7 +97,7 @@ class StandingTenants:
         placement = open_placement(self.datacentre)
         # Slots are taken, and no bandwidth.
         self.ledger.reserve(OPEN, placement, 0, ALWAYS_S, None)
-        most_bps = int(max(self.datacentre.nic_bps))
+        most_bps = int(max(self.datacentre.wider_nic_bps))
         plan = tenant_plan(
             self.datacentre,
             self._emulation.plan,

@@ -90,3 +90,93 @@ def test_a_links_capacity_is_changed_under_its_tenants(
         assert state["reserved_bps"] == 200 * 10**6
         # By tc and ovs-ofctl, with a reader that shares no code with the writer.
         assert standing.run("verify").returncode == 0
+
+
+UNLIKE = """\
+from mininet.topo import Topo
+
+
+class Unlike(Topo):
+    def build(self):
+        s1 = self.addSwitch("s1")
+        # h1 sends 10 Mbit/s and receives 20.
+        self.addLink(
+            self.addHost("h1"), s1, params1={"bw": 10}, params2={"bw": 20}
+        )
+        self.addLink(s1, self.addHost("h2"), bw=50)
+"""
+
+
+def rates_of_open(network: Standing) -> dict[str, float]:
+    """Mbit/s in each direction between the two hosts, by `measure`."""
+    done = network.run("measure", "open", "--seconds", "5", "--json")
+    pairs = json.loads(done.stdout)["pairs"]
+    return {
+        f"{pair['sender']}>{pair['receiver']}": pair["measured_bps"] / 10**6
+        for pair in pairs
+    }
+
+
+def test_each_direction_of_a_link_has_its_capacity(
+    standing: Standing,  # noqa: F811
+) -> None:
+    standing.file.with_name("unlike.py").write_text(UNLIKE)
+    standing.file.write_text(
+        FILE.replace("mixed", "unlike").replace("Mixed", "Unlike")
+    )
+    assert standing.up("--open").returncode == 0
+    rates = rates_of_open(standing)
+    # Both at once: acknowledgements of the faster wait behind the slower's data.
+    print(rates)
+    assert 7 < rates["h1>h2"] < 10.3
+    assert 12 < rates["h2>h1"] < 20.6
+    below = standing.run("verify")
+    assert below.returncode == 0, below.stdout
+    # What h1 sends from now on: half, by the prompt and by the command.
+    prompt = "py net['h1'].defaultIntf().config(bw=5)\n"
+    assert "carries 5 Mbit/s up, 20 Mbit/s down" in said(standing, prompt)
+    words = ("link", "set", "h1", "s1", "8 Mbit/s", "--down", "--json")
+    state = json.loads(standing.good(*words))
+    assert (state["capacity_bps"], state["capacity_down_bps"]) == (
+        5 * 10**6,
+        8 * 10**6,
+    )
+    shown = standing.good("link", "show")
+    assert "5 Mbit/s up, 8 Mbit/s down" in " ".join(shown.split())
+    rates = rates_of_open(standing)
+    print(rates)
+    assert 3.5 < rates["h1>h2"] < 5.2
+    assert 5.3 < rates["h2>h1"] < 8.3
+    assert standing.run("verify").returncode == 0
+
+
+def test_a_reservation_fits_the_narrower_direction(
+    standing: Standing,  # noqa: F811
+) -> None:
+    topology = (
+        "{kind: tree, fanout: [2, 1], slots_per_server: 4,"
+        " links: [{up: 200 Mbit/s, down: 400 Mbit/s}, 1 Gbit/s]}"
+    )
+    whole = (
+        "{kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}"
+    )
+    standing.file.write_text(
+        standing.file.read_text().replace(whole, topology)
+    )
+    assert standing.up().returncode == 0
+    at = ("--at", "0:1", "--at", "1:1")
+    add = ("tenant", "add", "a", *at, "--bandwidth")
+    refused = standing.run(*add, "201 Mbit/s")
+    assert refused.returncode == 1
+    assert "rack 0 -> core 0" in refused.stderr
+    standing.good(*add, "150 Mbit/s")
+    below = standing.run(
+        "link", "set", "rack 0", "core 0", "149Mbit/s", "--up"
+    )
+    assert below.returncode == 1
+    assert "reserve on rack 0 -> core 0" in below.stderr
+    standing.good("link", "set", "rack 0", "core 0", "150Mbit/s", "--down")
+    assert standing.run("verify").returncode == 0
+    done = standing.run("measure", "a", "--seconds", "5", "--json")
+    for pair in json.loads(done.stdout)["pairs"]:
+        assert 0.9 < pair["ratio"] < 1.03

@@ -453,7 +453,7 @@ class LiveBackend:
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
             # A best-effort job sends at most the bandwidth that it asks for.
-            nics_bps = self._emulation.datacentre.nic_bps
+            nics_bps = self._emulation.datacentre.wider_nic_bps
             nic_bps = max(
                 int(nics_bps[server]) for server, _ in placement.vms_on
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +43,8 @@ def hanging(root: int, links: list[int]) -> Tree:
     )
 
 
-def data_centre() -> DataCentre:
+def data_centre(wider: Sequence[int] = (0,) * 20) -> DataCentre:
+    """``wider``: by how much each directed link carries more than its link."""
     return DataCentre(
         kind="custom",
         names=tuple(
@@ -54,7 +55,9 @@ def data_centre() -> DataCentre:
         slots=frozen_array(SLOTS),
         link_lower=frozen_array(LOWER),
         link_upper=frozen_array(UPPER),
-        directed_capacity_bps=frozen_array(np.repeat(CAPACITY, 2)),
+        directed_capacity_bps=frozen_array(
+            np.repeat(CAPACITY, 2) + np.array(wider)
+        ),
         trees=(
             hanging(7, [0, 1, 2, 3, 4, 5, 8]),
             hanging(8, [0, 1, 2, 3, 6, 7, 9]),
@@ -215,12 +218,19 @@ steps = st.one_of(
 )
 
 
+# Links with a capacity in each direction: by how much it is above the link's.
+widths = st.one_of(
+    st.just([0] * 20),
+    st.lists(st.sampled_from([0, 0, 1, 2, 9]), min_size=20, max_size=20),
+)
+
+
 class Pair:
     """The ledger and its twin, driven by the same steps."""
 
-    def __init__(self) -> None:
-        self.ledger = Ledger(data_centre())
-        self.twin = Twin(data_centre())
+    def __init__(self, wider: Sequence[int]) -> None:
+        self.ledger = Ledger(data_centre(wider))
+        self.twin = Twin(data_centre(wider))
         self.forgotten_s = -math.inf
         self.serial = 0
 
@@ -342,11 +352,11 @@ class Pair:
 @pytest.mark.slow
 @BOTH_FORMS
 @settings(max_examples=150, deadline=None)
-@given(history=st.lists(steps, max_size=25))
+@given(history=st.lists(steps, max_size=25), wider=widths)
 def test_agrees_with_the_twin_on_random_histories(
-    machine_code: bool, history: list
+    machine_code: bool, history: list, wider: list[int]
 ) -> None:
-    pair = Pair()
+    pair = Pair(wider)
     with loops(machine_code=machine_code):
         for step in history:
             pair.do(step)
@@ -355,9 +365,11 @@ def test_agrees_with_the_twin_on_random_histories(
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@given(history=st.lists(steps, max_size=12))
-def test_agrees_with_the_twin_after_every_step(history: list) -> None:
-    pair = Pair()
+@given(history=st.lists(steps, max_size=12), wider=widths)
+def test_agrees_with_the_twin_after_every_step(
+    history: list, wider: list[int]
+) -> None:
+    pair = Pair(wider)
     for step in history:
         pair.do(step)
         pair.compare()
@@ -407,6 +419,26 @@ def test_a_refusal_names_the_place_and_the_numbers(ledger: Ledger) -> None:
     ):
         ledger.reserve("d", ONE_EACH, 1, 2.0, None)
     assert list(ledger.holdings()) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("wider", "name"),
+    [
+        ((3, 0), "rack 0 -> server 0"),
+        ((0, 3), "server 0 -> rack 0"),
+    ],
+)
+def test_a_refusal_names_the_direction_without_room(
+    wider: tuple[int, int], name: str
+) -> None:
+    ledger = Ledger(data_centre((*wider, *(0,) * 18)))
+    ledger.reserve("a", ONE_EACH, 7, 0.0, 10.0)
+    with pytest.raises(
+        OverCommit, match=f"{name}: 5 bit/s asked, 3 bit/s free"
+    ):
+        ledger.reserve("b", ONE_EACH, 5, 9.0, 12.0)
+    free = ledger.residual(0.0, None).free_bps[:2].tolist()
+    assert free == [3 + wider[0], 3 + wider[1]]
 
 
 def test_a_reservation_may_start_when_another_ends(ledger: Ledger) -> None:

@@ -79,6 +79,22 @@ def test_an_uneven_tree() -> None:
     assert not dc.uniform_depth
 
 
+def test_a_link_with_two_capacities() -> None:
+    links = [
+        {"lower": "a", "upper": "x", "capacity": {"up": 5, "down": 7}},
+        {"lower": "b", "upper": "x", "capacity": 6},
+    ]
+    dc = custom(
+        {
+            "servers": [{"name": s, "slots": 1} for s in "ab"],
+            "switches": ["x"],
+            "links": links,
+        }
+    )
+    assert dc.directed_capacity_bps.tolist() == [5, 7, 6, 6]
+    assert dc.nic_bps.tolist() == [5, 6]
+
+
 def test_two_roots() -> None:
     dc = custom(TWO_ROOTS)
     assert [dc.names[tree.root] for tree in dc.trees] == ["c0", "c1"]

@@ -18,7 +18,10 @@ from topologies.tree import tree
 pytestmark = pytest.mark.needs("mininet")
 
 # From the least that the live network paces, over what Mininet can limit, to far beyond.
-CAPACITIES = st.integers(8_000, 400 * 10**9)
+ONE_WAY = st.integers(8_000, 400 * 10**9)
+CAPACITIES = st.one_of(
+    ONE_WAY, st.fixed_dictionaries({"up": ONE_WAY, "down": ONE_WAY})
+)
 LOOP = (
     "joins switches of one level: a loop, and no multi-rooted tree; leave it out, or write"
     " kind: custom with roots"
@@ -73,7 +76,7 @@ def assert_same(found: DataCentre, wanted: DataCentre) -> None:
         "slots",
         "link_lower",
         "link_upper",
-        "link_capacity_bps",
+        "directed_capacity_bps",
     ):
         assert np.array_equal(
             getattr(found, name), getattr(wanted, name)

@@ -54,6 +54,20 @@ def test_switches_hosts_and_links_are_those_of_the_plan() -> None:
 
 
 @pytest.mark.needs("mininet")
+def test_an_interface_sends_what_its_direction_carries() -> None:
+    centre = tree([2], [{"up": 10**7, "down": 2 * 10**9}], 1)
+    plan = network_plan(centre, "tq")
+    topo = mininet_topo(plan)
+    shaped = [
+        (info["params1"], info["params2"])
+        for _, _, info in topo.links(withInfo=True)
+        if "params1" in info
+    ]
+    sends = {"bw": 10.0, "use_htb": True}
+    assert shaped == [(sends, {"capacity_mbit": 2000.0})] * 2
+
+
+@pytest.mark.needs("mininet")
 def test_without_limits() -> None:
     topo = mininet_topo(
         network_plan(fat_tree(4, 10**9, 1), "tq"), limits=False

@@ -112,6 +112,54 @@ def test_oversubscription_gives_the_upper_capacities(
     )
 
 
+def test_each_direction_may_have_its_own_capacity() -> None:
+    dc = tree([2, 2], [{"up": 50, "down": 100}, {"up": 9, "down": 9}], 1)
+    # Servers' links first: of the same capacity both ways, which is one number.
+    assert dc.directed_capacity_bps.tolist() == [9] * 8 + [50, 100] * 2
+    assert dc.link_capacity_bps.tolist() == [9] * 4 + [50] * 2
+    assert dc.parameters["link_bps"] == [{"up": 50, "down": 100}, 9]
+    assert not dc.symmetric
+    changed = dc.with_capacity(5, 70, 60)
+    assert changed.directed_capacity_bps[8:].tolist() == [50, 100, 70, 60]
+    assert changed.link_capacity_bps[5] == 60
+    assert tree([2], {"up": 3, "down": 3}, 1).symmetric
+
+
+def test_oversubscription_is_of_each_direction() -> None:
+    dc = tree([2, 4], {"up": 10, "down": 30}, 1, oversubscription=[4])
+    assert dc.directed_capacity_bps.tolist() == [10, 30] * 10
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found"),
+    [
+        ({"up": 5}, {("link_bps",): "down is missing"}),
+        ({}, {("link_bps",): "down is missing"}),
+        (
+            {"up": 0, "down": "5"},
+            {
+                (
+                    "link_bps",
+                    "up",
+                ): "a link's capacity must be above 0 and at most 1000 Tbit/s, not 0 bit/s",
+                (
+                    "link_bps",
+                    "down",
+                ): "a link's capacity is a whole number of bit/s, not '5'",
+            },
+        ),
+        (
+            {"up": 5, "down": 5, "left": 5},
+            {("link_bps", "left"): "unknown key"},
+        ),
+    ],
+)
+def test_what_is_wrong_with_two_capacities(
+    capacity: object, found: dict[tuple[str, ...], str]
+) -> None:
+    assert problems_of([2], capacity, 1) == found
+
+
 def test_slots_may_differ_by_server() -> None:
     dc = tree([2, 2], GBIT, [1, 0, 3, 2])
     assert dc.slots.tolist() == [1, 0, 3, 2]
