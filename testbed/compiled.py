@@ -12,9 +12,11 @@ does; elsewhere the first long run compiles, and says so.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from functools import cache, cached_property
+from importlib import import_module
 from threading import Timer
 from types import FunctionType
 from typing import Any, ClassVar
@@ -105,12 +107,24 @@ def _in_scope(function: Any, scope: dict[str, Any]) -> FunctionType:
 def _compile(
     function: Callable[..., Any], **options: Any
 ) -> Callable[..., Any]:
+    compiler = _numba().njit(nogil=True, **options)
+    machine_code: Callable[..., Any] = compiler(function)
+    return machine_code
+
+
+@cache
+def _numba() -> Any:
+    """Numba, which reads no file of the working directory.
+
+    There it looks for its settings at each compiling: another user's could name
+    a folder with machine code of his, which it would run.
+    """
     import numba
 
-    machine_code: Callable[..., Any] = numba.njit(nogil=True, **options)(
-        function
-    )
-    return machine_code
+    config: Any = import_module("numba.core.config")
+    config._config_fname = os.devnull  # noqa: SLF001 - no other way
+    config.reload_config()
+    return numba
 
 
 @cache

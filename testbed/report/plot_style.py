@@ -81,6 +81,10 @@ STYLE: Any = {
     **{f"{axis}tick.labelsize": 9 for axis in "xy"},
 }
 
+# matplotlib reads settings in the working directory, which may be another
+# user's: by TeX they could have root read files into a picture.
+OWN_SETTINGS = "default"
+
 
 def series_colour(index: int) -> str:
     """The colour of the index-th series; they repeat after six."""
@@ -92,11 +96,11 @@ def figure(
     width_in: float, height_in: float, style: Any = STYLE
 ) -> Generator[Figure, None, None]:
     """A figure in a style, the page's. Draw inside the block."""
-    import matplotlib as mpl
+    from matplotlib import style as styles
 
     from testbed.report.shown_figure import ShownFigure
 
-    with mpl.rc_context(style):
+    with styles.context([OWN_SETTINGS, style]):
         yield ShownFigure(
             figsize=(width_in, height_in), layout="constrained"
         )
@@ -106,10 +110,10 @@ def svg(made: Figure, name: str) -> str:
     """The figure as inline SVG. ``name`` keeps its ids apart from those of the
     page's others.
     """
-    import matplotlib as mpl
+    from matplotlib import style as styles
 
     out = io.StringIO()
-    with mpl.rc_context(STYLE):
+    with styles.context([OWN_SETTINGS, STYLE]):
         made.savefig(
             out, format="svg", metadata={"Date": None, "Creator": None}
         )

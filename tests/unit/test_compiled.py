@@ -101,3 +101,37 @@ def test_nothing_is_compiled_after_precompile(tmp_path: Path) -> None:
     )
     assert "compiling" not in told
     assert sorted(path.name for path in kept.rglob("*.nbc")) == before
+
+
+STRANGERS = """\
+import sys
+from testbed.compiled import LazyLoop
+
+def successor(number):
+    return number + 1
+
+print(LazyLoop(successor).machine_code(1))
+"""
+
+
+@pytest.mark.slow
+def test_machine_code_is_not_taken_from_where_the_working_directory_says(
+    tmp_path: Path,
+) -> None:
+    """Numba would unpickle what a stranger has put there."""
+    script = tmp_path / "script.py"
+    script.write_text(STRANGERS)
+    strangers = tmp_path / "strangers"
+    settings = tmp_path / ".numba_config.yaml"
+    settings.write_text(f"cache_dir: {strangers}\n")
+    root = str(Path(testbed.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-P", str(script)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": root, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "2\n", done.stderr
+    assert not strangers.exists()

@@ -143,3 +143,15 @@ def test_a_figure_keeps_its_style_outside_and_shows_itself() -> None:
     }
     assert made._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     assert not re.search(r": #\w{6}", svg(made, "probe"))
+
+
+def test_settings_of_the_working_directory_are_not_of_a_picture() -> None:
+    """As matplotlib reads them: TeX, which reads files, and a wide line."""
+    from matplotlib import rc_context, rcParams
+
+    with (
+        rc_context({"text.usetex": True, "lines.linewidth": 40.0}),
+        figure(1, 1),
+    ):
+        assert rcParams["text.usetex"] is False
+        assert rcParams["lines.linewidth"] < 40.0
