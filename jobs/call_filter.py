@@ -4,8 +4,8 @@ It refuses calls that reach into other processes, keys or the kernel, and that
 no application of a job needs: ptrace and its relatives, keyrings, bpf, mounts
 and namespaces, modules, io_uring, and typing into a terminal (TIOCSTI), where
 the next program that reads the terminal would take it for input. A refused
-call fails with EPERM. 32-bit programs do not run: their calls have other
-numbers.
+call fails with EPERM, a socket that its network namespace does not hold with
+EAFNOSUPPORT. 32-bit programs do not run: their calls have other numbers.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ REFUSED: dict[str, tuple[int, int]] = {
 }
 CLONE = (56, 220)
 CLONE3 = (435, 435)
+SOCKET = (41, 198)
+FAMILIES = (1, 2, 10, 16, 17)
+"""Of sockets: unix, IPv4, IPv6, netlink, packets. Others may not be of a network
+namespace: by AF_VSOCK a program reaches any other on the machine.
+"""
 IOCTL = (16, 29)
 SECCOMP = (317, 277)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -101,7 +106,17 @@ def filter_program(machine: str) -> list[Instruction]:
         _fail(errno.EPERM),
         (RETURN, 0, 0, ALLOW),
     ]
+    program += _only_families(SOCKET[place])
     return program + _terminal_end(place)
+
+
+def _only_families(number: int) -> list[Instruction]:
+    """Instructions that refuse sockets of other families than FAMILIES."""
+    known = len(FAMILIES)
+    program = [(EQUAL, 0, known + 3, number), (LOAD, 0, 0, FIRST)]
+    for place, family in enumerate(FAMILIES):
+        program.append((EQUAL, known - place, 0, family))
+    return [*program, _fail(errno.EAFNOSUPPORT), (RETURN, 0, 0, ALLOW)]
 
 
 def terminal_program(machine: str) -> list[Instruction]:

@@ -14,8 +14,10 @@ from jobs.call_filter import (
     ARCHITECTURES,
     CLONE,
     CLONE3,
+    FAMILIES,
     IOCTL,
     REFUSED,
+    SOCKET,
     filter_program,
 )
 
@@ -79,7 +81,12 @@ def test_each_call_gets_its_verdict(machine: str) -> None:
     for numbers in REFUSED.values():
         assert verdict(machine, numbers[place]) == failure(errno.EPERM)
     refused = {numbers[place] for numbers in REFUSED.values()}
-    special = {CLONE3[place]}
+    special = {CLONE3[place], SOCKET[place]}
+    for family in range(64):
+        expected = failure(errno.EAFNOSUPPORT)
+        if family in FAMILIES:
+            expected = ALLOWED
+        assert verdict(machine, SOCKET[place], family) == expected
     for number in set(range(460)) - refused - special:
         assert verdict(machine, number) == ALLOWED, number
     assert verdict(machine, CLONE3[place]) == failure(errno.ENOSYS)
@@ -108,6 +115,22 @@ for name, numbers in REFUSED.items():
 """
     )
     assert said == [f"{name} -1 EPERM" for name in REFUSED]
+
+
+def test_no_socket_reaches_beyond_the_network_namespace() -> None:
+    """By AF_VSOCK programs of two VMs could speak past all limits."""
+    said = filtered(
+        """
+import socket
+for family in (socket.AF_VSOCK, socket.AF_ALG, socket.AF_UNIX, socket.AF_INET):
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+        print("made")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+    )
+    assert said == ["EAFNOSUPPORT", "EAFNOSUPPORT", "made", "made"]
 
 
 def test_no_program_types_into_a_terminal() -> None:
