@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from pathlib import Path
 from testbed.errors import BadInput
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.submission import CodeFailed, small_text
-from testbed.owned_files import caller
+from testbed.owned_files import caller, give_all, make_folders
+from testbed.record.folder import RunFolder
 
 RECORD = ".lab.json"
 PAGE = "README.md"
@@ -37,7 +37,7 @@ def make(started: Lab, path: Path) -> StudentFolder:
         raise BadInput(
             f"{path} is there already", "name another folder with --out"
         )
-    path.mkdir(parents=True, exist_ok=True)
+    make_folders(path, caller())
     _copy_start(started, path)
     folder = StudentFolder(path, started)
     _record(folder)
@@ -135,14 +135,14 @@ def _copy_start(started: Lab, path: Path) -> None:
     # Comments are for whoever keeps the lab, and show where a page is read as
     # text.
     shown = re.sub(r"<!--.*?-->\n*", "", page, flags=re.DOTALL)
-    (path / PAGE).write_text(shown, "utf-8")
+    RunFolder(path, caller()).write_text(PAGE, shown)
 
 
 def _record(folder: StudentFolder) -> None:
     record = {"lab": folder.lab.number, "hints": folder.hints}
-    (folder.path / RECORD).write_text(json.dumps(record) + "\n", "utf-8")
-    # By sudo, the folder is the caller's all the same.
     owner = caller()
+    text = json.dumps(record) + "\n"
+    RunFolder(folder.path, owner).write_text(RECORD, text)
+    # By sudo, the folder is the caller's all the same.
     if owner:
-        for path in (folder.path, *folder.path.rglob("*")):
-            os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
+        give_all(folder.path, owner)

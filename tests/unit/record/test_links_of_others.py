@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import BadInput
+from testbed.labs import student_folder
+from testbed.labs.lab_catalogue import lab
 from testbed.owned_files import (
     Owner,
     files_in,
@@ -172,3 +174,17 @@ def test_links_of_roots_and_those_before_a_run_are_followed(
     made = RunFolder.create(callers / "runs", "a", 1, now=NOW)
     made.write_text("x", "y")
     assert made.path.parent == disk
+
+
+def test_a_students_folder_gives_nothing_of_roots(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", str(NOBODY.uid))
+    monkeypatch.setenv("SUDO_GID", str(NOBODY.gid))
+    made = student_folder.make(lab(1), tmp_path / "lab")
+    assert {owner(path) for path in made.path.rglob("*")} == {NOBODY.uid}
+    assert owner(made.path) == NOBODY.uid
+    os.link(elsewhere / "passwd", made.path / "hard")
+    student_folder.next_hint(made)
+    assert untouched(elsewhere)
+    assert student_folder.opened(made.path).hints == 1
