@@ -163,7 +163,7 @@ class StarTopology(RegularTopology):
     slots_per_server: Slots = 1
 
     def build(self) -> DataCentre:
-        return star(self.servers, self.links[0], self.slots_per_server)
+        return star(self.servers, self.links[0].capacity, self.slots_per_server)
 
 
 ''',
@@ -426,7 +426,7 @@ EVENT = Addition(
         ),
         Insertion(
             "testbed/engine/engine.py",
-            r"events\.JobStarted\(self\.now_s[^)]*\)\n            \)\n",
+            r"events\.JobStarted\([^)]*\)\n            \)\n",
             '            self._sink(events.JobNoted(self.now_s, job_id, "added"))\n',
         ),
         Insertion(
