@@ -23,6 +23,7 @@ Objects = dict[str, dict[str, Value]]
 
 PATIENCE_S = 30.0
 NO_QUEUE = ("noqueue", "noop")
+BEHIND_NETEM = "2:1"
 FIELDS = {
     "qdisc": (
         "default",
@@ -141,10 +142,30 @@ def installed_limits(
 
     Those of a device that is gone, and of all after it, are lacking.
     """
+    limits = _shown_limits(netns, devices, prefix)
+    # tc shows a device's filters of its root alone, and that is a delay line.
+    behind = [
+        device
+        for device in devices
+        if f"{prefix}{device} queue {BEHIND_NETEM}" in limits
+    ]
+    if behind:
+        limits |= _shown_limits(netns, behind, prefix, " parent 1:")
+    return limits
+
+
+def _shown_limits(
+    netns: str | None,
+    devices: Sequence[str],
+    prefix: str,
+    of_filters: str = "",
+) -> Objects:
+    """Limits as one ``tc`` shows them; ``of_filters``: where filters are."""
     requests = ""
     for device in devices:
         for kind in FIELDS:
-            requests += f"{kind} show dev {device}\n"
+            place = of_filters if kind == "filter" else ""
+            requests += f"{kind} show dev {device}{place}\n"
     command = ("tc", *_inside(netns), "-details", "-pretty", "-batch", "-")
     done = run(command, text_in=requests, timeout_s=PATIENCE_S, check=False)
     return tc_objects(done.stdout.splitlines(), devices, prefix)

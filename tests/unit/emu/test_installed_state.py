@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.flow_rules import BASE_FLOWS, tenant_flows
+from testbed.backends.emu import installed_state
 from testbed.backends.emu.installed_state import (
     differences,
     flow_objects,
@@ -259,3 +262,29 @@ def test_a_flow_that_is_missing_changed_or_strange_is_named() -> None:
         )
     ]
     assert "not of the plan" in faults
+
+
+def test_filters_behind_a_delay_line_are_asked_for_by_their_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def tc(_: Any, text_in: str, **__: Any) -> Any:
+        """As tc shows two devices, of which the first has a delay line."""
+        asked.append(text_in)
+        shown = "qdisc netem 2: root limit 9 delay 1ms\nqdisc htb 1: parent 2:1 default 0x1\n"
+        if "parent 1:" in text_in:
+            shown += (
+                "filter protocol ip pref 5 u32 fh 800::800 flowid 1:5 \n"
+                "  match IP src 10.0.20.0/22\n"
+            )
+        else:
+            shown += "qdisc htb 1: root default 0x1\n"
+        return SimpleNamespace(stdout=shown)
+
+    monkeypatch.setattr(installed_state, "run", tc)
+    found = installed_state.installed_limits(None, ["a", "b"])
+    assert found["a filter 5 ip src 10.0.20.0/22"] == {"flowid": "1:5"}
+    assert found["b root"]["default"] == "0x1"
+    assert [text.count("show dev b") for text in asked] == [3, 0]
+    assert "filter show dev a parent 1:" in asked[1]
