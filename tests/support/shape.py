@@ -106,7 +106,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "standstills of the controller": 790,
     "links with a capacity in each direction": 1631,
     "users of VMs by sudo, and id-mapped folders": 813,
-    "links with delay, jitter, loss and queues": 4_640,
+    "links with delay, jitter, loss and queues": 4_770,
     "import of containerlab, GraphML, Batsim and Alibaba's tasks": 14_600,
     "a list of runs, and their removal": 1_600,
     "run folders read from open folders; shared memory of VMs": 499,
