@@ -585,13 +585,13 @@ class ReceivedShares:
         samples: ClassSamples,
     ) -> dict[int, Floats]:
         """Bits received, bits at the rates, and packets' squares, by tenant."""
-        numbers, row_of = np.unique(tenants, return_inverse=True)
+        numbers = np.flatnonzero(np.bincount(tenants))
         columns = (
-            np.bincount(row_of, samples.sent_bps * interval_s),
-            np.bincount(row_of, samples.rate_bps * interval_s),
-            np.bincount(row_of, samples.packet_bits**2),
+            np.bincount(tenants, samples.sent_bps * interval_s),
+            np.bincount(tenants, samples.rate_bps * interval_s),
+            np.bincount(tenants, samples.packet_bits**2),
         )
-        sums = np.transpose(columns)
+        sums = np.transpose(columns)[numbers]
         return dict(zip(numbers.tolist(), sums, strict=True))
 
     def _forget_before(self, needed_s: float) -> None:

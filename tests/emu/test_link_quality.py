@@ -174,8 +174,7 @@ def test_a_reserved_transfers_windows_hold_its_round_trips(
         sender.connect((str(tenant.vms[1].ip), PORT))
         accepted, _ = receiver.accept()
         taken = threading.Thread(target=drained, args=(accepted,))
-        # As agents do, before they send: with this answer the receiver's
-        # window is no longer the 64 kB that a handshake can state.
+        # As agents do, before they send.
         sender.sendall(b"hello")
         accepted.sendall(b"welcome")
         sender.recv(7)
@@ -199,7 +198,9 @@ def test_a_reserved_transfers_windows_hold_its_round_trips(
     )
     assert min_rtt_us >= 200_000
     assert cwnd * mss >= tenant.rate_bps * 0.2 / 8
-    assert by_window <= 0.05 * busy
+    # The kernel opens a receiver's window beyond the 64 kB of a handshake as
+    # data come: the first round trip is held by it, and no later one.
+    assert by_window <= 1.5 * min_rtt_us
     assert by_buffer <= 0.05 * busy
 
 
