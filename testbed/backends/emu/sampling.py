@@ -361,9 +361,9 @@ class Watch:
         links = np.flatnonzero(np.bincount(place))
         if not links.size:
             return
-        sent = np.bincount(place, sent_bps)[links] / self._scale.rate
-        reserved = np.bincount(place, rows["rate_bps"])[links]
-        reserved /= self._scale.rate
+        rate = self._scale.rate
+        sent = np.bincount(place, sent_bps)[links] / rate
+        reserved = np.bincount(place, rows["rate_bps"])[links] / rate
         columns = (links.tolist(), sent.tolist(), reserved.tolist())
         rates = list(map(list, zip(*columns, strict=True)))
         length_s *= self._scale.time
