@@ -18,6 +18,11 @@ from topologies.datacentre import LinkQuality, time_text
 # sqrt(3/2)/sqrt(p) segments a round trip.
 MATHIS = math.sqrt(1.5)
 
+FIRST_RECEIVE_WINDOW_BYTES = 65_535
+"""The most that a receiver's first window can be (RFC 7323: that of a handshake
+is not scaled).
+"""
+
 
 @dataclass(frozen=True)
 class PathDelay:
@@ -116,6 +121,10 @@ def added_s(
     and the first windows may have to be waited for. Of losses nothing is known.
     """
     idle_s = slow_start_s(rate_bps, path.round_trip_s, window_bytes)
+    # Whatever the sender may send: Linux states 64 kB first, and more once data
+    # have come.
+    if rate_bps * path.round_trip_s / 8 > FIRST_RECEIVE_WINDOW_BYTES:
+        idle_s = max(idle_s, path.round_trip_s)
     return path.one_way_s, path.latest_s + idle_s
 
 

@@ -213,9 +213,9 @@ class LiveJob:
             request.id,
             kind,
             tenant,
-            # Nothing can have arrived before.
+            # What the links' delay takes is no lack of the machine.
             began_s=self.first_begin_ns / 1e9
-            + path_delay(tenant).one_way_s,
+            + max(transfer_added_s(tenant)),
             length_s=length_s / scale.time,
             pids=tuple(pids),
             is_whole=is_whole,
