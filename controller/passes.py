@@ -51,12 +51,12 @@ def pass_for_ever(
     descriptor: int, sleep: Callable[[float], object]
 ) -> NoReturn:
     """Counts passes in a green thread: a loop that is blocked makes none."""
-    own = Path("/proc/thread-self")
+    loop = Path("/proc/thread-self")
     thread = threading.get_native_id()
-    last = LoopPass(time.monotonic_ns(), 0, _waited_ns(own), thread)
+    last = LoopPass(time.monotonic_ns(), 0, _waited_ns(loop), thread)
     while True:
         now_ns = time.monotonic_ns()
-        waited_ns = _waited_ns(own)
+        waited_ns = _waited_ns(loop)
         stood_ns = last.until(now_ns, waited_ns)
         last = LoopPass(now_ns, stood_ns, waited_ns, thread)
         os.pwrite(descriptor, _NUMBERS.pack(*last), 0)

@@ -31,18 +31,23 @@ _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def _enter(path: str, kind: int, name: str) -> None:
+    """Move this process to the namespace of a kind at ``path``. Raises OSError."""
+    namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(
+            _libc.setns(namespace, kind),
+            f"cannot enter {name} namespace {path}",
+        )
+    finally:
+        os.close(namespace)
+
+
 def enter_network_namespace(path: str) -> None:
     """Move this process to the network namespace at ``path`` (/run/netns/...,
     /proc/PID/ns/net).
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _check(
-            _libc.setns(fd, CLONE_NEWNET),
-            f"cannot enter network namespace {path}",
-        )
-    finally:
-        os.close(fd)
+    _enter(path, CLONE_NEWNET, "network")
 
 
 @contextmanager
@@ -80,14 +85,7 @@ def enter_mount_namespace(path: str) -> None:
     """Move this process, which has no threads, to the mount namespace at
     ``path``, whose root becomes its working directory. Raises OSError.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _check(
-            _libc.setns(fd, _CLONE_NEWNS),
-            f"cannot enter mount namespace {path}",
-        )
-    finally:
-        os.close(fd)
+    _enter(path, _CLONE_NEWNS, "mount")
 
 
 def enter_new_user_namespace() -> None:
@@ -99,14 +97,7 @@ def enter_new_user_namespace() -> None:
 
 def enter_shared_memory(path: str) -> None:
     """Move this process to the IPC namespace at ``path``. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _check(
-            _libc.setns(fd, _CLONE_NEWIPC),
-            f"cannot enter IPC namespace {path}",
-        )
-    finally:
-        os.close(fd)
+    _enter(path, _CLONE_NEWIPC, "IPC")
 
 
 def bind(source: str, target: str) -> None:

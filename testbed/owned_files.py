@@ -163,6 +163,14 @@ def remove_file(path: Path) -> None:
         os.unlink(path.name, dir_fd=folder)
 
 
+def remove_folder(path: Path) -> None:
+    """Removes a folder with all that is in it, and follows no links of others
+    on the way. Raises OSError.
+    """
+    with opened_folder(path.parent) as above:
+        shutil.rmtree(path.name, dir_fd=above)
+
+
 def remove_lone_folder(path: Path, name: str) -> None:
     """Removes a folder with all that is in it where it alone is in another
     one. Raises OSError.

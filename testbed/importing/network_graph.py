@@ -306,10 +306,12 @@ class _Wiring:
 
         It keeps the widest path between any two nodes (Kruskal's algorithm).
         """
-        trees = _Trees(self.joined)
+        from scipy.cluster.hierarchy import DisjointSet
+
+        trees = DisjointSet(self.joined)
         links = self._links_by_width()
         for first, second in links:
-            if not trees.unite(first, second):
+            if not trees.merge(first, second):
                 capacity = format_bandwidth(self._part(first, second))
                 self._left_out.append(f"{first} - {second} ({capacity})")
         self._notes.leave_out(
@@ -387,27 +389,6 @@ class _Wiring:
                 down_bps=self.joined[upper][lower],
                 delay_s=delay_s.get(frozenset((lower, upper)), 0.0),
             )
-
-
-class _Trees:
-    """Which nodes are joined already: a forest with paths halved on the way."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._above = {name: name for name in names}
-
-    def unite(self, first: str, second: str) -> bool:
-        """Joins two trees; False if they are one."""
-        one = self._root(first)
-        other = self._root(second)
-        self._above[one] = other
-        return one != other
-
-    def _root(self, name: str) -> str:
-        above = self._above
-        while above[name] != name:
-            above[name] = above[above[name]]
-            name = above[name]
-        return name
 
 
 def _middle(joined: Joined) -> str:

@@ -62,7 +62,7 @@ def import_files(
     """
     kinds = [kind or kind_of_file(path) for path in paths]
     importer = _Importer(first, whole=whole, lenient=lenient)
-    networks = [each for each in kinds if each in NETWORKS]
+    networks = [named for named in kinds if named in NETWORKS]
     if (
         len(paths) > 2
         or len(networks) > 1
@@ -74,11 +74,11 @@ def import_files(
             "import one file, or one of each",
         )
     # The workload's durations and bandwidths are for the network.
-    for each, path in sorted(
+    for file_kind, path in sorted(
         zip(kinds, paths, strict=True),
         key=lambda pair: pair[0] not in NETWORKS,
     ):
-        importer.take(each, path)
+        importer.take(file_kind, path)
     imported = importer.imported(kinds, paths)
     _check(imported, paths[0])
     return imported

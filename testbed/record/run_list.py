@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.errors import BadInput
+from testbed.owned_files import remove_folder
 from testbed.record.folder import EVENTS, SUMMARY, SWEEP
 from testbed.record.running import NOTE, read_note
 from testbed.record.stored_json import read_json
@@ -130,8 +130,7 @@ def remove_run(folder: Path) -> int:
         )
     size_bytes = sum(_sizes_bytes(folder))
     try:
-        # It follows no links, whoever else writes into the folder meanwhile.
-        shutil.rmtree(folder)
+        remove_folder(folder)
     except OSError as error:
         raise BadInput(
             f"{error.filename}: {error.strerror}",

@@ -25,7 +25,7 @@ from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import MOST_WEIGHT
 from tests.emu.test_kill import Run, foreign, settings, state, traces  # noqa: F401 - fixtures
 from tests.emu.test_mininet_network import gone, shells
-from tests.emu.test_network import a_tenant, asked, command, flood, journal  # noqa: F401
+from tests.emu.test_network import a_tenant, asked, command, flood
 from tests.emu.test_run import Testbed
 from tests.support.interrupts import interrupt_at_start
 from topologies.datacentre import DataCentre
@@ -150,7 +150,7 @@ def inside(netns: str) -> list[Any]:
 def test_mininet_builds_the_network_that_the_batches_build(
     datacentre: DataCentre,
     prefix: str,
-    journal: CleanupJournal,  # noqa: F811
+    journal: CleanupJournal,
 ) -> None:
     """The same things; then limits and tenants are those of the object that built it."""
     plan = network_plan(datacentre, prefix, 0.1)
@@ -352,7 +352,7 @@ def test_interrupted_mininets_network_goes_by_itself(
 def test_interrupted_as_a_process_starts_mininets_network_goes(
     datacentre: DataCentre,
     prefix: str,
-    journal: CleanupJournal,  # noqa: F811
+    journal: CleanupJournal,
     monkeypatch: pytest.MonkeyPatch,
     argument: str,
 ) -> None:

@@ -6,17 +6,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.cleanup import remove_run
 from testbed.backends.emu.cleanup_journal import (
-    STATE_VARIABLE,
     CleanupJournal,
 )
 from testbed.backends.emu.commands import run
@@ -53,16 +49,6 @@ LOSSY = LinkQuality(loss_share=0.10)
 
 def centre(core: LinkQuality, servers: LinkQuality) -> DataCentre:
     return tree([2, 1], 40 * MBIT, 2).with_level_qualities([core, servers])
-
-
-@pytest.fixture
-def journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[CleanupJournal]:
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    made = CleanupJournal.create("test")
-    yield made
-    remove_run(made)
 
 
 def placed(datacentre: DataCentre, plan: NetworkPlan) -> TenantPlan:

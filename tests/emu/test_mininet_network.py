@@ -33,7 +33,7 @@ from testbed.plan.network_plan import (
     tenant_plan,
 )
 from testbed.spec.experiment import Scale
-from tests.emu.test_network import command, flood, journal  # noqa: F401 - a fixture
+from tests.emu.test_network import flood
 from tests.emu.test_run import REPOSITORY, free_port
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -441,7 +441,7 @@ def test_a_script_at_mininets_prompt(
 @pytest.fixture
 def small(
     prefix: str,
-    journal: Any,  # noqa: F811
+    journal: Any,
 ) -> Iterator[Callable[[], Any]]:
     """Makes the object of a tree of two servers with two slots; a tenant has all four VMs."""
     datacentre = tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)

@@ -20,10 +20,8 @@ from testbed.backends.emu.cleanup import (
     Removed,
     clean_leftovers,
     devices_in_group,
-    remove_run,
 )
 from testbed.backends.emu.cleanup_journal import (
-    STATE_VARIABLE,
     CleanupJournal,
     journals,
 )
@@ -67,16 +65,6 @@ def datacentre() -> DataCentre:
 @pytest.fixture
 def plan(datacentre: DataCentre, prefix: str) -> NetworkPlan:
     return network_plan(datacentre, prefix, 0.1)
-
-
-@pytest.fixture
-def journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[CleanupJournal]:
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    made = CleanupJournal.create("test")
-    yield made
-    remove_run(made)
 
 
 @pytest.fixture

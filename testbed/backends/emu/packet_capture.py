@@ -223,10 +223,10 @@ def _counts(
             child.kill()
         assert child.stderr is not None  # noqa: S101 - a pipe
         text = child.stderr.read().decode("utf-8", "replace")
-        found = _CAPTURED.search(text)
-        if found is None:
+        counted = _CAPTURED.search(text)
+        if counted is None:
             raise _complaint(text, wanted)
-        captured += int(found.group(1))
+        captured += int(counted.group(1))
         lost = _DROPPED.search(text)
         dropped += 0 if lost is None else int(lost.group(1))
     return CaptureCounts(captured, dropped)
