@@ -13,6 +13,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,14 @@ def on_a_terminal(
         process.wait()
         os.close(master)
         os.close(slave)
+
+
+def settings_of_a_new_terminal() -> list[Any]:
+    master, slave = pty.openpty()
+    settings = termios.tcgetattr(slave)
+    os.close(master)
+    os.close(slave)
+    return settings
 
 
 def read_until(fd: int, text: bytes) -> bytes:
@@ -155,10 +164,18 @@ def test_a_key_interrupts_the_program_not_its_caller() -> None:
 
 
 def test_the_callers_terminal_is_as_it_was() -> None:
-    with on_a_terminal(EXEC, "true") as (caller, master, _):
-        before = termios.tcgetattr(master)
+    """Raw while the program runs, and afterwards as a terminal is that is new."""
+    as_made = settings_of_a_new_terminal()
+    with on_a_terminal(EXEC, "sh", "-c", "echo here; read line") as (
+        caller,
+        master,
+        _,
+    ):
+        read_until(master, b"here")
+        assert termios.tcgetattr(master) != as_made
+        os.write(master, b"\r")
         assert caller.wait(TIMEOUT_S) == 0
-        assert termios.tcgetattr(master) == before
+        assert termios.tcgetattr(master) == as_made
 
 
 def test_a_signal_to_the_caller_ends_the_program() -> None:
