@@ -8,7 +8,9 @@ import difflib
 import importlib
 from collections.abc import Mapping, Sequence
 
-from reproductions.live_figure import LiveFigure
+from reproductions.claim_ledger import with_claims
+from reproductions.grid_quantities import Measure
+from reproductions.live_figure import EVERY_LIVE, LiveFigure
 from reproductions.published_figure import AnyFigure, Figure
 from testbed.errors import BadInput
 
@@ -19,26 +21,41 @@ _MODULES = {
     for paper in PAPERS
 }
 
-FIGURES: dict[str, Figure] = {
-    figure.name: figure
-    for module in _MODULES.values()
-    for figure in module.FIGURES
-}
-LIVE_FIGURES: dict[str, LiveFigure] = {
-    figure.name: figure
-    for module in _MODULES.values()
-    for figure in module.LIVE_FIGURES
-}
+
+def _simulated() -> dict[str, Figure]:
+    found = {}
+    for module in _MODULES.values():
+        for figure in module.FIGURES:
+            found[figure.name] = with_claims(figure, measures_of(figure))
+    return found
+
+
+def _live() -> dict[str, LiveFigure]:
+    found = {}
+    for module in _MODULES.values():
+        for figure in module.LIVE_FIGURES:
+            measures = (*measures_of(figure), *EVERY_LIVE)
+            found[figure.name] = with_claims(figure, measures)
+    return found
+
+
+def measures_of(figure: AnyFigure) -> list[Measure]:
+    """The measures that a figure writes down."""
+    return [panel.measure for panel in figure.tables]
+
+
+FIGURES = _simulated()
+LIVE_FIGURES = _live()
 """The figures that are measured on the live network. A name may be in both."""
 
 
 def paper_of(figure: AnyFigure) -> str:
     """The paper that a figure is of."""
-    return next(
-        paper
-        for paper, module in _MODULES.items()
-        if figure in module.FIGURES or figure in module.LIVE_FIGURES
-    )
+    for paper, module in _MODULES.items():
+        known = (*module.FIGURES, *module.LIVE_FIGURES)
+        if any(figure.name == other.name for other in known):
+            return paper
+    raise KeyError(figure.name)
 
 
 def figures(names: Sequence[str]) -> list[Figure]:

@@ -1,15 +1,13 @@
 """Published claims as data, and the rule by which each is judged.
 
 A claim is one or more *checks*: a quantity computed from the grid seed by seed,
-and the band it must lie in. Its 95 % confidence interval decides:
+and the band it must lie in. Seeds alone give an interval: one seed decides
+nothing. With Student's t over seeds, 2.5 % on either side:
 
-- the whole interval inside the band: *reproduced*;
-- the whole interval outside: *not reproduced*;
+- *reproduced*: every check's whole interval is inside its band;
+- *not reproduced*: some check's interval is outside, with Holm's correction for
+  the number of checks;
 - otherwise *inconclusive*.
-
-One seed has no interval; in its place stands the quantity ± the check's
-``resolution``. A claim is reproduced if all its checks are, not reproduced if
-one is not, and otherwise inconclusive.
 """
 
 from __future__ import annotations
@@ -17,22 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Literal
 
-from reproductions.grid_quantities import (
-    Change,
-    Difference,
-    Gain,
-    Grid,
-    LeastStep,
-    Measure,
-    Quantity,
-    ShareOf,
-    Spread,
-)
-from testbed.sweeps.intervals import Estimate, estimate
+from reproductions.grid_quantities import Grid, Quantity, Values
+from testbed.sweeps.intervals import CONFIDENCE, Estimate, estimate
 
 Verdict = Literal["reproduced", "not reproduced", "inconclusive"]
+Status = Literal["free", "fitted", "own check"]
+STATUSES: tuple[Status, ...] = ("free", "fitted", "own check")
+"""``free``: the paper's, and nothing here was chosen by it. ``fitted``: the
+paper's, and it took part in choosing an interpretation. ``own check``: of this
+project alone.
+"""
+LEVEL = (1.0 - CONFIDENCE) / 2.0
+"""Probability of a wrong verdict on one side."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +42,15 @@ class Band:
     high: float = math.inf
     strictly: bool = False
 
-    def verdict(self, low: float, high: float) -> Verdict:
-        """The verdict of an interval."""
+    def holds(self, value: float) -> bool:
+        """True where a value that is known exactly lies in the band."""
         if self.strictly:
-            inside = low > self.low and high < self.high
-            outside = high <= self.low or low >= self.high
-        else:
-            inside = low >= self.low and high <= self.high
-            outside = high < self.low or low > self.high
-        return (
-            "reproduced"
-            if inside
-            else "not reproduced"
-            if outside
-            else "inconclusive"
-        )
+            return self.low < value < self.high
+        return self.low <= value <= self.high
+
+    @property
+    def two_ended(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
 
     def __str__(self) -> str:
         if self.low == -math.inf:
@@ -70,41 +61,79 @@ class Band:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.6g}"
+    return f"{value:,.4g}"
 
 
-POSITIVE = Band(low=0.0, strictly=True)
-NEGATIVE = Band(high=0.0, strictly=True)
+@dataclass(frozen=True)
+class Chances:
+    """The probabilities of so clear a result inside the band were the mean
+    outside, and of one outside were it inside.
+    """
+
+    inside: float
+    outside: float
+
+
+UNDECIDED = Chances(1.0, 1.0)
+
+
+def chances(values: Values, band: Band, *, exact: bool) -> Chances:
+    """Student's t of values by seed against a band's ends.
+
+    ``exact``: nothing is random, so that one value says all. Values that are
+    not finite decide nothing.
+    """
+    if not all(map(math.isfinite, values)):
+        return UNDECIDED
+    if len(values) < 2 and not exact:
+        return UNDECIDED
+    mean = fmean(values)
+    error = 0.0
+    if len(values) > 1:
+        error = stdev(values) / math.sqrt(len(values))
+    if error == 0.0:
+        inside = band.holds(mean)
+        return Chances(float(not inside), float(inside))
+    freedom = len(values) - 1
+    above_low = _tail((mean - band.low) / error, freedom)
+    below_high = _tail((band.high - mean) / error, freedom)
+    return Chances(
+        inside=max(above_low, below_high),
+        outside=min(1.0 - above_low, 1.0 - below_high),
+    )
+
+
+def _tail(t: float, freedom: int) -> float:
+    """The share of Student's distribution above t."""
+    from scipy.stats import t as student
+
+    return float(student.sf(t, freedom))
+
+
+def holm(probabilities: Sequence[float], level: float) -> list[bool]:
+    """The hypotheses that are rejected, all together at ``level`` (Holm 1979)."""
+    order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
+    rejected = [False] * len(probabilities)
+    for rank, index in enumerate(order):
+        if probabilities[index] > level / (len(probabilities) - rank):
+            break
+        rejected[index] = True
+    return rejected
 
 
 @dataclass(frozen=True)
 class Check:
-    """A quantity and its band. ``resolution``: half the interval in place of
-    one seed's.
-    """
+    """A quantity and its band."""
 
     quantity: Quantity
     band: Band
-    resolution: float = 1.0
-
-    def judge(self, grid: Grid) -> Judged:
-        """The verdict of the grid's values."""
-        found = estimate(self.quantity.values(grid))
-        half = found.half_width
-        if half is None:
-            half = 0.0 if grid.exact else self.resolution
-        if math.isnan(found.mean):
-            return Judged(self, found, "inconclusive")
-        return Judged(
-            self,
-            found,
-            self.band.verdict(found.mean - half, found.mean + half),
-        )
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A check with the value found and its verdict."""
+    """A check with the value found, its probabilities and its verdict as one
+    of its family.
+    """
 
     check: Check
     found: Estimate
@@ -119,49 +148,106 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class FormerRule:
+    """A rule that the ledger had before, its verdict, and the reason for the
+    new one.
+    """
+
+    rule: str
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Claim:
     """A sentence or figure of a paper. ``published`` is the value or ordering
     it gives.
 
-    ``interpretation`` is how an ambiguous sentence was taken; ``remark`` what
-    is known of why it is not reproduced.
+    ``interpretation`` is how an ambiguous sentence was taken; ``cause`` what is
+    known of why it is not reproduced. ``beside``: the same on another measure,
+    shown and not counted. ``replaced``: its rules of before.
     """
 
     text: str
     published: str
     checks: tuple[Check, ...]
+    status: Status = "free"
     interpretation: str = ""
-    remark: str = ""
+    cause: str = ""
+    beside: tuple[Check, ...] = ()
+    replaced: tuple[FormerRule, ...] = ()
 
     def judge(self, grid: Grid) -> JudgedClaim:
-        return JudgedClaim(
-            self, tuple(check.judge(grid) for check in self.checks)
-        )
+        beside = None
+        if self.beside:
+            beside = JudgedClaim(self, judged(self.beside, grid))
+        return JudgedClaim(self, judged(self.checks, grid), beside)
+
+    @property
+    def two_ended(self) -> bool:
+        """True where a rule bounds a number on both sides: more than a
+        direction.
+        """
+        return any(check.band.two_ended for check in self.checks)
 
     @property
     def rule(self) -> str:
         """The rule by which it is judged, in words."""
-        rules: dict[str, list[str]] = {}
-        for check in self.checks:
-            rules.setdefault(
-                f"{check.quantity.subject} # {check.band}", []
-            ).append(check.quantity.place)
-        return "; ".join(
-            f"{rule.replace('#', f'at {_places(places)}')}"
-            for rule, places in rules.items()
-        )
+        return rule_of(self.checks)
+
+
+def rule_of(checks: Sequence[Check]) -> str:
+    """Checks in words, those of one quantity and band together."""
+    rules: dict[str, list[str]] = {}
+    for check in checks:
+        rules.setdefault(
+            f"{check.quantity.subject} # {check.band}", []
+        ).append(check.quantity.place)
+    return "; ".join(
+        f"{rule.replace('#', f'at {_places(places)}')}"
+        for rule, places in rules.items()
+    )
+
+
+def judged(checks: Sequence[Check], grid: Grid) -> tuple[Judged, ...]:
+    """The checks of a family with their verdicts."""
+    values = [check.quantity.values(grid) for check in checks]
+    found = [
+        chances(own, check.band, exact=grid.exact)
+        for own, check in zip(values, checks, strict=True)
+    ]
+    outside = holm([chance.outside for chance in found], LEVEL)
+    verdicts: list[Verdict] = []
+    for chance, rejected in zip(found, outside, strict=True):
+        if chance.inside <= LEVEL:
+            verdicts.append("reproduced")
+        elif rejected:
+            verdicts.append("not reproduced")
+        else:
+            verdicts.append("inconclusive")
+    rows = zip(checks, values, verdicts, strict=True)
+    return tuple(
+        Judged(check, estimate(own), verdict)
+        for check, own, verdict in rows
+    )
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim and its judged checks."""
+    """A claim and its judged checks, and those beside them."""
 
     claim: Claim
     checks: tuple[Judged, ...]
+    beside: JudgedClaim | None = None
 
     @property
     def verdict(self) -> Verdict:
         return combined([judged.verdict for judged in self.checks])
+
+    @property
+    def seeds(self) -> int:
+        """The fewest seeds of its checks."""
+        return min(judged.found.n for judged in self.checks)
 
     @property
     def deciding(self) -> tuple[Judged, ...]:
@@ -206,127 +292,6 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict of a conjunction."""
     if "not reproduced" in verdicts:
         return "not reproduced"
-    return (
-        "reproduced"
-        if all(v == "reproduced" for v in verdicts)
-        else "inconclusive"
-    )
-
-
-# -- checks as papers need them ------------------------------------------------
-
-
-def more(
-    measure: Measure,
-    series: str,
-    others: Sequence[str],
-    xs: Sequence[float],
-    by: float = 0.0,
-) -> tuple[Check, ...]:
-    """``series`` has more than each of the others at every x, by more than
-    ``by``.
-    """
-    band = Band(low=by, strictly=True)
-    return tuple(
-        Check(Difference(measure, series, o, x), band)
-        for o in others
-        for x in xs
-    )
-
-
-def alike(
-    measure: Measure,
-    series: str,
-    other: str,
-    xs: Sequence[float],
-    within: float,
-) -> tuple[Check, ...]:
-    """Two series differ by at most ``within`` at every x."""
-    band = Band(-within, within)
-    return tuple(
-        Check(Difference(measure, series, other, x), band, within / 2)
-        for x in xs
-    )
-
-
-def rises(
-    measure: Measure, series: str, xs: Sequence[float], slack: float = 1.0
-) -> tuple[Check, ...]:
-    """A series has more at the last x than at the first, and never loses over
-    ``slack`` between.
-    """
-    return (
-        Check(Change(measure, series, xs[0], xs[-1]), POSITIVE),
-        Check(LeastStep(measure, series, tuple(xs)), Band(low=-slack)),
-    )
-
-
-def falls(
-    measure: Measure, series: str, xs: Sequence[float], slack: float = 1.0
-) -> tuple[Check, ...]:
-    """The reverse of :func:`rises`."""
-    return (
-        Check(Change(measure, series, xs[0], xs[-1]), NEGATIVE),
-        Check(
-            LeastStep(measure, series, tuple(xs), -1.0), Band(low=-slack)
-        ),
-    )
-
-
-def constant(
-    measure: Measure, series: str, xs: Sequence[float], within: float
-) -> tuple[Check, ...]:
-    """A series hardly depends on x: its values differ by at most ``within``."""
-    return (
-        Check(
-            Spread(measure, series, tuple(xs)),
-            Band(high=within),
-            within / 2,
-        ),
-    )
-
-
-def about(
-    quantity: Quantity, published: float, within: float
-) -> tuple[Check, ...]:
-    """A quantity is the published value ± ``within``."""
-    return (
-        Check(
-            quantity,
-            Band(published - within, published + within),
-            within / 4,
-        ),
-    )
-
-
-def gain_about(
-    measure: Measure,
-    series: str,
-    other: str,
-    x: float,
-    published: float,
-    within: float = 0.15,
-) -> tuple[Check, ...]:
-    """A published "+P %": the ratio of the two is the published one ± a share."""
-    ratio = 1.0 + published / 100.0
-    low, high = (
-        100.0 * (ratio * (1.0 + sign * within) - 1.0)
-        for sign in (-1.0, 1.0)
-    )
-    gain = Gain(measure, series, other, x)
-    return (Check(gain, Band(low, high), 100.0 * ratio * within / 4),)
-
-
-def mostly(
-    quantities: Sequence[Quantity], above: float
-) -> tuple[Check, ...]:
-    """In most scenarios, that is in over half of them, a quantity is above a
-    threshold.
-    """
-    return (
-        Check(
-            ShareOf(quantities[0].measure, tuple(quantities), above),
-            Band(50.0, strictly=True),
-            0.0,
-        ),
-    )
+    if all(verdict == "reproduced" for verdict in verdicts):
+        return "reproduced"
+    return "inconclusive"

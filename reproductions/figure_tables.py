@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reproductions.claim_checks import JudgedClaim
+from reproductions.claim_ledger import named
 from reproductions.published_figure import Panel, Reproduced
 from testbed.sweeps.intervals import Estimate
 
-FORMAT = 2
+FORMAT = 3
 MOST_COLUMNS = 6
 MARKS = {
     "reproduced": "reproduced",
@@ -35,6 +36,7 @@ def to_json(
         "source": figure.source,
         "command": command,
         "code": where["code"],
+        "ledger": named(figure),
         "machine": {
             k: where["machine"][k]
             for k in ("cpu_model", "cpus", "memory_bytes")
@@ -74,11 +76,13 @@ def _claim(judged: JudgedClaim) -> dict[str, Any]:
     return {
         "claim": judged.claim.text,
         "published": judged.claim.published,
+        "status": judged.claim.status,
         "ours": judged.ours,
         "verdict": judged.verdict,
         "rule": judged.claim.rule,
         "interpretation": judged.claim.interpretation,
-        "remark": judged.claim.remark,
+        "cause": judged.claim.cause,
+        "seeds": judged.seeds,
         "checks": [
             {
                 "quantity": str(check.check.quantity),
@@ -123,24 +127,77 @@ def to_markdown(done: Reproduced) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+HEADER = (
+    "the paper's sentence",
+    "published",
+    "ours",
+    "verdict",
+    "rule",
+    "seeds",
+    "status",
+)
+
+
 def claims_table(done: Reproduced) -> str:
-    """One line per claim."""
-    lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
-    for judged in done.judged:
-        meant = (
-            f" ({judged.claim.interpretation})"
-            if judged.claim.interpretation
-            else ""
+    """A line for each claim of the paper; this project's own checks apart."""
+    papers = [j for j in done.judged if j.claim.status != "own check"]
+    own = [j for j in done.judged if j.claim.status == "own check"]
+    parts = []
+    if papers:
+        parts.append(_claims(HEADER, papers))
+    if own:
+        parts.append(_claims(("own check", *HEADER[1:]), own))
+    return "\n\n".join(parts)
+
+
+def _claims(header: Sequence[str], rows: Sequence[JudgedClaim]) -> str:
+    lines = [_row(header), f"|{'---|' * len(header)}"]
+    return "\n".join([*lines, *(_row(_texts(judged)) for judged in rows)])
+
+
+def _row(texts: Sequence[str]) -> str:
+    """Cells of Markdown."""
+    return f"| {' | '.join(text.replace('|', '∣') for text in texts)} |"
+
+
+def _texts(judged: JudgedClaim) -> tuple[str, ...]:
+    claim = judged.claim
+    text = claim.text
+    if claim.interpretation:
+        text = f"{text} ({claim.interpretation})"
+    ours = judged.ours
+    if judged.beside is not None:
+        ours = (
+            f"{ours}. Beside: {judged.beside.ours}: {judged.beside.verdict}"
         )
-        texts = (
-            judged.claim.text + meant,
-            judged.claim.published,
-            judged.ours,
+    return (
+        text,
+        claim.published,
+        ours,
+        MARKS[judged.verdict],
+        claim.rule,
+        str(judged.seeds),
+        claim.status,
+    )
+
+
+def corrections_table(done: Reproduced) -> str:
+    """Rules of before beside those of now; empty where none was replaced."""
+    header = ("sentence", "rule before", "verdict before", "now", "reason")
+    rows = [
+        (
+            judged.claim.text,
+            former.rule,
+            former.verdict,
             MARKS[judged.verdict],
+            former.reason,
         )
-        lines.append(
-            f"| {' | '.join(text.replace('|', '∣') for text in texts)} |"
-        )
+        for judged in done.judged
+        for former in judged.claim.replaced
+    ]
+    if not rows:
+        return ""
+    lines = [_row(header), f"|{'---|' * len(header)}", *map(_row, rows)]
     return "\n".join(lines)
 
 

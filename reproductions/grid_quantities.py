@@ -175,6 +175,28 @@ class Gain(_Pair):
 
 
 @dataclass(frozen=True)
+class LogRatio(_Pair):
+    """The logarithm of the ratio of two series at the same x; 0 where both are
+    nothing.
+    """
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(log_ratio(a, b) for a, b in self.pairs(grid))
+
+    @property
+    def unit(self) -> str:
+        return ""
+
+    @property
+    def digits(self) -> int:
+        return 3
+
+    @property
+    def subject(self) -> str:
+        return f"ln of {self.measure}, {self.series} over {self.other}"
+
+
+@dataclass(frozen=True)
 class Change(Quantity):
     """The change of a series from one x to another; ``relative``: in percent of
     the first.
@@ -360,7 +382,7 @@ class BetweenMeasures(Quantity):
 
     @property
     def unit(self) -> str:
-        return " points"
+        return _points(self.measure)
 
     @property
     def subject(self) -> str:
@@ -407,4 +429,10 @@ def percent_more(a: float, b: float) -> float:
     return 100.0 * (a / b - 1.0)
 
 
-# -- intervals over seeds ------------------------------------------------------
+def log_ratio(a: float, b: float) -> float:
+    """ln(a/b); infinite where one is nothing, 0 where both are."""
+    if a == b:
+        return 0.0
+    if a <= 0 or b <= 0:
+        return math.copysign(math.inf, a - b)
+    return math.log(a / b)

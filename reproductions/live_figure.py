@@ -14,9 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from reproductions.claim_checks import Band, Check, Claim
 from reproductions.configuration import Variant
-from reproductions.grid_quantities import Level, Measure, Measures
+from reproductions.grid_quantities import Measure, Measures
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
 from testbed.record.comparison import PolicyComparison
@@ -99,6 +98,11 @@ class LiveFigure(AnyFigure):
     reduced: str = ""
 
     @property
+    def section(self) -> str:
+        """A live figure's own: a figure may be simulated too."""
+        return f"{self.name}-live"
+
+    @property
     def tables(self) -> tuple[Panel, ...]:
         """Everything written down, with all measures that claims are about."""
         shown = super().tables
@@ -147,6 +151,24 @@ AUDIT = Measure(
     "audit", "checks that the live run's audit found violated", digits=0
 )
 WALL = Measure("wall_s", "wall time of the live run", "s", 1.0, 0)
+
+EVERY_LIVE = (
+    SUCCESS,
+    ACCEPTED,
+    SLOTS,
+    MEDIAN,
+    P95,
+    WORST,
+    START_UP,
+    FIDELITY,
+    POINTS,
+    COMPLETION,
+    REPLAY,
+    REPLAYED,
+    AUDIT,
+    WALL,
+)
+"""The measures of every live figure."""
 
 SIMULATED = "_sim"
 LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
@@ -314,87 +336,3 @@ def mean_until(curve: Curve, end_s: float) -> float:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
-
-
-# -- claims of every live figure -----------------------------------------------
-
-OURS = "ours"
-"""Stands for a published value where the claim is this project's own."""
-
-
-def held(
-    measure: Measure, band: Band, series: Sequence[str], xs: Sequence[float]
-) -> tuple[Check, ...]:
-    """A measure lies in a band at every point, without tolerance."""
-    return tuple(
-        Check(Level(measure, one, x), band, 0.0)
-        for one in series
-        for x in xs
-    )
-
-
-def sound(series: Sequence[str], xs: Sequence[float]) -> Claim:
-    """The claim that every live run's fidelity is ok."""
-    return Claim(
-        "The emulation kept up: every live run's fidelity verdict is ok",
-        OURS,
-        held(FIDELITY, Band(high=0.0), series, xs),
-    )
-
-
-def audited(series: Sequence[str], xs: Sequence[float]) -> Claim:
-    """The claim that every live run's audit passes."""
-    return Claim(
-        "Audited, every live run kept its invariants: no server or link beyond its capacity, every "
-        "reservation returned",
-        OURS,
-        held(AUDIT, Band(high=0.0), series, xs),
-    )
-
-
-def estimates_kept(
-    series: Sequence[str], xs: Sequence[float], relax: float
-) -> Claim:
-    """The claim about measured over estimate under reservations; ``relax`` is
-    γ.
-    """
-    return Claim(
-        "Jobs with a reservation take what was estimated: median within 1 %, 95th percentile "
-        f"within 2 %, none above 1 + {relax:.0%}",
-        OURS,
-        (
-            *held(MEDIAN, Band(0.99, 1.01), series, xs),
-            *held(P95, Band(0.98, 1.02), series, xs),
-            *held(WORST, Band(high=1.0 + relax), series, xs),
-        ),
-        interpretation="network-limited jobs of more than one VM",
-    )
-
-
-def backends_agree(series: Sequence[str], xs: Sequence[float]) -> Claim:
-    """The claim about live against simulated runs, each with its own decisions."""
-    return Claim(
-        "Live and simulated agree: success within 5 points, running times within 3 % in the median",
-        OURS,
-        (
-            *held(POINTS, Band(-5.0, 5.0), series, xs),
-            *held(
-                COMPLETION, Band(high=0.03 * COMPLETION.factor), series, xs
-            ),
-        ),
-    )
-
-
-def replays_alike(series: Sequence[str], xs: Sequence[float]) -> Claim:
-    """The claim that the simulator, given the live run's times, decides as it
-    did.
-    """
-    return Claim(
-        "Replayed with the live run's event times, the same jobs are accepted and every decision "
-        "is the same",
-        OURS,
-        (
-            *held(REPLAY, Band(high=0.0), series, xs),
-            *held(REPLAYED, Band(high=0.0), series, xs),
-        ),
-    )

@@ -70,12 +70,13 @@ class SeriesStyle:
 class AnyFigure:
     """A published figure and its paper's claims, however its points come about.
 
-    Series go by their labels. ``exact``: nothing random is in it, so that one
-    seed says all. ``size`` and ``quick_size``: what is run, in words. ``also``:
-    measures that are written down and not plotted; ``printed``: those whose
-    values the command shows beside the claims. ``seeds``: the default number of
-    runs in full size. ``styles`` of series: by default each has a colour of its
-    own.
+    Series go by their labels. ``claims`` are the ledger's, whose file has the
+    digest ``ledger``; ``where``: the section of the paper that they stand in.
+    ``exact``: nothing random is in it, so that one seed says all. ``size`` and
+    ``quick_size``: what is run, in words. ``also``: measures that are written
+    down and not plotted; ``printed``: those whose values the command shows
+    beside the claims. ``seeds``: the default number of runs in full size.
+    ``styles`` of series: by default each has a colour of its own.
     """
 
     name: str
@@ -85,7 +86,9 @@ class AnyFigure:
     xs: tuple[float, ...]
     series: tuple[str, ...]
     panels: tuple[Panel, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = ()
+    ledger: str = ""
+    where: str = ""
     also: tuple[Measure, ...] = ()
     printed: tuple[Measure, ...] = ()
     size: str = ""
@@ -93,6 +96,11 @@ class AnyFigure:
     exact: bool = False
     seeds: int = 3
     styles: Mapping[str, SeriesStyle] = field(default_factory=dict)
+
+    @property
+    def section(self) -> str:
+        """Its name among the sections of pages and the files of the ledger."""
+        return self.name
 
     @property
     def tables(self) -> tuple[Panel, ...]:

@@ -13,18 +13,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reproductions.claim_checks import Band, Claim
 from reproductions.configuration import Variant
 from reproductions.grid_quantities import Measure
 from reproductions.live_figure import (
     FIDELITY,
     WALL,
     LiveFigure,
-    audited,
-    held,
-    replays_alike,
     simulated,
-    sound,
 )
 from reproductions.published_figure import Panel
 from testbed import events
@@ -91,8 +86,6 @@ def _use(run: RecordedRun) -> float:
 
 BURSTS = "bursts of 10 ms"
 USES = (10.0, 30.0, 50.0, 70.0, 90.0, 96.0, 100.0)
-LEAVING = tuple(use for use in USES if use < 96.0)
-FULL = tuple(use for use in USES if use >= 96.0)
 WALL_S, QUICK_S = 6.0, 3.0
 
 
@@ -135,29 +128,6 @@ STUDY = LiveFigure(
         Panel(simulated(LOSS)),
         Panel(simulated(IDLE_USED)),
         Panel(simulated(SHARE)),
-    ),
-    claims=(
-        Claim(
-            "A foreground job loses at most 3.7 % to one in the background",
-            "0 to 3.7 %",
-            held(LOSS, Band(high=3.7), (BURSTS,), USES),
-            interpretation="below 0 where a processor that is never idle wakes up sooner",
-        ),
-        Claim(
-            "One background process makes use of 80 to 100 % of the idle cycles",
-            "80 to 100 %",
-            held(IDLE_USED, Band(80.0, 101.0), (BURSTS,), LEAVING),
-            interpretation="CPU uses below 96 %; idle is what the foreground left while both ran",
-        ),
-        Claim(
-            "Where the foreground process uses 96 % or more, the background has next to nothing",
-            "no benefit",
-            held(SHARE, Band(high=5.0), (BURSTS,), FULL),
-            interpretation="at most 5 % of a CPU",
-        ),
-        sound((BURSTS,), USES),
-        audited((BURSTS,), USES),
-        replays_alike((BURSTS,), USES),
     ),
     also=(FIDELITY, WALL),
     printed=(

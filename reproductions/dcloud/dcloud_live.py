@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from reproductions.claim_checks import Claim, more
 from reproductions.configuration import Variant
 from reproductions.live_figure import (
     ACCEPTED,
@@ -23,14 +22,9 @@ from reproductions.live_figure import (
     Curve,
     Curves,
     LiveFigure,
-    audited,
-    backends_agree,
-    estimates_kept,
     mean_until,
-    replays_alike,
     simulated,
     slots_in_use,
-    sound,
 )
 from reproductions.published_figure import Panel
 from testbed.record.metrics import JobRow
@@ -44,8 +38,6 @@ POLICIES = {
     VC: "vc",
     BL: "{name: bl, coupling: independent}",
 }
-RESERVING = (DCLOUD, VC)
-GAMMA = 0.12
 X = 10.0
 XS = (X,)
 HOUR_S = 3600.0
@@ -120,30 +112,6 @@ FIGURE_11 = LiveFigure(
         Panel(SLOTS),
         Panel(simulated(SUCCESS)),
         Panel(simulated(SLOTS)),
-    ),
-    claims=(
-        Claim(
-            "DCloud finishes more jobs within their deadlines than VC",
-            "55 against 37 %",
-            more(SUCCESS, DCLOUD, (VC,), XS),
-        ),
-        Claim(
-            "VC finishes more jobs within their deadlines than BL",
-            "37 against 4 %",
-            more(SUCCESS, VC, (BL,), XS),
-            remark="our BL is better than the published one in every figure (decision 23)",
-        ),
-        Claim(
-            "BL uses the most, DCloud more than VC",
-            "BL > DCloud > VC",
-            more(SLOTS, BL, (DCLOUD,), XS) + more(SLOTS, DCLOUD, (VC,), XS),
-            interpretation="VM slots that running jobs hold, in the 24 hours of arrivals",
-        ),
-        sound((DCLOUD, VC, BL), XS),
-        audited((DCLOUD, VC, BL), XS),
-        estimates_kept(RESERVING, XS, GAMMA),
-        backends_agree((DCLOUD, VC, BL), XS),
-        replays_alike((DCLOUD, VC, BL), XS),
     ),
     also=(
         ACCEPTED,

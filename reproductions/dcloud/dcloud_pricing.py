@@ -11,26 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from itertools import pairwise
 from typing import Any
 
 from jobs.demand import DemandCurve
 from jobs.request import JobRequest
 from jobs.workload.tenants import HOUR_S
-from reproductions.claim_checks import NEGATIVE, Band, Check, Claim, more
 from reproductions.configuration import Variant, measured
 from reproductions.extractors import BILL_METRICS
 from reproductions.grid_quantities import (
-    Change,
-    Difference,
-    Level,
     Measure,
     Measures,
 )
 from reproductions.published_figure import Figure, Panel
 from testbed.schedulers.charging import request_price
-from testbed.spec.experiment import Experiment
 
 N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
 APPLICATION = DemandCurve(((1.0, MOST_BPS),))
@@ -163,12 +156,6 @@ class Bargain:
         }
 
 
-@cache
-def _experiment(policy: str) -> Experiment:
-    """The file under a policy, read once for all strategies."""
-    return Variant("dcloud/dcloud-pricing.yaml", policy).experiment()
-
-
 def _jobs(
     asked: tuple[Asked, ...], wanted_by_s: float
 ) -> tuple[JobRequest, ...]:
@@ -197,7 +184,6 @@ def _jobs(
 # -- the table and its claims --------------------------------------------------
 
 RATIOS = (1.0, 2.0, 5.0, 10.0, 20.0)
-ROOM = RATIOS[1:]
 TRUTH = "the truth"
 ALLOCATIONS = {"sliding alone": "dcloud-ts", "scaling alone": "dcloud-bs"}
 """The truth again, allocated in another way."""
@@ -226,18 +212,6 @@ def _paid(strategy: str, ratio: float, seed: int, quick: bool) -> Bargain:
     return Bargain(strategy, ratio)
 
 
-def _never(strategy: str) -> tuple[Check, ...]:
-    return tuple(
-        Check(Level(DONE, strategy, x), Band(0.0, 0.0)) for x in ROOM
-    )
-
-
-def _always(strategy: str) -> tuple[Check, ...]:
-    return tuple(
-        Check(Level(DONE, strategy, x), Band(1.0, 1.0)) for x in ROOM
-    )
-
-
 CHARGING = Figure(
     name="dcloud-charging",
     title="What would a strategic tenant pay?",
@@ -247,90 +221,6 @@ CHARGING = Figure(
     series=(*STRATEGIES, *ALLOCATIONS),
     configuration=_paid,
     panels=(Panel(OVER, shown=SHOWN, limits=(-15.0, 65.0)),),
-    claims=(
-        Claim(
-            "Requirement 1: the price does not depend on what is allocated",
-            "equal",
-            tuple(
-                Check(Difference(PRICE, way, TRUTH, x), Band(0.0, 0.0))
-                for way in ALLOCATIONS
-                for x in RATIOS
-            ),
-            interpretation="the same request under DCloud, DCloud-TS and DCloud-BS",
-        ),
-        Claim(
-            "Requirement 2: asking for more VMs or bandwidth than are needed costs more",
-            "more",
-            more(PRICE, "20 % more VMs", (TRUTH,), RATIOS)
-            + more(PRICE, "20 % more bandwidth", (TRUTH,), RATIOS),
-        ),
-        Claim(
-            "Requirement 2: overstating the duration costs more",
-            "more",
-            more(PRICE, "20 % longer", (TRUTH,), ROOM),
-        ),
-        Claim(
-            "Requirement 2: a shorter deadline than the true one costs more",
-            "more",
-            more(PRICE, "no room (d = p)", (TRUTH,), ROOM),
-        ),
-        Claim(
-            "Requirement 3: a profile taken at a small bandwidth costs more",
-            "more",
-            more(PRICE, "half the bandwidth", (TRUTH,), ROOM)
-            + more(PRICE, "the least bandwidth (p = d)", (TRUTH,), ROOM),
-            interpretation="where p ≤ d still holds",
-        ),
-        Claim(
-            "The longer a tenant can wait, the less the job costs",
-            "falls",
-            tuple(
-                Check(Change(PRICE, TRUTH, a, b), NEGATIVE)
-                for a, b in pairwise(RATIOS)
-            ),
-        ),
-        Claim(
-            "The discount at d = p and at d = 10 p",
-            "1 and 0.959",
-            (
-                Check(Level(DISCOUNT, TRUTH, 1.0), Band(1.0, 1.0)),
-                Check(Level(DISCOUNT, TRUTH, 10.0), Band(0.9585, 0.9595)),
-            ),
-        ),
-        Claim(
-            "Understating the duration within the relax index γ is done, and cheaper",
-            "possible",
-            (
-                *_always("10 % shorter"),
-                *(
-                    Check(
-                        Difference(PRICE, "10 % shorter", TRUTH, x),
-                        NEGATIVE,
-                    )
-                    for x in ROOM
-                ),
-            ),
-            interpretation="Section VI grants it: γ is a service that tenants may exploit",
-        ),
-        Claim(
-            "Understating it beyond γ: killed when the reservation ends",
-            "not done",
-            _never("20 % shorter"),
-        ),
-        Claim(
-            "Splitting the job saves nothing",
-            "(ours)",
-            tuple(
-                Check(Difference(PRICE, way, TRUTH, x), Band(-1e-6, 1e-6))
-                for way in (
-                    "two jobs of half the VMs",
-                    "two jobs of half the time",
-                )
-                for x in RATIOS
-            ),
-            interpretation="not in the paper: the price is linear in n, and in p at equal d/p",
-        ),
-    ),
     size="one job of 120 VMs at 250 Mbit/s for 1 h, 1,000 servers",
     quick_size="one job of 120 VMs at 250 Mbit/s for 1 h, 1,000 servers",
     exact=True,

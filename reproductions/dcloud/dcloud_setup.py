@@ -43,10 +43,6 @@ UNDISTURBED = Measure(
 CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
 ALSO = (VM_DAY, LINK_DAY, UNDISTURBED, SLOWEST, CPU)
 
-BL_LEVEL = "the published BL misses far more deadlines than fair sharing can make it miss (decision 23)"  # noqa: E501
-WORK_AFTER = "work after the 24 hours counts, and scaled jobs hold VMs longer (decision 20)"
-SCARCE = "with 50 Mbit/s per VM hardly any link is scarce; Figure 7 says so too (decision 23)"
-
 
 @dataclass(frozen=True)
 class Size:

@@ -25,8 +25,7 @@ import numpy as np
 from jobs.demand import Transfer
 from jobs.job_profile import Profile
 from jobs.request import JobRequest
-from reproductions.claim_checks import Band, Check, Claim
-from reproductions.grid_quantities import Level, Measure
+from reproductions.grid_quantities import Measure
 from reproductions.published_figure import Figure, Panel
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -379,17 +378,6 @@ OPTIMALITY = Figure(
     series=(JSA, SIMPLE, EDF),
     configuration=_cases,
     panels=(Panel(SHARE), Panel(OPTIMAL)),
-    claims=(
-        Claim(
-            "JSA never earns more than the optimum",
-            "at most 100 %",
-            tuple(
-                Check(Level(BEST, JSA, x), Band(0.0, 100.0 + 1e-6), 0.0)
-                for x in JOBS
-            ),
-            interpretation="a check of both: the optimum by HiGHS, JSA by the engine",
-        ),
-    ),
     also=(WORST, BEST),
     printed=(SHARE, WORST, OPTIMAL),
     seeds=5,

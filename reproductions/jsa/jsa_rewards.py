@@ -4,18 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from reproductions.claim_checks import (
-    Check,
-    Claim,
-    alike,
-    falls,
-    more,
-    rises,
-)
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import REWARD_METRICS
 from reproductions.grid_quantities import Measure
@@ -36,7 +27,6 @@ POLICIES = {
     PSP: "ps-p",
 }
 FOUR = (JSA, EDF, OKTOPUS, PSP)
-Trend = Callable[[Measure, str, tuple[float, ...]], tuple[Check, ...]]
 
 PUBLISHED_RUNS = 20
 TRACE = "FB-2009_samples_24_times_1hr_0.tsv.gz"
@@ -93,104 +83,6 @@ def _run(
     return RunConfiguration(variant, seed, REWARD_METRICS, seconds, TRACE)
 
 
-def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
-    """The order of the policies, the same in Figures 4 and 5 (a) to (c)."""
-    return (
-        Claim(
-            "JSA has a higher reward ratio than PS-P, Oktopus and EDF",
-            "JSA > all",
-            more(reward, JSA, (PSP, OKTOPUS, EDF), xs),
-        ),
-        Claim(
-            "Oktopus and PS-P perform similarly",
-            "Oktopus ≈ PS-P",
-            alike(reward, OKTOPUS, PSP, xs, 5.0),
-            interpretation="within 5 points",
-        ),
-        Claim(
-            "PS-P, Oktopus and EDF perform similarly",
-            "Oktopus ≈ PS-P ≈ EDF",
-            alike(reward, EDF, OKTOPUS, xs, 5.0)
-            + alike(reward, EDF, PSP, xs, 5.0),
-            interpretation="EDF within 5 points of the other two",
-        ),
-        Claim(
-            "EDF has a lower reward ratio than Oktopus and PS-P",
-            "EDF < Oktopus, PS-P",
-            more(reward, OKTOPUS, (EDF,), xs)
-            + more(reward, PSP, (EDF,), xs),
-            remark="EDF takes short jobs first, which favours it (decision 34); on few "
-            "machines, kept strictly to its order, it is behind all the same (decisions 34 and 35)",
-        ),
-    )
-
-
-def _trend(
-    claim: str,
-    published: str,
-    trend: Trend,
-    reward: Measure,
-    xs: tuple[float, ...],
-) -> Claim:
-    """The trend of the reward ratio along a curve, under all four."""
-    checks = tuple(
-        check for series in FOUR for check in trend(reward, series, xs)
-    )
-    return Claim(f"{claim}, under all four", published, checks)
-
-
-def of_counts(
-    reward: Measure, xs: tuple[float, ...], ordered: tuple[float, ...]
-) -> tuple[Claim, ...]:
-    """Figures 4(a) and 5(a); ``ordered``: where there are enough jobs for an
-    order.
-    """
-    fewer = "The more jobs, the lower the reward ratio"
-    return (
-        *order(reward, ordered),
-        _trend(fewer, "all fall", falls, reward, xs),
-    )
-
-
-def of_sizes(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
-    """Figures 4(b) and 5(b)."""
-    smaller = "The larger the jobs, the lower the reward ratio"
-    return (
-        *order(reward, xs),
-        _trend(smaller, "all fall", falls, reward, xs),
-    )
-
-
-def of_deadlines(
-    reward: Measure, xs: tuple[float, ...]
-) -> tuple[Claim, ...]:
-    """Figures 4(c) and 5(c)."""
-    later = "Later deadlines raise the reward ratio"
-    return (
-        *order(reward, xs),
-        _trend(later, "all rise", rises, reward, xs),
-    )
-
-
-def of_speedups(
-    reward: Measure, ran: Measure, xs: tuple[float, ...]
-) -> tuple[Claim, ...]:
-    """Figures 4(d) and 5(d)."""
-    return (
-        Claim(
-            "JSA has a higher reward ratio than SimpleJSA at every speed-up ratio",
-            "JSA > SimpleJSA",
-            more(reward, JSA, (SIMPLE,), xs),
-            remark="at 0.01 a step of bandwidth is worth 1 % of the time: little to shorten",
-        ),
-        Claim(
-            "Shortening jobs shortens them",
-            "JSA < SimpleJSA",
-            more(ran, SIMPLE, (JSA,), xs),
-        ),
-    )
-
-
 _simulated = partial(
     Figure, size=FULL.words, quick_size=QUICK.words, seeds=PUBLISHED_RUNS
 )
@@ -213,7 +105,6 @@ FIGURE_4A = _simulated(
     series=FOUR,
     configuration=_counted,
     panels=(Panel(REWARD), Panel(MET)),
-    claims=of_counts(REWARD, COUNTS, COUNTS[2:]),
     also=(RAN,),
 )
 
@@ -235,7 +126,6 @@ FIGURE_4B = _simulated(
     series=FOUR,
     configuration=_sized,
     panels=(Panel(REWARD), Panel(MET)),
-    claims=of_sizes(REWARD, MEAN_VMS),
     also=(RAN,),
 )
 
@@ -255,7 +145,6 @@ FIGURE_4C = _simulated(
     series=FOUR,
     configuration=_due,
     panels=(Panel(REWARD), Panel(MET)),
-    claims=of_deadlines(REWARD, BOUNDS),
     also=(RAN,),
 )
 
@@ -277,6 +166,5 @@ FIGURE_4D = _simulated(
     series=(JSA, SIMPLE),
     configuration=_sped,
     panels=(Panel(REWARD), Panel(RAN)),
-    claims=of_speedups(REWARD, RAN, ALPHAS),
     also=(MET,),
 )

@@ -6,23 +6,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from reproductions.claim_checks import (
-    NEGATIVE,
-    POSITIVE,
-    Band,
-    Check,
-    Claim,
-    constant,
-    falls,
-    more,
-    mostly,
-)
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import LEASE_METRICS
 from reproductions.grid_quantities import (
-    BetweenMeasures,
-    Change,
-    Difference,
     Measure,
 )
 from reproductions.published_figure import Figure, Panel
@@ -35,8 +21,6 @@ SMALL_POLICIES = {
     DEFAULT: "{name: mbfcbs, preemption: false, earliest: false, depth: 1}",
 }
 SMALL_COUNTS = (10.0, 20.0, 30.0, 40.0)
-SMALL_BUSY = SMALL_COUNTS[1:]
-"""Ten leases are a load of 0.4: everything fits."""
 
 ACCEPTED = Measure("accepted", "accepted leases", digits=1)
 USE = Measure("use", "core use until the last end", "%", 100.0)
@@ -76,26 +60,6 @@ FIGURE_4 = _small(
     title="Accepted requests in a small cluster",
     source="MBFCBS, Fig. 4",
     panels=(Panel(ACCEPTED),),
-    claims=(
-        Claim(
-            "MBFCBS accepts more requests than Haizea's default",
-            "more",
-            more(ACCEPTED, MBFCBS, (DEFAULT,), SMALL_BUSY),
-            interpretation="from 20 leases on: ten are a load of 0.4",
-        ),
-        Claim(
-            "MBFCBS accepts more at most numbers of requests",
-            "more",
-            mostly(
-                [
-                    Difference(ACCEPTED, MBFCBS, DEFAULT, x)
-                    for x in SMALL_COUNTS
-                ],
-                0.0,
-            ),
-            interpretation="weaker than the text: ours, not the paper's",
-        ),
-    ),
 )
 
 FIGURE_5 = _small(
@@ -103,27 +67,12 @@ FIGURE_5 = _small(
     title="Utilisation of a small cluster",
     source="MBFCBS, Fig. 5",
     panels=(Panel(USE), Panel(USE_EARLY)),
-    claims=(
-        Claim(
-            "MBFCBS uses the cluster better than Haizea's default",
-            "more",
-            more(USE, MBFCBS, (DEFAULT,), SMALL_BUSY),
-            interpretation="from 20 leases on",
-        ),
-        Claim(
-            "While leases arrive too",
-            "more",
-            more(USE_EARLY, MBFCBS, (DEFAULT,), SMALL_BUSY),
-            interpretation="use up to the last arrival alone, from 20 leases on",
-        ),
-    ),
 )
 
 # -- Figures 6 to 11 (Section 5.2) ---------------------------------------------
 
 VMCT, PRIORITY = "V-MCT", "priority"
 POLICIES = {MBFCBS: "mbfcbs", VMCT: "v-mct", PRIORITY: "priority"}
-OTHERS = (VMCT, PRIORITY)
 
 SUCCESS = Measure("success", "success rate", "%", 100.0)
 AR = Measure("success_ar", "success rate of AR", "%", 100.0)
@@ -135,9 +84,6 @@ COMPLETION = Measure(
 MAKESPAN = Measure("makespan_h", "makespan", "h", digits=2)
 
 COUNTS = (100.0, 200.0, 400.0, 600.0, 800.0, 1000.0)
-BUSY = (600.0, 800.0, 1000.0)
-"""From where on some policy rejects leases."""
-MANY = (800.0, 1000.0)
 
 _WORDS = "leases of 1 to 6 cores, 1 h on average, that arrive in some 7 h; the most are a load of 1.5"  # noqa: E501
 SIZE = f"50 hosts of 6 cores; {_WORDS}"
@@ -189,25 +135,6 @@ FIGURE_6 = Figure(
     series=(MBFCBS,),
     configuration=_shares,
     panels=(Panel(AR), Panel(IM), Panel(BE)),
-    claims=(
-        Claim(
-            "The success rate of IM falls drastically with more AR requests",
-            "falls",
-            (
-                Check(
-                    Change(IM, MBFCBS, SHARES[0], SHARES[-1]),
-                    Band(high=-15.0),
-                ),
-            ),
-            interpretation="by 15 points or more from 10 to 60 % AR",
-        ),
-        Claim(
-            "The success rate of IM falls with more AR requests",
-            "falls",
-            (Check(Change(IM, MBFCBS, SHARES[0], SHARES[-1]), NEGATIVE),),
-            interpretation="by any amount",
-        ),
-    ),
     size=_FIGURE_6_SIZE,
     quick_size=_FIGURE_6_SIZE,
 )
@@ -229,42 +156,6 @@ FIGURE_7 = _by_leases(
     source="MBFCBS, Fig. 7",
     series=(MBFCBS,),
     panels=(Panel(AR), Panel(IM), Panel(BE)),
-    claims=(
-        Claim(
-            "A higher success rate of AR than of IM requests",
-            "AR > IM",
-            tuple(
-                Check(BetweenMeasures(AR, IM, MBFCBS, x), POSITIVE)
-                for x in MANY
-            ),
-            interpretation="at 800 and 1,000 leases, where MBFCBS rejects some",
-        ),
-        Claim(
-            "The success rate of BE is greater than that of IM requests",
-            "BE > IM",
-            tuple(
-                Check(BetweenMeasures(BE, IM, MBFCBS, x), POSITIVE)
-                for x in MANY
-            ),
-            interpretation="at 800 and 1,000 leases",
-        ),
-        Claim(
-            "AR has the highest success rate",
-            "AR > BE",
-            tuple(
-                Check(BetweenMeasures(AR, BE, MBFCBS, x), POSITIVE)
-                for x in MANY
-            ),
-            interpretation="at 800 and 1,000 leases",
-            remark="runs end when every lease has ended: best effort waits and then succeeds",
-        ),
-        Claim(
-            "AR requests get guaranteed service",
-            "high",
-            constant(AR, MBFCBS, COUNTS, 5.0),
-            interpretation="their success differs by at most 5 points over all numbers of leases",
-        ),
-    ),
 )
 
 # -- Figures 8 to 11 -----------------------------------------------------------
@@ -275,36 +166,6 @@ FIGURE_8 = _by_leases(
     source="MBFCBS, Fig. 8",
     series=tuple(POLICIES),
     panels=(Panel(SUCCESS),),
-    claims=(
-        Claim(
-            "MBFCBS has the highest success rate",
-            "MBFCBS > V-MCT, priority",
-            more(SUCCESS, MBFCBS, OTHERS, BUSY),
-            interpretation="from 600 leases on, where some are rejected",
-        ),
-        Claim(
-            "MBFCBS is at no number of leases worse than the others",
-            "MBFCBS ≥ V-MCT, priority",
-            tuple(
-                Check(Difference(SUCCESS, MBFCBS, other, x), Band(low=-0.5))
-                for other in OTHERS
-                for x in COUNTS
-            ),
-            interpretation="by half a point at most",
-        ),
-        Claim(
-            "Priority has the lowest success rate",
-            "V-MCT > priority",
-            more(SUCCESS, VMCT, (PRIORITY,), BUSY),
-            remark="preempting lets more advance reservations start than V-MCT's order does; what "
-            "fails in turn are immediate leases alone, best effort resumes later",
-        ),
-        Claim(
-            "V-MCT's success rate falls with more requests",
-            "falls",
-            falls(SUCCESS, VMCT, COUNTS),
-        ),
-    ),
 )
 
 FIGURE_9 = _by_leases(
@@ -313,27 +174,6 @@ FIGURE_9 = _by_leases(
     source="MBFCBS, Fig. 9",
     series=tuple(POLICIES),
     panels=(Panel(USE), Panel(USE_EARLY)),
-    claims=(
-        Claim(
-            "MBFCBS uses more of the cores than V-MCT",
-            "MBFCBS > V-MCT",
-            more(USE, MBFCBS, (VMCT,), BUSY),
-            interpretation="from 600 leases on",
-        ),
-        Claim(
-            "MBFCBS has the highest utilisation",
-            "MBFCBS > V-MCT, priority",
-            more(USE, MBFCBS, OTHERS, BUSY),
-            interpretation="from 600 leases on",
-            remark="priority reserves nothing ahead, so no core is kept free for a reservation",
-        ),
-        Claim(
-            "Priority has the lowest utilisation",
-            "V-MCT > priority",
-            more(USE, VMCT, (PRIORITY,), BUSY),
-            remark="what it interrupts is kept and done later: preempting wastes nothing",
-        ),
-    ),
 )
 
 FIGURE_10 = _by_leases(
@@ -342,21 +182,6 @@ FIGURE_10 = _by_leases(
     source="MBFCBS, Fig. 10",
     series=tuple(POLICIES),
     panels=(Panel(COMPLETION),),
-    claims=(
-        Claim(
-            "Completion takes longer under MBFCBS than under V-MCT when there are many requests",
-            "MBFCBS > V-MCT",
-            more(COMPLETION, MBFCBS, (VMCT,), MANY),
-            interpretation="at 800 and 1,000 leases",
-        ),
-        Claim(
-            "Completion takes longest under priority",
-            "priority > MBFCBS, V-MCT",
-            more(COMPLETION, PRIORITY, (MBFCBS, VMCT), MANY),
-            interpretation="at 800 and 1,000 leases",
-            remark="the time that computing its vectors takes is not published, and not added",
-        ),
-    ),
 )
 
 FIGURE_11 = _by_leases(
@@ -365,20 +190,4 @@ FIGURE_11 = _by_leases(
     source="MBFCBS, Fig. 11",
     series=tuple(POLICIES),
     panels=(Panel(MAKESPAN),),
-    claims=(
-        Claim(
-            "The makespan is longer under MBFCBS than under V-MCT when there are many requests",
-            "MBFCBS > V-MCT",
-            more(MAKESPAN, MBFCBS, (VMCT,), MANY),
-            interpretation="at 800 and 1,000 leases",
-            remark="the last end is mostly that of a late advance reservation, the same for all",
-        ),
-        Claim(
-            "The makespan is longest under priority",
-            "priority > MBFCBS, V-MCT",
-            more(MAKESPAN, PRIORITY, (MBFCBS, VMCT), MANY),
-            interpretation="at 800 and 1,000 leases",
-            remark="the time that computing its vectors takes is not published, and not added",
-        ),
-    ),
 )

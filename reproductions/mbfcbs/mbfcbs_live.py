@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from reproductions.claim_checks import Band, Claim, more
 from reproductions.configuration import Variant, settings
 from reproductions.extractors import lease_measures
 from reproductions.grid_quantities import Measure, Measures
 from reproductions.live_figure import (
     FIDELITY,
-    OURS,
     SUCCESS,
     WALL,
     LiveFigure,
-    audited,
-    backends_agree,
-    held,
-    replays_alike,
     simulated,
-    sound,
 )
 from reproductions.mbfcbs.mbfcbs_leases import (
     ACCEPTED,
-    DEFAULT,
-    MBFCBS,
-    SMALL_BUSY,
     SMALL_COUNTS,
     SMALL_POLICIES,
     USE,
@@ -35,7 +25,6 @@ from testbed import events
 from testbed.record.reading import RecordedRun
 
 SERIES = tuple(SMALL_POLICIES)
-MARGIN_MIN = 3.0
 
 LATE = Measure(
     "late_s",
@@ -46,7 +35,6 @@ LATE = Measure(
 )
 TWICE = Measure("twice", "best-effort leases preempted twice", digits=0)
 KILLED = Measure("killed", "leases that were killed", digits=0)
-NOTHING = Band(high=0.0)
 
 
 def measures(run: RecordedRun) -> Measures:
@@ -103,45 +91,6 @@ LEASES = LiveFigure(
         Panel(USE),
         Panel(simulated(ACCEPTED)),
         Panel(simulated(USE)),
-    ),
-    claims=(
-        Claim(
-            "MBFCBS accepts more leases than Haizea's default",
-            "more",
-            more(ACCEPTED, MBFCBS, (DEFAULT,), SMALL_BUSY),
-            interpretation="from 20 leases on: ten are a load of 0.4",
-            remark="sets of leases differ by more than the policies do on one of them; over ten,"
-            " simulated, it is reproduced (mbfcbs-fig4), and live runs accept what their simulated"
-            " ones do",
-        ),
-        Claim(
-            "MBFCBS uses the cluster better",
-            "more",
-            more(USE, MBFCBS, (DEFAULT,), SMALL_BUSY),
-            interpretation="from 20 leases on",
-            remark="not over ten sets either, simulated (mbfcbs-fig5): with few leases the use is"
-            " that of whatever ends last",
-        ),
-        Claim(
-            "No advance lease starts later than it was booked for, but for what a start takes",
-            OURS,
-            held(LATE, Band(high=MARGIN_MIN), SERIES, SMALL_COUNTS),
-            interpretation="three minutes are a quarter of a second of wall time",
-        ),
-        Claim(
-            "A best-effort lease is preempted once at most",
-            "once",
-            held(TWICE, NOTHING, SERIES, SMALL_COUNTS),
-        ),
-        Claim(
-            "No lease is cut short",
-            OURS,
-            held(KILLED, NOTHING, SERIES, SMALL_COUNTS),
-        ),
-        sound(SERIES, SMALL_COUNTS),
-        audited(SERIES, SMALL_COUNTS),
-        backends_agree(SERIES, SMALL_COUNTS),
-        replays_alike(SERIES, SMALL_COUNTS),
     ),
     also=(
         USE_EARLY,

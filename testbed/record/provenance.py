@@ -63,7 +63,7 @@ def provenance(
         "command": list(command),
         "backend": backend,
         "seeds": dict(seeds),
-        "code": code(Path(__file__).resolve().parents[2]),
+        "code": code(TREE),
         "machine": machine(),
         "kernel": kernel(),
         "tools": tools(),
@@ -91,6 +91,37 @@ def code(tree: Path) -> dict[str, Any]:
         "commit": commit,
         "dirty": dirty,
     }
+
+
+TREE = Path(__file__).resolve().parents[2]
+"""The work tree of this code, if it is in one."""
+
+
+def commit_of(file: Path) -> str | None:
+    """The last commit that changed a file of this work tree; None where it has
+    none, or the file differs from it.
+    """
+    if not (TREE / ".git").exists():
+        return None
+    if _git(TREE, "status", "--porcelain", "--", str(file)):
+        return None
+    return _git(TREE, "log", "-1", "--format=%H", "--", str(file)) or None
+
+
+def unsound_commit(record: Mapping[str, Any]) -> str:
+    """The reason why a result cannot be taken again from the commit that its
+    ``code`` names; empty where it can.
+    """
+    commit = record.get("commit")
+    if not commit:
+        return "it names no commit"
+    if record.get("dirty"):
+        return "taken with uncommitted changes"
+    if _git(TREE, "cat-file", "-e", f"{commit}^{{commit}}") is None:
+        return "its commit is not in the repository"
+    if _git(TREE, "merge-base", "--is-ancestor", commit, "HEAD") is None:
+        return "its commit is no ancestor of the present one"
+    return ""
 
 
 def _git(tree: Path, *arguments: str) -> str | None:

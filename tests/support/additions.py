@@ -379,14 +379,14 @@ CLAIM = Addition(
     "claim",
     (
         Insertion(
-            "reproductions/mbfcbs/mbfcbs_leases.py",
-            r"source=\"MBFCBS, Fig\. 4\",\n    panels=\(Panel\(ACCEPTED\),\),\n    claims=\(\n",
+            "reproductions/claims/mbfcbs-fig4.yaml",
+            r"claims:\n",
             """\
-        Claim(
-            "added",
-            "more",
-            more(ACCEPTED, MBFCBS, (DEFAULT,), SMALL_COUNTS),
-        ),
+- claim: added
+  published: more
+  status: free
+  rule:
+  - {quantity: level, measure: accepted, of: MBFCBS, at: 40, above: 0}
 """,
         ),
     ),

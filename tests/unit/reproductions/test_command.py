@@ -11,9 +11,10 @@ import pytest
 
 from reproductions import catalogue, figure_runs
 from reproductions import reproduce as verb
-from reproductions.claim_checks import Claim, more
+from reproductions.claim_checks import Claim
 from testbed.cli import main
 from testbed.errors import MachineCannot
+from tests.support.made_claims import more
 from tests.support.made_figures import YIELD, Sum, figure
 
 RIGHT = Claim("b is above a", "b > a", more(YIELD, "b", ("a",), [1.0, 2.0]))

@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from reproductions import catalogue, paper_pages
-from reproductions.claim_checks import Claim, more
+from reproductions import paper_pages, stored_results
+from reproductions.claim_checks import Claim
 from reproductions.figure_tables import to_json
 from reproductions.grid_quantities import Level
-from reproductions.paper_pages import (
-    compact,
-    generated_parts,
-    restored,
-    take_in,
-    updated,
-)
+from reproductions.paper_pages import by_hand, generated_parts, updated
 from reproductions.published_figure import Reproduced
+from reproductions.stored_results import compact, restored, take_in
+from tests.support.made_claims import more
 from tests.support.made_figures import YIELD, figure
 
-PAGES = Path(__file__).parents[3] / "docs" / "papers"
+ROOT = Path(__file__).parents[3]
+PAGES = ROOT / "docs" / "papers"
 WHERE = {
     "code": {"commit": "0123456789abcdef"},
     "machine": {"cpu_model": "a", "cpus": 2, "memory_bytes": 1},
@@ -38,6 +35,37 @@ def made() -> Reproduced:
         for c in own
     }
     return Reproduced.of(one, 2, results, quick=False)
+
+
+IN_TABLES_AND_CODE = re.compile(
+    r"^\|.*$|^```.*?^```|`[^`]*`|\[[^]]*\]\([^)]*\)",
+    re.MULTILINE | re.DOTALL,
+)
+NAMES_OF_THINGS = re.compile(
+    r"Figures? \d+( and \d+)?|\b[JH]\d\b|Section [\d.]+|decision \d+"
+    r"|Student's|2\.5 %|24 hours|24 machines|50 Mbit/s"
+)
+
+
+@pytest.mark.parametrize(
+    "page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem
+)
+def test_prose_by_hand_has_no_number_of_a_result(page: Path) -> None:
+    text = by_hand(page.read_text("utf-8"))
+    prose = NAMES_OF_THINGS.sub("", IN_TABLES_AND_CODE.sub("", text))
+    assert re.findall(r"^.*\d.*$", prose, re.MULTILINE) == []
+
+
+def test_causes_have_no_number_of_a_result() -> None:
+    named = re.compile(r"\(decisions? [\d and]+\)|adaba-fig\d")
+    for name, stated in stored_results.sections().items():
+        for claim in stated.claims:
+            assert not re.search(r"\d", named.sub("", claim.cause)), name
+
+
+def test_the_readme_counts_what_the_pages_say() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert updated(text, paper_pages.readme_part(PAGES)) == text
 
 
 @pytest.mark.slow
@@ -66,16 +94,17 @@ def test_verdicts_are_judged_when_the_page_is_made(
     out.mkdir(parents=True)
     (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
     monkeypatch.setattr(paper_pages, "paper_of", lambda _: "jsa")
-    for module in (catalogue, paper_pages):
-        monkeypatch.setattr(module, "FIGURES", {"made-fig1": done.figure})
+    monkeypatch.setattr(
+        stored_results, "FIGURES", {"made-fig1": done.figure}
+    )
     assert take_in(tmp_path / "out", tmp_path) == ["made-fig1"]
     assert "| b is above a | b > a |" in generated_parts(tmp_path)["jsa"]
-    assert "**not reproduced**" not in generated_parts(tmp_path)["jsa"]
+    assert "| **not reproduced** |" not in generated_parts(tmp_path)["jsa"]
     wrong = figure(
         Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0]))
     )
-    monkeypatch.setattr(paper_pages, "FIGURES", {"made-fig1": wrong})
-    assert "**not reproduced**" in generated_parts(tmp_path)["jsa"]
+    monkeypatch.setattr(stored_results, "FIGURES", {"made-fig1": wrong})
+    assert "| **not reproduced** |" in generated_parts(tmp_path)["jsa"]
 
 
 @pytest.mark.slow
@@ -86,7 +115,9 @@ def test_pictures_are_drawn_from_the_values(
     out = tmp_path / "out" / "made-fig1"
     out.mkdir(parents=True)
     (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
-    monkeypatch.setattr(paper_pages, "FIGURES", {"made-fig1": done.figure})
+    monkeypatch.setattr(
+        stored_results, "FIGURES", {"made-fig1": done.figure}
+    )
     take_in(tmp_path / "out", tmp_path)
     paper_pages.draw_pictures(tmp_path)
     drawn = tmp_path / "data" / "made-fig1.svg"

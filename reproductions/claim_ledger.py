@@ -1,0 +1,254 @@
+"""The ledger of claims: ``claims/NAME.yaml``, one file a figure, committed
+before the runs that it judges.
+
+A claim of a figure is the paper's sentence or number, what was published for
+it, and a rule: entries of a quantity and the band that it must lie in. An
+entry with several measures, series or places stands for all combinations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from reproductions.claim_checks import (
+    STATUSES,
+    Band,
+    Check,
+    Claim,
+    FormerRule,
+)
+from reproductions.grid_quantities import (
+    BetweenMeasures,
+    Change,
+    Difference,
+    Gain,
+    GainGrowth,
+    Largest,
+    LeastStep,
+    Level,
+    LogRatio,
+    Measure,
+    Quantity,
+    ShareOf,
+    Spread,
+)
+from reproductions.published_figure import AnyFigure
+from testbed.record.provenance import commit_of
+
+LEDGER = Path(__file__).with_name("claims")
+DIGITS = 16
+Entry = Mapping[str, Any]
+Measures = Mapping[str, Measure]
+AnyFigureT = TypeVar("AnyFigureT", bound=AnyFigure)
+
+
+class LedgerError(ValueError):
+    """A file of the ledger that cannot be read, with its name and claim."""
+
+
+@dataclass(frozen=True)
+class FigureClaims:
+    """A figure's file: its claims, and the digest of its bytes.
+
+    ``where``: the section of the paper. ``seeds``: what the rules need.
+    """
+
+    section: str
+    where: str
+    seeds: int
+    claims: tuple[Claim, ...]
+    digest: str
+
+
+def path_of(section: str) -> Path:
+    """The file of a figure, by the name of its section."""
+    return LEDGER / f"{section}.yaml"
+
+
+def named(figure: AnyFigure) -> dict[str, str | None]:
+    """The state of the ledger by which a figure is judged: digest and commit.
+
+    The commit is null where the file has none: in an installed package, or
+    after changes.
+    """
+    return {
+        "digest": figure.ledger,
+        "commit": commit_of(path_of(figure.section)),
+    }
+
+
+def digest_of(content: bytes) -> str:
+    """The name of a state of a file: the beginning of its SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+def with_claims(
+    figure: AnyFigureT, measures: Sequence[Measure]
+) -> AnyFigureT:
+    """The figure with the claims that the ledger has for it.
+
+    ``measures``: those that rules may name. Raises LedgerError.
+    """
+    known = {measure.name: measure for measure in measures}
+    content = path_of(figure.section).read_bytes()
+    entry = read(content, figure.section, known)
+    return replace(
+        figure,
+        claims=entry.claims,
+        ledger=entry.digest,
+        where=entry.where,
+        seeds=entry.seeds,
+    )
+
+
+def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
+    """A file of the ledger. Raises LedgerError, which names the claim."""
+    try:
+        # The C loader: some forty files are read before a command begins.
+        document = yaml.load(content, yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        raise LedgerError(f"{section}.yaml: {error}") from error
+    claims = []
+    for entry in document["claims"]:
+        try:
+            claims.append(_claim(entry, measures))
+        except (KeyError, TypeError, ValueError) as error:
+            text = entry.get("claim", "a claim without its sentence")
+            raise LedgerError(f"{section}.yaml: {text}: {error}") from error
+    return FigureClaims(
+        section,
+        document["where"],
+        int(document["seeds"]),
+        tuple(claims),
+        digest_of(content),
+    )
+
+
+def _claim(entry: Entry, measures: Measures) -> Claim:
+    status = entry["status"]
+    if status not in STATUSES:
+        raise ValueError(f"status {status}: use {', '.join(STATUSES)}")
+    former = [FormerRule(**one) for one in entry.get("replaced", ())]
+    return Claim(
+        text=entry["claim"],
+        published=str(entry["published"]),
+        checks=tuple(_checks(entry["rule"], measures)),
+        status=status,
+        interpretation=entry.get("interpretation", ""),
+        cause=entry.get("cause", ""),
+        beside=tuple(_checks(entry.get("beside", ()), measures)),
+        replaced=tuple(former),
+    )
+
+
+def _checks(
+    entries: Sequence[Entry], measures: Measures
+) -> Iterator[Check]:
+    for entry in entries:
+        band = _band(entry)
+        for quantity in _quantities(entry, measures):
+            yield Check(quantity, band)
+
+
+LIMITS = ("low", "high", "above", "below", "within_factor")
+
+
+def _band(entry: Entry) -> Band:
+    """The band of an entry: one or two limits, both strict or neither."""
+    if "within_factor" in entry:
+        most = math.log(entry["within_factor"])
+        return Band(-most, most)
+    strictly = "above" in entry or "below" in entry
+    if not any(limit in entry for limit in LIMITS):
+        raise ValueError(f"no band: give one of {', '.join(LIMITS)}")
+    if strictly and ("low" in entry or "high" in entry):
+        raise ValueError("above and below do not go with low and high")
+    low = entry.get("above", entry.get("low", -math.inf))
+    high = entry.get("below", entry.get("high", math.inf))
+    return Band(float(low), float(high), strictly)
+
+
+def _quantities(entry: Entry, measures: Measures) -> list[Quantity]:
+    """The quantities of an entry: all combinations of what it lists."""
+    kind = entry["quantity"]
+    if "among" in entry:
+        among = [
+            quantity
+            for inner in entry["among"]
+            for quantity in _quantities(inner, measures)
+        ]
+        return [_of_several(kind, entry, tuple(among))]
+    names = [key for key in ("measure", "of", "than", "at") if key in entry]
+    listed = [_listed(entry[name]) for name in names]
+    found = []
+    for values in product(*listed):
+        single = {**entry, **dict(zip(names, values, strict=True))}
+        found.append(_quantity(kind, single, measures))
+    return found
+
+
+def _listed(value: object) -> list[object]:
+    if isinstance(value, list):
+        return value
+    return [value]
+
+
+def _of_several(
+    kind: str, entry: Entry, among: tuple[Quantity, ...]
+) -> Quantity:
+    measure = among[0].measure
+    if kind == "share":
+        return ShareOf(measure, among, float(entry["exceeding"]))
+    if kind == "largest":
+        return Largest(measure, among)
+    raise ValueError(f"quantity {kind} is not of several others")
+
+
+PAIRS: Mapping[str, Callable[..., Quantity]] = {
+    "difference": Difference,
+    "gain": Gain,
+    "log-ratio": LogRatio,
+}
+"""Quantities of two series at the same place."""
+FROM_TO = ("change", "relative-change", "gain-growth")
+ALONG = ("spread", "least-rise", "least-fall")
+
+
+def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
+    measure, of = measures[entry["measure"]], entry["of"]
+    if kind in FROM_TO:
+        return _from_to(kind, entry, measure)
+    if kind in ALONG:
+        return _along(kind, entry, measure)
+    if kind in PAIRS:
+        return PAIRS[kind](measure, of, entry["than"], float(entry["at"]))
+    if kind == "between":
+        other = measures[entry["minus"]]
+        return BetweenMeasures(measure, other, of, float(entry["at"]))
+    if kind == "level":
+        return Level(measure, of, float(entry["at"]))
+    raise ValueError(f"quantity {kind} is unknown")
+
+
+def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
+    of = entry["of"]
+    start, end = float(entry["from"]), float(entry["to"])
+    if kind == "gain-growth":
+        return GainGrowth(measure, of, entry["than"], start, end)
+    return Change(measure, of, start, end, kind == "relative-change")
+
+
+def _along(kind: str, entry: Entry, measure: Measure) -> Quantity:
+    of, xs = entry["of"], tuple(map(float, entry["along"]))
+    if kind == "spread":
+        return Spread(measure, of, xs)
+    sign = 1.0 if kind == "least-rise" else -1.0
+    return LeastStep(measure, of, xs, sign)

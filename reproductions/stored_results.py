@@ -1,0 +1,212 @@
+"""The results beside the papers' pages, ``docs/papers/data``: their values, the
+verdicts made of them, and their standing.
+
+Values are kept by figure (``NAME.json``). ``verdicts.json`` has each figure's
+verdicts with the digest of the ledger that they were made by, and says where a
+result is *old*: its commit cannot be checked out, or it was taken under another
+interpretation. Old results are shown, and not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reproductions.catalogue import FIGURES, LIVE_FIGURES
+from reproductions.figure_runs import PICTURE, RESULTS
+from reproductions.grid_quantities import Grid
+from reproductions.live_figure import LiveFigure
+from reproductions.published_figure import AnyFigure, Reproduced
+from testbed.record.provenance import unsound_commit
+
+FOLDER = Path("docs/papers")
+DATA = "data"
+VERDICTS = "verdicts.json"
+KEPT = ("name", "size", "seeds", "cpu_s", "code", "ledger", "machine")
+KEPT_OF_RUNS = (
+    "series",
+    "x",
+    "seed",
+    "verdict",
+    "reasons",
+    "attempts",
+    "wall_s",
+    "replay",
+)
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A figure's stored values, judged by the ledger of now.
+
+    ``old``: the reason why it is not counted; empty where it is.
+    """
+
+    done: Reproduced
+    record: Record
+    old: str
+
+    @property
+    def live(self) -> bool:
+        return "runs" in self.record
+
+    @property
+    def in_advance(self) -> bool:
+        """True where the figure's rules were fixed before its runs."""
+        return self.record.get("ledger") is not None
+
+
+def sections() -> dict[str, AnyFigure]:
+    """Every figure by the name of its section."""
+    every = (*FIGURES.values(), *LIVE_FIGURES.values())
+    return {figure.section: figure for figure in every}
+
+
+def is_results_of(record: Record, figure: AnyFigure) -> bool:
+    """True where results and figure are both live or both simulated."""
+    return ("runs" in record) == isinstance(figure, LiveFigure)
+
+
+def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
+    """Takes the values of all full-size results below ``out``; the names of
+    their figures.
+
+    Curves over a run's time are not among the values: a figure that has some
+    brings its picture.
+    """
+    data = folder / DATA
+    data.mkdir(parents=True, exist_ok=True)
+    taken = []
+    for name, figure in sections().items():
+        source = out / figure.name
+        if not (source / RESULTS).exists():
+            continue
+        record = json.loads((source / RESULTS).read_text("utf-8"))
+        if is_results_of(record, figure):
+            (data / f"{name}.json").write_text(compact(record), "utf-8")
+            if has_curves(figure):
+                picture = (source / f"{PICTURE}.svg").read_text("utf-8")
+                (data / f"{name}.svg").write_text(trimmed(picture), "utf-8")
+            taken.append(name)
+    return taken
+
+
+def compact(record: Record) -> str:
+    """The part of a ``results.json`` that pages need: one line per measure."""
+    kept = {key: record[key] for key in KEPT}
+    if "runs" in record:
+        kept["runs"] = [
+            {key: run[key] for key in KEPT_OF_RUNS}
+            for run in record["runs"]
+        ]
+    lines = [
+        f" {json.dumps(key)}: {json.dumps(value)}"
+        for key, value in kept.items()
+    ]
+    for measure in record["measures"]:
+        points = [
+            [p["series"], p["x"], p["by_seed"]] for p in measure["points"]
+        ]
+        lines.append(
+            f" {json.dumps('values of ' + measure['name'])}: {json.dumps(points)}"
+        )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def restored(figure: AnyFigure, record: Record) -> Reproduced:
+    """The figure with its grid, from a compact record.
+
+    What the record lacks is not-a-number, and decides nothing.
+    """
+    measures = [panel.measure for panel in figure.tables]
+    unknown = dict.fromkeys((m.name for m in measures), math.nan)
+    runs: dict[tuple[str, float], list[dict[str, float]]] = {
+        point: [dict(unknown) for _ in range(record["seeds"])]
+        for point in figure.points
+    }
+    for measure in measures:
+        for series, x, by_seed in record.get(
+            f"values of {measure.name}", ()
+        ):
+            own = runs.get((series, float(x)), [])
+            for run, value in zip(own, by_seed, strict=False):
+                if value is not None:
+                    run[measure.name] = value / measure.factor
+    grid = Grid(
+        {point: tuple(own) for point, own in runs.items()}, figure.exact
+    )
+    return Reproduced(
+        figure, record["seeds"], record["size"] == "quick", grid
+    )
+
+
+Stored = Mapping[str, StoredResult]
+"""Stored results by the names of their sections."""
+
+
+def stored(folder: Path = FOLDER) -> Stored:
+    """All figures that have values in ``data/``."""
+    verdicts = read_verdicts(folder)
+    found = {}
+    for name, figure in sections().items():
+        path = folder / DATA / f"{name}.json"
+        if path.exists():
+            record = json.loads(path.read_text("utf-8"))
+            old = verdicts.get(name, {}).get("old", "")
+            found[name] = StoredResult(
+                restored(figure, record), record, old
+            )
+    return found
+
+
+def read_verdicts(folder: Path = FOLDER) -> dict[str, Any]:
+    """``verdicts.json``; nothing where there is none."""
+    path = folder / DATA / VERDICTS
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def verdicts_of(result: StoredResult) -> list[list[str]]:
+    """Each claim's sentence with its verdict."""
+    return [
+        [judged.claim.text, judged.verdict] for judged in result.done.judged
+    ]
+
+
+def standing(result: StoredResult) -> str:
+    """The reason why a result is old, by the repository; empty where it is
+    not.
+    """
+    return unsound_commit(result.record["code"])
+
+
+def write_verdicts(folder: Path = FOLDER) -> None:
+    """Judges all stored values again, by the ledger as it is committed."""
+    found = {
+        name: {
+            "ledger": result.done.figure.ledger,
+            "old": standing(result),
+            "verdicts": verdicts_of(result),
+        }
+        for name, result in stored(folder).items()
+    }
+    text = json.dumps(found, ensure_ascii=False, indent=1)
+    (folder / DATA / VERDICTS).write_text(f"{text}\n", "utf-8")
+
+
+def trimmed(svg: str) -> str:
+    """Without the blanks that matplotlib leaves at line ends."""
+    return re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE)
+
+
+def has_curves(figure: AnyFigure) -> bool:
+    """True where a figure shows curves over a run's time."""
+    return isinstance(figure, LiveFigure) and bool(figure.curves)
