@@ -30,7 +30,7 @@ def rows() -> dict[str, frozenset[str]]:
     for line in PAGE.splitlines():
         match = re.match(r"\| an? ([a-z ]+) \| (.+?) \|", line)
         if match:
-            files = re.findall(r"`([^`]+\.py)`", match[2])
+            files = re.findall(r"`([^`]+\.(?:py|yaml))`", match[2])
             table[match[1]] = frozenset(files)
     return table
 
