@@ -151,6 +151,12 @@ Force = Annotated[
         help="Run though this machine cannot do it by the preflight.",
     ),
 ]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="Serve a live page meanwhile, and print its link."
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option(

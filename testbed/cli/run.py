@@ -4,6 +4,7 @@ verdict.
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from testbed.cli import console, options
 from testbed.cli.machine import require_live
 from testbed.cli.run_progress import INTERRUPTED, RunProgress, so_far
+from testbed.cli.watch import start_page
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
@@ -36,6 +38,7 @@ def run(
     force: options.Force = False,
     lenient: options.Lenient = False,
     tables: options.Tables = "csv",
+    watch: options.Watch = False,
     as_json: options.Json = False,
 ) -> None:
     """Run an experiment on the live emulated network and measure every job.
@@ -61,7 +64,7 @@ def run(
     )
     recorded: list[RunRecord] = []
     try:
-        played_live(experiment, out, live, tables, recorded)
+        played_live(experiment, out, live, tables, recorded, watch=watch)
     except KeyboardInterrupt:
         _show(recorded, as_json=as_json)
         for line in so_far(experiment, recorded):
@@ -96,6 +99,8 @@ def played_live(
     live: LiveOptions,
     tables: TableFormat = "csv",
     recorded: list[RunRecord] | None = None,
+    *,
+    watch: bool = False,
 ) -> list[RunRecord]:
     """Plays an experiment on the live network, with sentences and bars on
     standard error.
@@ -107,6 +112,8 @@ def played_live(
     from testbed.play.playing import new_run
 
     top = new_run(experiment, out, console.say, tables)
+    if watch:
+        start_page(str(top.path), os.getpid())
     several = len(experiment.policies) > 1
     progress = partial(RunProgress, console.err(), several=several)
     shown = LiveRun(

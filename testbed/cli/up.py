@@ -12,6 +12,7 @@ from testbed.cli import console, options
 from testbed.cli.machine import require_live
 from testbed.cli.options import Json
 from testbed.cli.standing import headline
+from testbed.cli.watch import UP, start_page
 from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
 from testbed.standing.keeper import StandingSetup, bring_up
@@ -33,6 +34,7 @@ def up(
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
     builder: options.Builder = "batched",
+    watch: options.Watch = False,
     as_json: Json = False,
 ) -> None:
     """Build a file's network and leave it there, for tenants that come and go.
@@ -54,6 +56,8 @@ def up(
     state = bring_up(
         StandingSetup(experiment, live, jobs, open_to_all), console.say
     )
+    if watch:
+        start_page(UP, state.pid)
     if as_json:
         console.print_json(asdict(state))
         return

@@ -242,6 +242,52 @@ def stream_events(path: Path) -> Iterator[Event]:
     return (event for event in _each_line(path) if event is not None)
 
 
+class EventTail:
+    """The events of a file that is still written to, as they come.
+
+    A last line without its end is read when the rest of it is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._n_lines = 0
+
+    def new_events(self) -> list[Event]:
+        """Events since the last call; none as long as there is no file.
+
+        Raises BadInput where a line is damaged, or what has been read is no
+        longer there.
+        """
+        try:
+            with open_regular(self.path) as file:
+                return self._after(file)
+        except FileNotFoundError:
+            if not self._offset:
+                return []
+            raise BadInput(f"{self.path} is no longer there") from None
+        except OSError as error:
+            raise BadInput(f"{self.path}: {error.strerror}") from error
+
+    def _after(self, file: IO[bytes]) -> list[Event]:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes < self._offset:
+            raise BadInput(
+                f"{self.path} is shorter than what was read of it", CHANGED
+            )
+        file.seek(self._offset)
+        new = []
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                break
+            event = _parse(self.path, self._n_lines + 1, raw)
+            self._n_lines += 1
+            self._offset += len(raw)
+            if event is not None:
+                new.append(event)
+        return new
+
+
 def _each_line(path: Path) -> Iterator[Event | None]:
     try:
         with open_regular(path) as file:

@@ -82,6 +82,12 @@ class JobLife:
     loses: bool = False
     """Its links lose packets."""
     n_slots: int = 0
+    vms_on: Links = ()
+    """``[server, count]``."""
+    wait_reason: str = ""
+    """Of the last time that it waited."""
+    share: float | None = None
+    """Of its volume, received by a live job so far."""
     tier: str = FOREGROUND
     links: Links = ()
     hold: Hold | None = None
@@ -202,12 +208,23 @@ def _reserved(
     lives: JobLives, life: JobLife, event: events.JobReserved
 ) -> None:
     life.links = event.links
+    life.vms_on = event.vms_on
     life.tier = event.tier
     life.granted_bps = event.rate_bps
     life.estimate_s = event.estimate_s
     n_vms = sum(count for _, count in event.vms_on)
     life.n_slots = n_vms * int(life.request.get("cores", 1))
     lives.enter(life, "reserved")
+
+
+def _waits(_: JobLives, life: JobLife, event: events.JobWaits) -> None:
+    life.wait_reason = event.reason
+
+
+def _progressed(
+    _: JobLives, life: JobLife, event: events.JobProgress
+) -> None:
+    life.share = event.share
 
 
 def _started(
@@ -250,6 +267,7 @@ def _migrated(
 ) -> None:
     life.migrations += 1
     life.links = event.links
+    life.vms_on = event.vms_on
     life.tier = event.tier
     lives.take(life)
     lives.enter(life, "running")
@@ -312,6 +330,8 @@ _EFFECTS: dict[
     type[events.Event], Callable[[JobLives, JobLife, Any], None]
 ] = {
     events.JobReserved: _reserved,
+    events.JobWaits: _waits,
+    events.JobProgress: _progressed,
     events.JobStarted: _started,
     events.JobRescaled: _rescaled,
     events.JobPreempted: _preempted,

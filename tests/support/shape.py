@@ -111,6 +111,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "a list of runs, and their removal": 1_600,
     "run folders read from open folders; shared memory of VMs": 499,
     "commits of files, and results whose commit cannot be checked out": 150,
+    "a live page of runs and networks, runs as one file, metrics": 15_310,
     "no sockets beyond a network namespace; libraries' settings": 179,
 }
 """Tokens that a feature added to the product after its size was settled, by

@@ -1,0 +1,302 @@
+"""``testbed watch [RUN|latest|up]``: the live page, on loopback, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from socket import AF_INET, SOCK_STREAM, socket
+from typing import IO, TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import psutil
+import typer
+
+from jobs.python_child import python_command
+from testbed.cli import console
+from testbed.cli.options import Json, require_root, run_path
+from testbed.errors import BadInput, MachineCannot
+from testbed.owned_files import Owner, caller, new_file
+from testbed.record.stored_json import open_regular
+
+if TYPE_CHECKING:
+    from testbed.web.followed_network import FollowedNetwork
+    from testbed.web.page_server import PageServer
+
+PORT = 8910
+"""Taken where no --port says otherwise, if it is free."""
+UP = "up"
+TOKEN_MODE = 0o600
+SHORTEST_TOKEN = 16
+LAST_LOOK_S = 2.0
+NICE = 10
+"""A page that is looked at takes no processor from the run that it shows."""
+
+Watched = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN|latest|up]",
+        help="A run by folder, name or latest; up: the network that is up.",
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=1, max=65535, help=f"Default {PORT}, or a free one."
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Read the token there, or write a new one: for Prometheus.",
+    ),
+]
+Parent = Annotated[
+    int | None,
+    typer.Option("--beside", hidden=True, help="End with this process."),
+]
+
+
+def watch(
+    watched: Watched = "latest",
+    port: Port = None,
+    token_file: TokenFile = None,
+    beside: Parent = None,
+    as_json: Json = False,
+) -> None:
+    """Show a run, or the network that is up, on a page in the browser, until
+    Ctrl-C.
+
+    The page is served on loopback alone, to whoever has the printed link; its
+    process gives up root first. /metrics beside it has the state as
+    OpenMetrics.
+
+    Exit codes: 2 no such run, 3 the port is taken, or root is needed.
+    """
+    from testbed.web.page_server import PageServer
+
+    token = _token(token_file)
+    page = PageServer(token)
+    with _listening(port) as listening:
+        if watched == UP:
+            require_root("testbed watch up")
+            page.sources.append(_network())
+        else:
+            growing = beside is not None
+            _follow_run(page, run_path(watched), growing=growing)
+        os.nice(NICE)
+        number = listening.getsockname()[1]
+        _print_link(number, token, as_json=as_json)
+        asyncio.run(_served(page, listening, beside))
+
+
+def _network() -> FollowedNetwork:
+    """The network that is up; what reads its counters stays root."""
+    from testbed.web.followed_network import FollowedNetwork
+    from testbed.web.network_feed import started_feed
+
+    lines = os.fdopen(started_feed(), encoding="utf-8")
+    _drop_root(None)
+    return FollowedNetwork(lines)
+
+
+def _follow_run(page: PageServer, folder: Path, *, growing: bool) -> None:
+    from testbed.web.followed_run import FollowedFolder
+
+    _drop_root(folder)
+    page.folder = FollowedFolder(folder, growing=growing)
+    if not page.folder.is_small:
+        console.say(f"reading {folder}")
+    page.follow()
+
+
+def _print_link(port: int, token: str, *, as_json: bool) -> None:
+    address = f"http://127.0.0.1:{port}"
+    link = f"{address}/#{token}"
+    if as_json:
+        console.print_json({"link": link, "metrics": f"{address}/metrics"})
+    else:
+        console.print_text(link)
+    # At once, where standard output is a pipe.
+    sys.stdout.flush()
+    for line in tunnel_hint(port):
+        console.say(line)
+
+
+async def _served(
+    page: PageServer, listening: socket, beside: int | None
+) -> None:
+    """Serves until Ctrl-C, SIGTERM, or the end of the process beside."""
+    from testbed.web.page_server import serve_page
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    watching = None
+    if beside is not None:
+        watching = asyncio.create_task(_wait_for_end(beside, stop))
+    await serve_page(page, listening, stop)
+    if watching is not None:
+        watching.cancel()
+
+
+async def _wait_for_end(pid: int, stop: asyncio.Event) -> None:
+    """Sets ``stop`` a while after a process has ended, so that its end is seen."""
+    while psutil.pid_exists(pid):
+        await asyncio.sleep(1)
+    await asyncio.sleep(LAST_LOOK_S)
+    stop.set()
+
+
+def _token(file: Path | None) -> str:
+    """A new token, or the one in a file, which is made where there is none.
+
+    Raises BadInput where others can read the file, or it holds none.
+    """
+    new = secrets.token_urlsafe(32)
+    if file is None:
+        return new
+    try:
+        descriptor = new_file(file, TOKEN_MODE, caller())
+    except FileExistsError:
+        with open_regular(file) as opened:
+            return _read_token(file, opened)
+    with os.fdopen(descriptor, "w", encoding="ascii") as made:
+        made.write(f"{new}\n")
+    return new
+
+
+def _read_token(file: Path, opened: IO[bytes]) -> str:
+    if os.fstat(opened.fileno()).st_mode & 0o077:
+        raise BadInput(
+            f"{file} can be read by other users", f"chmod 600 {file}"
+        )
+    token = opened.read(1_000).decode("ascii", "replace").strip()
+    if len(token) < SHORTEST_TOKEN:
+        raise BadInput(
+            f"{file} holds no token of {SHORTEST_TOKEN} characters or more",
+            "remove it: testbed watch then writes a new one",
+        )
+    return token
+
+
+def _listening(port: int | None) -> socket:
+    """A listening socket on loopback. Raises MachineCannot where its port is
+    taken.
+    """
+    wanted = [PORT, 0] if port is None else [port]
+    for number in wanted:
+        listening = socket(AF_INET, SOCK_STREAM)
+        listening.settimeout(0)
+        try:
+            listening.bind(("127.0.0.1", number))
+        except OSError:
+            listening.close()
+            continue
+        listening.listen(128)
+        return listening
+    raise MachineCannot(
+        f"port {port} is taken by another program",
+        "choose another one with --port, or leave it out",
+    )
+
+
+def _drop_root(folder: Path | None) -> None:
+    """Become the user who called sudo, or nobody, if this process is root's.
+
+    Raises BadInput where that user cannot read the run's folder.
+    """
+    from controller.launch import User, become
+    from testbed.backends.emu.vm_process import NOBODY
+
+    if os.geteuid() != 0:
+        return
+    owner = caller()
+    user = NOBODY
+    if owner is not None and owner.uid != 0:
+        user = User(_name_of(owner), owner.uid, owner.gid)
+    become(user)
+    if folder is not None and not os.access(folder, os.R_OK | os.X_OK):
+        raise BadInput(
+            f"{folder} cannot be read by the user {user.name}, as whom"
+            " root serves the page",
+            "put runs where that user may read them, or call testbed watch"
+            " as their owner",
+        )
+
+
+def _name_of(owner: Owner) -> str:
+    try:
+        return pwd.getpwuid(owner.uid).pw_name
+    except KeyError:
+        return str(owner.uid)
+
+
+def start_page(watched: str, pid: int) -> None:
+    """Starts a page of a run or of the network, and says its link.
+
+    It ends after the process ``pid``. Where there can be no page, that is said:
+    the run needs none.
+    """
+    command = python_command(
+        "testbed.cli.main", "watch", watched, "--beside", str(pid), "--json"
+    )
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C ends the run, whose end the page then shows.
+        start_new_session=True,
+        text=True,
+    )
+    answer = {}
+    if process.stdout is not None:
+        with process.stdout as lines:
+            answer = _json_value(lines)
+    link = answer.get("link")
+    if link is None:
+        console.say(f"no live page: {answer.get('error', 'it ended')}")
+        return
+    console.say(f"live page: {link}")
+    for line in tunnel_hint(urlsplit(link).port or PORT):
+        console.say(line)
+
+
+def _json_value(lines: Iterable[str]) -> dict[str, Any]:
+    """The JSON object that a verb prints; empty where it prints none."""
+    text = ""
+    for line in lines:
+        text += line
+        if line == "}\n":
+            value: dict[str, Any] = json.loads(text)
+            return value
+    return {}
+
+
+def tunnel_hint(port: int) -> Sequence[str]:
+    """Lines on how to reach the page from elsewhere, where this terminal is one
+    of SSH.
+    """
+    process: psutil.Process | None = psutil.Process()
+    while process is not None:
+        try:
+            connection = process.environ().get("SSH_CONNECTION", "")
+            process = process.parent()
+        except psutil.Error:
+            return ()
+        addresses = connection.split()
+        if len(addresses) == 4:
+            tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {addresses[2]}"
+            return (f"from elsewhere: {tunnel}, then open the link there",)
+    return ()

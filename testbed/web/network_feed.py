@@ -1,0 +1,189 @@
+"""The part of ``testbed watch up`` that stays root: it reads the counters of the
+network that is up and writes them into a pipe, a line of JSON a second.
+
+It reads nothing from the process that serves the page. The first line is the
+layout, the last one says why there are no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from typing import IO, Any, NoReturn
+
+from testbed.errors import TestbedError
+from testbed.plan.network_plan import NetworkPlan
+from testbed.standing.keeper_protocol import (
+    ShowLinks,
+    ShowNetwork,
+    ShowSwitches,
+    ask,
+)
+from testbed.standing.network_layout import (
+    NetworkLayout,
+    ShowLayout,
+    ShowPlans,
+    TenantPlans,
+)
+from testbed.standing.network_state import (
+    LinkState,
+    NetworkState,
+    SwitchState,
+    TenantState,
+)
+from testbed.standing.traffic_rates import TrafficSample, samples
+
+PARTS_EVERY = 5
+"""Samples after which links and switches are asked for again: each reply has
+all cables.
+"""
+
+
+def started_feed() -> int:
+    """Forks the feed; the descriptor of its lines.
+
+    Raises the keeper's errors where no network is up.
+    """
+    first = _first_line()
+    read_fd, write_fd = os.pipe()
+    if os.fork() == 0:
+        os.close(read_fd)
+        _write_lines(first, write_fd)
+    os.close(write_fd)
+    return read_fd
+
+
+def _write_lines(first: dict[str, Any], write_fd: int) -> NoReturn:
+    """The feed's process. It ends when nobody reads any more."""
+    # Ctrl-C ends the page, and with it the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with os.fdopen(write_fd, "w", encoding="utf-8") as pipe:
+            for line in _lines(first):
+                _write(pipe, line)
+    except BaseException:  # noqa: BLE001 - nobody is left to be told
+        os._exit(1)
+    os._exit(0)
+
+
+def _write(pipe: IO[str], line: dict[str, Any]) -> None:
+    json.dump(line, pipe, separators=(",", ":"))
+    pipe.write("\n")
+    pipe.flush()
+
+
+def _lines(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield first
+    parts: dict[str, Any] = {}
+    try:
+        with closing(samples()) as taken:
+            for number, (state, sample) in enumerate(taken):
+                if number % PARTS_EVERY == 0:
+                    parts = _parts(first["lower_ports"])
+                yield {**sample_line(state, sample), **parts}
+    except TestbedError as error:
+        yield {"end": error.message}
+
+
+def _first_line() -> dict[str, Any]:
+    layout = ask(ShowLayout(), NetworkLayout)
+    state = ask(ShowNetwork(), NetworkState)
+    plans = ask(ShowPlans(), TenantPlans)
+    topology = standing_topology(layout.plan, plans.names, state.scale_rate)
+    return {
+        "topology": topology,
+        "lower_ports": [link.lower.name for link in layout.plan.links],
+        "name": state.name,
+        "file": state.file,
+        "since_unix_s": state.since_unix_s,
+    }
+
+
+def standing_topology(
+    plan: NetworkPlan, names: dict[str, str], scale_rate: float
+) -> dict[str, Any]:
+    """A network as it was built, in the form that ``run_started`` has; capacities
+    in the experiment's bit/s.
+    """
+    n_nodes = 1 + max(bridge.node for bridge in plan.bridges)
+    name_of = [""] * n_nodes
+    for bridge in plan.bridges:
+        name_of[bridge.node] = names[bridge.name]
+    node_of = {bridge.name: bridge.node for bridge in plan.bridges}
+    n_servers = 1 + max(plan.slots_of_server, default=-1)
+    slots = [0] * n_servers
+    for server, of_server in plan.slots_of_server.items():
+        slots[server] = len(of_server)
+    links: dict[str, list[int]] = {
+        "lower": [],
+        "upper": [],
+        "capacity_bps": [],
+        "capacity_down_bps": [],
+    }
+    for link in plan.links:
+        links["lower"].append(node_of[link.lower.bridge])
+        links["upper"].append(node_of[link.upper.bridge])
+        links["capacity_bps"].append(round(link.up_bps / scale_rate))
+        links["capacity_down_bps"].append(round(link.down_bps / scale_rate))
+    return {"names": name_of, "slots": slots, "links": links}
+
+
+def sample_line(
+    state: NetworkState, sample: TrafficSample
+) -> dict[str, Any]:
+    """A second of the network: rates by directed link, tenants, troubles."""
+    traffic = {tenant.name: tenant for tenant in sample.tenants}
+    tenants = []
+    for tenant in state.tenants:
+        line = _tenant(tenant)
+        rates = traffic.get(tenant.name)
+        if rates is not None:
+            line.update(asdict(rates))
+        tenants.append(line)
+    return {
+        "interval_s": sample.interval_s,
+        "reserved_bps": [link.reserved_bps for link in sample.links],
+        "sent_bps": [link.sent_bps for link in sample.links],
+        "queued_bytes": [link.queued_bytes for link in sample.links],
+        "dropped": [link.dropped for link in sample.links],
+        "tenants": tenants,
+        "slots": state.slots,
+        "slots_taken": state.slots_taken,
+        "trouble": state.trouble,
+        "controller": state.controller,
+    }
+
+
+def _tenant(tenant: TenantState) -> dict[str, Any]:
+    placed: dict[str, int] = {}
+    for place in tenant.vms:
+        placed[place.server] = placed.get(place.server, 0) + 1
+    return {
+        "name": tenant.name,
+        "bandwidth_bps": tenant.bandwidth_bps,
+        "enforcement": tenant.enforcement,
+        "trouble": tenant.trouble,
+        "n_vms": len(tenant.vms),
+        "placed": placed,
+    }
+
+
+def _parts(lower_ports: list[str]) -> dict[str, Any]:
+    """Links that are down, by number, and the Open vSwitches."""
+    number_of = {port: number for number, port in enumerate(lower_ports)}
+    down = []
+    for link in ask(ShowLinks(), tuple[LinkState, ...]):
+        # A VM's cable is none of the data centre's links.
+        numbers = [number_of[p] for p in link.ports if p in number_of]
+        if not link.up:
+            down += numbers
+    switches = []
+    for switch in ask(ShowSwitches(), tuple[SwitchState, ...]):
+        switches.append(
+            {"name": switch.name, "forwards": switch.pid is not None}
+        )
+    return {"down": down, "switches": switches}

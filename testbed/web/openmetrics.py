@@ -1,0 +1,77 @@
+"""``/metrics``: the state of runs and of the network that is up, as OpenMetrics.
+
+Names end in their unit; rates are bit/s of the experiment. docs/watching.md
+lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from prometheus_client.core import (
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.openmetrics.exposition import (
+    CONTENT_TYPE_LATEST,
+    generate_latest,
+)
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from testbed.web.gauges import Gauge
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Measured(Protocol):
+    """A source of metrics."""
+
+    def label(self) -> dict[str, str]:
+        """Labels of all its samples: ``run`` and ``policy``."""
+
+    def gauges(self) -> Iterable[Gauge]:
+        """Its gauges as they are now, without the labels of all."""
+
+
+class _Sources(Collector):
+    """All sources in one scrape: the samples of a gauge stand together."""
+
+    def __init__(self, sources: Iterable[Measured]) -> None:
+        self._sources = list(sources)
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        info = InfoMetricFamily(
+            "hosenet_source",
+            "A run, or the network that is up.",
+            labels=("run", "policy"),
+        )
+        for source in self._sources:
+            label = source.label()
+            common = (label["run"], label["policy"])
+            info.add_metric(common, {"kind": label["kind"]})
+            for gauge in source.gauges():
+                family = families.setdefault(gauge.name, _family(gauge))
+                for labels, value in gauge.samples:
+                    family.add_metric((*common, *labels), value)
+        yield info
+        yield from families.values()
+
+
+def _family(gauge: Gauge) -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        f"hosenet_{gauge.name}",
+        gauge.help,
+        labels=("run", "policy", *gauge.labels),
+        unit=gauge.unit,
+    )
+
+
+def metrics_text(sources: Iterable[Measured]) -> bytes:
+    """The text of a scrape."""
+    registry = CollectorRegistry()
+    registry.register(_Sources(sources))
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text

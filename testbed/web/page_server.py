@@ -1,0 +1,429 @@
+"""The server of the page: Tornado on loopback, one WebSocket a viewer.
+
+The page's files are public and hold nothing of a run. What a run holds goes
+over the WebSocket, whose first message is the token; the link has it behind
+``#``, which browsers keep to themselves. Metrics want it as a bearer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from importlib.resources import files
+from socket import socket
+from typing import Annotated, Any, Literal, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import PeriodicCallback
+from tornado.web import Application, HTTPError, RequestHandler
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from testbed.errors import TestbedError
+from testbed.web.followed_run import (
+    FollowedFolder,
+    FollowedRun,
+    ItemKind,
+    Player,
+    Status,
+)
+from testbed.web.openmetrics import CONTENT_TYPE, Measured, metrics_text
+
+LOOPBACK = "127.0.0.1"
+HOSTS = frozenset((LOOPBACK, "localhost", "::1"))
+"""Names by which the page is reached. Another one is that of a site which has
+had its name resolve to loopback.
+"""
+FOLLOW_MS = 1_000.0
+PLAY_MS = 100.0
+LONGEST_MESSAGE_BYTES = 65_536
+TOKEN_WITHIN_S = 10.0
+BAD_TOKEN = 4401
+"""Close codes from 4000 on are an application's own."""
+NOT_OURS = (
+    "the token in the link is not this server's: open the link that"
+    " testbed watch printed last"
+)
+FOREIGN_HOST = (
+    "this page is served to 127.0.0.1 and localhost alone: open the link"
+    " that testbed watch printed"
+)
+STATIC = {
+    "": ("page.html", "text/html; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self';"
+        " connect-src 'self'; img-src 'self' data:; base-uri 'none';"
+        " form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class PageSource(Measured, Protocol):
+    """A run, or the network that is up."""
+
+    trouble: str
+
+    def refresh(self) -> bool: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def status(self) -> Status: ...
+
+    def header(self) -> dict[str, Any]: ...
+
+    def frame(self) -> dict[str, Any]: ...
+
+    def item(self, kind: ItemKind, name: str) -> dict[str, Any]: ...
+
+
+class _Strict(BaseModel, extra="forbid"):
+    """A message of a viewer."""
+
+
+class Choose(_Strict):
+    """Shows another policy, by its place in the list."""
+
+    do: Literal["source"]
+    number: int
+
+
+class Seek(_Strict):
+    do: Literal["seek"]
+    at_s: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Play(_Strict):
+    """``speed``: experiment seconds a second; 0: pause."""
+
+    do: Literal["play"]
+    speed: Annotated[float, Field(ge=0, le=1e6)]
+
+
+class Follow(_Strict):
+    """Back to the latest that there is."""
+
+    do: Literal["live"]
+
+
+class Ask(_Strict):
+    """Asks for the history of an item."""
+
+    do: Literal["item"]
+    of: ItemKind
+    name: Annotated[str, Field(max_length=1_000)]
+
+
+Message = Choose | Seek | Play | Follow | Ask
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(
+    Annotated[Message, Field(discriminator="do")]
+)
+
+
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """The page's files by path, with their types; read before root is dropped."""
+    folder = files("testbed.web") / "static"
+    contents = {}
+    for path, (name, kind) in STATIC.items():
+        contents[path] = ((folder / name).read_bytes(), kind)
+    return contents
+
+
+class PageServer:
+    """Sources, and the viewers that look at them.
+
+    ``folder``: where more of them may come from.
+    """
+
+    def __init__(self, token: str) -> None:
+        self.sources: list[PageSource] = []
+        self.folder: FollowedFolder | None = None
+        self.viewers: set[Viewer] = set()
+        self._token = token.encode()
+        self._files = static_files()
+        self._statuses: list[Status] = []
+
+    def allows(self, token: str) -> bool:
+        """Compares in constant time."""
+        return hmac.compare_digest(token.encode(), self._token)
+
+    def application(self) -> Application:
+        return Application(
+            [
+                (r"/socket", Viewer, {"page": self}),
+                (r"/metrics", Metrics, {"page": self}),
+                (r"/(.*)", StaticFile, {"contents": self._files}),
+            ],
+            websocket_max_message_size=LONGEST_MESSAGE_BYTES,
+            websocket_ping_interval=30,
+            log_function=_log_nothing,
+        )
+
+    def follow(self) -> None:
+        """Takes in what is new, and sends it to those who follow it."""
+        if self.folder is not None:
+            self.sources += self.folder.new_runs()
+        for number, source in enumerate(self.sources):
+            if source.ended and number < len(self._statuses):
+                continue
+            if source.refresh():
+                self._send_frames(number, source)
+        statuses = [source.status for source in self.sources]
+        if statuses != self._statuses:
+            self._statuses = statuses
+            for viewer in list(self.viewers):
+                viewer.send(self.contents())
+
+    def _send_frames(self, number: int, source: PageSource) -> None:
+        viewers = [
+            viewer
+            for viewer in self.viewers
+            if viewer.number == number and viewer.player is None
+        ]
+        if not viewers:
+            return
+        # Encoded once for all.
+        text = json.dumps(source.frame(), separators=(",", ":"))
+        for viewer in viewers:
+            if not viewer.has_layout:
+                viewer.show()
+            else:
+                viewer.send_text(text)
+
+    def contents(self) -> dict[str, Any]:
+        """The list of sources, with the state of each."""
+        listed = []
+        for source in self.sources:
+            header = source.label()
+            listed.append(
+                {
+                    **header,
+                    "status": source.status,
+                    "trouble": source.trouble,
+                }
+            )
+        return {"kind": "sources", "sources": listed}
+
+    def play(self) -> None:
+        """Moves the players on."""
+        for viewer in list(self.viewers):
+            player = viewer.player
+            if player is not None and player.speed:
+                player.step(PLAY_MS / 1000)
+                viewer.send(player.frame())
+
+
+def _log_nothing(_: object) -> None:
+    """A request's line would only repeat what the viewer sees."""
+
+
+class _Guarded(RequestHandler):
+    """A request of which the Host header is checked."""
+
+    def prepare(self) -> None:
+        require_own_host(self.request.host)
+
+    def set_default_headers(self) -> None:
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+        self.clear_header("Server")
+
+    def write_error(self, status_code: int, **_: object) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{status_code}: {self._reason}\n")
+
+
+def require_own_host(host: str) -> None:
+    """Raises HTTPError 403 for a Host header that is not loopback's."""
+    if urlsplit(f"//{host}").hostname not in HOSTS:
+        raise HTTPError(403, reason=FOREIGN_HOST)
+
+
+class StaticFile(_Guarded):
+    """The page, its script and its style."""
+
+    def initialize(self, contents: dict[str, tuple[bytes, str]]) -> None:
+        self._contents = contents
+
+    def get(self, path: str) -> None:
+        known = self._contents.get(path)
+        if known is None:
+            raise HTTPError(404, reason="no such page")
+        content, kind = known
+        self.set_header("Content-Type", kind)
+        self.finish(content)
+
+
+class Metrics(_Guarded):
+    """``/metrics``: the latest state of all sources."""
+
+    def initialize(self, page: PageServer) -> None:
+        self._page = page
+
+    def get(self) -> None:
+        scheme, _, token = self.request.headers.get(
+            "Authorization", ""
+        ).partition(" ")
+        if scheme.lower() != "bearer" or not self._page.allows(token):
+            self.set_header("WWW-Authenticate", "Bearer")
+            raise HTTPError(401, reason="the token is missing or wrong")
+        self._page.follow()
+        self.set_header("Content-Type", CONTENT_TYPE)
+        self.finish(metrics_text(self._page.sources))
+
+
+class Viewer(WebSocketHandler):
+    """A browser's page. It says nothing before the token."""
+
+    def initialize(self, page: PageServer) -> None:
+        self._page = page
+        self._sent: asyncio.Future[None] | None = None
+        self._allowed = False
+        self.number = 0
+        self.player: Player | None = None
+        self.has_layout = False
+
+    def prepare(self) -> None:
+        require_own_host(self.request.host)
+
+    def open(self, *_: str, **__: str) -> None:
+        asyncio.get_running_loop().call_later(
+            TOKEN_WITHIN_S, self._require_token
+        )
+
+    def _require_token(self) -> None:
+        if not self._allowed:
+            self.close(BAD_TOKEN, "no token")
+
+    def on_close(self) -> None:
+        self._page.viewers.discard(self)
+
+    def on_message(self, message: str | bytes) -> None:
+        if not self._allowed:
+            self._first(message)
+            return
+        try:
+            self._obey(_MESSAGE.validate_json(message))
+        except ValidationError as error:
+            fault = error.errors()[0]["msg"]
+            self.send({"kind": "error", "says": f"not a message: {fault}"})
+        except TestbedError as error:
+            self.send({"kind": "error", "says": error.message})
+
+    def _first(self, message: str | bytes) -> None:
+        if isinstance(message, bytes) or not self._page.allows(message):
+            self.send({"kind": "error", "says": NOT_OURS})
+            self.close(BAD_TOKEN, "wrong token")
+            return
+        self._allowed = True
+        self._page.viewers.add(self)
+        self._page.follow()
+        for number, source in enumerate(self._page.sources):
+            if source.status == "live":
+                self.number = number
+        self.send(self._page.contents())
+        self.show()
+
+    def _obey(self, message: Message) -> None:
+        if self.number >= len(self._page.sources):
+            return
+        source = self._page.sources[self.number]
+        match message:
+            case Choose():
+                last = len(self._page.sources) - 1
+                self.number = max(0, min(last, message.number))
+                self.show()
+            case Seek():
+                player = self._playing(source)
+                if player is not None:
+                    player.seek(message.at_s)
+                    self.send(player.frame())
+            case Play():
+                player = self._playing(source)
+                if player is not None:
+                    player.speed = message.speed
+                    self.send(player.frame())
+            case Follow():
+                self.show()
+            case Ask():
+                item = source.item(message.of, message.name)
+                asked = {"of": message.of, "name": message.name}
+                self.send({"kind": "item", **asked, **item})
+
+    def _playing(self, source: PageSource) -> Player | None:
+        """The viewer's player; None where there is nothing to be played again."""
+        if self.player is None and isinstance(source, FollowedRun):
+            self.player = Player(source)
+        return self.player
+
+    def show(self) -> None:
+        """Sends everything of the source, and follows it."""
+        if self.number >= len(self._page.sources):
+            self.send({"kind": "nothing yet"})
+            return
+        source = self._page.sources[self.number]
+        self.player = None
+        header = source.header()
+        self.has_layout = "layout" in header
+        self.send({**header, "number": self.number})
+        if self.has_layout:
+            self.send(source.frame())
+
+    def send(self, value: dict[str, Any]) -> None:
+        self.send_text(
+            json.dumps(value, separators=(",", ":")), always=True
+        )
+
+    def send_text(self, text: str, *, always: bool = False) -> None:
+        """Sends a message; a frame is left out while the one before is on its
+        way.
+        """
+        if not always and self._sent is not None and not self._sent.done():
+            return
+        try:
+            self._sent = asyncio.ensure_future(
+                _sending(self.write_message(text))
+            )
+        except WebSocketClosedError:
+            self._page.viewers.discard(self)
+
+
+async def _sending(written: Any) -> None:
+    try:
+        await written
+    except WebSocketClosedError:
+        return
+
+
+async def serve_page(
+    page: PageServer, listening: socket, stop: asyncio.Event
+) -> None:
+    """Serves until ``stop`` is set."""
+    server = HTTPServer(page.application(), max_body_size=0)
+    server.add_socket(listening)
+    page.follow()
+    timers = [
+        PeriodicCallback(page.follow, FOLLOW_MS),
+        PeriodicCallback(page.play, PLAY_MS),
+    ]
+    for timer in timers:
+        timer.start()
+    try:
+        await stop.wait()
+    finally:
+        for timer in timers:
+            timer.stop()
+        server.stop()
+        for viewer in list(page.viewers):
+            viewer.close(1001, "the server ends")

@@ -1,0 +1,225 @@
+// The data centre as SVG: links by use, VMs in their slots.
+
+import { select } from "d3-selection";
+import { zoom, zoomIdentity } from "d3-zoom";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { STEPS, step, tenantColour } from "./colours.js";
+import { positions } from "./positions.js";
+import { percent, rate } from "./units.js";
+
+const FULL = 10000;
+
+export function useWidth(ref) {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) =>
+      setWidth(Math.floor(entry.contentRect.width)),
+    );
+    observer.observe(ref.current);
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}
+
+export function Network({ layout, frame, select: onSelect, chosen, dark }) {
+  const [by, setBy] = useState("reserved");
+  const box = useRef();
+  const svg = useRef();
+  const inner = useRef();
+  const zooming = useRef();
+  const width = useWidth(box);
+  const placed = useMemo(
+    () => (width ? positions(layout, width) : null),
+    [layout, width],
+  );
+  useEffect(() => {
+    if (!placed) return;
+    const behaviour = zoom()
+      .scaleExtent([1, 16])
+      .translateExtent([[0, 0], [placed.width, placed.height]])
+      // The wheel alone scrolls the page.
+      .filter((event) => event.type !== "wheel" || event.ctrlKey)
+      .on("zoom", (event) => inner.current.setAttribute("transform", event.transform));
+    zooming.current = behaviour;
+    select(svg.current).call(behaviour);
+  }, [placed]);
+  const zoomBy = (factor) =>
+    zooming.current.scaleBy(select(svg.current), factor);
+  const use = (by === "sent" && frame.sent) || frame.reserved || [];
+  return (
+    <section class="network">
+      <div class="bar">
+        <h2>Data centre</h2>
+        <label>
+          links by{" "}
+          <select value={by} onChange={(event) => setBy(event.target.value)}>
+            <option value="reserved">reserved bandwidth</option>
+            <option value="sent" disabled={!frame.sent}>measured rate</option>
+          </select>
+        </label>
+        <span class="buttons">
+          <button onClick={() => zoomBy(1.5)} aria-label="zoom in">+</button>
+          <button onClick={() => zoomBy(1 / 1.5)} aria-label="zoom out">−</button>
+          <button onClick={() => zooming.current.transform(select(svg.current), zoomIdentity)}>
+            whole
+          </button>
+        </span>
+      </div>
+      <div ref={box} class="drawing">
+        {placed && (
+          <svg ref={svg} width={placed.width} height={placed.height} role="group"
+               aria-label="data centre: choose a node for its history">
+            <g ref={inner}>
+              <Links layout={layout} placed={placed} use={use} frame={frame}
+                     onSelect={onSelect} chosen={chosen} />
+              <Nodes layout={layout} placed={placed} use={use} frame={frame}
+                     onSelect={onSelect} chosen={chosen} dark={dark} />
+            </g>
+          </svg>
+        )}
+      </div>
+      <Legend />
+    </section>
+  );
+}
+
+function Legend() {
+  return (
+    <ul class="legend" aria-label="colours of links by the used share of their capacity">
+      {STEPS.map(([name, text]) => (
+        <li><span class={`swatch use-${name}`} /> {text}</li>
+      ))}
+      <li><span class="swatch use-down" /> down</li>
+      <li><span class="swatch slot-free" /> free VM slot</li>
+    </ul>
+  );
+}
+
+function linkUse(use, number) {
+  return Math.max(use[2 * number] || 0, use[2 * number + 1] || 0) / FULL;
+}
+
+function linkText(link, use, number) {
+  const up = (use[2 * number] || 0) / FULL;
+  const down = (use[2 * number + 1] || 0) / FULL;
+  return (
+    `${link.name}: up ${rate(up * link.up_bps)} (${percent(up)}),` +
+    ` down ${rate(down * link.down_bps)} (${percent(down)})` +
+    ` of ${rate(link.up_bps)}`
+  );
+}
+
+function Links({ layout, placed, use, frame, onSelect, chosen }) {
+  const down = new Set(frame.down ? frame.down.links : []);
+  return layout.links.map((link, number) => {
+    if (link.lower === link.upper) return null;
+    const a = placed.at[link.lower];
+    const b = placed.at[link.upper];
+    const leaf = placed.level[link.lower] === 0;
+    // In blocks of several rows lines would cross cells: a bar has the colour.
+    if (!a || !b || (leaf && placed.rows > 1)) return null;
+    const name = down.has(number) ? "down" : STEPS[step(linkUse(use, number))][0];
+    const isChosen = chosen && chosen.of === "link" && chosen.name === String(number);
+    return (
+      <line key={number} class={`link use-${name}${isChosen ? " chosen" : ""}`}
+            x1={a.x} y1={a.y} x2={b.x} y2={b.y + b.height}
+            onClick={() => onSelect("link", String(number))}>
+        <title>{linkText(link, use, number)}</title>
+      </line>
+    );
+  });
+}
+
+function onKey(event, act) {
+  if (event.key !== "Enter" && event.key !== " ") return;
+  event.preventDefault();
+  act();
+}
+
+function Nodes({ layout, placed, use, frame, onSelect, chosen, dark }) {
+  const down = new Set(frame.down ? frame.down.nodes : []);
+  const uplinks = useMemo(() => {
+    const first = new Map();
+    layout.links.forEach((link, number) => {
+      if (!first.has(link.lower) && link.lower !== link.upper) first.set(link.lower, number);
+    });
+    // A rack's own links are drawn with it.
+    layout.links.forEach((link, number) => {
+      if (link.lower === link.upper && !first.has(link.lower)) first.set(link.lower, number);
+    });
+    return first;
+  }, [layout]);
+  return layout.nodes.map((node, index) => {
+    const at = placed.at[index];
+    if (!at) return null;
+    const vms = (frame.placed && frame.placed[index]) || [];
+    const isChosen = chosen && chosen.of === "node" && chosen.name === String(index);
+    const choose = () => onSelect("node", String(index));
+    const taken = vms.reduce((n, [, k]) => n + k, 0);
+    const text = node.slots ? `${node.name}: ${taken} of ${node.slots} VM slots taken` : node.name;
+    return (
+      <g key={index} class={`node${isChosen ? " chosen" : ""}${down.has(index) ? " down" : ""}`}
+         transform={`translate(${at.x - at.width / 2},${at.y})`} role="button" tabIndex={0}
+         aria-label={text} onClick={choose} onKeyDown={(event) => onKey(event, choose)}>
+        <title>{text}</title>
+        <rect class="box" width={at.width} height={at.height} rx="3" />
+        {node.slots > 0 && <Slots node={node} vms={vms} at={at} dark={dark} />}
+        {node.slots > 0 && placed.rows > 1 && uplinks.has(index) && (
+          <rect class={`bar use-${STEPS[step(linkUse(use, uplinks.get(index)))][0]}`}
+                width={at.width} height="4" />
+        )}
+        <Label node={node} at={at} />
+      </g>
+    );
+  });
+}
+
+const LETTER = 6.2;
+
+function Label({ node, at }) {
+  let text = node.name;
+  if (text.length * LETTER > at.width) text = text.split(" ").pop();
+  if (text.length * LETTER > at.width) return null;
+  const y = node.slots ? at.height + 11 : 12;
+  return <text x={at.width / 2} y={y} text-anchor="middle">{text}</text>;
+}
+
+const SLOT = 9;
+
+function Slots({ node, vms, at, dark }) {
+  const room = at.width - 6;
+  const columns = Math.max(1, Math.floor(room / (SLOT + 2)));
+  const inRows = Math.ceil(node.slots / columns);
+  if (inRows * (SLOT + 2) > at.height - 6) {
+    return <Share node={node} vms={vms} at={at} dark={dark} />;
+  }
+  const names = [];
+  for (const [name, n] of vms) for (let i = 0; i < n; i += 1) names.push(name);
+  const squares = [];
+  const used = Math.min(columns, node.slots);
+  const left = (at.width - used * (SLOT + 2) + 2) / 2;
+  for (let i = 0; i < Math.max(node.slots, names.length); i += 1) {
+    const name = names[i];
+    squares.push(
+      <rect key={i} class={name ? "slot" : "slot slot-free"} x={left + (i % columns) * (SLOT + 2)}
+            y={6 + Math.floor(i / columns) * (SLOT + 2)} width={SLOT} height={SLOT}
+            style={name ? { fill: tenantColour(name, dark) } : undefined} />,
+    );
+  }
+  return squares;
+}
+
+// Too many slots for squares: a bar, as long as the share that is taken.
+function Share({ node, vms, at, dark }) {
+  const room = at.width - 6;
+  const bars = [];
+  let x = 3;
+  for (const [name, n] of vms) {
+    const width = (room * n) / node.slots;
+    bars.push(<rect key={name} x={x} y="9" width={width} height={at.height - 14}
+                    style={{ fill: tenantColour(name, dark) }} />);
+    x += width;
+  }
+  return [<rect key="" class="slot-free" x="3" y="9" width={room} height={at.height - 14} />, ...bars];
+}

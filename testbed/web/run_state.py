@@ -1,0 +1,327 @@
+"""The state of a run at a moment, from one fold of its events, as the page shows
+it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed import events
+from testbed.foreign_text import plain_text
+from testbed.record.job_history import words
+from testbed.record.job_lives import JobLife
+from testbed.record.metrics import Tally
+from testbed.web.page_layout import PageLayout, page_layout
+
+SHOWN_JOBS = 200
+SHOWN_ENDED = 50
+SHOWN_REASONS = 12
+LOG_LINES = 40
+LONGEST_TEXT = 300
+
+PARTS = {
+    events.LinkFailed: "link",
+    events.LinkRestored: "link",
+    events.ServerFailed: "server",
+    events.ServerRestored: "server",
+}
+_FAILURES = (events.LinkFailed, events.ServerFailed)
+
+
+def shown(text: object) -> str:
+    """Text from a run as the page gets it: plain, and not without end."""
+    plain = plain_text(str(text))
+    if len(plain) <= LONGEST_TEXT:
+        return plain
+    return f"{plain[:LONGEST_TEXT]}…"
+
+
+class RunState:
+    """A run up to the last event that was followed.
+
+    Jobs are those of :class:`Tally`; beside it are the parts that are down, the
+    last sample of the links and the latest lines of the log.
+    """
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.layout: PageLayout | None = None
+        self.down: set[tuple[str, int]] = set()
+        self.ended: Counter[str] = Counter()
+        self.rejections: Counter[str] = Counter()
+        self.controller_kills = 0
+        self.switch_restarts = 0
+        self._active: dict[str, JobLife] = {}
+        self._recent: deque[JobLife] = deque(maxlen=SHOWN_ENDED)
+        self._log: deque[tuple[float, str]] = deque(maxlen=LOG_LINES)
+        self._sample: events.LinkSample | None = None
+
+    @property
+    def now_s(self) -> float:
+        return self.tally.lives.now_s
+
+    def follow(self, event: events.Event) -> None:
+        """Takes an event in. O(1), but for a run's first one."""
+        self.tally.feed(event)
+        if isinstance(event, events.LinkSample):
+            self._sample = event
+        elif isinstance(event, events.JobSubmitted):
+            life = self.tally.lives.jobs[str(event.job["id"])]
+            self._active[life.job_id] = life
+        elif isinstance(event, events.JobEnded):
+            self._end(event)
+        elif isinstance(event, events.RunStarted):
+            self.layout = page_layout(event.topology)
+        else:
+            self._follow_part(event)
+
+    def _end(self, event: events.JobEnded) -> None:
+        life = self._active.pop(event.job_id, None)
+        if life is None:
+            return
+        self.ended[event.outcome] += 1
+        self._recent.append(life)
+        if event.outcome == "rejected":
+            self.rejections[event.reason or "no reason given"] += 1
+        if event.outcome != "finished":
+            sentence = words(event)
+            self._note(f"{event.job_id} {sentence}")
+
+    def _follow_part(self, event: events.Event) -> None:
+        kind = PARTS.get(type(event))
+        if kind is not None:
+            self._part(event, kind)
+        elif isinstance(event, events.ControllerKilled):
+            self.controller_kills += 1
+            self._note("the controller was killed, and started again")
+        elif isinstance(event, events.SwitchRestarted):
+            self.switch_restarts += 1
+            self._note(f"{self.node_name(event.switch)} was restarted")
+        elif isinstance(event, events.FidelityNoted):
+            self._doubt(event)
+
+    def _doubt(self, event: events.FidelityNoted) -> None:
+        if event.level != "ok":
+            self._note(f"fidelity {event.level}: {event.reason}")
+
+    def _part(self, event: events.Event, kind: str) -> None:
+        number = int(getattr(event, kind))
+        name = self._part_name(kind, number)
+        if isinstance(event, _FAILURES):
+            self.down.add((kind, number))
+            self._note(f"{name} is lost")
+        else:
+            self.down.discard((kind, number))
+            self._note(f"{name} is back")
+
+    def _part_name(self, kind: str, number: int) -> str:
+        if kind == "server":
+            return self.node_name(number)
+        ends = self.tally.started.topology["links"]
+        if not 0 <= number < min(len(ends["lower"]), len(ends["upper"])):
+            return f"link {number}"
+        lower = self.node_name(ends["lower"][number])
+        return f"{lower} – {self.node_name(ends['upper'][number])}"
+
+    def node_name(self, node: int) -> str:
+        """A node by name; a damaged folder has numbers of nothing."""
+        names = self.tally.started.topology["names"]
+        if 0 <= node < len(names):
+            return str(names[node])
+        return f"node {node}"
+
+    def _note(self, text: str) -> None:
+        self._log.append((self.now_s, shown(text)))
+
+    # -- the state as the page and the metrics have it
+
+    def active(self) -> list[JobLife]:
+        """Jobs that have been submitted and have not ended, in that order."""
+        return list(self._active.values())
+
+    def reserved_bps(self) -> NDArray[np.float64]:
+        """Bandwidth that running jobs hold, by directed link."""
+        reserved = np.zeros(self._n_directed)
+        for life in self._active.values():
+            if life.hold is None:
+                continue
+            for link, bps in life.hold.links:
+                if 0 <= link < len(reserved):
+                    reserved[link] += bps
+        return reserved
+
+    def sent_bps(self) -> NDArray[np.float64] | None:
+        """Rates of the last sample by directed link; None: none was measured."""
+        if self._sample is None:
+            return None
+        sent = np.zeros(self._n_directed)
+        for link, bps, _ in self._sample.links:
+            if 0 <= link < len(sent):
+                sent[int(link)] = bps
+        return sent
+
+    @property
+    def _n_directed(self) -> int:
+        return 0 if self.layout is None else len(self.layout.capacity_bps)
+
+    def totals(self) -> dict[str, float]:
+        """Sizes that the page draws over time."""
+        reserved = self.reserved_bps()
+        capacity_bps = 0.0
+        if self.layout is not None:
+            capacity_bps = float(self.layout.capacity_bps.sum())
+        running = 0
+        slots = 0
+        for life in self._active.values():
+            if life.hold is not None:
+                running += 1
+                slots += life.hold.n_slots
+        return {
+            "t": self.now_s,
+            "running": running,
+            "waiting": len(self._active) - running,
+            "slots_used": slots,
+            "reserved_share": _share(float(reserved.sum()), capacity_bps),
+        }
+
+    def frame(self) -> dict[str, Any]:
+        """All that changes on the page, as one JSON value."""
+        layout = self.layout
+        sent = self.sent_bps()
+        frame: dict[str, Any] = {
+            "kind": "frame",
+            "totals": self.totals(),
+            "ended": dict(self.ended),
+            "jobs": self._jobs(),
+            "more_jobs": max(0, len(self._active) - SHOWN_JOBS),
+            "recent": self._recently_ended(),
+            "rejections": self._rejections(),
+            "log": list(self._log),
+            "fidelity": self._fidelity(),
+            "controller": self._controller(),
+        }
+        if layout is not None:
+            frame["reserved"] = layout.use(self.reserved_bps())
+            frame["sent"] = None if sent is None else layout.use(sent)
+            frame["placed"] = self._placed(layout)
+            frame["down"] = self._down(layout)
+        return frame
+
+    def _jobs(self) -> list[list[Any]]:
+        ordered = sorted(self._active.values(), key=_waits)
+        return [self._row(life) for life in ordered[:SHOWN_JOBS]]
+
+    def _recently_ended(self) -> list[list[Any]]:
+        return [self._row(life) for life in reversed(self._recent)]
+
+    def _row(self, life: JobLife) -> list[Any]:
+        """The fields of ``ROW`` in the page's script."""
+        request = life.request
+        reason = life.reason if life.phase == "ended" else life.wait_reason
+        return [
+            shown(life.job_id),
+            shown(request.get("application") or ""),
+            life.outcome if life.phase == "ended" else life.phase,
+            request["n_vms"],
+            life.granted_bps or request["bandwidth_bps"],
+            request["submit_s"],
+            life.start_s,
+            life.estimate_s,
+            self._progress(life),
+            life.measured_s,
+            request.get("deadline_s"),
+            life.tier,
+            shown(reason) if life.phase != "running" else "",
+        ]
+
+    def _progress(self, life: JobLife) -> float | None:
+        """Share that is done: of the volume where it is measured, else of the
+        estimated time.
+        """
+        if life.share is not None:
+            return min(1.0, life.share)
+        if life.start_s is None or not life.estimate_s:
+            return None
+        until_s = self.now_s if life.end_s is None else life.end_s
+        return min(1.0, (until_s - life.start_s) / life.estimate_s)
+
+    def _placed(self, layout: PageLayout) -> dict[int, list[list[Any]]]:
+        """VMs in their slots: drawn node -> job and number of VMs."""
+        placed: dict[int, dict[str, int]] = {}
+        for life in self._active.values():
+            if life.hold is None:
+                continue
+            for server, count in life.vms_on:
+                if not 0 <= server < len(layout.node_of):
+                    continue
+                here = placed.setdefault(layout.node_of[server], {})
+                job = shown(life.job_id)
+                here[job] = here.get(job, 0) + count
+        return {
+            node: [[job, count] for job, count in jobs.items()]
+            for node, jobs in placed.items()
+        }
+
+    def _down(self, layout: PageLayout) -> dict[str, list[int]]:
+        """Drawn links and nodes of which something is down."""
+        links = set()
+        nodes = set()
+        for kind, number in self.down:
+            if kind == "link" and 0 <= number < len(layout.link_of):
+                links.add(layout.link_of[number])
+            if kind == "server" and 0 <= number < len(layout.node_of):
+                nodes.add(layout.node_of[number])
+        return {"links": sorted(links), "nodes": sorted(nodes)}
+
+    def _rejections(self) -> list[tuple[str, int]]:
+        common = self.rejections.most_common(SHOWN_REASONS)
+        return [(shown(reason), count) for reason, count in common]
+
+    def _fidelity(self) -> dict[str, Any]:
+        fidelity = self.tally.fidelity()
+        notes = []
+        for note in self.tally.notes[-LOG_LINES:]:
+            line = (note.t, note.level, shown(note.check))
+            notes.append((*line, shown(note.reason)))
+        return {"verdict": fidelity.verdict, "notes": notes}
+
+    def _controller(self) -> str:
+        """The controller's state in a sentence; empty: nothing happened to it."""
+        parts = []
+        if self.controller_kills:
+            parts.append(f"killed and started {self.controller_kills} ×")
+        if self.switch_restarts:
+            parts.append(f"{self.switch_restarts} restarts of switches")
+        return ", ".join(parts)
+
+
+def _waits(life: JobLife) -> bool:
+    return life.hold is None
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def samples_over_time(
+    stream: list[events.Event], n: int
+) -> Iterator[dict[str, float]]:
+    """Totals at ``n`` moments, evenly from the first event to the last."""
+    if not stream:
+        return
+    begin_s = stream[0].t
+    step_s = max(stream[-1].t - begin_s, 1e-9) / n
+    state = RunState()
+    next_s = begin_s
+    for event in stream:
+        if event.t > next_s:
+            yield {**state.totals(), "t": next_s}
+            behind = int((event.t - next_s) / step_s)
+            next_s += step_s * (behind + 1)
+        state.follow(event)
+    yield state.totals()

@@ -1,0 +1,118 @@
+"""A run as one file that any browser opens, with the page's own components and no
+server.
+
+The file holds the state at some moments and the histories of items, packed;
+its policy lets it load and reach nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import BadInput
+from testbed.web.followed_run import (
+    FollowedFolder,
+    FollowedRun,
+    ItemKind,
+    Player,
+)
+
+MOMENTS = 120
+MAX_ITEMS = 300
+MAX_EVENTS_READ = 3_000_000
+"""Events that are gone through for the histories of jobs, one pass a job."""
+
+_RULES = (
+    "default-src 'none'; script-src '{digest}';"
+    " style-src 'unsafe-inline'; img-src data:"
+)
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{rules}">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main id="page"></main>
+<noscript><p>This page needs JavaScript.</p></noscript>
+<script id="recording" type="text/plain">{recording}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def shared_page(path: Path) -> str:
+    """The page of a run's folder. Raises BadInput where that is none, or damaged."""
+    runs = []
+    for run in FollowedFolder(path).new_runs():
+        run.refresh()
+        if run.trouble:
+            raise BadInput(run.trouble)
+        runs.append(_recorded(run))
+    recording = json.dumps({"runs": runs}, separators=(",", ":"))
+    # Without the time, so that the same run makes the same file.
+    packed = gzip.compress(recording.encode(), mtime=0)
+    static = files("testbed.web") / "static"
+    script = (static / "page.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
+    return _PAGE.format(
+        rules=_RULES.format(digest=f"sha256-{digest.decode()}"),
+        title=escape(runs[0]["header"]["name"]),
+        style=(static / "page.css").read_text("utf-8"),
+        recording=base64.b64encode(packed).decode(),
+        script=script,
+    )
+
+
+def _recorded(run: FollowedRun) -> dict[str, Any]:
+    header = run.header()
+    label = {**run.label(), "status": run.status, "trouble": ""}
+    return {
+        "header": header,
+        "label": label,
+        "frames": list(_frames(run, header["begin_s"], header["end_s"])),
+        "items": dict(_items(run)),
+    }
+
+
+def _frames(
+    run: FollowedRun, begin_s: float, end_s: float
+) -> Iterator[dict[str, Any]]:
+    """The state at moments evenly over the run."""
+    player = Player(run)
+    for number in range(MOMENTS + 1):
+        player.seek(begin_s + (end_s - begin_s) * number / MOMENTS)
+        yield player.frame()
+
+
+def _items(run: FollowedRun) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Histories by kind and name; of a large run, of its first items."""
+    n_jobs = min(MAX_ITEMS, MAX_EVENTS_READ // max(1, len(run.events)))
+    for job_id in list(run.state.tally.lives.jobs)[:n_jobs]:
+        yield _item(run, "job", job_id)
+    layout = run.state.layout
+    if layout is None:
+        return
+    for number in range(min(MAX_ITEMS, len(layout.links))):
+        yield _item(run, "link", str(number))
+    for number in range(min(MAX_ITEMS, len(layout.nodes))):
+        yield _item(run, "node", str(number))
+
+
+def _item(
+    run: FollowedRun, kind: ItemKind, name: str
+) -> tuple[str, dict[str, Any]]:
+    return f"{kind} {name}", run.item(kind, name)
