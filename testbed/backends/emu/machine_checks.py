@@ -448,7 +448,9 @@ def _processors() -> MachineCheck:
     if count < 2:
         found = f"{found}: two or more keep the network and jobs apart"
     elif load > count:
-        found = f"{found}: busy; a live run then asks for more of its evidence"
+        found = (
+            f"{found}: busy; a live run then asks for more of its evidence"
+        )
     return _graded("processors", 2 <= count >= load, found)
 
 
