@@ -42,6 +42,7 @@ from testbed.errors import BadInput, TestbedError
 from testbed.record.folder import RunFolder
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.tasks import Executor
+from testbed.units import number_of
 
 DEFAULT_OUT = Path("reproduced")
 DEFAULT_SEEDS = 3
@@ -324,7 +325,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     _print_table(["verdict", "claim", "published", "ours"], claims)
     counts = Counter[str](judged.verdict for judged in done.judged)
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
-    text = f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"
+    text = f"{number_of(len(done.judged), 'claim')}: {tally}. Figure and tables: {folder.path}"
     out.print(Text(text), soft_wrap=True)
 
 

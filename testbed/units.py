@@ -54,6 +54,13 @@ class Dimension:
         return rf"^{_NUMBER} ?(?:{units})$"
 
 
+def number_of(count: int, noun: str, several: str = "") -> str:
+    """``1 link``, ``2 links``; ``several`` where it is no ``s`` that is added."""
+    if count == 1:
+        return f"{count:,} {noun}"
+    return f"{count:,} {several or noun + 's'}"
+
+
 def _powers(base: int, *names: str) -> dict[str, Decimal]:
     return {
         name: Decimal(base) ** power for power, name in enumerate(names)

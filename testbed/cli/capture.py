@@ -25,6 +25,7 @@ from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput
 from testbed.owned_files import caller, from_home, new_file, opened_folder
 from testbed.standing.capture_targets import capture_places
+from testbed.units import number_of
 
 FILE_MODE = 0o600
 STANDARD_OUTPUT = "-"
@@ -99,7 +100,7 @@ def capture(
             }
         )
     console.say(
-        f"{counts.captured:,} packets captured, {counts.dropped:,} dropped"
+        f"{number_of(counts.captured, 'packet')} captured, {counts.dropped:,} dropped"
         " by the kernel for lack of room"
     )
 

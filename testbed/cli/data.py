@@ -15,6 +15,7 @@ from testbed.cli.options import Json
 from testbed.errors import BadInput, MachineCannot
 from testbed.spec.document import find_file, search_path, unknown_name
 from testbed.spec.trace_sections import FoundTrace, look_for, verified_trace
+from testbed.units import number_of
 
 
 class Question(StrEnum):
@@ -128,7 +129,7 @@ def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
     for one in known:
         trace = one.trace
         console.print_text(
-            f"{trace.name}: {trace.what}, {trace.jobs:,} jobs ({trace.format})"
+            f"{trace.name}: {trace.what}, {number_of(trace.jobs, 'job')} ({trace.format})"
         )
         console.print_text(
             f"    {'not found' if one.path is None else one.path}"
@@ -158,8 +159,8 @@ def _check(
 
 def _line(one: FoundTrace) -> str:
     """``ok   NAME: 28,476 jobs, PATH``, or what is wrong with it."""
-    if one.problem is None:
-        return f"ok     {one.trace.name}: {one.jobs:,} jobs, {one.path}"
+    if one.problem is None and one.jobs is not None:
+        return f"ok     {one.trace.name}: {number_of(one.jobs, 'job')}, {one.path}"
     if one.path is None:
         return f"absent {one.trace.name}: origin {one.trace.origin}"
     return f"WRONG  {one.trace.name}: {one.problem} ({one.path})"

@@ -18,6 +18,7 @@ from testbed.labs.checking import CheckOutcome
 from testbed.labs.student_folder import chosen
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
+from testbed.units import number_of
 
 lab = typer.Typer(no_args_is_help=True)
 
@@ -96,7 +97,9 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
     if as_json:
         console.print_json(result.to_json())
     else:
-        console.print_text(f"{result.earned} of {result.points} points")
+        console.print_text(
+            f"{result.earned} of {number_of(result.points, 'point')}"
+        )
         if any(one.verdict == "not run" for one in result.outcomes):
             console.say(
                 f"the rest needs root: sudo testbed lab check {number} --in {found.path}"
@@ -209,7 +212,7 @@ def grade(
                 f"{student}, lab {', '.join(numbers_of)}: {problem}"
             )
         console.print_text(
-            f"{len(marks)} marks: {folder.path / grading.HTML}"
+            f"{number_of(len(marks), 'mark')}: {folder.path / grading.HTML}"
         )
     if bad:
         raise typer.Exit(1)

@@ -17,6 +17,7 @@ from testbed.plan.vm_limits import processor_weights
 from testbed.play.planned import Planned, planned
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+from testbed.units import number_of
 
 JobId = Annotated[
     str | None, typer.Option("--job", help="Only this job's text.")
@@ -91,5 +92,5 @@ def _announce(plans: Sequence[Planned]) -> None:
     if megabytes > ANNOUNCED_MB:
         tenants = sum(len(one.tenants) for one in plans)
         console.say(
-            f"{megabytes:,.0f} MB of text for {tenants:,} tenants; --job NAME shows one"
+            f"{megabytes:,.0f} MB of text for {number_of(tenants, 'tenant')}; --job NAME shows one"
         )

@@ -29,6 +29,7 @@ from testbed.units import (
     format_share,
     human_duration,
     human_share,
+    number_of,
 )
 
 if TYPE_CHECKING:
@@ -458,7 +459,7 @@ def new(
         )
         return
     console.print_text(
-        f"policy {name}: {made.folder}, {len(made.files)} files"
+        f"policy {name}: {made.folder}, {number_of(len(made.files), 'file')}"
     )
     console.say(f"next: testbed simulate {made.folder}/by-class.yaml")
     if find_spec("pytest"):

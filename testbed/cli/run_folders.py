@@ -15,7 +15,10 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, RunPath
 from testbed.record.folder import EVENTS, RunFolder
-from testbed.units import human_duration
+from testbed.units import (
+    human_duration,
+    number_of,
+)
 
 if TYPE_CHECKING:
     from testbed.audit import Audit, Result
@@ -62,7 +65,8 @@ def audit(run: RunPath, as_json: Json = False) -> None:
 
 def _show_audit(checked: Audit) -> None:
     out = console.out()
-    title = f"{checked.path}: {checked.run}, {checked.policy}, {checked.n_events:,} events"
+    events = number_of(checked.n_events, "event")
+    title = f"{checked.path}: {checked.run}, {checked.policy}, {events}"
     out.print(Text(title, style="bold"), soft_wrap=True)
     longest = max(len(result.name) for result in checked.results)
     for result in checked.results:

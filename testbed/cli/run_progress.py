@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from testbed import events
 from testbed.record.job_history import words
 from testbed.spec.experiment import Experiment
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from testbed.play.playing import RunRecord
@@ -31,9 +32,7 @@ def so_far(
     last = recorded[-1].results.summary
     ended = last.finished + last.rejected + last.killed
     n_policies = len(experiment.policies)
-    line = (
-        f"interrupted: {ended:,} of {len(experiment.jobs):,} jobs had ended"
-    )
+    line = f"interrupted: {ended:,} of {number_of(len(experiment.jobs), 'job')} had ended"
     left = [policy.label for policy in experiment.policies[len(recorded) :]]
     if last.status != "completed":
         left.insert(0, last.policy)

@@ -24,6 +24,7 @@ from testbed.record.run_list import (
     remove_run,
     runs_below,
 )
+from testbed.units import number_of
 
 
 class Wanted(StrEnum):
@@ -118,7 +119,7 @@ def _cells(policy: ListedPolicy) -> tuple[str, str, str]:
     size = ""
     if policy.cells is not None:
         name = "sweep"
-        size = f"{policy.cells:,} cells"
+        size = number_of(policy.cells, "cell")
     elif policy.jobs is not None:
         size = f"{policy.jobs:,}"
     return name, policy.backend or "", size

@@ -24,6 +24,7 @@ from testbed.units import (
     UnitError,
     human_bandwidth,
     human_share,
+    number_of,
     parse_bandwidth,
 )
 
@@ -45,7 +46,7 @@ def status(as_json: Json = False) -> None:
         console.print_json({"up": True, **asdict(state)})
         return
     since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
-    reserved = f"reserved: {state.slots_taken} of {state.slots} VM slots"
+    reserved = f"reserved: {state.slots_taken} of {number_of(state.slots, 'VM slot')}"
     if state.busiest_link:
         share = human_share(state.busiest_share)
         reserved += f", {share} of the busiest link ({state.busiest_link})"
@@ -100,7 +101,13 @@ def down(as_json: Json = False) -> None:
 
 
 def headline(state: NetworkState) -> str:
-    sizes = f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
+    sizes = ", ".join(
+        [
+            number_of(state.slots, "VM slot"),
+            number_of(state.bridges, "bridge"),
+            number_of(state.cables, "link"),
+        ]
+    )
     return f"{state.name} is up ({state.topology}): {sizes}, rates times {state.scale_rate:g}"
 
 

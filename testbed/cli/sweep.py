@@ -14,7 +14,11 @@ from rich.text import Text
 from testbed.cli import console, options
 from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput
-from testbed.units import UnitError, parse_share
+from testbed.units import (
+    UnitError,
+    number_of,
+    parse_share,
+)
 
 if TYPE_CHECKING:
     from testbed.sweeps.sweep_folder import Sweep
@@ -189,7 +193,9 @@ def _show(done: Sweep) -> None:
     shown = console.out()
     shown.print(table)
     if (more := len(done.rows) - SHOWN_ROWS) > 0:
-        console.print_text(f"and {more:,} more rows: see table.csv")
+        console.print_text(
+            f"and {number_of(more, 'more row')}: see table.csv"
+        )
     for outcome, reasons in (
         ("failed", done.reasons),
         ("outside", outside_reasons(done.rows)),

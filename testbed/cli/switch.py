@@ -20,6 +20,7 @@ from testbed.standing.keeper_protocol import (
     ask,
 )
 from testbed.standing.network_state import SwitchState
+from testbed.units import number_of
 
 switch = typer.Typer(no_args_is_help=True)
 
@@ -67,6 +68,6 @@ def restart(which: Which = "all", as_json: Json = False) -> None:
         console.print_json(list(map(asdict, states)))
         return
     for state in states:
-        console.print_text(
-            f"{state.name}: {state.done}, its {len(state.bridges)} bridges are back"
-        )
+        n_bridges = len(state.bridges)
+        bridges = number_of(n_bridges, "bridge is", "bridges are")
+        console.print_text(f"{state.name}: {state.done}, {bridges} back")

@@ -14,7 +14,10 @@ from testbed.cli.options import Json, Lenient, Settings, overrides_of
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
-from testbed.units import human_capacity
+from testbed.units import (
+    human_capacity,
+    number_of,
+)
 
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")
@@ -77,13 +80,17 @@ def _summary(experiment: Experiment) -> str:
         {(up_bps, down_bps) for up_bps, down_bps in directed_bps}
     )
     named = [human_capacity(*both) for both in capacities[:3]]
-    links = f", {centre.n_links} links of {' and '.join(named)}"
-    place = f"{centre.kind} of {centre.n_servers} servers, {centre.total_slots} slots"
-    count = len(experiment.jobs)
+    links = (
+        f", {number_of(centre.n_links, 'link')} of {' and '.join(named)}"
+    )
+    servers = number_of(centre.n_servers, "server")
+    slots = number_of(centre.total_slots, "slot")
+    place = f"{centre.kind} of {servers}, {slots}"
+    jobs = number_of(len(experiment.jobs), "job")
     policies = ", ".join(policy.label for policy in experiment.policies)
     return (
         f"ok: {place}{links if capacities else ''};"
-        f" {count} job{'s' if count != 1 else ''}; policies {policies}"
+        f" {jobs}; policies {policies}"
     )
 
 

@@ -14,7 +14,10 @@ from pathlib import Path
 
 from jobs.workload.traces import Complaints, quoted_text, whole_number
 from testbed.importing.imported import Job, Names, Notes, Star, refusal
-from testbed.units import format_bandwidth
+from testbed.units import (
+    format_bandwidth,
+    number_of,
+)
 
 FIELDS = (
     "task_name", "instance_num", "job_name", "task_type", "status",
@@ -139,7 +142,7 @@ class _Tasks:
     def note(self, notes: Notes) -> None:
         """Says what of the file is taken, what is not, and what is chosen."""
         notes.taken.append(
-            f"{len(self.kept):,} tasks, the first of the file that ended; a"
+            f"{number_of(len(self.kept), 'task')}, the first of the file that ended; a"
             " task's instances are VMs, its start is the arrival"
         )
         notes.not_taken.extend(self._complaints.remarks)

@@ -24,6 +24,7 @@ from testbed.importing.imported import (
     fits_in_a_file,
     refusal,
 )
+from testbed.units import number_of
 
 DEFAULT_FLOPS = 1e9
 MOST_HOSTS = 100_000
@@ -183,7 +184,9 @@ class _Jobs:
 
     def note(self, notes: Notes, n_entries: int) -> None:
         """Says how many jobs were taken, and why others were not."""
-        notes.taken.append(f"{len(self.jobs):,} of {n_entries:,} jobs")
+        notes.taken.append(
+            f"{len(self.jobs):,} of {number_of(n_entries, 'job')}"
+        )
         notes.not_taken.append("walltimes: no job is killed")
         notes.leave_out_counted(self._left_out)
 

@@ -11,6 +11,7 @@ from typing import Any
 from testbed.importing.imported import Names, Notes, refusal
 from testbed.importing.network_graph import Edge, Graph
 from testbed.importing.safe_documents import read_yaml
+from testbed.units import number_of
 
 HOSTS = frozenset(("linux", "host", "ext-container", "generic_vm"))
 """Kinds of nodes that run programs; the others forward packets."""
@@ -57,7 +58,8 @@ class ContainerlabTopology:
         hosts = len(self.graph.hosts)
         edges = len(self.graph.edges)
         notes.taken.append(
-            f"{forwarding} forwarding nodes, {hosts} hosts, {edges} links"
+            f"{number_of(forwarding, 'forwarding node')},"
+            f" {number_of(hosts, 'host')}, {number_of(edges, 'link')}"
         )
         for noun, count in self._outside.items():
             notes.not_taken.append(f"links to outside ({noun}): {count}")

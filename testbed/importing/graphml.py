@@ -11,7 +11,11 @@ from pathlib import Path
 from testbed.importing.imported import Names, Notes, refusal
 from testbed.importing.network_graph import Edge, Graph
 from testbed.importing.safe_documents import Element
-from testbed.units import UnitError, parse_bandwidth
+from testbed.units import (
+    UnitError,
+    number_of,
+    parse_bandwidth,
+)
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _CAPACITIES = ("bandwidth", "capacity", "bw")
@@ -58,7 +62,9 @@ class Graphml:
     def _note(self, notes: Notes) -> None:
         nodes = len(self._name_of)
         edges = len(self.graph.edges)
-        notes.taken.append(f"{nodes:,} nodes and {edges:,} edges")
+        notes.taken.append(
+            f"{number_of(nodes, 'node')} and {number_of(edges, 'edge')}"
+        )
         counts = []
         for name, count in sorted(self._unused.items()):
             counts.append(f"{name} ({count:,})")

@@ -319,11 +319,6 @@ class Names:
         return kept[: self._longest].strip() or "unnamed"
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 link``, ``2 links``."""
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
-
-
 def refusal(path: Path, message: str, line: int | None = None) -> BadInput:
     """The error of a file that cannot be imported."""
     place = str(path) if line is None else f"{path}:{line}"

@@ -18,10 +18,12 @@ from testbed.importing.imported import (
     Network,
     NetworkLink,
     Notes,
-    counted,
     refusal,
 )
-from testbed.units import format_bandwidth
+from testbed.units import (
+    format_bandwidth,
+    number_of,
+)
 from topologies.custom import distances
 from topologies.datacentre import MAX_LINK_BPS, DataCentre, TopologyError
 from topologies.mininet_record import MininetRecord
@@ -162,7 +164,7 @@ class _Capacities:
             )
         if self._without:
             capacity = format_bandwidth(self.default_bps)
-            links = counted(len(self._without), "link")
+            links = number_of(len(self._without), "link")
             notes.choices.append(
                 f"{capacity} of {links} whose capacity the file does not say:"
                 f" {_first(self._without)}"
@@ -316,7 +318,7 @@ class _Wiring:
                 self._left_out.append(f"{first} - {second} ({capacity})")
         self._notes.leave_out(
             self._left_out,
-            f"{len(self._left_out):,} of {len(links):,} links between switches,"
+            f"{len(self._left_out):,} of {number_of(len(links), 'link')} between switches,"
             " outside the spanning tree of the largest capacities (bandwidth"
             " is reserved on trees)",
         )

@@ -14,12 +14,12 @@ from pathlib import Path
 from testbed.importing.imported import (
     Names,
     Notes,
-    counted,
     in_one_line,
     refusal,
 )
 from testbed.importing.network_graph import MOST_NODES, Edge, Graph
 from testbed.importing.safe_documents import Element
+from testbed.units import number_of
 from topologies.link_quality import MOST_DELAY_S
 
 _ZONES = ("zone", "AS", "cluster")
@@ -106,7 +106,7 @@ class Platform:
             raise refusal(self.path, "has no host that runs jobs")
         zones = len(self.graph.switches)
         notes.taken.append(
-            f"{counted(hosts, 'host')} of a slot each, {counted(zones, 'zone')}"
+            f"{number_of(hosts, 'host')} of a slot each, {number_of(zones, 'zone')}"
         )
         notes.leave_out(self.set_aside, "hosts that run no jobs in Batsim")
         self._note_tags(root, notes)

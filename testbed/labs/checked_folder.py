@@ -16,6 +16,7 @@ from testbed.labs.checking import BringUp, CheckOutcome, run_checks
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.student_folder import StudentFolder
 from testbed.labs.submission import Submission
+from testbed.units import number_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +63,9 @@ class CheckedFolder:
             details = _details(outcome)
             if details:
                 lines.append(f"{'':13}{details}")
-        return "\n".join([*lines, f"{self.earned} of {self.points} points"])
+        return "\n".join(
+            [*lines, f"{self.earned} of {number_of(self.points, 'point')}"]
+        )
 
     def _repr_html_(self) -> str:
         rows = ""
@@ -71,7 +74,7 @@ class CheckedFolder:
             for text in (outcome.verdict, outcome.check, _details(outcome)):
                 rows += f"<td>{html.escape(text)}</td>"
             rows += "</tr>"
-        return f"<table>{rows}</table><p>{self.earned} of {self.points} points</p>"
+        return f"<table>{rows}</table><p>{self.earned} of {number_of(self.points, 'point')}</p>"
 
 
 def check(

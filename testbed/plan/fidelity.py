@@ -17,6 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.units import number_of
+
 Floats = NDArray[np.float64]
 Level = Literal["ok", "suspect", "invalid"]
 
@@ -685,7 +687,8 @@ def _unshaped(counts: dict[str, int]) -> Finding:
     reason = "every packet was in a class"
     if packets:
         level = "invalid"
-        reason = f"{packets} packets left without a class (unshaped) at {_ports(counts)}"
+        unshaped = number_of(packets, "packet")
+        reason = f"{unshaped} left without a class (unshaped) at {_ports(counts)}"
     return Finding(level, "unshaped packets", reason, {"packets": packets})
 
 
@@ -695,8 +698,9 @@ def _dropped(counts: dict[str, int]) -> Finding:
     reason = "no packet was dropped between the VMs"
     if packets:
         level = "suspect"
+        dropped = number_of(packets, "packet was", "packets were")
         reason = (
-            f"{packets} packets were dropped at {_ports(counts, most=6)}, "
+            f"{dropped} dropped at {_ports(counts, most=6)}, "
             "where a hose within its limits drops none"
         )
     return Finding(level, "drops", reason, {"packets": packets})

@@ -42,6 +42,7 @@ from testbed.record.topology_record import topology_record
 from testbed.report.page import write_overview, write_report
 from testbed.schedulers.policy import Policy
 from testbed.spec.experiment import Experiment, PolicySpec
+from testbed.units import number_of
 
 TableFormat = Literal["csv", "parquet"]
 """How a run's tables are written: as CSV alone, or as Parquet too."""
@@ -335,8 +336,9 @@ class RunRecord:
                 f"outside what was expected: {more:,} more; the report names all"
             )
         if verdicts.met and verdicts.bad:
+            bad = number_of(len(verdicts.bad), "job")
             out.append(
-                f"late, early or killed, which the file accepts: {len(verdicts.bad):,} jobs"
+                f"late, early or killed, which the file accepts: {bad}"
             )
         elif verdicts.met and verdicts.judged:
             out.append("every job is within what was expected")

@@ -53,6 +53,7 @@ from testbed.record.folder import RESOLVED, RunFolder
 from testbed.record.metrics import quantile
 from testbed.schedulers.policy import CLAIMS
 from testbed.spec.experiment import Experiment
+from testbed.units import number_of
 
 # -- determinism ---------------------------------------------------------------
 
@@ -411,7 +412,7 @@ def live(
         return not_run(cannot.message)
     except RunFailed as error:
         return subject.finding(_LIVE_SAYS, Failed(case, error.message), "")
-    seen = f"{len(experiment.jobs)} jobs, {recorded.folder.path}: {again.sentence()}"
+    seen = f"{number_of(len(experiment.jobs), 'job')}, {recorded.folder.path}: {again.sentence()}"
     failed = None if again.same else Failed(case, seen)
     return subject.finding(_LIVE_SAYS, failed, seen)
 
@@ -446,7 +447,7 @@ def _speed(subject: Subject) -> str:
     shown = ", ".join(
         f"{name} {took_ms:.3g} ms" for name, took_ms in times.items()
     )
-    return f"{len(ordered):,} decisions, {shown}"
+    return f"{number_of(len(ordered), 'decision')}, {shown}"
 
 
 CHECKS: Mapping[str, Callable[[Subject], PolicyFinding]] = {

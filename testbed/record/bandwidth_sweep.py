@@ -24,7 +24,11 @@ from testbed.record.metrics import JobRow
 from testbed.record.stored_json import typed_record
 from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.job_entries import profile_text
-from testbed.units import format_share, human_bandwidth
+from testbed.units import (
+    format_share,
+    human_bandwidth,
+    number_of,
+)
 
 PROFILE = "profile.yaml"
 PROFILE_RECORD = "profile.json"
@@ -154,9 +158,12 @@ class MeasuredSweep:
         """
         n_runs = len(self.points[0].times_s)
         runs = "one run" if n_runs == 1 else f"medians of {n_runs} runs"
+        tried = number_of(
+            len(self.points), "bandwidth was", "bandwidths were"
+        )
         comments = (
             f"# {origin}\n"
-            f"# {len(self.points)} bandwidths were tried, {runs} each.\n"
+            f"# {tried} tried, {runs} each.\n"
             f"# {self.sentence()}\n"
         )
         return comments + profile_text(self.profile, self.application)

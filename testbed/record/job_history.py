@@ -14,7 +14,11 @@ from typing import Any
 from testbed import events
 from testbed.errors import BadInput
 from testbed.record.job_lives import FOREGROUND, JobLives
-from testbed.units import human_bandwidth, human_duration
+from testbed.units import (
+    human_bandwidth,
+    human_duration,
+    number_of,
+)
 
 SHOWN_SERVERS = 6
 SHOWN_JOBS = 5
@@ -62,7 +66,7 @@ class Explanation:
     @property
     def asked(self) -> str:
         """``6 VMs`` or ``6 VMs at 500 Mbit/s``."""
-        vms = "1 VM" if self.n_vms == 1 else f"{self.n_vms} VMs"
+        vms = number_of(self.n_vms, "VM")
         if not self.bandwidth_bps:
             return vms
         return f"{vms} at {human_bandwidth(self.bandwidth_bps)}"

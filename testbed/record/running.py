@@ -17,7 +17,10 @@ from testbed.owned_files import remove_file
 from testbed.record.event_file import stream_events
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.record.stored_json import open_regular
-from testbed.units import human_duration
+from testbed.units import (
+    human_duration,
+    number_of,
+)
 
 NOTE = ".running.json"
 
@@ -44,7 +47,7 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class HowFar:
-    """Progress of a run: its policy, counted from 1 (0: before the first), its
+    """Progress of a run: its policy, number_of from 1 (0: before the first), its
     jobs that have ended, and the time on the experiment's clock.
     """
 
@@ -174,7 +177,7 @@ def sentences(run: RunningRun) -> list[str]:
         if len(run.ends_s) >= far.number:
             of = f" of about {human_duration(run.ends_s[far.number - 1])}"
         lines.append(
-            f"policy {which}: {far.ended:,} of {run.jobs:,} jobs have ended,"
+            f"policy {which}: {far.ended:,} of {number_of(run.jobs, 'job')} ended,"
             f" at {human_duration(far.at_s)}{of}"
         )
     lines.append(f"run folder: {run.folder}")

@@ -19,6 +19,7 @@ from testbed.report.plot_style import (
     series_colour,
     time_axis,
 )
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -238,7 +239,9 @@ def _full(axes: Axes, total_slots: int) -> None:
         "xytext": (4, 3),
         "textcoords": "offset points",
     }
-    axes.annotate(f"{total_slots:,} slots", color=MUTED, fontsize=9, **near)
+    axes.annotate(
+        number_of(total_slots, "slot"), color=MUTED, fontsize=9, **near
+    )
     axes.set(ylim=(0, total_slots * 1.12), ylabel="VM slots in use")
 
 

@@ -12,7 +12,11 @@ from testbed.audit.history import Audit
 from testbed.record.metrics import LIVE, OUTCOMES, Summary
 from testbed.record.running import RunningRun, sentences
 from testbed.record.verdicts import Verdicts
-from testbed.units import human_bandwidth, human_duration
+from testbed.units import (
+    human_bandwidth,
+    human_duration,
+    number_of,
+)
 
 Mood = Literal["good", "doubt", "bad", "open"]
 
@@ -34,13 +38,6 @@ class Headline:
     mood: Mood
     sentence: str
     badges: tuple[Badge, ...]
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
-    if count == 1:
-        return f"{count:,} {noun}"
-    return f"{count:,} {noun}s"
 
 
 def or_dash(text: Callable[[float], str]) -> Callable[[float | None], str]:
@@ -158,7 +155,7 @@ def _run_badge(summary: Summary) -> Badge:
 
 def _expectation_badge(verdicts: Verdicts) -> Badge:
     label = "Expectation"
-    judged = plural(len(verdicts.judged), "job")
+    judged = number_of(len(verdicts.judged), "job")
     bad = verdicts.bad
     kinds = " or ".join(dict.fromkeys(row.verdict for row in bad))
     kinds = kinds.replace("outside", "outside what was expected")
@@ -204,5 +201,5 @@ def _audit_badge(audit: Audit) -> Badge:
     if failed:
         says = f"the audit found violations ({', '.join(failed)})"
         return Badge("Audit", "failed", "bad", says)
-    says = f"{plural(n_passed, 'check')} on every event passed"
+    says = f"{number_of(n_passed, 'check')} on every event passed"
     return Badge("Audit", "passed", "good", says)

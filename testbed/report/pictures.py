@@ -39,6 +39,7 @@ from testbed.report.link_timelines import (
     panels_figure,
 )
 from testbed.report.plot_style import svg
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,9 +122,10 @@ def jobs_picture(
         )
         return Picture("gantt", picture, alt, facts)
     slots = sum(run.started.topology["slots"])
+    used = labels.share_text(summary.vm_utilisation)
     alt = (
-        f"On average {labels.share_text(summary.vm_utilisation)} of {slots:,} VM slots were "
-        f"in use; {summary.finished:,} jobs finished, {summary.rejected:,} were rejected."
+        f"On average {used} of {number_of(slots, 'VM slot')} were in use; "
+        f"{number_of(summary.finished, 'job')} finished, {summary.rejected:,} rejected."
         f" {sentences(failed)}"
     )
     picture = partial(

@@ -21,7 +21,11 @@ from testbed.report.labels import (
     ratio_text,
     seconds_text,
 )
-from testbed.units import human_duration, human_share
+from testbed.units import (
+    human_duration,
+    human_share,
+    number_of,
+)
 
 MAX_ROWS = 60
 _STYLES = {"ok": "green", "held": "green", "open": "dim"}
@@ -50,7 +54,9 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
         table.add_row(*_cells(row))
     n_left = len(rows) - max_rows
     if n_left > 0:
-        table.caption = Text(f"and {n_left:,} more jobs: see jobs.csv")
+        table.caption = Text(
+            f"and {number_of(n_left, 'more job')}: see jobs.csv"
+        )
     return table
 
 

@@ -31,6 +31,7 @@ from testbed.spec.workload_section import (
     LoadedWorkload,
     WorkloadSection,
 )
+from testbed.units import number_of
 from topologies.datacentre import DataCentre
 
 DEMANDS = (*KINDS.values(), Command, Lease)
@@ -81,7 +82,7 @@ class InstalledWorkload(WorkloadSection):
                 "parameters": parameters,
                 "jobs": len(jobs),
             },
-            (f"{len(jobs):,} jobs by {plugin.use.source}",),
+            (f"{number_of(len(jobs), 'job')} by {plugin.use.source}",),
             plugins=(plugin.use,),
         )
 

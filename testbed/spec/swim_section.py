@@ -31,7 +31,11 @@ from testbed.spec.unit_types import (
     PositiveDuration,
 )
 from testbed.spec.workload_section import NO_JOBS, LoadedWorkload
-from testbed.units import human_bandwidth, human_duration
+from testbed.units import (
+    human_bandwidth,
+    human_duration,
+    number_of,
+)
 
 _LEAST_LINK_BPS = 2
 
@@ -280,14 +284,14 @@ def _places(
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
     parameters = facts["parameters"]
     out = [
-        f"{facts['path']}: {facts['trace_jobs']:,} jobs from {facts['file']}"
+        f"{facts['path']}: {number_of(facts['trace_jobs'], 'job')} from {facts['file']}"
     ]
     if facts["is_the_published_file"] is False:
         out.append(
             "its checksum is not that of the published trace of this name"
         )
     if facts["lines_left_out"]:
-        out.append(f"{facts['lines_left_out']:,} lines left out")
+        out.append(f"{number_of(facts['lines_left_out'], 'line')} left out")
     out.extend(facts["remarks"])
     how = "a plain sample"
     if parameters["vms"] is not None:
@@ -296,9 +300,11 @@ def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
     again = ""
     if facts["taken_again"]:
         again = f", {facts['taken_again']:,} of them again"
+    jobs = number_of(facts["jobs"], "job")
+    batches = number_of(parameters["batches"], "batch", "batches")
     out.append(
-        f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
-        f" {parameters['batches']} batches {human_duration(parameters['spacing_s'])} apart;"
+        f"{jobs} of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
+        f" {batches} {human_duration(parameters['spacing_s'])} apart;"
         f" {human_duration(facts['mean_run_s'])} at"
         f" {human_bandwidth(facts['mean_bandwidth_bps'])} on average"
     )

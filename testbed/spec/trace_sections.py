@@ -50,6 +50,7 @@ from testbed.spec.workload_section import (
     WorkloadSection,
     fitted,
 )
+from testbed.units import number_of
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class TraceWorkload(WorkloadSection):
         hint = ""
         if offered:
             hint = "; lenient: true (or --lenient) leaves them out"
-        what = "1 line" if error.found == 1 else f"{error.found:,} lines"
+        what = number_of(error.found, "line")
         if error.found == 1 and not error.lines_alone:
             what = "the trace"
         here.report(f"{what} cannot be read{shown}{hint}")
@@ -204,7 +205,7 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
 
 def _log_notes(facts: Mapping[str, Any]) -> list[str]:
     out = [
-        f"{facts['path']}: {facts['records']:,} records from {facts['file']}"
+        f"{facts['path']}: {number_of(facts['records'], 'record')} from {facts['file']}"
     ]
     if facts["is_the_published_file"] is False:
         out.append(
@@ -213,7 +214,7 @@ def _log_notes(facts: Mapping[str, Any]) -> list[str]:
     if facts["lines_left_out"]:
         first = facts["examples"][0]
         out.append(
-            f"{facts['lines_left_out']:,} lines left out, the first: {first}"
+            f"{number_of(facts['lines_left_out'], 'line')} left out, the first: {first}"
         )
     out.extend(facts["remarks"])
     for reason, count in facts["skipped"].items():
@@ -337,7 +338,7 @@ def verified_trace(found: FoundTrace) -> FoundTrace:
     if sum_ != found.trace.sha256:
         problem = f"its checksum is {sum_}, not the published {found.trace.sha256}"
     elif jobs != found.trace.jobs:
-        problem = f"has {jobs:,} jobs, not {found.trace.jobs:,}"
+        problem = f"has {number_of(jobs, 'job')}, not {found.trace.jobs:,}"
     return replace(found, sha256=sum_, jobs=jobs, problem=problem)
 
 

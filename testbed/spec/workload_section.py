@@ -38,7 +38,11 @@ from testbed.spec.unit_types import (
     Share,
 )
 from testbed.spec.validation import Section, SpecModel
-from testbed.units import human_bandwidth, human_duration
+from testbed.units import (
+    human_bandwidth,
+    human_duration,
+    number_of,
+)
 from topologies.datacentre import DataCentre
 
 
@@ -308,22 +312,27 @@ def _facts(
 
 
 def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
+    jobs = number_of(facts["jobs"], "job")
+    most_vms = number_of(facts["most_vms"], "VM")
     yield (
-        f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs and"
-        f" {human_duration(facts['mean_run_s'])} on average, {facts['most_vms']:,} VMs at most"
+        f"{jobs} of {facts['mean_vms']:.1f} VMs and"
+        f" {human_duration(facts['mean_run_s'])} on average, {most_vms} at most"
     )
     if facts["natural_load"] is not None:
         change = facts["natural_load"] / facts["load"]
         stretched = f", arrivals' distances times {change:.4g} for {facts['load']:g}"
         yield (
-            f"load on {facts['slots']:,} slots {facts['natural_load']:.3f}"
+            f"load on {number_of(facts['slots'], 'slot')} {facts['natural_load']:.3f}"
             f"{'' if change == 1 else stretched}"
         )
     if facts["bandwidth"] is not None:
         mean = human_bandwidth(facts["bandwidth"]["mean_bps"])
         yield f"bandwidth by the rule '{facts['bandwidth']['rule']}', {mean} per VM on average"
     if facts["wider_than_the_data_centre"]:
-        yield f"{facts['wider_than_the_data_centre']:,} jobs have more VMs than there are slots"
+        wider = number_of(
+            facts["wider_than_the_data_centre"], "job has", "jobs have"
+        )
+        yield f"{wider} more VMs than there are slots"
 
 
 class JobPlaces(Mapping[str, Place]):
@@ -397,7 +406,7 @@ def _lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
         f"{count:,} {kind}" for kind, count in facts["types"].items()
     )
     notes = [
-        f"{facts['jobs']:,} leases ({types}), {facts['core_hours']:,.0f} core hours"
+        f"{number_of(facts['jobs'], 'lease')} ({types}), {facts['core_hours']:,.0f} core hours"
     ]
     if facts.get("lines_left_out"):
         notes.append(

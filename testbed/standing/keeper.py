@@ -75,6 +75,7 @@ from testbed.standing.standing_links import StandingLinks
 from testbed.standing.standing_switches import StandingSwitches
 from testbed.standing.standing_tenants import ALWAYS_S, StandingTenants
 from testbed.standing.tenant_placement import open_placement
+from testbed.units import number_of
 
 Narrate = Callable[[str], None]
 
@@ -532,7 +533,9 @@ def admit_jobs(
             refused += 1
             if refused <= MOST_REFUSED:
                 narrate(f"job {job.id} is not admitted: {error.message}")
-    narrate(f"{admitted} jobs are tenants, {refused} are not admitted")
+    narrate(
+        f"{number_of(admitted, 'job is a tenant', 'jobs are tenants')}, {refused} not admitted"
+    )
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from testbed.sweeps.worker_link import (
     WorkerLink,
     WorkerRefused,
 )
+from testbed.units import number_of
 
 AHEAD = 2
 """Batches that a worker has: the one it computes, and the next."""
@@ -372,7 +373,8 @@ class DaskExecutor:
         if not expected:
             lost = f"{seat} is lost"
             if orders:
-                lost += f": its {len(orders)} tasks are done again"
+                tasks = number_of(len(orders), "task is", "tasks are")
+                lost += f": {tasks} done again"
                 if orders[0].task.live:
                     lost += "; what a live run left there, the next one there removes first"
             self._say(lost)

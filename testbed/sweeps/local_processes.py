@@ -27,6 +27,7 @@ from testbed.private_folders import private_folder
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
 from testbed.sweeps.tasks import Here, Outcome, Task, TaskFailure, attempt
+from testbed.units import number_of
 
 AHEAD = 2
 """Tasks that a process has: the one it computes, and the next."""
@@ -156,7 +157,9 @@ class Processors:
         process.end()
         reason = f"worker process {process.pid} was lost"
         number = 1 + len(others)
-        self._say(f"{reason}: its {number} tasks are done again")
+        self._say(
+            f"{reason}: {number_of(number, 'task is', 'tasks are')} done again"
+        )
         order.losses += 1
         if order.losses < LOSSES:
             supply.again([order, *others])

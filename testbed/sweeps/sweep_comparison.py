@@ -18,6 +18,7 @@ from testbed.sweeps.sweep_tables import (
     four_digits,
     with_interval,
 )
+from testbed.units import number_of
 
 PICTURE = "sweep.svg"
 CELLS = "cells"
@@ -80,7 +81,9 @@ class SweepComparison:
     def sentences(self) -> list[str]:
         """Numbers of combinations in both, and of means that differ."""
         combinations = {pair.values for pair in self.pairs}
-        lines = [f"{len(combinations):,} combinations are in both"]
+        lines = [
+            f"{number_of(len(combinations), 'combination is', 'combinations are')} in both"
+        ]
         for name, count in zip(self.names, self.only_in, strict=True):
             if count:
                 lines.append(f"{count:,} are only in {name}")

@@ -34,6 +34,7 @@ from testbed.sweeps.sweep_tables import (
 )
 from testbed.sweeps.sweeping import CellCounts, SweepRun, stored_spec
 from testbed.sweeps.tasks import Executor, InProcess
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +122,7 @@ class Sweep:
         parts += [f"{counts.failed:,} failed"] if counts.failed else []
         unused = size - counts.computed - counts.kept - counts.failed
         parts += [f"{unused:,} not needed"] if unused > 0 else []
-        return f"{size:,} cells: {', '.join(parts)}"
+        return f"{number_of(size, 'cell')}: {', '.join(parts)}"
 
     @property
     def exit_code(self) -> int:
@@ -141,7 +142,7 @@ class Sweep:
             rows.append(dict(zip(names, values, strict=True)))
         return {
             "folder": str(self.folder),
-            "cells": counted(self.plan, self.cell_counts),
+            "cells": cell_numbers(self.plan, self.cell_counts),
             "rows": rows,
         }
 
@@ -237,7 +238,7 @@ def asked_for(
         "stop": stop,
         "metrics": list(plan.metrics),
         "backend": "live" if plan.live else "sim",
-        "cells": counted(plan, counts),
+        "cells": cell_numbers(plan, counts),
         "store": str(options.store.absolute()),
         "code_sha256": code_digest(live=plan.live),
         "files_sha256": {
@@ -246,7 +247,7 @@ def asked_for(
     }
 
 
-def counted(plan: SweepPlan, counts: CellCounts) -> dict[str, int]:
+def cell_numbers(plan: SweepPlan, counts: CellCounts) -> dict[str, int]:
     """Numbers of cells."""
     return {
         "asked": plan.size,

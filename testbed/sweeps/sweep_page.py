@@ -17,6 +17,7 @@ from testbed.sweeps.sweep_tables import (
     printed_columns,
     printed_values,
 )
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from testbed.sweeps.sweep_plan import SweepPlan
@@ -50,7 +51,7 @@ def sweep_page(
         title=plan.name,
         sentence=sentence,
         picture=picture[picture.index("<svg") :] if picture else "",
-        more=f"{left:,} more rows in table.csv" if left else "",
+        more=f"{number_of(left, 'more row')} in table.csv" if left else "",
         keys=len(plan.combined),
         columns=printed_columns(plan),
         rows=[printed_values(plan, row) for row in rows],
@@ -73,7 +74,7 @@ def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _fidelity(table: Sequence[TableRow]) -> str:
-    """Verdicts on live cells, counted; nothing where all are simulated."""
+    """Verdicts on live cells, number_of; nothing where all are simulated."""
     verdicts: Counter[str] = Counter()
     for row in table:
         verdicts.update(row.fidelity)

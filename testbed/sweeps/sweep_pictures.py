@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.report.plot_files import COLOURS, file_figure, files
 from testbed.report.plot_style import DASHES, MARKERS
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +95,9 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
             ncols=min(4, len(labels)),
         )
     left = len(lines) - MOST_LINES
-    more = f"; {left} more lines in table.csv" if left > 0 else ""
+    more = (
+        f"; {number_of(left, 'more line')} in table.csv" if left > 0 else ""
+    )
     made.suptitle(
         f"{plan.name}: means, 95 % confidence intervals{more}",
         x=0.01,

@@ -313,7 +313,7 @@ def test_jobs_become_tenants_and_nothing_else_runs_beside(
         "job huge is not admitted: tenant huge does not fit: "
         in came.stderr
     )
-    assert "2 jobs are tenants, 1 are not admitted" in came.stderr
+    assert "2 jobs are tenants, 1 not admitted" in came.stderr
     state = standing.status()
     assert [each["name"] for each in state["tenants"]] == ["first", "third"]
     for other in (standing.up(), standing.live(), standing.run("clean")):

@@ -22,6 +22,7 @@ from typing import Literal
 import psutil
 
 from testbed.plan.vm_limits import processor_weights
+from testbed.units import number_of
 
 TOP, MAIN_TOP = "hosenet", "hosenet-main"
 # The CFS period is 100 ms by default. Here it is short: a foreground VM that
@@ -281,7 +282,11 @@ class RunCgroup:
             killed.difference_update(
                 [pid for pid in killed if not lives(pid)]
             )
-            return f"{len(killed)} processes do not end" if killed else ""
+            return (
+                f"{number_of(len(killed), 'process does', 'processes do')} not end"
+                if killed
+                else ""
+            )
 
         _wait_while(left)
 
@@ -498,7 +503,7 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
             _kill(pid, way_out)
             killed.add(pid)
         _thaw(group)
-        return f"{len(members)} processes in {group} do not end"
+        return f"processes of {group} do not end: {len(members)}"
 
     _wait_while(left)
     return killed

@@ -94,6 +94,7 @@ from testbed.plan.network_plan import (
 from testbed.schedulers.actions import Tier
 from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.experiment import Scale
+from testbed.units import number_of
 from topologies.datacentre import DataCentre
 
 CONNECT_TIMEOUT_S = 60.0
@@ -899,11 +900,7 @@ def emulate(
         cgroup = _enter_cgroup(stack, journal)
         quotas = _set_quotas(cgroup, datacentre, scale.cpu)
         parts = stack.enter_context(switch_in_parts(plan, journal))
-        narrate(
-            f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
-            f"{len(plan.slots)} VM slots"
-            + (f", {len(parts)} switch parts" if parts else "")
-        )
+        narrate(_network_up(plan, len(parts)))
         api_port = None if options.own else options.api_port
         port = options.openflow_port
         if options.own and options.own.remote:
@@ -972,6 +969,17 @@ def emulate(
         except RunFailed:
             emulation.check()  # it is the reason of whatever else failed
             raise
+
+
+def _network_up(plan: NetworkPlan, n_parts: int) -> str:
+    sizes = [
+        number_of(len(plan.bridges), "bridge"),
+        number_of(len(plan.links), "link"),
+        number_of(len(plan.slots), "VM slot"),
+    ]
+    if n_parts:
+        sizes.append(number_of(n_parts, "switch part"))
+    return f"network up: {', '.join(sizes)}"
 
 
 def network_kind(

@@ -43,6 +43,7 @@ from testbed.backends.emu.traffic_control import NETNS_DIR, has_carrier
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
+from testbed.units import number_of
 
 # Mininet has made its own logger, which prints without line ends, that of the
 # whole process.
@@ -601,9 +602,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         asked = list(hosts or self.hosts)
         found = [host for host in asked if host.IP()]
         if len(found) < len(asked):
-            output(
-                f"*** Left out: {len(asked) - len(found)} hosts without a tenant's VM\n"
-            )
+            hosts = number_of(len(asked) - len(found), "host")
+            output(f"*** Left out: {hosts} without a tenant's VM\n")
         return found or asked[:1]  # to Mininet, no hosts at all are all
 
     def ping(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import RunFailed
 from testbed.plan.fidelity import Finding
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from controller.process import ControllerProcess
@@ -103,7 +104,7 @@ class OwnController:
             )
         if errors := self.errors():
             sentences.append(
-                f"{len(errors)} errors in {self.log}, the last {errors[-1]}"
+                f"{number_of(len(errors), 'error')} in {self.log}, the last {errors[-1]}"
             )
         return "; ".join(sentences)
 

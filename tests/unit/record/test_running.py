@@ -62,7 +62,7 @@ def test_a_note_is_there_while_the_process_lives(top: RunFolder) -> None:
         first, second, third = sentences(run)
         assert first.startswith("the run day is in progress since ")
         assert second.startswith(
-            "policy b (2 of 2 policies): 1 of 7 jobs have"
+            "policy b (2 of 2 policies): 1 of 7 jobs ended"
         )
         assert (
             second.endswith("of about 1 min 00 s")
@@ -151,7 +151,7 @@ def test_verbs_on_networks_tell_of_a_run_in_progress(
         printed = "".join(capsys.readouterr())
         assert "the run day is in progress since" in printed
         assert code == (1 if verb == "status" else 2)
-        assert ("1 of 7 jobs have ended" in printed) == (verb == "status")
+        assert ("1 of 7 jobs ended" in printed) == (verb == "status")
         assert command(["status", "--json"]) == 1
         told = json.loads(capsys.readouterr().out)
         assert (told["up"], told["run"]["ended"]) == (False, 1)
@@ -208,7 +208,7 @@ def test_ctrl_c_shows_what_there_is_and_how_to_resume(
     )
     printed = capsys.readouterr()
     assert "vc: audit: passed" in printed.out
-    assert "0 of 1 jobs had ended under fcfs, policy 2 of 3" in printed.err
+    assert "0 of 1 job had ended under fcfs, policy 2 of 3" in printed.err
     assert "policies left for another run: fcfs, sbf" in printed.err
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "report.html").is_file()

@@ -359,7 +359,7 @@ def test_jobs_that_fit_become_tenants_and_of_the_others_the_reason_is_narrated(
     assert lines[0].startswith(
         "job huge is not admitted: tenant huge does not fit: "
     )
-    assert lines[1] == "2 jobs are tenants, 1 are not admitted"
+    assert lines[1] == "2 jobs are tenants, 1 not admitted"
 
 
 # ------------------------------------------------------------------------------- open networks
