@@ -5,7 +5,9 @@ mount, seccomp.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,6 +147,17 @@ def set_parent_death_signal(signum: int) -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0),
         "cannot set the parent-death signal",
     )
+
+
+def end_when_closed(pipe: int) -> None:
+    """Has the kernel end this process once nobody has a pipe's other end.
+
+    Unlike a parent's death signal it outlasts another user and program.
+    """
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+    flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 def set_no_new_privileges() -> None:

@@ -14,6 +14,7 @@ import io
 import lzma
 import math
 import os
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -150,8 +151,10 @@ def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
     """The content, unpacked where it begins as gzip, bzip2, xz or Zstandard
     do, whatever the name says; and its bounds.
 
-    Raises OSError; :class:`CutOff` where an archive is damaged.
+    Raises OSError; :class:`CutOff` where an archive is damaged, or the path
+    is that of a pipe or a device.
     """
+    _check_is_stored(path)
     with path.open("rb") as file:
         begin = file.peek(_LOOKED_AT)
         inside = file
@@ -168,6 +171,18 @@ def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
                 raise
             damage = "the compressed file is cut off or damaged here"
             raise CutOff(f"{damage} ({error})") from None
+
+
+def _check_is_stored(path: Path) -> None:
+    """Raises CutOff for what cannot be read a second time: a pipe without a
+    writer would be waited for, and a device may have no end.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise CutOff(
+            "is a pipe or a device, and is read more than once: write it"
+            " to a file first"
+        )
 
 
 def unpacked_bytes(path: Path, most_bytes: int) -> bytes:

@@ -22,11 +22,12 @@ from testbed.backends.emu.packet_capture import (
 from testbed.backends.emu.pcapng import MergedPackets
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.errors import BadInput
+from testbed.errors import BadInput, TestbedError
 from testbed.owned_files import caller, from_home, new_file, opened_folder
 from testbed.standing.capture_targets import capture_places
 from testbed.units import number_of
 
+IsOver = Callable[[], bool]
 FILE_MODE = 0o600
 STANDARD_OUTPUT = "-"
 
@@ -70,7 +71,8 @@ def capture(
     seconds: Seconds = None,
     as_json: Json = False,
 ) -> None:
-    """Show packets where they pass, or store them for Wireshark, until Ctrl-C.
+    """Show packets where they pass, or store them for Wireshark, until Ctrl-C
+    or the end of the job, tenant or network.
 
     Of a VM, those at its interface; of a link, those in both directions at its
     lower end; of a tenant, those at all its VMs. A file is pcap (of a tenant
@@ -83,13 +85,16 @@ def capture(
     request = CaptureRequest(
         " ".join(words or ()), count, seconds, as_text=write is None
     )
+    is_over = partial(_is_gone, target, points)
     console.say(f"capturing at {_named(points)}; Ctrl-C ends it")
     if write is None:
         console.say(f"in Wireshark: {_wireshark(target)}")
         shown = _ShownLines(points)
-        counts = packet_capture.capture(points, request, shown.take)
+        counts = packet_capture.capture(
+            points, request, shown.take, is_over
+        )
     else:
-        counts = _stored(points, request, write)
+        counts = _stored(points, request, write, is_over)
     if as_json:
         console.print_json(
             {
@@ -99,10 +104,23 @@ def capture(
                 "dropped": counts.dropped,
             }
         )
+    if is_over():
+        console.say(
+            f"{target} is not there any more: its job has ended or moved,"
+            " or the network is down"
+        )
     console.say(
         f"{number_of(counts.captured, 'packet')} captured, {counts.dropped:,} dropped"
         " by the kernel for lack of room"
     )
+
+
+def _is_gone(target: str, points: Sequence[CapturePoint]) -> bool:
+    """True once a target's packets pass elsewhere, or nowhere."""
+    try:
+        return capture_places().points(target) != points
+    except (TestbedError, OSError, ValueError):
+        return True
 
 
 def _named(points: Sequence[CapturePoint]) -> str:
@@ -144,16 +162,19 @@ class _ShownLines:
 
 
 def _stored(
-    points: Sequence[CapturePoint], request: CaptureRequest, name: str
+    points: Sequence[CapturePoint],
+    request: CaptureRequest,
+    name: str,
+    is_over: IsOver,
 ) -> CaptureCounts:
     """Captures into a file. It is removed where nothing can be captured."""
     with _opened(name) as write:
         if len(points) == 1:
             return packet_capture.capture(
-                points, request, lambda _, data: write(data)
+                points, request, lambda _, data: write(data), is_over
             )
         merged = MergedPackets([point.name for point in points], write)
-        return packet_capture.capture(points, request, merged.take)
+        return packet_capture.capture(points, request, merged.take, is_over)
 
 
 @contextmanager

@@ -64,8 +64,8 @@ def import_(
     lenient: Lenient = False,
     as_json: Json = False,
 ) -> None:
-    """Make an experiment file of a containerlab topology, a GraphML graph, a
-    Batsim platform or workload, or Alibaba's batch_task.csv.
+    """Make an experiment file of a containerlab topology, a GraphML or GML
+    graph, a Batsim platform or workload, or Alibaba's batch_task.csv.
 
     Its comments say what was taken, what was not, and what to choose. Exit code
     2 where a file cannot be imported, or EXPERIMENT is there already.

@@ -102,6 +102,11 @@ def measure(
         raise typer.Exit(1)
 
 
+UNRESERVED = (
+    "; all send and receive at once: of a link with two capacities the faster "
+    "direction measures low, since its acknowledgements wait behind the "
+    "slower's data (iperf in testbed mininet measures one at a time)"
+)
 VERDICTS: dict[Enforcement, str] = {
     "strict": "within 1 %, and ", "work-conserving": "99 % or more, and ", "none": ""
 }  # fmt: skip
@@ -123,6 +128,8 @@ def _table(name: str, found: list[vm_measurement.PairMeasurement]) -> Table:
     table.caption = (
         f"bits of frames, in the file's units; ok: {what}no ping lost"
     )
+    if found[0].enforcement == "none":
+        table.caption += UNRESERVED
     for one in found:
         reserved = "–"
         if one.reserved_bps:

@@ -18,6 +18,7 @@ from testbed.importing.batsim_workload import (
     read_json,
 )
 from testbed.importing.containerlab import ContainerlabTopology
+from testbed.importing.gml import is_gml, read_gml
 from testbed.importing.graphml import Graphml
 from testbed.importing.imported import (
     Imported,
@@ -37,12 +38,18 @@ from testbed.spec.experiment_file import parse_experiment
 Kind = Literal[
     "containerlab",
     "graphml",
+    "gml",
     "batsim-platform",
     "batsim-workload",
     "alibaba",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-NETWORKS: tuple[Kind, ...] = ("containerlab", "graphml", "batsim-platform")
+NETWORKS: tuple[Kind, ...] = (
+    "containerlab",
+    "graphml",
+    "gml",
+    "batsim-platform",
+)
 MOST_BYTES = 16 << 20
 _LOOKED_AT = 4096
 _HINT = f"--kind says which it is: {', '.join(KINDS)}"
@@ -105,10 +112,8 @@ def kind_of_file(path: Path) -> Kind:
     if start.startswith("{"):
         if is_batsim_workload(read_json(content, path)):
             return "batsim-workload"
-    elif start.startswith("graph"):
-        raise refusal(
-            path, "is GML: take the GraphML file of the same graph"
-        )
+    elif is_gml(text):
+        return "gml"
     elif start.startswith(";"):
         raise BadInput(
             f"{path}: is a log in the Standard Workload Format",
@@ -177,8 +182,9 @@ class _Importer:
             lab.read(content, self._notes)
             self._name = lab.name
             return lab.graph, None
-        root = read_xml(content, path)
-        if kind == "graphml":
+        read = read_gml if kind == "gml" else read_xml
+        root = read(content, path)
+        if kind in ("graphml", "gml"):
             graphml = Graphml(path)
             graphml.read(root, self._notes)
             self._name = graphml.name

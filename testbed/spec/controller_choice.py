@@ -13,7 +13,8 @@ class ControllerChoice:
     ``apps`` are absolute paths, and names of modules such as
     ``ryu.app.ofctl_rest``, in order. ``options`` are arguments as
     ``ryu-manager`` takes them. ``confined``: in namespaces of their own.
-    ``python`` is an interpreter whose packages they may import, as a path.
+    ``python`` is an interpreter whose packages they may import, as a path;
+    ``packages`` a requirements file of which one is made.
     ``remote`` is the address of a running one, ``tcp:127.0.0.1:6653``.
     """
 
@@ -22,6 +23,7 @@ class ControllerChoice:
     confined: bool = False
     python: str = ""
     remote: str = ""
+    packages: str = ""
 
     def __str__(self) -> str:
         """Name in sentences: the applications or the address."""
@@ -42,6 +44,8 @@ class ControllerChoice:
             found["options"] = list(self.options)
         if self.python:
             found["python"] = self.python
+        if self.packages:
+            found["packages"] = self.packages
         if self.confined:
             found["confined"] = True
         return found

@@ -118,7 +118,9 @@ class ControllerSection(Section):
     packages applications may import
     """
     packages: str | None = Field(default=None)
-    """not taken: make an environment, and name it by python"""
+    """a requirements file; what it names is installed by pip, as the user
+    who calls sudo, into an environment in that user's cache
+    """
     remote: Address | None = Field(default=None)
     """a controller that runs already, tcp:127.0.0.1:6653: ONOS,
     Floodlight, a Ryu of your own
@@ -138,7 +140,7 @@ def controller_choice(
     if section is None or not section.is_readable("app", "remote"):
         return None
     if section.remote is not None:
-        for key in ("app", "options", "python", "confined"):
+        for key in ("app", "options", "python", "packages", "confined"):
             if key in section.model_fields_set:
                 here.report(
                     "cannot stand beside remote: leave one out", key
@@ -158,13 +160,6 @@ def controller_choice(
         apps.append(_application(name, place))
     if section.app == [] and "app" in section.model_fields_set:
         here.report("names no application", "app")
-    if section["packages"] is not None:
-        # Installing executes what is installed: for its owner to do.
-        here.report(
-            "the testbed installs nothing: python3 -m venv apps; "
-            f"apps/bin/pip install -r {section.packages}; then python: apps",
-            "packages",
-        )
     options = tuple(section["options"] or ())
     for option in options:
         if option.lstrip("-").startswith(HELD):
@@ -174,10 +169,28 @@ def controller_choice(
                 "options",
             )
     applications = tuple(app for app in apps if app is not None)
-    python = _interpreter(section["python"], here / "python")
     return ControllerChoice(
-        applications, options, bool(section["confined"]), python
+        apps=applications,
+        options=options,
+        confined=bool(section["confined"]),
+        python=_interpreter(section["python"], here / "python"),
+        packages=_requirements(section, here),
     )
+
+
+def _requirements(section: ControllerSection, here: Location) -> str:
+    """The path of a requirements file; empty without."""
+    if section["packages"] is None:
+        return ""
+    for other in ("python", "confined"):
+        if section[other]:
+            here.report(
+                f"cannot stand beside {other}: make an environment, and"
+                " name it by python",
+                "packages",
+            )
+    file = file_at(here / "packages", section["packages"])
+    return "" if file is None else str(Path(file).absolute())
 
 
 def _interpreter(name: str | None, here: Location) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -63,7 +65,7 @@ class Pinged:
         return thread
 
     def _ping(self) -> None:
-        pid = self._wait_for_tcpdumps()[0]
+        pid = self.wait_for_tcpdumps()[0]
         self.status = Path(f"/proc/{pid}/status").read_text("ascii")
         for address in self._addresses:
             subprocess.run(
@@ -76,7 +78,7 @@ class Pinged:
             )
         self.after()
 
-    def _wait_for_tcpdumps(self) -> list[str]:
+    def wait_for_tcpdumps(self) -> list[str]:
         """Those of the namespace, once all have become another user's."""
         reading: list[str] = []
         while len(reading) < self.n_points:
@@ -139,6 +141,41 @@ def test_an_interrupt_ends_it_with_its_numbers(point: CapturePoint) -> None:
     counts = capture([point], CaptureRequest("icmp"), pinged.take)
     thread.join()
     assert counts.captured == 2
+
+
+def test_it_ends_once_its_point_is_gone(point: CapturePoint) -> None:
+    asked: list[float] = []
+
+    def is_over() -> bool:
+        asked.append(time.monotonic())
+        return len(asked) == 2
+
+    # No packet comes: it is not by one that it ends.
+    counts = capture([point], CaptureRequest(), lambda *_: None, is_over)
+    assert (counts.captured, len(asked)) == (0, 2)
+    assert asked[1] - asked[0] >= 1
+
+
+KILLED = """
+import sys
+from testbed.backends.emu.packet_capture import (
+    CapturePoint, CaptureRequest, capture,
+)
+point = CapturePoint("a.0", "lo", sys.argv[1])
+capture([point], CaptureRequest(), lambda *_: None)
+"""
+
+
+def test_a_killed_one_leaves_no_tcpdump(point: CapturePoint) -> None:
+    program = [sys.executable, "-c", KILLED, point.netns]
+    pinged = Pinged(point)
+    with subprocess.Popen(program) as killed:
+        (pid,) = pinged.wait_for_tcpdumps()
+        # No packet is sent on which it would miss its reader.
+        descriptor = os.pidfd_open(int(pid))
+        killed.kill()
+    with os.fdopen(descriptor) as tcpdump:
+        assert select.select([tcpdump], [], [], 30)[0]
 
 
 def test_several_points_come_into_one_file(

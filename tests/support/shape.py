@@ -113,6 +113,11 @@ FEATURE_TOKENS: dict[str, int] = {
     "commits of files, and results whose commit cannot be checked out": 150,
     "a live page of runs and networks, runs as one file, metrics": 15_310,
     "no sockets beyond a network namespace; libraries' settings": 179,
+    "packages of a requirements file, installed as their user": 1_970,
+    "graphs in GML": 770,
+    "captures that end with what they capture": 240,
+    "counts of one in the singular, by every verb": 500,
+    "what can be read once alone is no trace": 49,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -67,6 +67,7 @@ from testbed.backends.emu.open_vswitch import (
 )
 from testbed.backends.emu.own_flows import OwnController
 from testbed.backends.emu.part_switches import RUN_ROOT, switch_in_parts
+from testbed.backends.emu.requirement_environment import with_packages
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.switch_sockets import switch_listeners, switch_uid
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -888,6 +889,7 @@ def emulate(
         scale.time,
     )
     kind = network_kind(options.builder, plan, narrate)
+    options = _with_packages(options, narrate)
     with ExitStack() as stack:
         stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
@@ -902,10 +904,7 @@ def emulate(
         parts = stack.enter_context(switch_in_parts(plan, journal))
         narrate(_network_up(plan, len(parts)))
         api_port = None if options.own else options.api_port
-        port = options.openflow_port
-        if options.own and options.own.remote:
-            # The other controller may have that one.
-            port = 0
+        port = _openflow_port(options)
         held = stack.enter_context(held_ports(port, api_port))
         switches = stack.enter_context(switch_listeners(parts, journal))
         uid = controller_uid(options)
@@ -969,6 +968,21 @@ def emulate(
         except RunFailed:
             emulation.check()  # it is the reason of whatever else failed
             raise
+
+
+def _with_packages(
+    options: LiveOptions, narrate: Callable[[str], None]
+) -> LiveOptions:
+    if options.own is None:
+        return options
+    return replace(options, own=with_packages(options.own, narrate))
+
+
+def _openflow_port(options: LiveOptions) -> int:
+    if options.own and options.own.remote:
+        # The other controller may have that one.
+        return 0
+    return options.openflow_port
 
 
 def _network_up(plan: NetworkPlan, n_parts: int) -> str:

@@ -36,8 +36,8 @@ ACCOUNTS = ("tcpdump", "nobody")
 KEPT = (linux.CAP_NET_RAW, linux.CAP_SETGID, linux.CAP_SETUID)
 CHUNK_BYTES = 1 << 16
 ENDING_S = 5.0
-# epoll takes no more than some weeks at once.
-LONGEST_WAIT_S = 3600.0
+ASK_EVERY_S = 1.0
+STDIN = 0
 _CAPTURED = re.compile(r"(\d+) packets? captured")
 _DROPPED = re.compile(r"(\d+) packets? dropped by kernel")
 
@@ -80,11 +80,18 @@ class CaptureCounts:
     dropped: int
 
 
+def _never() -> bool:
+    return False
+
+
 def capture(
-    points: Sequence[CapturePoint], request: CaptureRequest, take: Take
+    points: Sequence[CapturePoint],
+    request: CaptureRequest,
+    take: Take,
+    is_over: Callable[[], bool] = _never,
 ) -> CaptureCounts:
-    """Captures until the request is met, or Ctrl-C; the last call of ``take``
-    for a point has no bytes.
+    """Captures until the request is met, ``is_over`` or Ctrl-C; the last call
+    of ``take`` for a point has no bytes. ``is_over`` is asked each second.
 
     Raises MachineCannot without tcpdump, BadInput for a filter that it does
     not know, RunFailed for a device that it cannot read.
@@ -92,7 +99,7 @@ def capture(
     with terminated_as_interrupt(), _started(points, request) as children:
         streams = _Streams(children, take)
         with suppress(KeyboardInterrupt, BrokenPipeError):
-            streams.follow(request.seconds or inf)
+            streams.follow(request.seconds or inf, is_over)
         with uninterrupted():
             for child in children:
                 child.send_signal(signal.SIGINT)
@@ -115,16 +122,23 @@ class _Streams:
                 child.stdout, selectors.EVENT_READ, number
             )
 
-    def follow(self, seconds: float) -> None:
+    def follow(
+        self, seconds: float, is_over: Callable[[], bool] = _never
+    ) -> None:
         """Passes on what is written, until all have ended or time is up."""
-        until_s = time.monotonic() + seconds
+        now_s = time.monotonic()
+        until_s = now_s + seconds
+        asking_s = now_s + ASK_EVERY_S
         while self._selector.get_map():
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
+            now_s = time.monotonic()
+            if now_s >= until_s:
                 return
-            for key, _ in self._selector.select(
-                min(left_s, LONGEST_WAIT_S)
-            ):
+            if now_s >= asking_s:
+                if is_over():
+                    return
+                asking_s = now_s + ASK_EVERY_S
+            left_s = min(until_s, asking_s) - now_s
+            for key, _ in self._selector.select(left_s):
                 data = os.read(key.fd, CHUNK_BYTES)
                 if not data:
                     self._selector.unregister(key.fileobj)
@@ -154,7 +168,8 @@ def _tcpdump(
     try:
         return subprocess.Popen(
             _command(point, request),
-            stdin=subprocess.DEVNULL,
+            # Nothing is written to it: it ends with this process.
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={"PATH": os.defpath, "TZ": os.environ.get("TZ", "")},
@@ -200,6 +215,7 @@ def _account() -> str:
 
 def _confine(point: CapturePoint) -> None:
     """In the child, before it is tcpdump."""
+    linux.end_when_closed(STDIN)
     if point.netns:
         linux.enter_network_namespace(point.netns)
     if point.hosts and HOSTS.exists():

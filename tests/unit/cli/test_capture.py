@@ -104,8 +104,10 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Captured:
             points: Sequence[CapturePoint],
             request: CaptureRequest,
             take: Callable[[int, bytes], object],
+            is_over: Callable[[], bool],
         ) -> CaptureCounts:
             asked.append(request)
+            assert not is_over()
             for number in range(len(points)):
                 for chunk in chunks:
                     take(number, chunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,13 +63,23 @@ def test_json_says_what_was_taken(
     assert {"taken", "not_taken", "choose"} < record.keys()
 
 
+def test_what_can_be_read_once_alone_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(here / "pipe")
+    for name in ("pipe", "/dev/zero"):
+        assert run(["import", name]) == 2
+        said = capsys.readouterr().err
+        assert f"{name}: is a pipe or a device" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["graphml.txt", "-o", "graphml.txt"], "is there already"),
         (
-            ["graphml.txt", "--kind", "gml"],
-            "--kind gml: one of containerlab",
+            ["graphml.txt", "--kind", "dot"],
+            "--kind dot: one of containerlab",
         ),
         (["graphml.txt", "--kind", "alibaba"], "cut off"),
         (["graphml.txt", "--kind", "batsim-workload"], "no JSON"),

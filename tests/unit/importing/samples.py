@@ -30,6 +30,26 @@ GRAPHML = """\
 </graphml>
 """
 
+GML = """\
+Creator "somebody"
+graph [
+  Network "Small"
+  node [
+    id 0
+    label "Z&#252;rich"
+    graphics [ x 1.0 y 2.0 ]
+  ]
+  node [ id 1 label "Bern" ]
+  node [ id 2 label "Bern" ]
+  edge [ source 0 target 1 LinkSpeedRaw 10000000000.0 ]
+  edge [
+    source 0
+    target 2
+    LinkSpeed "1" LinkSpeedUnits "G"
+  ]
+]
+"""
+
 PLATFORM = """\
 <?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "simgrid.dtd">
@@ -64,6 +84,7 @@ M1,2,j_2,1,Failed,86390,86500,50,0.1
 SAMPLES = {
     "containerlab": CONTAINERLAB,
     "graphml": GRAPHML,
+    "gml": GML,
     "batsim-platform": PLATFORM,
     "batsim-workload": WORKLOAD,
     "alibaba": TASKS,

@@ -86,6 +86,19 @@ def test_any_graph_is_an_experiment_or_refused(
     assert set(result.topology.servers) < set(tree)
 
 
+@given(graphs())
+def test_a_graph_is_the_same_in_gml(graph: nx.MultiGraph) -> None:
+    for data in graph.nodes.values():
+        # networkx writes the node itself as its label.
+        data.pop("label", None)
+    in_graphml = imported(written(graph))
+    in_gml = imported("\n".join(nx.generate_gml(graph)).encode())
+    if in_graphml is None or in_gml is None:
+        assert in_graphml is in_gml
+        return
+    assert in_gml.topology == in_graphml.topology
+
+
 @given(st.integers(0, 10**6))
 def test_the_widest_path_between_any_two_nodes_is_kept(seed: int) -> None:
     graph = nx.gnm_random_graph(8, 14, seed)

@@ -13,6 +13,7 @@ from testbed.errors import BadInput
 from testbed.importing.imported import Imported, Network
 from testbed.importing.recognition import import_files
 from testbed.spec.experiment_file import parse_experiment
+from tests.unit.importing.samples import GML
 
 Import = Callable[..., Imported]
 
@@ -338,7 +339,13 @@ def test_hosts_of_a_graph_are_its_servers(imported: Import) -> None:
         (KEYS, "no XML: no element found"),
         ("<html><body/></html>", "is a web page"),
         ("<svg/>", "is XML of another kind: <svg>"),
-        ("graph [\n node [ id 0 ] ]", "is GML"),
+        ("graph [\n node [ id 0 ] ]", "no two nodes"),
+        ("graph [\n node [ id 0 ]", "no GML: the file is cut off"),
+        ('graph [\n Network "x ]', "2: no GML: a quotation mark"),
+        ("graph [ ] ]", "no GML: a list ends here"),
+        ("graph [ node [ id ] ]", "no GML: a list ends here"),
+        ("graph [ [ ] ]", "no GML: a value without its key"),
+        ("graph [ " + "a [ " * 200, "no GML: more than 100 lists"),
         ("; Version: 2.2\n", "Standard Workload Format"),
     ],
 )
@@ -346,6 +353,33 @@ def test_what_is_no_graph_is_told(
     text: str, said: str, imported: Import
 ) -> None:
     assert said in refused(imported, text)
+
+
+# ------------------------------------------------------------------ GML
+
+
+def test_gml_says_the_same_as_the_graphs_graphml(imported: Import) -> None:
+    result = imported(GML)
+    assert links(result) == {
+        ("Bern", "Zürich"): 10**10,
+        ("Bern-2", "Zürich"): 10**9,
+    } | {
+        (server, switch): bps
+        for (server, switch), bps in links(result).items()
+        if server in network(result).servers
+    }
+    assert result.name == "Small"
+    assert "graphics (1)" in all_notes(result)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_the_encodings_of_gml(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(
+        'graph [ node [ id 1 label "Zürich" ] node [ id 2 ]'
+        " edge [ source 1 target 2 ] ]".encode(encoding)
+    )
+    assert "Zürich" in import_files([path]).text()
 
 
 # ------------------------------------------------------------------ XML of others

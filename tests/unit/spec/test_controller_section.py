@@ -109,7 +109,15 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         ),
         (
             "{app: mine.py, packages: needs.txt}",
-            "apps/bin/pip install -r needs.txt; then python: apps",
+            "controller.packages: there is no file 'needs.txt'",
+        ),
+        (
+            "{app: mine.py, packages: mine.py, confined: true}",
+            "controller.packages: cannot stand beside confined: make an",
+        ),
+        (
+            "{app: mine.py, packages: mine.py, python: /bin/sh}",
+            "controller.packages: cannot stand beside python: make an",
         ),
         (
             "{app: []}",
@@ -183,6 +191,16 @@ def test_an_environment_is_its_interpreter(
     choice = load_experiment(written(tmp_path, section)).controller
     assert choice is not None
     assert choice.python == str(tmp_path / "apps" / "bin" / "python")
+
+
+def test_packages_are_a_file_beside_the_experiment(tmp_path: Path) -> None:
+    needs = tmp_path / "needs.txt"
+    needs.write_text("networkx\n")
+    section = "{app: mine.py, packages: needs.txt}"
+    experiment = load_experiment(written(tmp_path, section))
+    assert experiment.controller is not None
+    assert experiment.controller.packages == str(needs)
+    assert experiment.resolved["controller"]["packages"] == str(needs)
 
 
 def test_a_running_controller_is_an_address(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""Packages that a person's applications require, in an environment of that
+person's: made by that user's process, in that user's cache.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from controller import app_environment
+from testbed.errors import BadInput, MachineCannot
+from testbed.foreign_text import plain_text
+from testbed.owned_files import caller
+from testbed.spec.controller_choice import ControllerChoice
+
+CACHE = Path(".cache", "hosenet", "packages")
+BY_PYTHON = (
+    "or make an environment yourself, and name it by controller.python"
+)
+# pip's own settings, such as an index of the organisation's.
+KEPT = (
+    "PIP_", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+
+Narrate = Callable[[str], object]
+
+
+def with_packages(
+    choice: ControllerChoice, narrate: Narrate
+) -> ControllerChoice:
+    """The choice with an interpreter that has the packages which it requires.
+
+    Raises BadInput where they cannot be installed, MachineCannot for root
+    without a user who called it, without a network, or without venv.
+    """
+    if not choice.packages:
+        return choice
+    requirements = Path(choice.packages)
+    python = _made(requirements, _account(), narrate)
+    return replace(choice, python=python)
+
+
+def _account() -> pwd.struct_passwd:
+    """That of the user who called sudo. Raises MachineCannot without one."""
+    owner = caller()
+    if owner is not None and owner.uid > 0:
+        with suppress(KeyError):
+            return pwd.getpwuid(owner.uid)
+    raise MachineCannot(
+        "controller.packages are installed as the user who calls sudo, never"
+        " as root: nobody has called it",
+        f"call it by sudo from an account, {BY_PYTHON}",
+    )
+
+
+def _made(
+    requirements: Path, account: pwd.struct_passwd, narrate: Narrate
+) -> str:
+    program = Path(app_environment.__file__).read_text("utf-8")
+    cache = Path(account.pw_dir) / CACHE
+    command = [_interpreter(account), "-I", "-c", program]
+    last = ""
+    with subprocess.Popen(
+        [*command, str(requirements), str(cache)],
+        env=_environment(account, os.environ),
+        cwd="/",
+        user=account.pw_uid,
+        group=account.pw_gid,
+        extra_groups=[],
+        umask=0o022,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - a pipe
+        assert process.stderr is not None  # noqa: S101 - a pipe
+        for line in process.stdout:
+            if last:
+                narrate(plain_text(last))
+            last = line.rstrip("\n")
+        complaint = plain_text(process.stderr.read().strip())
+    if process.returncode == 0:
+        return last
+    message = f"controller.packages: {requirements}: {complaint}"
+    if process.returncode == app_environment.EXIT_BAD_FILE:
+        raise BadInput(message, f"correct it, {BY_PYTHON}")
+    raise MachineCannot(message, f"try again later, {BY_PYTHON}")
+
+
+def _interpreter(account: pwd.struct_passwd) -> str:
+    """An interpreter of this one's version that a user may start.
+
+    Raises MachineCannot.
+    """
+    version = "python{}.{}".format(*sys.version_info)
+    names = (
+        Path(sys.base_prefix, "bin", version),
+        Path("/usr/bin", version),
+        Path("/usr/local/bin", version),
+    )
+    for name in names:
+        try:
+            subprocess.run(
+                [str(name), "-I", "-c", ""],
+                cwd="/",
+                user=account.pw_uid,
+                group=account.pw_gid,
+                extra_groups=[],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return str(name)
+    raise MachineCannot(
+        f"{account.pw_name} may start no {version}",
+        f"install it there, {BY_PYTHON}",
+    )
+
+
+def _environment(
+    account: pwd.struct_passwd, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a user's program, and pip's settings."""
+    kept = {
+        "HOME": account.pw_dir,
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        "PATH": os.defpath,
+        "LC_ALL": "C.UTF-8",
+    }
+    for name, value in environ.items():
+        if name.startswith(KEPT):
+            kept[name] = value
+    return kept
