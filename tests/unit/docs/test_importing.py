@@ -27,7 +27,7 @@ def test_the_page_is_what_is_printed(
     for name, content in FILES.findall(text):
         Path(name).write_text(content)
     sessions = SESSIONS.findall(text)
-    assert len(sessions) == 4
+    assert len(sessions) == 5
     for session in sessions:
         typed = ""
         for line in session.splitlines():
