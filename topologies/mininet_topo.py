@@ -8,9 +8,11 @@ one needs nothing but its object.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Interface
+from itertools import chain
 from numbers import Real
 from typing import Any
 
@@ -91,6 +93,18 @@ def _interface(sends_bps: int, *, limits: bool) -> Options:
 
 # ------------------------------------------------------------------ reading
 
+# What is read, what numbers and names a network's parts, and what chooses
+# among ways of shaping, of which the testbed has its own.
+LINK_OPTIONS = frozenset(
+    {*MININET_KEYS, "bw", "capacity_mbit", "params1", "params2"}
+    | {"cls", "node1", "node2", "port1", "port2", "key", "link", "fast"}
+    | {"intf", "intfName1", "intfName2"}
+    | {"use_htb", "use_hfsc", "use_tbf", "r2q", "speedup"}
+    | {"txo", "rxo", "gro"}
+)
+NODE_OPTIONS = frozenset(
+    ("isSwitch", "slots", "ip", "mac", "cls", "protocols", "prefixLen")
+)
 Joined = dict[str, dict[str, int]]
 """For every node its neighbours, and the capacity toward each in bit/s."""
 
@@ -288,7 +302,32 @@ def notes_of(
         notes.append(
             f"{count_text(by_default, 'link')} without bw: {mbit:g} Mbit/s, by default_bw"
         )
+    of_links = []
+    for _, _, options in record.links:
+        ends = [options.get(end) or {} for end in ("params1", "params2")]
+        of_links.append({*_set_in(options), *chain(*map(_set_in, ends))})
+    notes += _left_out("links", of_links, LINK_OPTIONS)
+    of_nodes = map(_set_in, record.nodes.values())
+    notes += _left_out("nodes", of_nodes, NODE_OPTIONS)
     return tuple(notes)
+
+
+def _set_in(options: Options) -> Iterator[str]:
+    """Names of the options that are there with an effect."""
+    return (name for name, value in options.items() if value)
+
+
+def _left_out(
+    nouns: str, sets: Iterable[Iterable[str]], known: frozenset[str]
+) -> list[str]:
+    """A sentence about options that have no effect here; none without any."""
+    counts = Counter(chain.from_iterable(sets))
+    parts = []
+    for name in sorted(counts.keys() - known):
+        parts.append(f"{name} ({counts[name]:,})")
+    if not parts:
+        return []
+    return [f"left out, options of {nouns}: {', '.join(parts)}"]
 
 
 def _end_options(options: Options, end: str) -> Options:

@@ -52,7 +52,12 @@ from testbed.spec.validation import (
     read_section,
 )
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
-from testbed.units import format_bandwidth, format_duration, format_share
+from testbed.units import (
+    format_bandwidth,
+    format_duration,
+    format_share,
+    number_of,
+)
 
 Word = Annotated[str, Field(min_length=1, max_length=4096)]
 CommandWords = Annotated[list[Word], Field(min_length=1, max_length=100)]
@@ -335,9 +340,9 @@ def check_entry(
     ):
         slots = context.datacentre.total_slots
         if vms > slots:
-            here.report(
-                f"{vms} VMs, but the data centre has {slots} slots", "vms"
-            )
+            asked = number_of(vms, "VM")
+            room = number_of(slots, "slot")
+            here.report(f"{asked}, but the data centre has {room}", "vms")
 
 
 def _check_command(here: Location, entry: Section) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ MOST_CPU_S = 120
 LIBRARY = "mininet_topology"
 SCRIPT = "__main__"
 TOPO_METHODS = ("addHost", "addSwitch", "addLink", "iterLinks", "nodeInfo")
+ARGUMENTS = re.compile(rb"argv|argparse|optparse|getopt|click")
 OURS = ("controller", "jobs", "testbed", "topologies")
 
 
@@ -211,10 +213,20 @@ def _reply_of_error(error: BaseException, path: Path) -> dict[str, Any]:
         return {"key": "args", "reason": reason, "line": 0}
     return {
         "key": "path",
-        "reason": fault.reason,
+        "reason": fault.reason + _hint(error, path),
         "line": fault.line,
         "column": fault.column,
     }
+
+
+def _hint(error: BaseException, path: Path) -> str:
+    """Where the arguments come from that a script has looked for in vain."""
+    lacking = isinstance(error, SystemExit | IndexError)
+    if len(sys.argv) > 1 or not lacking:
+        return ""
+    if ARGUMENTS.search(path.read_bytes()) is None:
+        return ""
+    return "; a script's arguments are topology: {argv: [--hosts, 4]}"
 
 
 def _plain(value: object) -> object:

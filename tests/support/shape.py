@@ -115,6 +115,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "no sockets beyond a network namespace; libraries' settings": 179,
     "packages of a requirements file, installed as their user": 1_970,
     "graphs in GML": 770,
+    "options of Mininet files without an effect; arguments in vain": 320,
     "captures that end with what they capture": 240,
     "counts of one in the singular, by every verb": 500,
     "what can be read once alone is no trace": 49,

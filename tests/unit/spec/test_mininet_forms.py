@@ -226,6 +226,7 @@ def test_an_export_of_miniedit(
     experiment = load(tmp_path, MINIEDIT, name)
     assert links(experiment) == {"h1 s1": 10, "h2 s2": 7.5, "s1 s2": 5}
     assert experiment.topology_notes == (
+        "left out, options of nodes: dpid (1)",
         "1 link with delay 3 ms",
         LIVE_ALONE,
     )
@@ -394,3 +395,40 @@ def test_what_is_left_out_is_said() -> None:
         left_out=["nat0 is left out"],
     )
     assert notes_of(record) == ("nat0 is left out",)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "import sys\nBW = int(sys.argv[1])\n",
+        """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument('bw', type=int)
+BW = parser.parse_args().bw
+""",
+    ],
+    ids=["argv", "argparse"],
+)
+def test_a_script_that_wants_arguments_is_told_their_key(
+    head: str, tmp_path: Path
+) -> None:
+    code = f"""{IMPORT}
+{head}
+class T(Topo):
+    def build(self):
+        switch = self.addSwitch("s1")
+        for name in ("h1", "h2"):
+            self.addLink(self.addHost(name), switch, bw=BW)
+"""
+    with pytest.raises(SpecErrors) as told:
+        load(tmp_path, code)
+    (problem,) = told.value.problems
+    assert problem.message.endswith(
+        "a script's arguments are topology: {argv: [--hosts, 4]}"
+    )
+    load(tmp_path, code, more=", argv: [30]")
+    # Another mistake is not about arguments.
+    with pytest.raises(SpecErrors) as told:
+        load(tmp_path, "import sys\n[][0]\n", more=", argv: [30]")
+    assert "argv" not in str(told.value)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from testbed.plan.network_plan import network_plan
 from topologies.datacentre import DataCentre, TopologyError
 from topologies.fat_tree import fat_tree
-from topologies.mininet_topo import from_mininet, mininet_topo
+from topologies.mininet_record import MininetRecord
+from topologies.mininet_topo import from_mininet, mininet_topo, notes_of
 from topologies.tree import tree
 
 pytestmark = pytest.mark.needs("mininet")
@@ -255,3 +256,23 @@ def test_a_link_from_a_node_to_itself() -> None:
     assert problems(topo(("h1", "s1", 1), ("s1", "s1", 1))) == [
         f"s1<->s1: {LOOP}"
     ]
+
+
+def test_options_without_an_effect_are_told() -> None:
+    record = MininetRecord()
+    record.nodes = {
+        "s": {"isSwitch": True, "dpid": "1", "protocols": "OpenFlow13"},
+        "h": {"ip": "10.0.0.1", "defaultRoute": "via 10.0.0.9", "cpu": 0.5},
+        "i": {"mac": "02:00:00:00:00:01", "cpu": 0.25, "sched": None},
+    }
+    record.links = [
+        ("h", "s", {"bw": 10, "enable_ecn": True, "enable_red": False}),
+        ("i", "s", {"bw": 10, "params1": {"enable_ecn": True, "loss": 1}}),
+    ]
+    assert notes_of(record) == (
+        "left out, options of links: enable_ecn (2)",
+        "left out, options of nodes: cpu (2), defaultRoute (1), dpid (1)",
+    )
+    record.nodes = {"s": {"isSwitch": True}, "h": {"ip": "10.0.0.1"}}
+    record.links = [("h", "s", {"bw": 10, "use_htb": True, "port1": 3})]
+    assert notes_of(record) == ()
