@@ -175,7 +175,7 @@ def make(folder: Path) -> None:
 
 
 def tools_of(text: str, folder: Path) -> dict[str, str]:
-    """What pip's environment has more, for packages that are built."""
+    """Variables of pip for packages that are built with older tools."""
     if NEEDS_OLD_TOOLS.search(text) is None:
         return {}
     constraint = folder / "build.txt"
