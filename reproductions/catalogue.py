@@ -26,7 +26,7 @@ def _simulated() -> dict[str, Figure]:
     found = {}
     for module in _MODULES.values():
         for figure in module.FIGURES:
-            found[figure.name] = with_claims(figure, measures_of(figure))
+            found[figure.name] = with_claims(figure, measures_for(figure))
     return found
 
 
@@ -34,14 +34,16 @@ def _live() -> dict[str, LiveFigure]:
     found = {}
     for module in _MODULES.values():
         for figure in module.LIVE_FIGURES:
-            measures = (*measures_of(figure), *EVERY_LIVE)
-            found[figure.name] = with_claims(figure, measures)
+            found[figure.name] = with_claims(figure, measures_for(figure))
     return found
 
 
-def measures_of(figure: AnyFigure) -> list[Measure]:
-    """The measures that a figure writes down."""
-    return [panel.measure for panel in figure.tables]
+def measures_for(figure: AnyFigure) -> list[Measure]:
+    """The measures that a figure's rules may name."""
+    measures = [panel.measure for panel in figure.tables]
+    if isinstance(figure, LiveFigure):
+        measures.extend(EVERY_LIVE)
+    return measures
 
 
 FIGURES = _simulated()

@@ -64,6 +64,10 @@ def _number(value: float) -> str:
     return f"{value:,.4g}"
 
 
+LEAST_SEEDS = 2
+"""One seed has no interval."""
+
+
 @dataclass(frozen=True)
 class Chances:
     """The probabilities of so clear a result inside the band were the mean
@@ -77,15 +81,17 @@ class Chances:
 UNDECIDED = Chances(1.0, 1.0)
 
 
-def chances(values: Values, band: Band, *, exact: bool) -> Chances:
+def chances(
+    values: Values, band: Band, *, exact: bool, needed: int = LEAST_SEEDS
+) -> Chances:
     """Student's t of values by seed against a band's ends.
 
     ``exact``: nothing is random, so that one value says all. Values that are
-    not finite decide nothing.
+    not finite decide nothing, nor do fewer seeds than are ``needed``.
     """
     if not all(map(math.isfinite, values)):
         return UNDECIDED
-    if len(values) < 2 and not exact:
+    if len(values) < max(needed, LEAST_SEEDS) and not exact:
         return UNDECIDED
     mean = fmean(values)
     error = 0.0
@@ -177,11 +183,12 @@ class Claim:
     beside: tuple[Check, ...] = ()
     replaced: tuple[FormerRule, ...] = ()
 
-    def judge(self, grid: Grid) -> JudgedClaim:
+    def judge(self, grid: Grid, needed: int = LEAST_SEEDS) -> JudgedClaim:
+        """The verdict of a grid's values; ``needed``: seeds to decide at all."""
         beside = None
         if self.beside:
-            beside = JudgedClaim(self, judged(self.beside, grid))
-        return JudgedClaim(self, judged(self.checks, grid), beside)
+            beside = JudgedClaim(self, judged(self.beside, grid, needed))
+        return JudgedClaim(self, judged(self.checks, grid, needed), beside)
 
     @property
     def two_ended(self) -> bool:
@@ -209,11 +216,13 @@ def rule_of(checks: Sequence[Check]) -> str:
     )
 
 
-def judged(checks: Sequence[Check], grid: Grid) -> tuple[Judged, ...]:
+def judged(
+    checks: Sequence[Check], grid: Grid, needed: int
+) -> tuple[Judged, ...]:
     """The checks of a family with their verdicts."""
     values = [check.quantity.values(grid) for check in checks]
     found = [
-        chances(own, check.band, exact=grid.exact)
+        chances(own, check.band, exact=grid.exact, needed=needed)
         for own, check in zip(values, checks, strict=True)
     ]
     outside = holm([chance.outside for chance in found], LEVEL)

@@ -97,8 +97,17 @@ def with_claims(
 
     ``measures``: those that rules may name. Raises LedgerError.
     """
-    known = {measure.name: measure for measure in measures}
     content = path_of(figure.section).read_bytes()
+    return judged_by(figure, content, measures)
+
+
+def judged_by(
+    figure: AnyFigureT, content: bytes, measures: Sequence[Measure]
+) -> AnyFigureT:
+    """The figure with the claims of a file of the ledger, as it was at some
+    time. Raises LedgerError.
+    """
+    known = {measure.name: measure for measure in measures}
     entry = read(content, figure.section, known)
     return replace(
         figure,
@@ -106,6 +115,7 @@ def with_claims(
         ledger=entry.digest,
         where=entry.where,
         seeds=entry.seeds,
+        needed=entry.seeds,
     )
 
 

@@ -100,7 +100,29 @@ def _overview(every: Stored) -> str:
     tables = [counts_by_paper(every), _table(simulated, "link")]
     if live:
         tables += ["Measured on the live network:", _table(live, "link")]
+    again = _commands(every)
+    if again:
+        tables += [
+            "Results that are old, or from before their rules, are taken again by",
+            f"```console\n{again}\n```",
+        ]
     return "\n\n".join(tables)
+
+
+def _commands(every: Stored) -> str:
+    """Commands that take what does not have its rules first, with the time
+    that the runs took before.
+    """
+    lines = []
+    for name, result in every.items():
+        if result.old or not result.in_advance:
+            done, seeds = result.done, max(result.done.seeds, 1)
+            minutes = _took_s(result.record) / 60
+            minutes *= done.figure.seeds / seeds
+            lines.append(
+                f"$ {_command(done):64} # {minutes:.0f} min, {name}"
+            )
+    return "\n".join(lines)
 
 
 def counts_by_paper(every: Stored) -> str:

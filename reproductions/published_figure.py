@@ -71,7 +71,8 @@ class AnyFigure:
     """A published figure and its paper's claims, however its points come about.
 
     Series go by their labels. ``claims`` are the ledger's, whose file has the
-    digest ``ledger``; ``where``: the section of the paper that they stand in.
+    digest ``ledger``; ``where``: the section of the paper that they stand in,
+    ``needed``: the seeds without which they decide nothing.
     ``exact``: nothing random is in it, so that one seed says all. ``size`` and
     ``quick_size``: what is run, in words. ``also``: measures that are written
     down and not plotted; ``printed``: those whose values the command shows
@@ -89,6 +90,7 @@ class AnyFigure:
     claims: tuple[Claim, ...] = ()
     ledger: str = ""
     where: str = ""
+    needed: int = 1
     also: tuple[Measure, ...] = ()
     printed: tuple[Measure, ...] = ()
     size: str = ""
@@ -172,7 +174,10 @@ class Reproduced:
 
     @property
     def judged(self) -> tuple[JudgedClaim, ...]:
-        return tuple(claim.judge(self.grid) for claim in self.figure.claims)
+        needed = self.figure.needed
+        return tuple(
+            claim.judge(self.grid, needed) for claim in self.figure.claims
+        )
 
     @property
     def cpu_s(self) -> float:

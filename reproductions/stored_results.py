@@ -20,14 +20,25 @@ from typing import Any
 from reproductions.catalogue import FIGURES, LIVE_FIGURES
 from reproductions.figure_runs import PICTURE, RESULTS
 from reproductions.grid_quantities import Grid
+from reproductions.interpretations import REVISED
 from reproductions.live_figure import LiveFigure
+from reproductions.played_digest import played_digest
 from reproductions.published_figure import AnyFigure, Reproduced
 from testbed.record.provenance import unsound_commit
 
 FOLDER = Path("docs/papers")
 DATA = "data"
 VERDICTS = "verdicts.json"
-KEPT = ("name", "size", "seeds", "cpu_s", "code", "ledger", "machine")
+KEPT = (
+    "name",
+    "size",
+    "seeds",
+    "cpu_s",
+    "code",
+    "ledger",
+    "played",
+    "machine",
+)
 KEPT_OF_RUNS = (
     "series",
     "x",
@@ -182,10 +193,23 @@ def verdicts_of(result: StoredResult) -> list[list[str]]:
 
 
 def standing(result: StoredResult) -> str:
-    """The reason why a result is old, by the repository; empty where it is
-    not.
+    """The reason why a result is old, by the repository and by what its figure
+    plays now; empty where it is not.
     """
-    return unsound_commit(result.record["code"])
+    unsound = unsound_commit(result.record["code"])
+    if unsound:
+        return unsound
+    if _revised(result):
+        return "taken under another interpretation"
+    return ""
+
+
+def _revised(result: StoredResult) -> bool:
+    figure = result.done.figure
+    if "played" in result.record:
+        return bool(result.record["played"] != played_digest(figure))
+    # From before results named what was played.
+    return figure.section in REVISED
 
 
 def write_verdicts(folder: Path = FOLDER) -> None:

@@ -14,6 +14,7 @@ from reproductions.configuration import (
 )
 from reproductions.extractors import QUEUE_METRICS
 from reproductions.grid_quantities import Measure
+from reproductions.interpretations import INTERPRETATIONS
 
 JOBS = 1000
 QUICK_JOBS = 300
@@ -113,11 +114,7 @@ def one_log(
     """
     values = settings(path=log.file, first=jobs, load=load)
     backfilling = policy.startswith("bgmbf")
-    entry = (
-        f"{{name: {policy}, migration_cost: 0 s}}"
-        if backfilling
-        else policy
-    )
+    entry = INTERPRETATIONS["adaba"].entry(policy)
     variant = Variant(
         "adaba/bgmbf-logs.yaml", entry, (("embedder", embedder), *values)
     )

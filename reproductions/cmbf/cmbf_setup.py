@@ -9,9 +9,9 @@ from typing import Literal
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import NODE_METRICS
 from reproductions.grid_quantities import Measure
+from reproductions.interpretations import INTERPRETATIONS
 
 NODES = 320
-MIGRATION_COST_S = 20.0
 ModelName = Literal["feitelson", "jann"]
 JOBS: dict[ModelName, int] = {"feitelson": 20_000, "jann": 10_000}
 
@@ -66,7 +66,7 @@ def nodes(
     quick: bool,
     cpu_low: float = 0.4,
     cpu_error: float | None = 0.0,
-    migration_cost_s: float = MIGRATION_COST_S,
+    migration_cost_s: float | None = None,
 ) -> RunConfiguration:
     """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1
     and 5.2).
@@ -81,15 +81,14 @@ def nodes(
     values = settings(
         jobs=jobs, load=load, cpu=f"{{low: {cpu_low}{error}}}"
     )
-    unknown = ", cpu: unknown" if by_cpu and cpu_error is None else ""
-    entry = (
-        f"{{name: {policy}, migration_cost: {migration_cost_s} s{unknown}}}"
-    )
-    plain = policy in ("fcfs", "easy")
+    parameters = {}
+    if migration_cost_s is not None and policy not in ("fcfs", "easy"):
+        parameters["migration_cost"] = f"{migration_cost_s:g} s"
+    if by_cpu and cpu_error is None:
+        parameters["cpu"] = "unknown"
+    entry = INTERPRETATIONS["cmbf"].entry(policy, parameters)
     weight = (
         jobs * load * (4.0 if policy == "fcfs" else 8.0 if by_cpu else 1.0)
     )
-    variant = Variant(
-        f"cmbf/cmbf-{model}.yaml", policy if plain else entry, values
-    )
+    variant = Variant(f"cmbf/cmbf-{model}.yaml", entry, values)
     return RunConfiguration(variant, seed, NODE_METRICS, weight)

@@ -27,6 +27,7 @@ from reproductions.dcloud.dcloud_setup import (
     panels,
 )
 from reproductions.dcloud.dcloud_sweeps import PUBLISHED, SPLITS
+from reproductions.interpretations import Parameters
 from reproductions.published_figure import Figure, Panel
 
 # -- Figure 8 ------------------------------------------------------------------
@@ -85,16 +86,17 @@ FIGURE_9 = Figure(
 
 # -- BL ------------------------------------------------------------------------
 
-TAKEN = "permutation, slowest flow"
+TAKEN = "permutation, independent"
 UNEXTENDED = "permutation, no extension (d = p)"
-WAYS: dict[str, tuple[str, dict[str, object]]] = {
-    TAKEN: ("", {}),
-    "permutation, coupled flows": ("coupling: lockstep", {}),
-    "permutation, independent": ("coupling: independent", {}),
-    "ring, slowest flow": ("", {"pattern": "ring"}),
-    "all-to-all, slowest flow": ("", {"pattern": "all-to-all"}),
+SLOWEST_FLOW = {"coupling": "slowest"}
+WAYS: dict[str, tuple[Parameters, dict[str, object]]] = {
+    "permutation, slowest flow": (SLOWEST_FLOW, {}),
+    "permutation, coupled flows": ({"coupling": "lockstep"}, {}),
+    TAKEN: ({}, {}),
+    "ring, slowest flow": (SLOWEST_FLOW, {"pattern": "ring"}),
+    "all-to-all, slowest flow": (SLOWEST_FLOW, {"pattern": "all-to-all"}),
     UNEXTENDED: (
-        "",
+        SLOWEST_FLOW,
         {"deadline_ratio": "{mean: 1, sigma: 0, rule: clamp}"},
     ),
 }

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import DAY_METRICS
 from reproductions.grid_quantities import Measure
+from reproductions.interpretations import (
+    DCLOUD as DCLOUD_INTERPRETATION,
+)
+from reproductions.interpretations import Parameters
 from reproductions.published_figure import Panel, Point
 
 DCLOUD, TS, BS, VC, BL = "DCloud", "DCloud-TS", "DCloud-BS", "VC", "BL"
@@ -85,7 +89,7 @@ def configuration(
     per_hour: float = PER_HOUR,
     batch: float = 0.0,
     splits: tuple[float, float] = (4.0, 2.0),
-    parameters: str = "",
+    parameters: Parameters | None = None,
     workload: Mapping[str, object] | None = None,
 ) -> RunConfiguration:
     """The default run of a series with what a figure sweeps in it.
@@ -96,7 +100,11 @@ def configuration(
     """
     size = QUICK if quick else FULL
     jobs = round(batch * size.jobs)
-    values = {"vms.mean": size.vms, **(workload or {})}
+    values = {
+        **DCLOUD_INTERPRETATION.workload,
+        "vms.mean": size.vms,
+        **(workload or {}),
+    }
     values |= (
         {"jobs": jobs} if batch else {"per_hour": per_hour * size.jobs}
     )
@@ -105,13 +113,10 @@ def configuration(
         ("topology.fanout", str(list(size.fanout))),
         ("topology.oversubscription", f"[{aggregation:g}, {racks:g}]"),
     )
-    name = POLICIES[series]
-    given = parameters or (
-        "gamma: 0.12" if name.startswith("dcloud") else ""
-    )
+    entry = DCLOUD_INTERPRETATION.entry(POLICIES[series], parameters)
     variant = Variant(
         "dcloud/dcloud-batch.yaml" if batch else "dcloud/dcloud-day.yaml",
-        f"{{name: {name}, {given}}}" if given else name,
+        entry,
         (*topology, *settings(**values)),
     )
     servers = size.fanout[0] * size.fanout[1] * size.fanout[2]

@@ -28,7 +28,7 @@ def _relaxed(
     series: str, gamma: float, seed: int, quick: bool
 ) -> RunConfiguration:
     return configuration(
-        series, seed, quick=quick, parameters=f"gamma: {gamma / 100.0}"
+        series, seed, quick=quick, parameters={"gamma": f"{gamma / 100.0}"}
     )
 
 
@@ -54,8 +54,10 @@ RATIOS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0)
 def _extended(
     series: str, ratio: float, seed: int, quick: bool
 ) -> RunConfiguration:
-    # Only here is r clamped: redrawn, a mean of 1 would leave every job room.
-    ratios = f"{{mean: {ratio}, rule: clamp}}"
+    # r = 1 leaves no job room: nothing is drawn.
+    ratios = f"{{mean: {ratio}}}"
+    if ratio == 1.0:
+        ratios = "{mean: 1, sigma: 0}"
     return configuration(
         series, seed, quick=quick, workload={"deadline_ratio": ratios}
     )

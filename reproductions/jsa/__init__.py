@@ -2,6 +2,7 @@
 the optimum.
 """
 
+from reproductions.jsa.jsa_interpretations import INTERPRETATIONS_OF_JSA
 from reproductions.jsa.jsa_live import (
     FIGURE_5A,
     FIGURE_5B,
@@ -16,5 +17,12 @@ from reproductions.jsa.jsa_rewards import (
     FIGURE_4D,
 )
 
-FIGURES = (FIGURE_4A, FIGURE_4B, FIGURE_4C, FIGURE_4D, OPTIMALITY)
+FIGURES = (
+    FIGURE_4A,
+    FIGURE_4B,
+    FIGURE_4C,
+    FIGURE_4D,
+    OPTIMALITY,
+    INTERPRETATIONS_OF_JSA,
+)
 LIVE_FIGURES = (FIGURE_5A, FIGURE_5B, FIGURE_5C, FIGURE_5D)

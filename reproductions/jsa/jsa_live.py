@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from reproductions.configuration import Variant
 from reproductions.grid_quantities import Measure, Measures
+from reproductions.interpretations import JSA as INTERPRETATION
 from reproductions.jsa.jsa_rewards import (
-    EDF,
     FOUR,
     JSA,
     POLICIES,
-    PSP,
     RAN,
     REWARD,
     SIMPLE,
@@ -30,7 +29,7 @@ FILE = "jsa/jsa-fig5.yaml"
 SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
 REDUCED = (
     "Smaller than published: two or three points a curve in place of five, three repetitions in "
-    "5(a) and one elsewhere in place of 20, 50 to 150 jobs in place of 50 to 250, and 3 or 5 VMs a "
+    "place of 20, 50 to 150 jobs in place of 50 to 250, and 3 or 5 VMs a "
     "job on average (12 at most), since the published 15 to 35 are more than 24 machines of one "
     "slot have ([35](../decisions/35-jsa-workload.md))."
 )
@@ -47,18 +46,6 @@ def rewarded(run: RecordedRun) -> Measures:
     }
 
 
-def policy(series: str) -> str:
-    """An entry of the file's ``policies``: EDF keeps to its order, as on few
-    machines it must to be behind Oktopus; PS-P's flows are independent of each
-    other on either backend.
-    """
-    own = {
-        EDF: "{name: edf, queue: block}",
-        PSP: "{name: ps-p, coupling: independent}",
-    }
-    return own.get(series, POLICIES[series])
-
-
 def _figure(
     letter: str,
     title: str,
@@ -73,8 +60,11 @@ def _figure(
 
     def variant(one: str, x: float, quick: bool) -> Variant:
         less = (("workload.jobs", "25"),) if quick else ()
+        swept = (key, value.replace("#", f"{x:g}"))
         return Variant(
-            FILE, policy(one), ((key, value.replace("#", f"{x:g}")), *less)
+            FILE,
+            INTERPRETATION.entry(POLICIES[one]),
+            (*INTERPRETATION.settings, swept, *less),
         )
 
     return LiveFigure(

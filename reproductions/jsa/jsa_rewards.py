@@ -10,6 +10,7 @@ from functools import partial
 from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import REWARD_METRICS
 from reproductions.grid_quantities import Measure
+from reproductions.interpretations import JSA as INTERPRETATION
 from reproductions.published_figure import Figure, Panel
 
 JSA, SIMPLE, EDF, OKTOPUS, PSP = (
@@ -73,9 +74,10 @@ def _run(
     count = round(jobs * size.jobs)
     variant = Variant(
         "jsa/jsa-simulations.yaml",
-        POLICIES[series],
+        INTERPRETATION.entry(POLICIES[series]),
         (
             ("topology.fanout", str(list(size.fanout))),
+            *INTERPRETATION.settings,
             *settings(jobs=count, **workload),
         ),
     )

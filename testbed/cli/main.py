@@ -64,6 +64,7 @@ VERBS = {
     "explain": "Say why a job waited, what stood in its way, and who overtook it.",
     "compare": "Set two runs beside each other: decisions, jobs, metrics.",
     "reproduce": "Run the papers' evaluations again, with a verdict per claim.",
+    "claim": "Write a figure's rules, values and verdicts into one file, or check one.",
     "report": "Write a run's report again.",
     "runs": "List the runs that there are, with verdicts and sizes, or remove some.",
     "share": "Write a run as one HTML file that opens in any browser.",
@@ -77,6 +78,7 @@ VERBS = {
 }
 MODULES = {
     "reproduce": "reproductions.reproduce",
+    "claim": "reproductions.claim_command",
     "schema": "testbed.cli.validate",
     "policy": "testbed.cli.policies",
     "mininet": "testbed.cli.mininet_prompt",

@@ -98,8 +98,8 @@ def cpu_rules(figure: str, xs: tuple[float, ...]) -> set[tuple[str, str]]:
 def test_a_study_varies_what_it_says_and_nothing_of_easy_but_the_jobs() -> (
     None
 ):
-    known = "{name: amcbf, migration_cost: 20.0 s}"
-    unknown = "{name: amcbf, migration_cost: 20.0 s, cpu: unknown}"
+    known = "{name: amcbf, migration_cost: 20 s}"
+    unknown = "{name: amcbf, migration_cost: 20 s, cpu: unknown}"
     assert cpu_rules("cmbf-cpu-estimate", (ERRORS[1],)) == {
         ("easy", "{low: 0.4}"), (known, "{low: 0.4, error: 0.1}"), (unknown, "{low: 0.4}"),
     }  # fmt: skip

@@ -1,0 +1,176 @@
+"""``testbed claim``: a figure's rules, values and verdicts in one file, and the
+judgement of such a file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from reproductions.claim_files import (
+    Checked,
+    Content,
+    claim_content,
+    figure_of,
+    judged_again,
+    read_claim_file,
+    results_of,
+    verdicts_of,
+)
+from reproductions.figure_runs import Request, reproduce_figure
+from reproductions.published_figure import Figure, Reproduced
+from reproductions.stored_results import sections
+from testbed.cli import console
+from testbed.cli.options import Json
+from testbed.cli.sweep_progress import shown_progress
+from testbed.errors import BadInput
+from testbed.sweeps.cluster import executor
+
+CHECK = "check"
+What = Annotated[
+    str, typer.Argument(metavar="FIGURE|check", help="As dcloud-fig5.")
+]
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="With check: the claim file."),
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Where to write; default: FIGURE.claim.json.",
+    ),
+]
+Results = Annotated[
+    Path,
+    typer.Option(
+        "--results",
+        metavar="FOLDER",
+        help="Where testbed reproduce has put its results.",
+    ),
+]
+Run = Annotated[
+    bool,
+    typer.Option("--run", help="With check: run the figure again."),
+]
+
+
+def claim(
+    what: What,
+    file: File = None,
+    out: OutFile = None,
+    results: Results = Path("reproduced"),
+    run: Run = False,
+    as_json: Json = False,
+) -> None:
+    """Write a figure's experiments, rules, values and verdicts into one file;
+    check FILE judges such a file again, and with --run runs the figure again.
+
+    Exit codes: 0 done, 1 a verdict is another one, 2 unknown name or a file
+    that is none.
+    """
+    if what == CHECK:
+        if file is None:
+            raise BadInput("which file?", "testbed claim check FILE")
+        _check(file, results, run=run, as_json=as_json)
+        return
+    if file is not None or run:
+        raise BadInput(
+            "a file and --run go with check", "testbed claim check FILE"
+        )
+    if what not in sections():
+        near = difflib.get_close_matches(what, sections(), 1)
+        raise BadInput(
+            f"no figure is called {what}",
+            f"did you mean {near[0]}?"
+            if near
+            else "testbed reproduce --list",
+        )
+    content = claim_content(what, results_of(what, results))
+    path = out or Path(f"{what}.claim.json")
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    path.write_text(f"{text}\n", "utf-8")
+    if as_json:
+        console.print_json({"file": str(path), "digest": content["digest"]})
+        return
+    console.out().print(
+        Text(f"{path}: {content['digest']}"), soft_wrap=True
+    )
+
+
+def _check(path: Path, out: Path, *, run: bool, as_json: bool) -> None:
+    content = read_claim_file(path)
+    checked = judged_again(content)
+    differ = list(checked.differ)
+    if run:
+        differ += _run_again(content, out)
+    if as_json:
+        console.print_json(_record(content, checked, differ))
+    else:
+        _show(content, checked, differ)
+    if differ:
+        raise typer.Exit(1)
+
+
+def _record(
+    content: Content, checked: Checked, differ: list[str]
+) -> dict[str, Any]:
+    return {
+        "figure": content["figure"],
+        "digest": content["digest"],
+        "ledger": content["ledger"]["digest"],
+        "verdicts": verdicts_of(checked.done),
+        "differ": differ,
+        "remarks": list(checked.remarks),
+    }
+
+
+def _show(content: Content, checked: Checked, differ: list[str]) -> None:
+    out = console.out()
+    for text, status, verdict in verdicts_of(checked.done):
+        out.print(Text(f"{verdict}, {status}: {text}"), soft_wrap=True)
+    for remark in checked.remarks:
+        out.print(Text(f"remark: {remark}"), soft_wrap=True)
+    for difference in differ:
+        out.print(Text(f"differs: {difference}"), soft_wrap=True)
+    if not differ:
+        count = len(content["verdicts"])
+        out.print(Text(f"{count} verdicts, each as in the file"))
+
+
+def _run_again(content: Content, out: Path) -> list[str]:
+    """The verdicts that differ after the figure has been run again; results that
+    are stored below ``out`` are not computed twice.
+    """
+    figure = figure_of(content)
+    seeds = int(content["results"]["seeds"])
+    if not isinstance(figure, Figure):
+        name = figure.name
+        raise BadInput(
+            f"{figure.section} is measured on the live network",
+            f"sudo testbed reproduce {name} --live --seeds {seeds}; testbed claim {figure.section}",
+        )
+    request = Request(out, seeds, quick=False, command=["testbed", "claim"])
+    processes = len(os.sched_getaffinity(0))
+    with (
+        executor(None, processes, console.say) as runs,
+        shown_progress(figure.name) as report,
+    ):
+        done = reproduce_figure(figure, request, runs, report)
+    return _differences(content, done)
+
+
+def _differences(content: Content, done: Reproduced) -> list[str]:
+    pairs = zip(content["verdicts"], verdicts_of(done), strict=True)
+    return [
+        f"run again, {now[0]}: {now[2]}, and not {before[2]}"
+        for before, now in pairs
+        if before != now
+    ]

@@ -1,0 +1,185 @@
+"""One file that a stranger can judge again: a figure's experiments, rules,
+values, verdicts and environment.
+
+Rules and values are whole in it, so that nothing of this checkout but the
+arithmetic decides. ``digest`` is over all the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reproductions.catalogue import measures_for
+from reproductions.claim_ledger import judged_by, named, path_of
+from reproductions.configuration import FOLDER
+from reproductions.figure_runs import RESULTS
+from reproductions.played_digest import experiment_files, played_digest
+from reproductions.published_figure import AnyFigure, Reproduced
+from reproductions.stored_results import (
+    DATA,
+    compact,
+    is_results_of,
+    restored,
+    sections,
+)
+from reproductions.stored_results import FOLDER as PAGES
+from testbed.errors import BadInput
+from testbed.record.provenance import machine, packages, python
+
+FORMAT = 1
+REQUIRED = (
+    "format",
+    "figure",
+    "experiments",
+    "ledger",
+    "results",
+    "verdicts",
+    "played",
+    "environment",
+    "digest",
+)
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim file judged again: the sentences whose verdict is another now.
+
+    ``remarks``: what is different here from where it was written.
+    """
+
+    done: Reproduced
+    differ: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def claim_content(section: str, record: Mapping[str, Any]) -> Content:
+    """The content of a claim file, from a compact record of results."""
+    figure = sections()[section]
+    done = restored(figure, record)
+    files = experiment_files(figure)
+    content: Content = {
+        "format": FORMAT,
+        "figure": section,
+        "experiments": {
+            str(path.relative_to(FOLDER)): path.read_text("utf-8")
+            for path in files
+        },
+        "ledger": {
+            **named(figure),
+            "text": path_of(section).read_text("utf-8"),
+        },
+        "results": dict(record),
+        "verdicts": verdicts_of(done),
+        "played": played_digest(figure),
+        "environment": {
+            "machine": machine(),
+            "python": python(),
+            "packages": packages(),
+        },
+    }
+    return {**content, "digest": digest_of(content)}
+
+
+def verdicts_of(done: Reproduced) -> list[list[str]]:
+    """Each claim's sentence, status and verdict."""
+    return [
+        [judged.claim.text, judged.claim.status, judged.verdict]
+        for judged in done.judged
+    ]
+
+
+def digest_of(content: Content) -> str:
+    """SHA-256 of all but the digest itself."""
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    text = json.dumps(rest, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def results_of(section: str, out: Path) -> Content:
+    """The compact results of a figure: those below ``out``, else those beside
+    the papers' pages. Raises BadInput where there are none.
+    """
+    figure = sections()[section]
+    path = out / figure.name / RESULTS
+    stored = PAGES / DATA / f"{section}.json"
+    found: Content = {}
+    if path.exists():
+        record = json.loads(path.read_text("utf-8"))
+        if is_results_of(record, figure):
+            found = json.loads(compact(record))
+    if not found and stored.exists():
+        found = json.loads(stored.read_text("utf-8"))
+    if found:
+        return found
+    raise BadInput(
+        f"there are no results of {section}: neither {path} nor {stored}",
+        f"testbed reproduce {figure.name}",
+    )
+
+
+def read_claim_file(path: Path) -> Content:
+    """A claim file's content. Raises BadInput where it is none, or was changed."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{path}: {error}", "testbed claim FIGURE writes such a file"
+        ) from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: no claim file: it is not an object")
+    missing = [key for key in REQUIRED if key not in content]
+    if missing:
+        raise BadInput(
+            f"{path}: no claim file: {', '.join(missing)} missing"
+        )
+    if content["figure"] not in sections():
+        raise BadInput(f"{path}: no figure is called {content['figure']}")
+    if content["digest"] != digest_of(content):
+        raise BadInput(
+            f"{path}: its content is not that of its digest: it was changed",
+            "ask for the file as it was written",
+        )
+    return content
+
+
+def judged_again(content: Content) -> Checked:
+    """The file's values, by the file's own rules."""
+    figure = figure_of(content)
+    done = restored(figure, content["results"])
+    found = verdicts_of(done)
+    differ = tuple(
+        f"{now[0]}: {now[2]}, and not {before[2]}"
+        for before, now in zip(content["verdicts"], found, strict=True)
+        if before != now
+    )
+    return Checked(done, differ, tuple(_remarks(content)))
+
+
+def figure_of(content: Content) -> AnyFigure:
+    """The figure with the claims that the file has for it."""
+    figure = sections()[content["figure"]]
+    text = content["ledger"]["text"].encode()
+    return judged_by(figure, text, measures_for(figure))
+
+
+def _remarks(content: Content) -> list[str]:
+    """Differences from here to where it was written, each as a sentence."""
+    figure = sections()[content["figure"]]
+    remarks = []
+    if figure_of(content).ledger != figure.ledger:
+        remarks.append("the ledger has other rules for this figure now")
+    if content["played"] != played_digest(figure):
+        remarks.append("the figure plays something else now")
+    if content["results"].get("ledger") is None:
+        remarks.append("its runs are older than its rules")
+    for name, text in content["experiments"].items():
+        path = FOLDER / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            remarks.append(f"{name} is another file here")
+    return remarks

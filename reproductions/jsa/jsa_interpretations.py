@@ -1,0 +1,93 @@
+"""JSA's Figure 5 under other interpretations of its baselines and bandwidths,
+simulated: what the order of EDF, Oktopus and PS-P depends on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reproductions.configuration import RunConfiguration, Variant
+from reproductions.extractors import REWARD_METRICS
+from reproductions.interpretations import JSA as INTERPRETATION
+from reproductions.interpretations import Parameters
+from reproductions.jsa.jsa_live import FILE
+from reproductions.jsa.jsa_rewards import (
+    EDF,
+    FOUR,
+    MET,
+    OKTOPUS,
+    POLICIES,
+    PSP,
+    REWARD,
+    TRACE,
+)
+from reproductions.published_figure import Figure, Panel
+
+BLOCK, LATE = {"queue": "block"}, {"late": "run"}
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Parameters by series, and workload values, in place of the
+    interpretation's.
+    """
+
+    parameters: dict[str, Parameters] = field(default_factory=dict)
+    workload: Parameters = field(default_factory=dict)
+
+
+ALTERNATIVES = {
+    "as judged": Alternative(),
+    "all block": Alternative({EDF: BLOCK, OKTOPUS: BLOCK, PSP: BLOCK}),
+    "EDF alone blocks": Alternative({EDF: BLOCK}),
+    "late jobs run": Alternative({EDF: LATE, OKTOPUS: LATE, PSP: LATE}),
+    "100 Mbit/s": Alternative(workload={"bandwidth": "100 Mbit/s"}),
+    "300 Mbit/s": Alternative(workload={"bandwidth": "300 Mbit/s"}),
+    "all-to-all": Alternative(workload={"pattern": "all-to-all"}),
+}
+ROWS = {
+    f"{series}, {name}": (series, alternative)
+    for name, alternative in ALTERNATIVES.items()
+    for series in FOUR
+}
+COUNTS = (50.0, 100.0, 150.0)
+SEEDS = 10
+
+
+def _under(
+    row: str, count: float, seed: int, quick: bool
+) -> RunConfiguration:
+    series, alternative = ROWS[row]
+    policy = POLICIES[series]
+    jobs = round(count) // (2 if quick else 1)
+    workload = {**INTERPRETATION.workload, **alternative.workload}
+    values = {**workload, "jobs": str(jobs)}
+    variant = Variant(
+        FILE,
+        INTERPRETATION.entry(policy, alternative.parameters.get(series)),
+        tuple((f"workload.{key}", value) for key, value in values.items()),
+    )
+    return RunConfiguration(
+        variant, seed, REWARD_METRICS, 0.01 * jobs, TRACE
+    )
+
+
+INTERPRETATIONS_OF_JSA = Figure(
+    name="jsa-interpretations",
+    title="Figure 5 under other interpretations of queues and bandwidths",
+    source="JSA, Fig. 5(a)",
+    x_label="jobs (24 machines)",
+    xs=COUNTS,
+    series=tuple(ROWS),
+    configuration=_under,
+    panels=tuple(
+        Panel(
+            REWARD, shown=tuple(f"{s}, {name}" for s in FOUR), subject=name
+        )
+        for name in ALTERNATIVES
+    ),
+    also=(MET,),
+    size="24 machines of one VM slot in 4 racks, 5 VMs a job; simulated",
+    quick_size="the same with half the jobs",
+    seeds=SEEDS,
+)

@@ -1,0 +1,101 @@
+"""``testbed claim``: one file, written, judged again, run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reproductions.claim_files import digest_of
+from testbed.cli import main
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The claim file of a small figure, from the values beside the pages."""
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "made.claim.json"
+    out = ("--out", str(path), "--results", str(tmp_path / "none"))
+    assert main.run(["claim", "mbfcbs-fig5", *out]) == 0
+    return path
+
+
+def changed(path: Path, **values: Any) -> None:
+    """Changes the file as somebody would who knows of the digest."""
+    content = json.loads(path.read_text("utf-8")) | values
+    content["digest"] = digest_of(content)
+    path.write_text(json.dumps(content), "utf-8")
+
+
+def test_a_file_has_all_that_judges_it(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(written.read_text("utf-8"))
+    assert list(content["experiments"]) == ["mbfcbs/mbfcbs-small.yaml"]
+    assert "MBFCBS uses the cluster better" in content["ledger"]["text"]
+    assert content["environment"]["packages"]["numpy"]
+    assert main.run(["claim", "check", str(written)]) == 0
+    assert "verdicts, each as in the file" in capsys.readouterr().out
+
+
+def test_another_verdict_is_found_out(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(written.read_text("utf-8"))
+    before = content["verdicts"][0][2]
+    better = [[text, status, "reproduced"] for text, status, _ in content["verdicts"]]  # fmt: skip
+    changed(written, verdicts=better)
+    capsys.readouterr()
+    assert main.run(["claim", "check", str(written), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["differ"][0].endswith(f"{before}, and not reproduced")
+
+
+def test_other_rules_than_those_of_now_are_told(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(written.read_text("utf-8"))
+    ledger = content["ledger"]
+    ledger["text"] = ledger["text"].replace("above: 0", "above: -50")
+    changed(written, ledger=ledger)
+    assert main.run(["claim", "check", str(written)]) == 1
+    shown = capsys.readouterr().out
+    assert "the ledger has other rules for this figure now" in shown
+
+
+def test_a_changed_file_is_refused(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(written.read_text("utf-8"))
+    content["verdicts"][0][2] = "reproduced"
+    written.write_text(json.dumps(content), "utf-8")
+    assert main.run(["claim", "check", str(written)]) == 2
+    assert "it was changed" in capsys.readouterr().err
+    written.write_text("{}", "utf-8")
+    assert main.run(["claim", "check", str(written)]) == 2
+    assert "no claim file" in capsys.readouterr().err
+
+
+def test_what_is_no_figure_and_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["claim", "mbfcbs-fig44"]) == 2
+    assert "did you mean mbfcbs-fig4" in capsys.readouterr().err
+    assert main.run(["claim", "check"]) == 2
+    assert main.run(["claim", "check", str(tmp_path / "none")]) == 2
+    assert main.run(["claim", "mbfcbs-fig5", "--run"]) == 2
+
+
+@pytest.mark.slow
+def test_a_stranger_runs_it_again(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["--run", "--results", str(tmp_path / "again")]
+    status = main.run(["claim", "check", str(written), *again])
+    shown = capsys.readouterr().out
+    assert status == int("differs: " in shown)
+    assert (tmp_path / "again" / "computed").exists()
