@@ -18,7 +18,6 @@ from reproductions.catalogue import measures_for
 from reproductions.claim_ledger import judged_by, named, path_of
 from reproductions.configuration import FOLDER
 from reproductions.figure_runs import RESULTS
-from reproductions.played_digest import experiment_files, played_digest
 from reproductions.published_figure import AnyFigure, Reproduced
 from reproductions.stored_results import (
     DATA,
@@ -62,21 +61,17 @@ def claim_content(section: str, record: Mapping[str, Any]) -> Content:
     """The content of a claim file, from a compact record of results."""
     figure = sections()[section]
     done = restored(figure, record)
-    files = experiment_files(figure)
     content: Content = {
         "format": FORMAT,
         "figure": section,
-        "experiments": {
-            str(path.relative_to(FOLDER)): path.read_text("utf-8")
-            for path in files
-        },
+        "experiments": experiments_of(figure),
         "ledger": {
             **named(figure),
             "text": path_of(section).read_text("utf-8"),
         },
         "results": dict(record),
         "verdicts": verdicts_of(done),
-        "played": played_digest(figure),
+        "played": figure.played_digest(),
         "environment": {
             "machine": machine(),
             "python": python(),
@@ -84,6 +79,24 @@ def claim_content(section: str, record: Mapping[str, Any]) -> Content:
         },
     }
     return {**content, "digest": digest_of(content)}
+
+
+def experiments_of(figure: AnyFigure) -> dict[str, str]:
+    """The experiment files that a figure plays, by name."""
+    names: dict[str, None] = {}
+    for _, _, run in figure.played(quick=False):
+        names.update(_files_in(run))
+    return {name: (FOLDER / name).read_text("utf-8") for name in names}
+
+
+def _files_in(run: Mapping[str, Any]) -> dict[str, None]:
+    names: dict[str, None] = {}
+    for key, value in run.items():
+        if isinstance(value, dict):
+            names.update(_files_in(value))
+        elif key == "file":
+            names[value] = None
+    return names
 
 
 def verdicts_of(done: Reproduced) -> list[list[str]]:
@@ -174,7 +187,7 @@ def _remarks(content: Content) -> list[str]:
     remarks = []
     if figure_of(content).ledger != figure.ledger:
         remarks.append("the ledger has other rules for this figure now")
-    if content["played"] != played_digest(figure):
+    if content["played"] != figure.played_digest():
         remarks.append("the figure plays something else now")
     if content["results"].get("ledger") is None:
         remarks.append("its runs are older than its rules")

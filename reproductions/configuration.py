@@ -9,12 +9,15 @@ network.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from jobs.request import JobRequest
 from jobs.workload.traces import published
@@ -58,6 +61,17 @@ class Variant:
     def path(self) -> Path:
         return FOLDER / self.file
 
+    def to_json(self) -> dict[str, Any]:
+        """All that is played but the seed; ``content`` is the file without its
+        comments.
+        """
+        return {
+            "file": self.file,
+            "content": _content_digest(self.path.read_bytes()),
+            "policy": self.policy,
+            "settings": dict(self.settings),
+        }
+
     def experiment(self, seed: int | None = None) -> Experiment:
         """The experiment, by default under the file's own seed.
 
@@ -78,6 +92,13 @@ class Variant:
             if number == 1
             else self.experiment(first.seed + number - 1)
         )
+
+
+@cache
+def _content_digest(text: bytes) -> str:
+    """The digest of what an experiment file says."""
+    content = json.dumps(yaml.load(text, yaml.CSafeLoader), default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def require_trace(name: str) -> None:
@@ -213,12 +234,7 @@ class RunConfiguration:
     def to_json(self) -> dict[str, Any]:
         measures = self.extractor.measures
         return {
-            "file": self.variant.file,
-            "file_sha256": hashlib.sha256(
-                self.variant.path.read_bytes()
-            ).hexdigest()[:32],
-            "policy": self.variant.policy,
-            "settings": dict(self.variant.settings),
+            **self.variant.to_json(),
             "seed": self.seed,
             "measures": f"{measures.__module__}.{measures.__qualname__}",
         }

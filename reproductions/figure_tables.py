@@ -8,7 +8,6 @@ from typing import Any
 
 from reproductions.claim_checks import JudgedClaim
 from reproductions.claim_ledger import named
-from reproductions.played_digest import played_digest
 from reproductions.published_figure import Panel, Reproduced
 from testbed.sweeps.intervals import Estimate
 
@@ -38,7 +37,7 @@ def to_json(
         "command": command,
         "code": where["code"],
         "ledger": named(figure),
-        "played": played_digest(figure, quick=done.quick),
+        "played": figure.played_digest(quick=done.quick),
         "machine": {
             k: where["machine"][k]
             for k in ("cpu_model", "cpus", "memory_bytes")

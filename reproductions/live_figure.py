@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from reproductions.configuration import Variant
 from reproductions.grid_quantities import Measure, Measures
@@ -96,6 +97,12 @@ class LiveFigure(AnyFigure):
     own: Callable[[RecordedRun], Measures] | None = None
     curves: tuple[Curves, ...] = ()
     reduced: str = ""
+
+    def played(self, *, quick: bool) -> list[Any]:
+        return [
+            [series, x, self.variant(series, x, quick).to_json()]
+            for series, x in self.points
+        ]
 
     @property
     def section(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -99,6 +101,17 @@ class AnyFigure:
     seeds: int = 3
     styles: Mapping[str, SeriesStyle] = field(default_factory=dict)
 
+    def played(self, *, quick: bool) -> list[Any]:
+        """All that the first seed's runs play, as values of JSON."""
+        raise NotImplementedError
+
+    def played_digest(self, *, quick: bool = False) -> str:
+        """The beginning of the SHA-256 of what is played: results name it, and
+        with another one they were taken under another interpretation.
+        """
+        text = json.dumps(self.played(quick=quick), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
     @property
     def section(self) -> str:
         """Its name among the sections of pages and the files of the ledger."""
@@ -129,6 +142,13 @@ class Figure(AnyFigure):
     """
 
     configuration: Callable[[str, float, int, bool], Configuration]
+
+    def played(self, *, quick: bool) -> list[Any]:
+        points = self.configurations(1, quick=quick)
+        return [
+            [series, x, runs[0].to_json()]
+            for (series, x), runs in points.items()
+        ]
 
     def configurations(
         self, seeds: int, *, quick: bool

@@ -22,7 +22,6 @@ from reproductions.figure_runs import PICTURE, RESULTS
 from reproductions.grid_quantities import Grid
 from reproductions.interpretations import REVISED
 from reproductions.live_figure import LiveFigure
-from reproductions.played_digest import played_digest
 from reproductions.published_figure import AnyFigure, Reproduced
 from testbed.record.provenance import unsound_commit
 
@@ -207,7 +206,7 @@ def standing(result: StoredResult) -> str:
 def _revised(result: StoredResult) -> bool:
     figure = result.done.figure
     if "played" in result.record:
-        return bool(result.record["played"] != played_digest(figure))
+        return bool(result.record["played"] != figure.played_digest())
     # From before results named what was played.
     return figure.section in REVISED
 

@@ -10,9 +10,9 @@ from reproductions.configuration import RunConfiguration, Variant
 from reproductions.extractors import REWARD_METRICS
 from reproductions.interpretations import JSA as INTERPRETATION
 from reproductions.interpretations import Parameters
-from reproductions.jsa.jsa_live import FILE
 from reproductions.jsa.jsa_rewards import (
     EDF,
+    FEW_MACHINES,
     FOUR,
     MET,
     OKTOPUS,
@@ -63,7 +63,7 @@ def _under(
     workload = {**INTERPRETATION.workload, **alternative.workload}
     values = {**workload, "jobs": str(jobs)}
     variant = Variant(
-        FILE,
+        FEW_MACHINES,
         INTERPRETATION.entry(policy, alternative.parameters.get(series)),
         tuple((f"workload.{key}", value) for key, value in values.items()),
     )

@@ -6,6 +6,7 @@ from reproductions.configuration import Variant
 from reproductions.grid_quantities import Measure, Measures
 from reproductions.interpretations import JSA as INTERPRETATION
 from reproductions.jsa.jsa_rewards import (
+    FEW_MACHINES,
     FOUR,
     JSA,
     POLICIES,
@@ -23,8 +24,6 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed.record.reading import RecordedRun
-
-FILE = "jsa/jsa-fig5.yaml"
 
 SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
 REDUCED = (
@@ -62,7 +61,7 @@ def _figure(
         less = (("workload.jobs", "25"),) if quick else ()
         swept = (key, value.replace("#", f"{x:g}"))
         return Variant(
-            FILE,
+            FEW_MACHINES,
             INTERPRETATION.entry(POLICIES[one]),
             (*INTERPRETATION.settings, swept, *less),
         )

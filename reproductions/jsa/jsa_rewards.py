@@ -30,6 +30,8 @@ POLICIES = {
 FOUR = (JSA, EDF, OKTOPUS, PSP)
 
 PUBLISHED_RUNS = 20
+FEW_MACHINES = "jsa/jsa-fig5.yaml"
+"""The experiment of the 24 machines of Figure 5."""
 TRACE = "FB-2009_samples_24_times_1hr_0.tsv.gz"
 JOBS = 2500.0
 
