@@ -17,8 +17,7 @@ from typing import Any
 from reproductions.catalogue import measures_for
 from reproductions.claim_ledger import judged_by, named, path_of
 from reproductions.configuration import FOLDER
-from reproductions.figure_runs import RESULTS
-from reproductions.published_figure import AnyFigure, Reproduced
+from reproductions.published_figure import RESULTS, AnyFigure, Reproduced
 from reproductions.stored_results import (
     DATA,
     compact,

@@ -28,6 +28,8 @@ from reproductions.live_figure import (
     measured,
 )
 from reproductions.published_figure import (
+    PICTURE,
+    RESULTS,
     AnyFigure,
     Figure,
     Point,
@@ -45,9 +47,7 @@ from testbed.sweeps.result_store import Report, ResultStore, SweepProgress
 from testbed.sweeps.tasks import Executor
 
 CACHE = "computed"
-RESULTS = "results.json"
 TABLE = "table.md"
-PICTURE = "figure"
 RUNS = "live"
 LIVE, SIMULATED, REPLAY = "live", "simulated", "replay"
 COMPLETED = "completed"

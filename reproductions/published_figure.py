@@ -12,6 +12,10 @@ from reproductions.claim_checks import Claim, JudgedClaim
 from reproductions.grid_quantities import Grid, Measure, Measures
 from testbed.sweeps.intervals import Estimate, estimate
 
+RESULTS = "results.json"
+PICTURE = "figure"
+"""Files of a reproduced figure's folder, the latter without its suffix."""
+
 Point = tuple[str, float]
 """A series and an x."""
 

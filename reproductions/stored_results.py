@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.catalogue import FIGURES, LIVE_FIGURES
-from reproductions.figure_runs import PICTURE, RESULTS
 from reproductions.grid_quantities import Grid
 from reproductions.interpretations import REVISED
 from reproductions.live_figure import LiveFigure
-from reproductions.published_figure import AnyFigure, Reproduced
+from reproductions.published_figure import (
+    PICTURE,
+    RESULTS,
+    AnyFigure,
+    Reproduced,
+)
 from testbed.record.provenance import unsound_commit
 
 FOLDER = Path("docs/papers")
