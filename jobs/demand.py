@@ -19,7 +19,12 @@ from typing import Any, Literal, Protocol, cast
 from jobs.job_profile import Profile
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
-JobKind = Literal["transfer", "demand", "compute", "iperf3"]
+JobKind = Literal["transfer", "demand", "compute", "iperf3", "program"]
+Launch = Literal["each", "mpi", "dask"]
+"""A program's launcher: none but the agents, ``mpirun``, or Dask's scheduler and
+workers.
+"""
+MpiLibrary = Literal["openmpi", "mpich"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
 """The share of a node's CPU that a process uses alone: one for all processes,
@@ -461,6 +466,43 @@ class Command(Transfer):
 
 
 @dataclass(frozen=True, slots=True)
+class Program(Command):
+    """A program whose ranks the testbed launches in the VMs, all at one instant.
+
+    ``ranks_per_vm`` of them in each VM; with Dask so many workers, and one rank,
+    the client, in the first VM. ``files`` are copied into each VM's working
+    folder, then ``prepare`` is run there; neither counts. Each text of
+    ``expected`` has to be in some rank's output.
+    """
+
+    launch: Launch = "each"
+    mpi: MpiLibrary = "openmpi"
+    ranks_per_vm: int = 1
+    files: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
+    kind: JobKind = field(init=False, default="program")
+    summary = "a program that is launched in its VMs, as MPI and Dask do"
+    required = ("bandwidth", "command")
+    refused = ("speedup",)
+
+    def __post_init__(self) -> None:
+        if self.ranks_per_vm < 1:
+            raise ValueError("a program has at least one rank in each VM")
+        if not self.words:
+            raise ValueError("a program has a command")
+
+    def record(self) -> dict[str, Any]:
+        launched: dict[str, Any] = {
+            "launch": self.launch,
+            "ranks_per_vm": self.ranks_per_vm,
+        }
+        if self.launch == "mpi":
+            launched["mpi"] = self.mpi
+        return Command.record(self) | launched
+
+
+@dataclass(frozen=True, slots=True)
 class Iperf3(Demand):
     """iperf3 between the VMs for the job's duration; its volume is what its
     rate gives.
@@ -494,6 +536,7 @@ KINDS: Mapping[JobKind, type[Demand]] = {
     "demand": DemandCurve,
     "compute": Compute,
     "iperf3": Iperf3,
+    "program": Program,
 }
 """The demand of each ``kind`` of entry in a file."""
 

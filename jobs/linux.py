@@ -14,8 +14,10 @@ from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWPID = 0x20000000
 _MS_NOSUID = 2
 _MS_NOEXEC = 8
 _MS_NODEV = 4
@@ -95,6 +97,20 @@ def enter_new_user_namespace() -> None:
     _check(
         _libc.unshare(_CLONE_NEWUSER), "cannot have an own user namespace"
     )
+
+
+def own_host_name(name: str) -> None:
+    """Give this process, and its children to come, a host name of their own."""
+    _check(_libc.unshare(_CLONE_NEWUTS), "cannot have an own host name")
+    text = name.encode()
+    _check(_libc.sethostname(text, len(text)), "cannot set the host name")
+
+
+def own_process_numbers() -> None:
+    """Have the next child of this process be the first of a PID namespace, and
+    all later ones be in it.
+    """
+    _check(_libc.unshare(_CLONE_NEWPID), "cannot have an own PID namespace")
 
 
 def enter_shared_memory(path: str) -> None:

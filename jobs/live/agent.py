@@ -86,8 +86,15 @@ class Agent:
         """Waits for the instant at which all agents of the job start, and
         starts the stopwatch.
         """
+        self._say_ready()
+        self._start(wait_for_start(self._channel))
+
+    def _say_ready(self) -> None:
         self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
-        self._start_ns = self._sample_ns = wait_for_start(self._channel)
+
+    def _start(self, at_ns: int) -> None:
+        """Starts the stopwatch at an instant that has come."""
+        self._start_ns = self._sample_ns = at_ns
         self._cpu_start_s = used_cpu_s()
 
     def _cpu_s(self) -> float:
@@ -135,6 +142,11 @@ def wait_for_start(channel: Channel) -> int:
     """
     while (start_at_ns := channel.heard()) is None:
         select.select([channel], [], [])
+    return sleep_until(start_at_ns)
+
+
+def sleep_until(start_at_ns: int) -> int:
+    """Sleeps until an instant; returns when it was left, at the earliest then."""
     # Selectors count in milliseconds: this is slept precisely.
     time.sleep(max(0.0, (start_at_ns - time.monotonic_ns()) / 1e9))
     return max(start_at_ns, time.monotonic_ns())

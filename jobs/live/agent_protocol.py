@@ -131,6 +131,17 @@ class Sent(_Checked):
 
 
 @dataclass(frozen=True)
+class RankEnd(_Checked):
+    """The end of a launched program's rank: its exit code, or the signal that
+    ended it as a negative number, and the instant.
+    """
+
+    rank: int
+    code: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class AgentReport(_Checked):
     """The end of one agent. ``error`` is None when all was sent, received and
     acknowledged.
@@ -138,7 +149,9 @@ class AgentReport(_Checked):
     ``start_ns`` is when it really started (None if it never did), ``cpu_s``
     what it used from then on (user and system time; of a paced one its work
     alone), ``congestion_control`` what its sockets really use, ``lost_s`` the
-    time by which its own pace fell behind for good, as it was late.
+    time by which its own pace fell behind for good, as it was late. ``ranks``
+    have ended in its VM, ``printed`` are the numbers of the expected texts that
+    were in their output.
     """
 
     index: int
@@ -150,6 +163,8 @@ class AgentReport(_Checked):
     congestion_control: str | None = None
     error: str | None = None
     lost_s: float = 0.0
+    ranks: tuple[RankEnd, ...] = ()
+    printed: tuple[int, ...] = ()
 
     @property
     def last_byte_ns(self) -> int | None:

@@ -54,6 +54,20 @@ class CommandPlan(Plan):
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Words that may be paths of the machine's."""
+        return self.argv
+
+    @property
+    def job(self) -> str:
+        return dict(self.environment).get("HOSENET_JOB", "")
+
+    @property
+    def home(self) -> str:
+        """The home of its user's account."""
+        return "/tmp"  # noqa: S108 - the VM's
+
     def readdressed(self, ips: Sequence[str]) -> CommandPlan:
         return replace(self, ip=ips[self.index], peers=tuple(ips))
 

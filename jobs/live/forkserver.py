@@ -52,16 +52,27 @@ from jobs.live.agent_protocol import (
 from jobs.live.command import CommandAgent, CommandPlan
 from jobs.live.compute import ComputeAgent, ComputePlan
 from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
+from jobs.live.program import ProgramAgent
+from jobs.live.program_plan import ProgramPlan
 from jobs.live.transfer import TransferAgent
 from jobs.live.transfer_plan import TransferPlan
 from jobs.mapped_folders import give_callers_folders
 from jobs.vm_folders import OWN_MOUNTS, enter_mounts, replace_machines
+from jobs.vm_names import (
+    ACCOUNTS,
+    HOSTS,
+    accounts_text,
+    hosts_text,
+    name_vm,
+)
+from jobs.vm_processes import own_processes
 
 AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
     TransferPlan: TransferAgent,
     ComputePlan: ComputeAgent,
     CommandPlan: CommandAgent,
     Iperf3Plan: Iperf3Agent,
+    ProgramPlan: ProgramAgent,
 }
 """The kinds of agents."""
 
@@ -269,13 +280,31 @@ def _enter(request: SpawnRequest) -> None:
         enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
         if request.caller is not None:
             give_callers_folders(request.shown, request.caller, request.uid)
+        if isinstance(request.plan, CommandPlan):
+            _give_names(request, request.plan)
         replace_machines(request.folder, request.shown)
+        if isinstance(request.plan, ProgramPlan) and own_processes(
+            request.uid, request.gid
+        ):
+            return
         if linux.hides_processes():
             with contextlib.suppress(OSError):
                 linux.hide_processes()
     elif request.shared_bytes:
         linux.own_mounts()
         linux.own_shared_memory(request.shared_bytes)
+
+
+def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
+    machines = HOSTS.read_text("utf-8", "replace") if HOSTS.exists() else ""
+    hosts = hosts_text(machines, plan.job, plan.peers)
+    accounts = accounts_text(
+        ACCOUNTS.read_text("utf-8", "replace"),
+        request.uid,
+        request.gid,
+        plan.home,
+    )
+    name_vm(request.folder, plan.index, hosts, accounts)
 
 
 def _descend(request: SpawnRequest, server_pid: int) -> None:

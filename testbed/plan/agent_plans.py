@@ -12,13 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from jobs.demand import Command, DemandCurve, Iperf3
+from jobs.demand import Command, DemandCurve, Iperf3, Program
 from jobs.live.agent_protocol import AgentReport, Plan
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.iperf3 import Iperf3Plan
 from jobs.live.patterns import VmTransfer as Flow
 from jobs.live.patterns import transfers
+from jobs.live.program_plan import (
+    FOLDER,
+    ProgramPlan,
+    launcher_words,
+    ranks_in,
+)
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import payload_bytes, payload_rate_bps
@@ -123,6 +129,8 @@ def agent_plans(
     0 where nothing is.
     """
     demand = job.demand
+    if isinstance(demand, Program):
+        return _programs(job, demand, tenant)
     if isinstance(demand, Command):
         return _commands(job, demand, tenant)
     if not demand.network or job.n_vms == 1:
@@ -220,15 +228,59 @@ def _commands(
 
     It has its rank, its peers and its bandwidth by its environment.
     """
-    peers = tuple(str(vm.ip) for vm in tenant.vms)
-    environment = (
-        ("HOSENET_JOB", job.id),
-        ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)),
-    )
+    peers = _peers(tenant)
+    environment = _variables(job, tenant)
     return tuple(
         CommandPlan(vm.index, str(vm.ip), peers, demand.words, environment)
         for vm in tenant.vms
     )
+
+
+def _peers(tenant: TenantPlan) -> tuple[str, ...]:
+    return tuple(str(vm.ip) for vm in tenant.vms)
+
+
+def _variables(
+    job: JobRequest, tenant: TenantPlan
+) -> tuple[tuple[str, str], ...]:
+    """A program's environment by its job."""
+    return (
+        ("HOSENET_JOB", job.id),
+        ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)),
+    )
+
+
+def _programs(
+    job: JobRequest, demand: Program, tenant: TenantPlan
+) -> tuple[Plan, ...]:
+    """Plans of a launched program; the first VM runs its launcher."""
+    folder = f"/tmp/{job.id}"  # noqa: S108 - in the VM
+    counts = [ranks_in(demand, vm.index) for vm in tenant.vms]
+    plans: list[Plan] = []
+    for vm in tenant.vms:
+        launcher: tuple[str, ...] = ()
+        if vm.index == 0:
+            launcher = launcher_words(
+                demand, job.n_vms, f"{folder}/{FOLDER}"
+            )
+        plan = ProgramPlan(
+            vm.index,
+            str(vm.ip),
+            _peers(tenant),
+            demand.words,
+            _variables(job, tenant),
+            folder=folder,
+            launch=demand.launch,
+            ranks=counts[vm.index],
+            first_rank=sum(counts[: vm.index]),
+            total=sum(counts),
+            launcher=launcher,
+            files=demand.files,
+            prepare=demand.prepare,
+            expected=demand.expected,
+        )
+        plans.append(plan)
+    return tuple(plans)
 
 
 def remaining(

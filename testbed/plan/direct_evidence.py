@@ -66,7 +66,9 @@ class JobEvidence:
     ``lost_s``: by how much an agent with a pace of its own fell behind for
     good. ``stood_s``: how long the switch, or an agent, made no progress.
     ``held_s``: the most by which waits for a processor can have held up a
-    program of its own, or VMs that compute; None: not known.
+    program of its own, or VMs that compute; None: not known. ``queued``: the
+    share of the samples in which its packets waited at one of its limiters,
+    that is, of its time in which the network limited it.
     """
 
     job_id: str
@@ -82,6 +84,7 @@ class JobEvidence:
     lost_s: float = 0.0
     stood_s: float = 0.0
     held_s: float | None = None
+    queued: float = 0.0
 
     def record(self) -> dict[str, object]:
         """Its fields of ``job_ended``; ``possible_error`` in words."""

@@ -32,6 +32,7 @@ from testbed.backends.emu.interrupts import (
     uninterrupted,
 )
 from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.machine_checks import require_launchers
 from testbed.backends.emu.preflight import (
     Peak,
     load_test,
@@ -130,6 +131,7 @@ def _run_policies(
 ) -> None:
     """Plays policy by policy: whatever stops the run, those before are recorded."""
     check_reachable(experiment.datacentre, experiment.jobs)
+    require_launchers(job.demand for job in experiment.jobs)
     options = replace(options, own=experiment.controller)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]

@@ -27,7 +27,9 @@ from testbed.spec.job_entries import (
     JobEntry,
     PluginDemands,
     Profiles,
+    ProgramKeys,
     check_entry,
+    launcher_notes,
     requests,
     suffixes,
 )
@@ -38,7 +40,6 @@ from testbed.spec.unit_types import (
     PositiveDuration,
     Share,
 )
-from testbed.spec.validation import Section
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, human_bandwidth
 
@@ -50,7 +51,7 @@ REPETITIONS = 3
 TOLERANCE = 0.02
 
 
-class SweepApplication(Section):
+class SweepApplication(ProgramKeys):
     """The application whose profile is wanted."""
 
     id: Name
@@ -63,9 +64,10 @@ class SweepApplication(Section):
     """
     duration: PositiveDuration
     """its running time at that bandwidth, as 6 s"""
-    kind: Literal["transfer", "demand"] | None = None
+    kind: Literal["transfer", "demand", "program"] | None = None
     """transfer: limited by the network (default); demand: limited by
-    the curve in 'demand' too (default where there is one)
+    the curve in 'demand' too (default where there is one); program: a
+    program that is launched in its VMs
     """
     pattern: Pattern | None = None
     """communication pattern (default ring)"""
@@ -145,7 +147,7 @@ class SweepWorkload(WorkloadSection):
             jobs,
             {job.id: place for job in jobs},
             (request.id,),
-            notes=notes,
+            notes=(*notes, *launcher_notes([request])),
             sweep=sweep,
         )
 

@@ -18,7 +18,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from jobs.demand import KINDS, Command, Demand, Pattern, demand_of
+from jobs import mpi_commands
+from jobs.demand import (
+    KINDS,
+    Command,
+    Demand,
+    Launch,
+    MpiLibrary,
+    Pattern,
+    Program,
+    demand_of,
+)
 from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
 from jobs.request import JobRequest
 from testbed.errors import BadInput
@@ -106,7 +116,28 @@ class GrantedSweep(SpecModel):
     """
 
 
-class JobEntry(Section):
+class ProgramKeys(Section):
+    """The keys of a program that is launched in its VMs."""
+
+    launch: Launch | None = None
+    """each: as it is, once a rank (default); mpi: by mpirun; dask: as
+    the client of a scheduler with workers in all VMs
+    """
+    mpi: MpiLibrary | None = None
+    """whose mpirun (default openmpi)"""
+    ranks_per_vm: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """ranks in each VM (default 1); dask: workers"""
+    files: Annotated[list[Word], Field(max_length=100)] | None = None
+    """files beside this one, copied into each VM's working folder before
+    the start
+    """
+    prepare: CommandWords | None = None
+    """run in each VM before the start, and not counted"""
+    expect: Annotated[list[Word], Field(max_length=100)] | None = None
+    """texts each of which has to be in a line of some rank's output"""
+
+
+class JobEntry(ProgramKeys):
     """One job: n VMs at bandwidth b for a running time p, due at deadline d."""
 
     id: Name
@@ -197,7 +228,11 @@ class JobListWorkload(WorkloadSection):
                 jobs.append(job)
                 places[job.id] = place
         return LoadedWorkload(
-            tuple(jobs), places, applications, plugins=demands.uses
+            tuple(jobs),
+            places,
+            applications,
+            notes=launcher_notes(jobs),
+            plugins=demands.uses,
         )
 
 
@@ -257,13 +292,55 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
     """An entry's command; files are named from the experiment file's folder."""
     if entry.command is None:
         return None
+    return _words(entry.command, beside)
+
+
+def _words(given: Sequence[str], beside: FilePath) -> tuple[str, ...]:
     words = []
-    for word in entry.command:
+    for word in given:
         if word.startswith("./"):
             words.append(str((beside / word).resolve()))
         else:
             words.append(word)
     return tuple(words)
+
+
+def _program(
+    entry: JobEntry, beside: FilePath, profiles: Profiles
+) -> Demand:
+    """The demand of a sound entry of kind program."""
+    return Program(
+        cpu_share=entry.cpu or 0.0,
+        profile=profiles.of(entry),
+        words=_words(entry.command or (), beside),
+        launch=entry.launch or "each",
+        mpi=entry.mpi or "openmpi",
+        ranks_per_vm=entry.ranks_per_vm or 1,
+        files=_words(entry.files or (), beside),
+        prepare=_words(entry.prepare or (), beside),
+        expected=tuple(entry.expect or ()),
+    )
+
+
+def _demand(
+    entry: JobEntry,
+    beside: FilePath,
+    profiles: Profiles,
+    demands: PluginDemands,
+) -> Demand:
+    plugin = demands.of(entry)
+    if plugin is not None:
+        return plugin
+    if entry.kind == "program":
+        return _program(entry, beside, profiles)
+    return demand_of(
+        _kind(entry),
+        entry.pattern,
+        entry.cpu,
+        tuple((step.until, step.at) for step in entry.demand or ()),
+        profiles.of(entry),
+        _command(entry, beside),
+    )
 
 
 def requests(
@@ -282,14 +359,7 @@ def requests(
     after = (
         None if entry.after is None else last.get(entry.after, entry.after)
     )
-    demand = demands.of(entry) or demand_of(
-        _kind(entry),
-        entry.pattern,
-        entry.cpu,
-        tuple((step.until, step.at) for step in entry.demand or ()),
-        profiles.of(entry),
-        _command(entry, beside),
-    )
+    demand = _demand(entry, beside, profiles, demands)
     jobs = []
     for job_id, rate_bps in zip(_ids(entry), granted, strict=False):
         job = JobRequest(
@@ -310,6 +380,16 @@ def requests(
     return jobs
 
 
+def launcher_notes(jobs: Sequence[JobRequest]) -> tuple[str, ...]:
+    """Sentences on launchers that a live run needs and this machine lacks."""
+    notes = []
+    for library in mpi_commands.missing(job.demand for job in jobs):
+        sentence = mpi_commands.missing_sentence(library)
+        command = mpi_commands.install_command([library])
+        notes.append(f"for a live run {sentence}: {command}")
+    return tuple(notes)
+
+
 # ------------------------------------------------------------------ checks
 
 
@@ -319,6 +399,7 @@ def check_entry(
     """Checks one entry by itself and against the data centre."""
     _check_kind(here, entry)
     _check_command(here, entry)
+    _check_program(here, entry)
     _check_demand(here, entry)
     _check_rates(here, entry, context)
     duration, deadline, vms = (
@@ -350,16 +431,7 @@ def _check_command(here: Location, entry: Section) -> None:
     and no curve.
     """
     command: list[str] = entry["command"] or []
-    folder = here.document.folder
-    for index, word in enumerate(command):
-        if "\0" in word:
-            here.report(
-                "holds a NUL character, which ends a word", "command", index
-            )
-        elif word.startswith("./") and not is_beside(here, word):
-            here.report(
-                f"there is no file {word} in {folder}", "command", index
-            )
+    _check_words(here / "command", command)
     for key in ("pattern", "demand"):
         if command and key in entry.model_fields_set:
             here.report(
@@ -367,6 +439,42 @@ def _check_command(here: Location, entry: Section) -> None:
                 key,
                 at_key=True,
             )
+
+
+def _check_words(here: Location, words: Sequence[str]) -> None:
+    folder = here.document.folder
+    for index, word in enumerate(words):
+        if "\0" in word:
+            here.report("holds a NUL character, which ends a word", index)
+        elif word.startswith("./") and not is_beside(here, word):
+            here.report(f"there is no file {word} in {folder}", index)
+
+
+def _check_program(here: Location, entry: Section) -> None:
+    """Its keys belong to kind program, its files exist and keep their names."""
+    kind = entry["kind"]
+    for key in ProgramKeys.model_fields:
+        if kind != "program" and key in entry.model_fields_set:
+            message = f"belongs to jobs of kind program, this one's is {_kind(entry)}"
+            here.report(message, key, at_key=True)
+    if kind != "program":
+        return
+    if "mpi" in entry.model_fields_set and entry["launch"] != "mpi":
+        here.report("belongs to launch: mpi", "mpi", at_key=True)
+    _check_words(here / "prepare", entry["prepare"] or ())
+    files: list[str] = entry["files"] or []
+    _check_words(here / "files", files)
+    names: set[str] = set()
+    for index, word in enumerate(files):
+        name = word.rpartition("/")[2]
+        if not word.startswith("./"):
+            here.report(
+                f"begin with ./, as ./{name}: files beside this one",
+                *("files", index),
+            )
+        elif name in names:
+            here.report(f"{name} stands there twice", "files", index)
+        names.add(name)
 
 
 def _check_kind(here: Location, entry: Section) -> None:
@@ -527,7 +635,10 @@ def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
 # ------------------------------------------------------------------ kinds of installed packages
 
 
-_ITS_OWN = ("pattern", "demand", "cpu", "command", "profile", "speedup")
+_ITS_OWN = (
+    *("pattern", "demand", "cpu", "command", "profile", "speedup"),
+    *ProgramKeys.model_fields,
+)
 
 
 class PluginDemands:

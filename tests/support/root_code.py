@@ -23,6 +23,8 @@ ROOT_CODE: dict[str, tuple[str, ...]] = {
     "system calls, and giving up root for good": (
         "jobs/linux.py",
         "jobs/vm_folders.py",
+        "jobs/vm_names.py",
+        "jobs/vm_processes.py",
         "jobs/mapped_folders.py",
         "jobs/call_filter.py",
         "jobs/live/forkserver.py",

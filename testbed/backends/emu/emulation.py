@@ -684,7 +684,7 @@ class Emulation:
             folder = str(self.folder_of(slot))
             run_folder = self.log_dir.absolute().parent
             shown = [str(run_folder), working_directory()]
-            shown += paths_in(plan.argv)
+            shown += paths_in(plan.named)
         request = SpawnRequest(
             name,
             plan,

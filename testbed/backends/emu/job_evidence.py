@@ -179,7 +179,10 @@ class Progress:
 
 @dataclass
 class _Job:
-    """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter."""
+    """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter.
+
+    In ``queued_samples`` of the samples packets waited at one of its limiters.
+    """
 
     followed: Followed
     progress: dict[int, Progress] = field(default_factory=dict)
@@ -188,6 +191,8 @@ class _Job:
     waits: dict[Path, Waits] = field(default_factory=dict)
     programs_waited_s: float = 0.0
     stood_s: float = 0.0
+    samples: int = 0
+    queued_samples: int = 0
     work: Work = field(default_factory=Work)
 
 
@@ -285,6 +290,7 @@ class EvidenceTaker:
         self, rows: NDArray[Any], counters: NDArray[Any], receive_cap: int
     ) -> None:
         """Takes in counters of VMs' caps, by row of a limiter."""
+        self._count_queues(rows, counters)
         columns = (
             rows["what"],
             rows["tenant"],
@@ -318,6 +324,17 @@ class EvidenceTaker:
                 _receive(
                     job, where, (at_s, sent_bytes, rate_bps), disturbed
                 )
+
+    def _count_queues(
+        self, rows: NDArray[Any], counters: NDArray[Any]
+    ) -> None:
+        """Notes whose packets wait at this instant."""
+        waiting = counters["backlog_bytes"] > 0
+        sampled = set(rows["tenant"].tolist())
+        queued = set(rows["tenant"][waiting].tolist())
+        for tenant_id, job in self._jobs.items():
+            job.samples += tenant_id in sampled
+            job.queued_samples += tenant_id in queued
 
     def finish(
         self,
@@ -384,6 +401,7 @@ def _evidence(
             (agent.waited_s for agent in job.progress.values()), default=0.0
         ),
         stood_s=job.stood_s,
+        queued=job.queued_samples / max(1, job.samples),
     )
     if not followed.is_whole:
         return evidence

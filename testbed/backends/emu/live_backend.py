@@ -539,6 +539,7 @@ class LiveBackend:
 
     def _finish(self, job_id: str) -> Completion:
         live = self._jobs[job_id]
+        live.check_output()
         end_ns = (
             time.monotonic_ns()
             if live.trouble is not None

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.demand import DemandCurve
+from jobs.demand import DemandCurve, Program
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -415,6 +415,34 @@ class LiveJob:
             found += [sum(rates)] if rates else []
         return found
 
+    def _ranks(self) -> list[dict[str, object]]:
+        """Of a launched program: each rank's VM, exit code, and time from the
+        common start, in wall s.
+        """
+        ends = []
+        for report in self.reports.values():
+            for end in report.ranks:
+                row: dict[str, object] = {
+                    "rank": end.rank,
+                    "vm": report.index,
+                    "exit_code": end.code,
+                    "took_s_raw": (end.end_ns - self.begin_ns) / 1e9,
+                }
+                ends.append((end.rank, row))
+        return [row for _, row in sorted(ends, key=lambda pair: pair[0])]
+
+    def check_output(self) -> None:
+        """Fails a program whose ranks have not printed all that they should."""
+        demand = self.request.demand
+        if not isinstance(demand, Program) or self.trouble is not None:
+            return
+        printed: set[int] = set()
+        for report in self.reports.values():
+            printed.update(report.printed)
+        for number, text in enumerate(demand.expected):
+            if number not in printed:
+                self.fail(f"no rank has printed {text!r}")
+
     def detail(self) -> dict[str, object]:
         """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())
@@ -445,6 +473,8 @@ class LiveJob:
             "exit_codes": [self.exits[name] for name in sorted(self.exits)],
             "start_s_raw": self._start_s(),
         }
+        if isinstance(self.request.demand, Program):
+            out["ranks"] = self._ranks()
         if self.generation:
             out["restarts"] = self.generation
         return out

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata, util
@@ -25,6 +25,8 @@ import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
+from jobs import mpi_commands
+from jobs.demand import Demand, MpiLibrary
 from jobs.linux import hides_processes
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import (
@@ -111,6 +113,7 @@ def examine() -> list[MachineCheck]:
         _disk(),
         _hidden_processes(),
     ]
+    checks += map(_mpi, mpi_commands.MPIRUN)
     if root:
         checks.append(_netem())
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
@@ -190,6 +193,30 @@ def _commands() -> Iterator[MachineCheck]:
         grade: Grade = "fail" if name in needed else "warn"
         found = f"{name} is missing (Debian: {wanted[name]})"
         yield MachineCheck(f"command {name}", grade, found, install_hint())
+
+
+def _mpi(library: MpiLibrary) -> MachineCheck:
+    """Without it all else works."""
+    command = mpi_commands.MPIRUN[library]
+    if mpi_commands.is_installed(library):
+        return MachineCheck(f"MPI, {library}", "ok", command)
+    found = mpi_commands.missing_sentence(library)
+    return MachineCheck(
+        f"MPI, {library}",
+        "ok",
+        f"{found}: only programs with mpi: {library} need it",
+        mpi_commands.install_command([library]),
+    )
+
+
+def require_launchers(demands: Iterable[Demand]) -> None:
+    """Raises MachineCannot where programs' launchers are missing."""
+    missing = mpi_commands.missing(demands)
+    if missing:
+        raise MachineCannot(
+            "; ".join(map(mpi_commands.missing_sentence, missing)),
+            mpi_commands.install_command(missing),
+        )
 
 
 def _python() -> Iterator[MachineCheck]:

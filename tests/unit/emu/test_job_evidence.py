@@ -94,6 +94,7 @@ def taken(
     arrivals: dict[int, Arrival] | None = None,
     ends_s: float = 10.0,
     disturbed_s: float | None = None,
+    queues_until_s: int = 0,
 ) -> JobEvidence:
     """Evidence after nine samples; both VMs receive shares of their rate.
 
@@ -122,7 +123,8 @@ def taken(
         for share in shares:
             sends_s = max(0.0, min(second, ends_s) - pause_s)
             sent = round(RATE_BPS / 8 * share * sends_s)
-            counters += [(100.0 + second, sent, 0, 0)] * 2
+            backlog = 3_000 if second <= queues_until_s else 0
+            counters += [(100.0 + second, sent, 0, backlog)] * 2
         taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
     evidence = taker.finish(1, arrivals=arrivals)
     assert evidence is not None
@@ -137,6 +139,15 @@ def test_a_job_at_its_rate_lacks_nothing(
     assert found.is_complete
     assert found.missing == 0
     assert found.excess == 0
+
+
+def test_a_queue_at_a_limiter_says_when_the_network_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert taken(monkeypatch, (1.0, 1.0)).queued == 0
+    found = taken(monkeypatch, (1.0, 1.0), queues_until_s=6)
+    assert found.queued == pytest.approx(6 / 9)
+    assert found.record()["queued"] == 0.6667
 
 
 def test_the_vm_that_receives_least_counts(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from jobs.demand import Compute, DemandCurve, Iperf3
+from jobs.demand import Compute, DemandCurve, Iperf3, Program
 from jobs.request import JobRequest
 from testbed.expectations import ApplicationExpectation, Band, Expectation
 from testbed.spec.document import SpecErrors
@@ -183,6 +184,48 @@ def test_a_measurement_with_iperf3_is_a_kind_of_job() -> None:
     assert [problem.message for problem in refused.value.problems] == [
         "means nothing to an iperf3 job", "means nothing to an iperf3 job",
     ]  # fmt: skip
+
+
+def test_a_program_says_how_it_is_launched(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("1")
+    entry = SHORT.replace(
+        "{id: a,",
+        "{id: a, kind: program, launch: mpi, mpi: mpich, ranks_per_vm: 2,"
+        " command: [./in.txt, -v], files: [./in.txt], prepare: [ls],"
+        " expect: [PASSED],",
+    )
+    (job,) = parse_experiment(entry, tmp_path / "x.yaml").jobs
+    file = str(tmp_path / "in.txt")
+    demand = Program(
+        words=(file, "-v"),
+        launch="mpi",
+        mpi="mpich",
+        ranks_per_vm=2,
+        files=(file,),
+        prepare=("ls",),
+        expected=("PASSED",),
+    )
+    assert job == JobRequest("a", 0.0, 2, 10_000_000, 2.0, demand=demand)
+    record = job.to_json()
+    assert record["kind"] == "program"
+    assert record["command"] == (file, "-v")
+    assert (record["launch"], record["mpi"]) == ("mpi", "mpich")
+    # Stated as any job's: p·b/b'.
+    assert demand.estimate_s(job, 5_000_000) == 4.0
+
+
+def test_a_library_that_is_not_there_is_said_with_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    entry = SHORT.replace(
+        "{id: a,", "{id: a, kind: program, launch: mpi, command: [hpcc],"
+    )
+    (note,) = parse(entry).notes
+    assert note == (
+        "for a live run mpirun.openmpi is missing (Debian: openmpi-bin):"
+        " sudo apt-get install openmpi-bin"
+    )
 
 
 def test_after_a_sweep_is_after_its_last_job() -> None:

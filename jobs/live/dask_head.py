@@ -1,0 +1,64 @@
+"""Dask in a job's VMs: a scheduler, workers in all VMs, and the client. A script.
+
+``dask-head REMOTE-SHELL VM,VM… WORKERS WORD…``: the workers of each VM are
+started by the remote shell. When all of them are there, ``WORD…``, the client's
+start, is run; it finds the scheduler in ``DASK_SCHEDULER_ADDRESS``. Everything
+ends with it, with its exit code.
+"""
+
+import os
+import subprocess
+import sys
+
+PORT = 8786
+PATIENCE_S = 50.0
+GRACE_S = 5.0
+
+
+def main(words: list[str]) -> int:
+    """Runs the client ``words[3:]``; its exit code."""
+    from distributed import Client
+
+    shell, names, workers = words[:3]
+    vms = names.split(",")
+    address = f"tcp://{vms[0]}:{PORT}"
+    module = [sys.executable, "-m", "distributed.cli"]
+    scheduler = [f"{module[-1]}.dask_scheduler", "--port", str(PORT)]
+    children = [
+        subprocess.Popen([*module[:2], *scheduler, "--no-dashboard"])
+    ]
+    try:
+        for vm in vms:
+            worker = _worker_words(address, vm, workers)
+            children.append(subprocess.Popen([shell, vm, *worker]))
+        with Client(address, timeout=PATIENCE_S) as client:
+            client.wait_for_workers(len(vms) * int(workers), PATIENCE_S)
+        environment = dict(os.environ, DASK_SCHEDULER_ADDRESS=address)
+        return subprocess.call(words[3:], env=environment)
+    finally:
+        _end(children)
+
+
+def _worker_words(address: str, vm: str, workers: str) -> list[str]:
+    words = ["exec", sys.executable, "-m", "distributed.cli.dask_worker"]
+    words += [address, "--host", vm, "--nthreads", "1", "--nworkers"]
+    words += [workers, "--name", vm, "--no-dashboard"]
+    # A nanny would be a second process for each worker.
+    if workers == "1":
+        words.append("--no-nanny")
+    return words
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    """By the remote shell's end its worker ends too."""
+    for child in reversed(children):
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

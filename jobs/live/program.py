@@ -1,0 +1,434 @@
+"""The agent of a launched program's VM.
+
+Files are copied and ``prepare`` is run before the VM is ready, and so is the
+launcher (mpirun, say), which starts :mod:`jobs.live.rank_start` in place of each
+rank. A rank that has come waits for the instant at which all ranks of the job
+start, and its agent learns how it ends. The agents are also the remote shell
+with which a launcher in the first VM reaches the others: they run a command for
+whoever calls from an address of the job's own VMs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jobs.live import dask_head, rank_start, remote_shell
+from jobs.live.agent import Agent, AgentFailure, Channel, sleep_until
+from jobs.live.agent_protocol import AgentReport, RankEnd
+from jobs.live.command import end_groups, start_tied
+from jobs.live.program_output import OutputLog, ProgramOutput
+from jobs.live.program_plan import (
+    DASK_HEAD,
+    FOLDER,
+    RANK_START,
+    REMOTE_SHELL,
+    SHELL_PORT,
+    ProgramPlan,
+)
+
+_REQUEST_LIMIT_BYTES = 1 << 20
+_BACKLOG = 1024
+_TAIL_BYTES = 300
+
+
+def _script(module: str | None) -> str:
+    """The text of a script, read while its file can be: by the fork server."""
+    if module is None:
+        return ""
+    return Path(module).read_text("utf-8")
+
+
+SCRIPTS = {
+    RANK_START: _script(rank_start.__file__),
+    REMOTE_SHELL: _script(remote_shell.__file__),
+    DASK_HEAD: _script(dask_head.__file__),
+}
+_FIRST_LINE = f"#!{os.path.realpath(sys.executable)} -IS\n"
+
+
+@dataclass
+class _Rank:
+    """A rank that has come: its start's socket, and its output."""
+
+    number: int
+    start: socket.socket
+    output: ProgramOutput | None = None
+    end: RankEnd | None = None
+
+
+@dataclass
+class _Session:
+    """A command of a remote shell's caller."""
+
+    caller: socket.socket
+    request: bytes = b""
+    child: subprocess.Popen[bytes] | None = None
+
+
+class ProgramAgent(Agent):
+    """Runs one :class:`ProgramPlan`."""
+
+    _plan: ProgramPlan
+
+    def __init__(self, plan: ProgramPlan, channel: Channel) -> None:
+        super().__init__(plan, channel)
+        self._selector = selectors.DefaultSelector()
+        self._log = OutputLog(plan.expected)
+        self._folder = plan.folder
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._ranks: dict[int, _Rank] = {}
+        self._ended: list[RankEnd] = []
+        self._at_work = 0
+        self._start_at_ns: int | None = None
+
+    def run(self) -> None:
+        """Run the VM's ranks to their end; raises AgentFailure where one fails."""
+        with ExitStack() as stack:
+            stack.callback(self._selector.close)
+            self._selector.register(
+                self._channel, selectors.EVENT_READ, self._hear_channel
+            )
+            self._make_folder(stack)
+            stack.callback(self._end_children)
+            self._prepare()
+            self._listen(stack)
+            self._launch()
+            while len(self._ranks) < self._plan.ranks:
+                self._attend()
+            self._say_ready()
+            while self._start_at_ns is None:
+                self._attend()
+            self._start(sleep_until(self._start_at_ns))
+            for rank in self._ranks.values():
+                self._release(rank)
+            while self._works():
+                self._sample_when_due()
+                self._attend()
+
+    def report(self, error: str | None) -> AgentReport:
+        """Its end is that of the VM's last rank, not of what started them."""
+        report = super().report(error)
+        if error is None:
+            ends_ns = [rank.end_ns for rank in self._ended]
+            last_ns = max(ends_ns, default=self._start_ns or 0)
+            report = replace(report, end_ns=last_ns)
+        return replace(
+            report,
+            ranks=tuple(sorted(self._ended, key=lambda end: end.rank)),
+            printed=tuple(sorted(self._log.printed)),
+        )
+
+    # -- before the start -------------------------------------------------------------------
+
+    def _make_folder(self, stack: ExitStack) -> None:
+        if not self._folder:
+            self._folder = tempfile.mkdtemp(prefix="hosenet-")
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+        stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        os.chdir(self._folder)
+        Path(FOLDER).mkdir(mode=0o700, exist_ok=True)
+        for name, text in SCRIPTS.items():
+            path = Path(FOLDER, name)
+            path.write_text(_FIRST_LINE + text, "utf-8")
+            path.chmod(0o700)
+
+    def _prepare(self) -> None:
+        """Copies the files, and runs the preparation."""
+        for file in self._plan.files:
+            shutil.copy(file, self._folder)
+        if not self._plan.prepare:
+            return
+        child = self._started(self._plan.prepare)
+        output = self._follow(child, "prepare")
+        while child.poll() is None:
+            self._attend()
+        output.pass_on()
+        if child.returncode:
+            raise AgentFailure(_how("prepare", child.returncode, output))
+
+    def _listen(self, stack: ExitStack) -> None:
+        """For ranks in this VM, and for callers of its remote shell."""
+        ranks = stack.enter_context(socket.socket(socket.AF_UNIX))
+        ranks.bind(self._socket_path)
+        ranks.listen(_BACKLOG)
+        self._watch(ranks, lambda: self._accept_rank(ranks))
+        if self._plan.launch == "each":
+            return
+        shell = stack.enter_context(socket.socket())
+        shell.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        shell.bind((self._plan.ip, SHELL_PORT))
+        shell.listen(_BACKLOG)
+        self._watch(shell, lambda: self._accept_call(shell))
+
+    @property
+    def _socket_path(self) -> str:
+        return f"{self._folder}/{FOLDER}/ranks"
+
+    def _launch(self) -> None:
+        """Starts the launcher, or the VM's ranks where there is none."""
+        plan = self._plan
+        if plan.launcher:
+            self._run_launcher(plan.launcher)
+        elif plan.launch == "each":
+            start = f"{self._folder}/{FOLDER}/{RANK_START}"
+            for rank in range(
+                plan.first_rank, plan.first_rank + plan.ranks
+            ):
+                self._run_start((start, *plan.argv), str(rank))
+
+    def _run_start(self, words: Sequence[str], rank: str) -> None:
+        child = self._started(words, HOSENET_RANK=rank)
+        output = self._follow(child, "start")
+
+        def ended() -> None:
+            # How a rank ended it says itself.
+            if int(rank) not in self._ranks:
+                output.pass_on()
+                raise AgentFailure(_how("start", child.returncode, output))
+
+        self._when_ended(child, ended)
+
+    def _run_launcher(self, words: Sequence[str]) -> None:
+        name = words[0].rpartition("/")[2]
+        child = self._started(words)
+        output = self._follow(child, name)
+        self._at_work += 1
+
+        def ended() -> None:
+            output.pass_on()
+            self._at_work -= 1
+            early = len(self._ended) < self._plan.ranks
+            if child.returncode or early:
+                raise AgentFailure(_how(name, child.returncode, output))
+
+        self._when_ended(child, ended)
+
+    def _started(
+        self, words: Sequence[str], **variables: str
+    ) -> subprocess.Popen[bytes]:
+        try:
+            child = start_tied(
+                words,
+                subprocess.PIPE,
+                env=self._environment() | variables,
+                cwd=self._folder,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise AgentFailure(
+                f"cannot run {words[0]!r}: {error.strerror}"
+            ) from None
+        self._children.append(child)
+        return child
+
+    def _environment(self) -> dict[str, str]:
+        path = os.environ.get("PATH", os.defpath)
+        if self._plan.launch == "dask":
+            path = f"{os.path.dirname(sys.executable)}:{path}"  # noqa: PTH120
+        variables = {
+            "PATH": path,
+            "LANG": "C.UTF-8",
+            "HOME": self._folder,
+            "TMPDIR": self._folder,
+            rank_start.SOCKET: self._socket_path,
+            remote_shell.PORT: str(SHELL_PORT),
+        }
+        return variables | self._rank_variables()
+
+    def _rank_variables(self) -> dict[str, str]:
+        """Those that a launcher in another VM would have of its own."""
+        plan = self._plan
+        return {
+            "HOSENET_SIZE": str(plan.total),
+            "HOSENET_IP": plan.ip,
+            "HOSENET_PEERS": ",".join(plan.peers),
+            **dict(plan.environment),
+        }
+
+    # -- ranks --------------------------------------------------------------------------------
+
+    def _accept_rank(self, ranks: socket.socket) -> None:
+        start, _ = ranks.accept()
+        self._watch(start, lambda: self._take_rank(start))
+
+    def _take_rank(self, start: socket.socket) -> None:
+        """The first word of a rank's start: its number."""
+        self._selector.unregister(start)
+        text = start.recv(64)
+        number = int(text) if text.strip().isdigit() else -1
+        is_new = number not in self._ranks
+        if not (0 <= number < self._plan.total and is_new):
+            start.close()
+            return
+        rank = self._ranks[number] = _Rank(number, start)
+        self._watch(start, lambda: self._hear_rank(rank))
+        if self._start_ns is not None:
+            # One more than this VM was to have; it need not wait.
+            self._release(rank)
+
+    def _release(self, rank: _Rank) -> None:
+        """Has a rank start, with its output to a pipe."""
+        reading, writing = os.pipe()
+        label = ""
+        if self._plan.total > len(self._plan.peers):
+            label = f"rank {rank.number}: "
+        rank.output = ProgramOutput(reading, label, self._log, is_rank=True)
+        self._watch_output(rank.output)
+        variables = self._rank_variables()
+        variables["HOSENET_RANK"] = str(rank.number)
+        variables["HOME"] = variables["TMPDIR"] = self._folder
+        text = json.dumps(variables).encode()
+        # One that has been killed meanwhile is heard of.
+        with suppress(OSError):
+            socket.send_fds(rank.start, [text], [writing])
+        os.close(writing)
+
+    def _hear_rank(self, rank: _Rank) -> None:
+        """A rank has ended, or its start was killed with it."""
+        self._selector.unregister(rank.start)
+        words: list[bytes] = []
+        with suppress(ConnectionError):
+            words = rank.start.recv(64).split()
+        rank.start.close()
+        code, end_ns = -signal.SIGKILL, time.monotonic_ns()
+        if len(words) == 2:
+            code, end_ns = int(words[0]), min(end_ns, int(words[1]))
+        self._ended.append(RankEnd(rank.number, code, end_ns))
+        if rank.output is None:
+            raise AgentFailure(f"rank {rank.number} ended before the start")
+        rank.output.pass_on()
+        rank.output.finish()
+        if code:
+            name = self._plan.argv[0].rpartition("/")[2]
+            raise AgentFailure(
+                f"rank {rank.number}: {_how(name, code, rank.output)}"
+            )
+
+    def _works(self) -> bool:
+        """True until all ranks, the launcher and all calls have ended."""
+        return len(self._ended) < len(self._ranks) or self._at_work > 0
+
+    # -- the remote shell ---------------------------------------------------------------------
+
+    def _accept_call(self, shell: socket.socket) -> None:
+        caller, (address, _) = shell.accept()
+        if address not in self._plan.peers:
+            caller.close()
+            return
+        self._at_work += 1
+        session = _Session(caller)
+        self._watch(caller, lambda: self._hear_caller(session))
+
+    def _hear_caller(self, session: _Session) -> None:
+        """More of a request; or the caller has gone."""
+        data = b""
+        with suppress(ConnectionError):
+            data = session.caller.recv(65536)
+        session.request += data
+        if not data or len(session.request) > _REQUEST_LIMIT_BYTES:
+            self._selector.unregister(session.caller)
+            if session.child is None:
+                self._close(session)
+            else:
+                with suppress(ProcessLookupError):
+                    os.killpg(session.child.pid, signal.SIGTERM)
+        elif session.child is None and session.request.endswith(b"\n"):
+            command = json.loads(session.request)["command"]
+            self._call(session, str(command))
+
+    def _call(self, session: _Session, command: str) -> None:
+        child = session.child = self._started(("sh", "-c", command))
+        output = self._follow(child, "remote-shell")
+
+        def ended() -> None:
+            output.pass_on()
+            code = child.returncode
+            answer = code if code >= 0 else rank_start.SIGNAL_EXIT - code
+            with suppress(OSError):
+                session.caller.sendall(f"{answer}\n".encode())
+            with suppress(KeyError):
+                self._selector.unregister(session.caller)
+            self._close(session)
+
+        self._when_ended(child, ended)
+
+    def _close(self, session: _Session) -> None:
+        session.caller.close()
+        self._at_work -= 1
+
+    # -- all of them --------------------------------------------------------------------------
+
+    def _watch(
+        self, what: socket.socket | int, act: Callable[[], object]
+    ) -> None:
+        self._selector.register(what, selectors.EVENT_READ, act)
+
+    def _follow(
+        self, child: subprocess.Popen[bytes], name: str
+    ) -> ProgramOutput:
+        """Keeps the output of a process, under its name."""
+        assert child.stdout is not None  # noqa: S101 - a pipe
+        output = ProgramOutput(
+            child.stdout.fileno(), f"{name}: ", self._log, is_rank=False
+        )
+        self._watch_output(output)
+        return output
+
+    def _watch_output(self, output: ProgramOutput) -> None:
+        def read() -> None:
+            if not output.pass_on():
+                self._selector.unregister(output.descriptor)
+
+        self._watch(output.descriptor, read)
+
+    def _when_ended(
+        self, child: subprocess.Popen[bytes], act: Callable[[], object]
+    ) -> None:
+        handle = os.pidfd_open(child.pid)
+
+        def ended() -> None:
+            self._selector.unregister(handle)
+            os.close(handle)
+            child.wait()
+            act()
+
+        self._watch(handle, ended)
+
+    def _attend(self) -> None:
+        """Looks after all of them, and the channel, until something happens."""
+        events = self._selector.select(self._plan.progress_every_s)
+        for key, _ in events:
+            # One that an earlier one has ended is gone.
+            if key.fd in self._selector.get_map():
+                key.data()
+
+    def _hear_channel(self) -> None:
+        started_at_ns = self._channel.heard()
+        if started_at_ns is not None:
+            self._start_at_ns = started_at_ns
+
+    def _end_children(self) -> None:
+        end_groups(self._children)
+
+
+def _how(name: str, code: int, output: ProgramOutput) -> str:
+    """A sentence on how a process ended, with its last line."""
+    how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    last = output.last[-_TAIL_BYTES:].decode("utf-8", "replace")
+    sentence = f"{name} ended with {how}"
+    if last:
+        sentence += f": {last}"
+    return sentence

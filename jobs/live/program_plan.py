@@ -1,0 +1,119 @@
+"""Plans of the agents of a launched program, and the launchers' commands. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.demand import Launch, Program
+from jobs.live.command import CommandPlan
+from jobs.mpi_commands import MPIRUN
+from jobs.vm_names import vm_name
+
+SHELL_PORT = 5002
+DASK_PORT = 8786
+FOLDER = ".hosenet"
+"""Of the launcher's own files, in a VM's working folder."""
+RANK_START = "rank-start"
+REMOTE_SHELL = "remote-shell"
+DASK_HEAD = "dask-head"
+
+OPEN_MPI_SETTINGS = {
+    # The agents in place of sshd, called from the first VM alone.
+    "plm": "rsh",
+    "plm_rsh_no_tree_spawn": "1",
+    "orte_keep_fqdn_hostnames": "1",
+    # The VM's interface; ranks of one VM share its memory.
+    "btl": "self,vader,tcp",
+    "pml": "ob1",
+    "btl_tcp_if_include": "eth0",
+    "oob_tcp_if_include": "eth0",
+    # Of other processes' memory VMs' programs may read none.
+    "btl_vader_single_copy_mechanism": "none",
+    # VMs may share a processor: a rank that waits leaves it to others.
+    "mpi_yield_when_idle": "1",
+}
+
+
+@dataclass(frozen=True)
+class ProgramPlan(CommandPlan):
+    """The agent of VM ``index`` starts ``ranks`` ranks of ``argv``.
+
+    ``total`` ranks are in all VMs; where no launcher starts them this VM's
+    begin with ``first_rank``. ``launcher`` is the command that the first VM
+    runs to have them started. ``folder``: the working folder. ``files``,
+    ``prepare`` and ``expected`` are those of :class:`jobs.demand.Program`.
+    """
+
+    folder: str = ""
+    launch: Launch = "each"
+    ranks: int = 1
+    first_rank: int = 0
+    total: int = 1
+    launcher: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        python = (sys.executable,) if self.launch == "dask" else ()
+        return (*self.argv, *self.files, *self.prepare, *python)
+
+    @property
+    def home(self) -> str:
+        return self.folder
+
+
+def ranks_in(demand: Program, index: int) -> int:
+    """Ranks that start in a VM."""
+    if demand.launch != "dask":
+        return demand.ranks_per_vm
+    return 1 if index == 0 else 0
+
+
+def launcher_words(
+    demand: Program, n_vms: int, folder: str
+) -> tuple[str, ...]:
+    """The command that starts all ranks from the first VM; none where the
+    agents do.
+
+    ``folder``: of the launcher's own files.
+    """
+    names = [vm_name(index) for index in range(n_vms)]
+    rank = (f"{folder}/{RANK_START}", *demand.words)
+    per_vm = demand.ranks_per_vm
+    shell = f"{folder}/{REMOTE_SHELL}"
+    if demand.launch == "mpi" and demand.mpi == "openmpi":
+        return (*_open_mpi(names, per_vm, shell), *rank)
+    if demand.launch == "mpi":
+        return (*_mpich(names, per_vm, shell), *rank)
+    if demand.launch == "dask":
+        workers = str(per_vm)
+        head = (sys.executable, f"{folder}/{DASK_HEAD}")
+        return (*head, shell, ",".join(names), workers, *rank)
+    return ()
+
+
+def _hosts(names: Sequence[str], per_vm: int) -> str:
+    return ",".join(f"{name}:{per_vm}" for name in names)
+
+
+def _open_mpi(
+    names: Sequence[str], per_vm: int, shell: str
+) -> tuple[str, ...]:
+    words = [MPIRUN["openmpi"], "--host", _hosts(names, per_vm)]
+    words += ["-np", str(per_vm * len(names)), "--bind-to", "none"]
+    words += ["--leave-session-attached", "--mca", "plm_rsh_agent", shell]
+    for name, value in OPEN_MPI_SETTINGS.items():
+        words += ["--mca", name, value]
+    return tuple(words)
+
+
+def _mpich(
+    names: Sequence[str], per_vm: int, shell: str
+) -> tuple[str, ...]:
+    words = [MPIRUN["mpich"], "-launcher", "rsh", "-launcher-exec", shell]
+    words += ["-hosts", _hosts(names, per_vm), "-iface", "eth0"]
+    return (*words, "-n", str(per_vm * len(names)))

@@ -1,0 +1,64 @@
+"""A rank's start in its VM: a script of the standard library alone.
+
+A launcher (mpirun, or the VM's agent) starts it in place of the rank, with the
+rank's command as its arguments. It tells the agent that the rank is there,
+waits for the start that all ranks have in common, runs the command with the
+output that the agent gives it, and tells how that has ended.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+SOCKET = "HOSENET_LAUNCHER"
+RANKS = ("HOSENET_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables with the rank's number, of the agents, Open MPI, and MPICH."""
+SIGNAL_EXIT = 128
+NOT_RUN = 127
+
+
+def main(words: list[str]) -> int:
+    """Runs the rank ``words``; its exit code, as shells count."""
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    agent.connect(os.environ[SOCKET])
+    rank = next(os.environ[name] for name in RANKS if name in os.environ)
+    agent.sendall(f"{rank}\n".encode())
+    data, outputs, _, _ = socket.recv_fds(agent, 65536, 1)
+    if not data:
+        return NOT_RUN
+    child = os.fork()
+    if child == 0:
+        _become(words, outputs[0], json.loads(data))
+    os.close(outputs[0])
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, lambda number, _: os.kill(child, number))
+    _, status = os.waitpid(child, 0)
+    end_ns = time.monotonic_ns()
+    code = os.waitstatus_to_exitcode(status)
+    agent.sendall(f"{code} {end_ns}\n".encode())
+    return code if code >= 0 else SIGNAL_EXIT - code
+
+
+def _become(
+    words: list[str], output: int, variables: dict[str, str]
+) -> None:
+    """In the child: the rank's command in place of this script."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # Python ignores it, and what it executes would.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.environ.update(variables)
+    os.environ.pop(SOCKET)
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - in place of this script
+    except OSError as error:
+        message = f"cannot run {words[0]!r}: {error.strerror}\n"
+        os.write(2, message.encode())
+    os._exit(NOT_RUN)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

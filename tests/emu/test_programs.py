@@ -1,0 +1,262 @@
+"""Launched programs on the live network: names, launchers, and the end of all that they start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jobs import mpi_commands
+from jobs.demand import MpiLibrary, Program
+from jobs.request import JobRequest
+from testbed import events
+from testbed.backends.emu.emulation import Emulation
+from testbed.schedulers.actions import Start
+from tests.emu.test_run import Testbed
+from tests.support.agent_watch import wait_until
+from tests.support.scripted_run import (
+    ScriptedPolicy,
+    ended,
+    on,
+    play,
+    small_emulation,
+)
+from topologies.tree import tree
+
+MBIT = 10**6
+SWITCH = 3  # the only switch of three servers
+VMS = ((0, 1), (1, 1), (2, 1))
+
+
+@pytest.fixture(scope="module")
+def emulation(
+    make_prefix: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Emulation]:
+    assert callable(make_prefix)
+    folder: Path = tmp_path_factory.mktemp("logs")
+    with small_emulation(
+        tree([3], [1000 * MBIT], 2), make_prefix(), folder
+    ) as up:
+        yield up
+
+
+def run(emulation: Emulation, *demands: Program) -> list[Any]:
+    """The ends of jobs of three VMs with these demands, all at once."""
+    jobs = []
+    arrivals = {}
+    for number, demand in enumerate(demands):
+        name = f"job{number}"
+        start = Start(name, on(SWITCH, *VMS), 400 * MBIT)
+        arrivals[name] = lambda _, start=start: [start]
+        jobs.append(
+            JobRequest(name, 0.0, 3, 400 * MBIT, 2.0, demand=demand)
+        )
+    histories = play(emulation, jobs, ScriptedPolicy(arrivals))
+    return [ended(histories[job.id]) for job in jobs]
+
+
+def logs(emulation: Emulation, job: str) -> list[str]:
+    return [
+        (emulation.log_dir / f"agent-{job}.{vm}.log").read_text()
+        for vm in range(3)
+    ]
+
+
+def finished(end: events.JobFinished) -> dict[str, Any]:
+    assert end.outcome == "finished", end.reason
+    return end.detail
+
+
+def test_ranks_find_each_other_by_name(emulation: Emulation) -> None:
+    script = (
+        'echo "$(hostname) $HOME $(id -un)"; getent hosts vm2 job0.1;'
+        " ls /proc | grep -c '^[0-9]'"
+    )
+    demand = Program(words=("sh", "-c", script), ranks_per_vm=2)
+    (end,) = run(emulation, demand)
+    ranks = finished(end)["ranks"]
+    assert [row["rank"] for row in ranks] == list(range(6))
+    assert [row["vm"] for row in ranks] == [0, 0, 1, 1, 2, 2]
+    assert {row["exit_code"] for row in ranks} == {0}
+    longest_s = max(row["took_s_raw"] for row in ranks)
+    assert end.measured_s == pytest.approx(longest_s, abs=1e-6)
+    for vm, log in enumerate(logs(emulation, "job0")):
+        assert f"rank {2 * vm}: vm{vm} /tmp/job0 vm-user\n" in log
+        assert "vm2 job0.2" in log
+        assert "vm1 job0.1" in log
+
+
+def test_what_is_not_printed_is_missed(emulation: Emulation) -> None:
+    words = ("sh", "-c", "echo sum 4711")
+    good, bad = run(
+        emulation,
+        Program(words=words, expected=("sum 4711",)),
+        Program(words=words, expected=("sum 4711", "sum 4712")),
+    )
+    assert good.outcome == "finished"
+    assert bad.outcome == "killed"
+    assert bad.reason == "no rank has printed 'sum 4712'"
+
+
+HOSTILE = """
+import os, signal, socket, time
+for number in range(1024, 65536):
+    try:
+        listener = socket.socket()
+        listener.bind(("", number))
+        listener.listen()
+        os.set_inheritable(listener.fileno(), True)
+        kept.append(listener)
+    except (NameError, OSError):
+        kept = [listener]
+        if len(kept) > 500:
+            break
+for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(signum, signal.SIG_IGN)
+for _ in range(20):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.execvp("sleep", ["sleep", MARK])
+try:
+    with open("fill", "wb") as file:
+        while True:
+            file.write(bytes(1 << 20))
+except OSError as error:
+    print("full:", error.strerror)
+time.sleep(1)
+"""
+
+
+def sleepers(mark: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if process.info["cmdline"] == ["sleep", mark]:
+            found.append(process.pid)
+    return found
+
+
+def test_a_hostile_program_ends_with_its_job(emulation: Emulation) -> None:
+    """It forks, leaves its session and parents, ignores signals, listens everywhere, fills its
+    folder."""
+    mark = f"6{os.getpid()}"
+    script = f"MARK = {mark!r}\n{HOSTILE}"
+    hostile = Program(words=("/usr/bin/python3", "-c", script))
+    beside = Program(words=("sh", "-c", "sleep 3; echo unharmed"))
+    end, other = run(emulation, hostile, beside)
+    finished(end)
+    assert "full: No space left on device" in logs(emulation, "job0")[1]
+    assert sleepers(mark) == []
+    assert logs(emulation, "job1") == ["unharmed\n"] * 3
+    finished(other)
+    # The next tenant of the same VMs finds nothing of it.
+    script = "ls -A; echo $HOME; ls /tmp"
+    (after,) = run(emulation, Program(words=("sh", "-c", script)))
+    finished(after)
+    assert logs(emulation, "job0")[0].endswith(
+        ".hosenet\n/tmp/job0\njob0\n"
+    )
+
+
+def needs(library: MpiLibrary) -> Any:
+    return pytest.mark.skipif(
+        not mpi_commands.is_installed(library),
+        reason=mpi_commands.missing_sentence(library),
+    )
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        pytest.param("openmpi", marks=needs("openmpi")),
+        pytest.param("mpich", marks=needs("mpich")),
+    ],
+)
+def test_mpirun_reaches_all_vms(
+    emulation: Emulation, library: MpiLibrary
+) -> None:
+    """Without sshd, from the first VM, each rank in its own."""
+    script = 'echo "rank $HOSENET_RANK in $(hostname) of $HOSENET_IP"'
+    demand = Program(
+        words=("sh", "-c", script),
+        launch="mpi",
+        mpi=library,
+        ranks_per_vm=2,
+        expected=("rank 5 in",),
+    )
+    (end,) = run(emulation, demand)
+    ranks = finished(end)["ranks"]
+    assert [row["rank"] for row in ranks] == list(range(6))
+    assert sorted(row["vm"] for row in ranks) == [0, 0, 1, 1, 2, 2]
+    for vm, log in enumerate(logs(emulation, "job0")):
+        assert log.count(f" in vm{vm} of 10.") == 2
+
+
+@needs("openmpi")
+def test_a_failing_rank_ends_the_job_of_all(emulation: Emulation) -> None:
+    script = (
+        'if [ "$HOSENET_RANK" = 1 ]; then echo no input; exit 7; fi;'
+        " sleep 600"
+    )
+    demand = Program(words=("sh", "-c", script), launch="mpi")
+    (end,) = run(emulation, demand)
+    assert end.outcome == "killed"
+    assert end.reason == "VM 1: rank 1: sh ended with exit code 7: no input"
+
+
+FILE = """
+name: killed
+topology: {{kind: tree, fanout: [3], links: 1 Gbit/s, slots_per_server: 1}}
+scale: {{rate: 0.02}}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs:
+    - id: lasting
+      kind: program
+      vms: 3
+      bandwidth: 400 Mbit/s
+      duration: 60 s
+      command: [/usr/bin/python3, -c, {script}]
+"""
+LASTING = "\n".join(
+    (
+        "import os, time",
+        "if os.fork() == 0:",
+        "    os.setsid()",
+        "    if os.fork(): os._exit(0)",
+        "    os.execvp('sleep', ['sleep', MARK])",
+        "time.sleep(600)",
+    )
+)
+
+
+def test_nothing_of_a_program_outlives_the_run_that_is_killed(
+    prefix: str, tmp_path: Path
+) -> None:
+    testbed = Testbed(prefix, tmp_path)
+    mark = f"7{os.getpid()}"
+    script = LASTING.replace("MARK", repr(mark))
+    text = FILE.format(script=_yaml_text(script))
+    testbed.file.write_text(text, encoding="utf-8")
+    running = testbed.start()
+    try:
+        wait_until(lambda: len(sleepers(mark)) == 3, "daemons in all VMs")
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.communicate(timeout=100)
+    # Nobody has cleaned up yet.
+    wait_until(lambda: not sleepers(mark), "the daemons' end")
+    testbed.remove_left()
+
+
+def _yaml_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = escaped.replace("\n", "\\n")
+    return f'"{escaped}"'
