@@ -17,6 +17,7 @@ from testbed.plan.vm_limits import processor_weights
 from testbed.play.planned import Planned, planned
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+from testbed.spec.job_entries import launcher_notes
 from testbed.units import number_of
 
 JobId = Annotated[
@@ -67,6 +68,8 @@ def plan(
         limits = machine_limits(experiment.datacentre.slots.tolist())
         console.say(f"on this machine a VM may have {limits}")
         console.say(f"processors: {processor_weights(os.cpu_count() or 1)}")
+        for note in launcher_notes(experiment.jobs):
+            console.say(note)
     if as_json:
         console.print_json([one.to_json() for one in plans])
         return

@@ -12,7 +12,7 @@ threshold. ``testbed profile`` writes such a file::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -380,7 +380,7 @@ def requests(
     return jobs
 
 
-def launcher_notes(jobs: Sequence[JobRequest]) -> tuple[str, ...]:
+def launcher_notes(jobs: Iterable[JobRequest]) -> tuple[str, ...]:
     """Sentences on launchers that a live run needs and this machine lacks."""
     notes = []
     for library in mpi_commands.missing(job.demand for job in jobs):

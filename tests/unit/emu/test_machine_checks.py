@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from controller.library import LibraryMissing
+from jobs.demand import Compute, Program
 from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
 from testbed.backends.emu.machine_checks import MachineCheck, verdict
@@ -91,6 +92,23 @@ def test_a_missing_command_is_named_with_its_package(
         checks["command iperf3"].grade == "warn"
     )  # only calibration needs it
     assert all(check.hint for check in checks.values())
+
+
+def test_a_launcher_is_wanted_only_by_programs_that_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    check = machine_checks._mpi("mpich")
+    assert check.grade == "ok"
+    assert "mpiexec.hydra is missing (Debian: mpich)" in check.found
+    assert check.hint == "sudo apt-get install mpich"
+    program = Program(words=("a",), launch="mpi")
+    others = [Program(words=("a",)), Compute()]
+    machine_checks.require_launchers(others)
+    with pytest.raises(MachineCannot) as refused:
+        machine_checks.require_launchers([*others, program])
+    assert "mpirun.openmpi is missing" in refused.value.message
+    assert refused.value.hint == "sudo apt-get install openmpi-bin"
 
 
 def test_without_a_controller_library_there_is_no_live_run(
