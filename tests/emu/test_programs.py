@@ -45,12 +45,11 @@ def emulation(
         yield up
 
 
-def run(emulation: Emulation, *demands: Program) -> list[Any]:
+def run(emulation: Emulation, **demands: Program) -> list[Any]:
     """The ends of jobs of three VMs with these demands, all at once."""
     jobs = []
     arrivals = {}
-    for number, demand in enumerate(demands):
-        name = f"job{number}"
+    for name, demand in demands.items():
         start = Start(name, on(SWITCH, *VMS), 400 * MBIT)
         arrivals[name] = lambda _, start=start: [start]
         jobs.append(
@@ -74,29 +73,29 @@ def finished(end: events.JobFinished) -> dict[str, Any]:
 
 def test_ranks_find_each_other_by_name(emulation: Emulation) -> None:
     script = (
-        'echo "$(hostname) $HOME $(id -un)"; getent hosts vm2 job0.1;'
+        'echo "$(hostname) $HOME $(id -un)"; getent hosts vm2 named.1;'
         " ls /proc | grep -c '^[0-9]'"
     )
     demand = Program(words=("sh", "-c", script), ranks_per_vm=2)
-    (end,) = run(emulation, demand)
+    (end,) = run(emulation, named=demand)
     ranks = finished(end)["ranks"]
     assert [row["rank"] for row in ranks] == list(range(6))
     assert [row["vm"] for row in ranks] == [0, 0, 1, 1, 2, 2]
     assert {row["exit_code"] for row in ranks} == {0}
     longest_s = max(row["took_s_raw"] for row in ranks)
     assert end.measured_s == pytest.approx(longest_s, abs=1e-6)
-    for vm, log in enumerate(logs(emulation, "job0")):
-        assert f"rank {2 * vm}: vm{vm} /tmp/job0 vm-user\n" in log
-        assert "vm2 job0.2" in log
-        assert "vm1 job0.1" in log
+    for vm, log in enumerate(logs(emulation, "named")):
+        assert f"rank {2 * vm}: vm{vm} /tmp/named vm-user\n" in log
+        assert "vm2 named.2" in log
+        assert "vm1 named.1" in log
 
 
 def test_what_is_not_printed_is_missed(emulation: Emulation) -> None:
     words = ("sh", "-c", "echo sum 4711")
     good, bad = run(
         emulation,
-        Program(words=words, expected=("sum 4711",)),
-        Program(words=words, expected=("sum 4711", "sum 4712")),
+        good=Program(words=words, expected=("sum 4711",)),
+        bad=Program(words=words, expected=("sum 4711", "sum 4712")),
     )
     assert good.outcome == "finished"
     assert bad.outcome == "killed"
@@ -149,19 +148,17 @@ def test_a_hostile_program_ends_with_its_job(emulation: Emulation) -> None:
     script = f"MARK = {mark!r}\n{HOSTILE}"
     hostile = Program(words=("/usr/bin/python3", "-c", script))
     beside = Program(words=("sh", "-c", "sleep 3; echo unharmed"))
-    end, other = run(emulation, hostile, beside)
+    end, other = run(emulation, hostile=hostile, beside=beside)
     finished(end)
-    assert "full: No space left on device" in logs(emulation, "job0")[1]
+    assert "full: No space left on device" in logs(emulation, "hostile")[1]
     assert sleepers(mark) == []
-    assert logs(emulation, "job1") == ["unharmed\n"] * 3
+    assert logs(emulation, "beside") == ["unharmed\n"] * 3
     finished(other)
     # The next tenant of the same VMs finds nothing of it.
     script = "ls -A; echo $HOME; ls /tmp"
-    (after,) = run(emulation, Program(words=("sh", "-c", script)))
+    (after,) = run(emulation, after=Program(words=("sh", "-c", script)))
     finished(after)
-    assert logs(emulation, "job0")[0].endswith(
-        ".hosenet\n/tmp/job0\njob0\n"
-    )
+    assert logs(emulation, "after")[0] == ".hosenet\n/tmp/after\nafter\n"
 
 
 def needs(library: MpiLibrary) -> Any:
@@ -190,11 +187,11 @@ def test_mpirun_reaches_all_vms(
         ranks_per_vm=2,
         expected=("rank 5 in",),
     )
-    (end,) = run(emulation, demand)
+    (end,) = run(emulation, **{library: demand})
     ranks = finished(end)["ranks"]
     assert [row["rank"] for row in ranks] == list(range(6))
     assert sorted(row["vm"] for row in ranks) == [0, 0, 1, 1, 2, 2]
-    for vm, log in enumerate(logs(emulation, "job0")):
+    for vm, log in enumerate(logs(emulation, library)):
         assert log.count(f" in vm{vm} of 10.") == 2
 
 
@@ -205,7 +202,7 @@ def test_a_failing_rank_ends_the_job_of_all(emulation: Emulation) -> None:
         " sleep 600"
     )
     demand = Program(words=("sh", "-c", script), launch="mpi")
-    (end,) = run(emulation, demand)
+    (end,) = run(emulation, failing=demand)
     assert end.outcome == "killed"
     assert end.reason == "VM 1: rank 1: sh ended with exit code 7: no input"
 
