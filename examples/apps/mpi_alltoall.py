@@ -12,14 +12,14 @@ from mpi4py import MPI
 
 
 def main() -> None:
-    world = MPI.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
+    ranks = MPI.COMM_WORLD
+    rank, size = ranks.Get_rank(), ranks.Get_size()
     rounds = int(sys.argv[2])
     block = round(float(sys.argv[1]) * 1e6 / rounds / (size - 1))
     sent = bytes([rank]) * (block * size)
     received = bytearray(block * size)
     for _ in range(rounds):
-        world.Alltoall(sent, received)
+        ranks.Alltoall(sent, received)
         for peer in range(size):
             if received[peer * block] != peer:
                 sys.exit(f"rank {rank}: block {peer} is another's")

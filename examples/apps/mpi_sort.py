@@ -15,11 +15,11 @@ SAMPLES = 64
 
 
 def main() -> None:
-    world = MPI.COMM_WORLD
-    rank, size = world.Get_rank(), world.Get_size()
+    ranks = MPI.COMM_WORLD
+    rank, size = ranks.Get_rank(), ranks.Get_size()
     draw = random.Random(rank)  # noqa: S311 - keys to be sorted
     own = sorted(draw.getrandbits(63) for _ in range(int(sys.argv[1])))
-    samples = world.allgather(own[:: max(1, len(own) // SAMPLES)])
+    samples = ranks.allgather(own[:: max(1, len(own) // SAMPLES)])
     known = sorted(key for part in samples for key in part)
     splitters = [known[len(known) * i // size] for i in range(1, size)]
     parts = [array.array("q") for _ in range(size)]
@@ -28,12 +28,12 @@ def main() -> None:
         while at < size - 1 and key >= splitters[at]:
             at += 1
         parts[at].append(key)
-    received = world.alltoall([part.tobytes() for part in parts])
+    received = ranks.alltoall([part.tobytes() for part in parts])
     mine = array.array("q")
     for part in received:
         mine.frombytes(part)
     ordered = sorted(mine)
-    ends = world.gather((ordered[0], ordered[-1], len(ordered)))
+    ends = ranks.gather((ordered[0], ordered[-1], len(ordered)))
     if rank == 0:
         rising = all(
             lower[1] <= upper[0] for lower, upper in pairwise(ends)
