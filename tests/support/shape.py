@@ -119,6 +119,10 @@ FEATURE_TOKENS: dict[str, int] = {
     "captures that end with what they capture": 240,
     "counts of one in the singular, by every verb": 500,
     "what can be read once alone is no trace": 49,
+    # Agents as a remote shell, ranks that start together, their output and
+    # ends, names and process numbers in VMs, launchers of MPI and Dask, and
+    # their keys in files.
+    "programs launched in a job's VMs": 7690,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
