@@ -22,7 +22,9 @@ def is_installed(library: MpiLibrary) -> bool:
     return shutil.which(MPIRUN[library]) is not None
 
 
-def missing(demands: Iterable[Demand]) -> list[MpiLibrary]:
+def missing(
+    demands: Iterable[Demand],
+) -> list[MpiLibrary]:
     """Libraries whose command the demands need and this machine lacks."""
     needed: dict[MpiLibrary, None] = {}
     for demand in demands:
@@ -36,7 +38,9 @@ def missing_sentence(library: MpiLibrary) -> str:
     return f"{MPIRUN[library]} is missing (Debian: {PACKAGES[library]})"
 
 
-def install_command(libraries: Iterable[MpiLibrary]) -> str:
+def install_command(
+    libraries: Iterable[MpiLibrary],
+) -> str:
     """The command that installs the libraries."""
     packages = " ".join(PACKAGES[library] for library in libraries)
     return f"sudo apt-get install {packages}"

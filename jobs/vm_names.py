@@ -46,7 +46,10 @@ def name_vm(folder: str, index: int, hosts: str, accounts: str) -> None:
     ``folder``: the VM's own (:mod:`jobs.vm_folders`), where only root writes.
     Raises OSError.
     """
-    for path, text in ((HOSTS, hosts), (ACCOUNTS, accounts)):
+    for path, text in (
+        (HOSTS, hosts),
+        (ACCOUNTS, accounts),
+    ):
         own = f"{folder}/{path.name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         descriptor = os.open(own, flags, 0o644)

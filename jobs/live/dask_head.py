@@ -25,7 +25,11 @@ def main(words: list[str]) -> int:
     vms = names.split(",")
     address = f"tcp://{vms[0]}:{PORT}"
     module = [sys.executable, "-m", "distributed.cli"]
-    scheduler = [f"{module[-1]}.dask_scheduler", "--port", str(PORT)]
+    scheduler = [
+        f"{module[-1]}.dask_scheduler",
+        "--port",
+        str(PORT),
+    ]
     children = [
         subprocess.Popen([*module[:2], *scheduler, "--no-dashboard"])
     ]
@@ -42,8 +46,20 @@ def main(words: list[str]) -> int:
 
 
 def _worker_words(address: str, vm: str, workers: str) -> list[str]:
-    words = ["exec", sys.executable, "-m", "distributed.cli.dask_worker"]
-    words += [address, "--host", vm, "--nthreads", "1", "--nworkers"]
+    words = [
+        "exec",
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_worker",
+    ]
+    words += [
+        address,
+        "--host",
+        vm,
+        "--nthreads",
+        "1",
+        "--nworkers",
+    ]
     words += [workers, "--name", vm, "--no-dashboard"]
     # A nanny would be a second process for each worker.
     if workers == "1":

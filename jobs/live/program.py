@@ -26,10 +26,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.live import dask_head, rank_start, remote_shell
-from jobs.live.agent import Agent, AgentFailure, Channel, sleep_until
+from jobs.live.agent import (
+    Agent,
+    AgentFailure,
+    Channel,
+    sleep_until,
+)
 from jobs.live.agent_protocol import AgentReport, RankEnd
 from jobs.live.command import end_groups, start_tied
-from jobs.live.program_output import OutputLog, ProgramOutput
+from jobs.live.program_output import (
+    OutputLog,
+    ProgramOutput,
+)
 from jobs.live.program_plan import (
     DASK_HEAD,
     FOLDER,
@@ -99,7 +107,9 @@ class ProgramAgent(Agent):
         with ExitStack() as stack:
             stack.callback(self._selector.close)
             self._selector.register(
-                self._channel, selectors.EVENT_READ, self._hear_channel
+                self._channel,
+                selectors.EVENT_READ,
+                self._hear_channel,
             )
             self._make_folder(stack)
             stack.callback(self._end_children)
@@ -136,12 +146,18 @@ class ProgramAgent(Agent):
     def _make_folder(self, stack: ExitStack) -> None:
         if not self._folder:
             self._folder = tempfile.mkdtemp(prefix="hosenet-")
+        # A job that migrates may come to a VM where it was before.
         os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-        stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        stack.callback(
+            shutil.rmtree,
+            self._folder,
+            ignore_errors=True,
+        )
         os.chdir(self._folder)
         Path(FOLDER).mkdir(mode=0o700, exist_ok=True)
         for name, text in SCRIPTS.items():
             path = Path(FOLDER, name)
+            # The product's own folder may be closed to the VM's user.
             path.write_text(_FIRST_LINE + text, "utf-8")
             path.chmod(0o700)
 
@@ -151,6 +167,7 @@ class ProgramAgent(Agent):
             shutil.copy(file, self._folder)
         if not self._plan.prepare:
             return
+        # Its daemons may hold the pipe: it has ended when its process has.
         child = self._started(self._plan.prepare)
         output = self._follow(child, "prepare")
         while child.poll() is None:
@@ -168,6 +185,7 @@ class ProgramAgent(Agent):
         if self._plan.launch == "each":
             return
         shell = stack.enter_context(socket.socket())
+        # An earlier program's connections may still be in TIME_WAIT.
         shell.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         shell.bind((self._plan.ip, SHELL_PORT))
         shell.listen(_BACKLOG)
@@ -185,7 +203,8 @@ class ProgramAgent(Agent):
         elif plan.launch == "each":
             start = f"{self._folder}/{FOLDER}/{RANK_START}"
             for rank in range(
-                plan.first_rank, plan.first_rank + plan.ranks
+                plan.first_rank,
+                plan.first_rank + plan.ranks,
             ):
                 self._run_start((start, *plan.argv), str(rank))
 
@@ -210,6 +229,7 @@ class ProgramAgent(Agent):
         def ended() -> None:
             output.pass_on()
             self._at_work -= 1
+            # One that ends well before its ranks has not started all of them.
             early = len(self._ended) < self._plan.ranks
             if child.returncode or early:
                 raise AgentFailure(_how(name, child.returncode, output))
@@ -294,6 +314,7 @@ class ProgramAgent(Agent):
         # One that has been killed meanwhile is heard of.
         with suppress(OSError):
             socket.send_fds(rank.start, [text], [writing])
+        # Its last writer is then the rank, or what that has left running.
         os.close(writing)
 
     def _hear_rank(self, rank: _Rank) -> None:
@@ -303,9 +324,15 @@ class ProgramAgent(Agent):
         with suppress(ConnectionError):
             words = rank.start.recv(64).split()
         rank.start.close()
-        code, end_ns = -signal.SIGKILL, time.monotonic_ns()
+        code, end_ns = (
+            -signal.SIGKILL,
+            time.monotonic_ns(),
+        )
         if len(words) == 2:
-            code, end_ns = int(words[0]), min(end_ns, int(words[1]))
+            code, end_ns = (
+                int(words[0]),
+                min(end_ns, int(words[1])),
+            )
         self._ended.append(RankEnd(rank.number, code, end_ns))
         if rank.output is None:
             raise AgentFailure(f"rank {rank.number} ended before the start")
@@ -325,9 +352,12 @@ class ProgramAgent(Agent):
 
     def _accept_call(self, shell: socket.socket) -> None:
         caller, (address, _) = shell.accept()
+        # Flows keep other tenants away; an application of somebody's own in
+        # place of the controller may not.
         if address not in self._plan.peers:
             caller.close()
             return
+        # The VM is not done while a launcher's helper, as orted, runs in it.
         self._at_work += 1
         session = _Session(caller)
         self._watch(caller, lambda: self._hear_caller(session))
@@ -372,7 +402,9 @@ class ProgramAgent(Agent):
     # -- all of them --------------------------------------------------------------------------
 
     def _watch(
-        self, what: socket.socket | int, act: Callable[[], object]
+        self,
+        what: socket.socket | int,
+        act: Callable[[], object],
     ) -> None:
         self._selector.register(what, selectors.EVENT_READ, act)
 
@@ -382,7 +414,10 @@ class ProgramAgent(Agent):
         """Keeps the output of a process, under its name."""
         assert child.stdout is not None  # noqa: S101 - a pipe
         output = ProgramOutput(
-            child.stdout.fileno(), f"{name}: ", self._log, is_rank=False
+            child.stdout.fileno(),
+            f"{name}: ",
+            self._log,
+            is_rank=False,
         )
         self._watch_output(output)
         return output
@@ -395,7 +430,9 @@ class ProgramAgent(Agent):
         self._watch(output.descriptor, read)
 
     def _when_ended(
-        self, child: subprocess.Popen[bytes], act: Callable[[], object]
+        self,
+        child: subprocess.Popen[bytes],
+        act: Callable[[], object],
     ) -> None:
         handle = os.pidfd_open(child.pid)
 

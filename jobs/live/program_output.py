@@ -48,7 +48,12 @@ class ProgramOutput:
     """
 
     def __init__(
-        self, descriptor: int, label: str, log: OutputLog, *, is_rank: bool
+        self,
+        descriptor: int,
+        label: str,
+        log: OutputLog,
+        *,
+        is_rank: bool,
     ) -> None:
         os.set_blocking(descriptor, False)
         self.descriptor = descriptor

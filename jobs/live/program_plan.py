@@ -59,7 +59,12 @@ class ProgramPlan(CommandPlan):
     @property
     def named(self) -> tuple[str, ...]:
         python = (sys.executable,) if self.launch == "dask" else ()
-        return (*self.argv, *self.files, *self.prepare, *python)
+        return (
+            *self.argv,
+            *self.files,
+            *self.prepare,
+            *python,
+        )
 
     @property
     def home(self) -> str:
@@ -81,6 +86,7 @@ def launcher_words(
 
     ``folder``: of the launcher's own files.
     """
+    # Names, not addresses: Open MPI compares them with the host's own.
     names = [vm_name(index) for index in range(n_vms)]
     rank = (f"{folder}/{RANK_START}", *demand.words)
     per_vm = demand.ranks_per_vm
@@ -92,7 +98,13 @@ def launcher_words(
     if demand.launch == "dask":
         workers = str(per_vm)
         head = (sys.executable, f"{folder}/{DASK_HEAD}")
-        return (*head, shell, ",".join(names), workers, *rank)
+        return (
+            *head,
+            shell,
+            ",".join(names),
+            workers,
+            *rank,
+        )
     return ()
 
 
@@ -103,9 +115,23 @@ def _hosts(names: Sequence[str], per_vm: int) -> str:
 def _open_mpi(
     names: Sequence[str], per_vm: int, shell: str
 ) -> tuple[str, ...]:
-    words = [MPIRUN["openmpi"], "--host", _hosts(names, per_vm)]
-    words += ["-np", str(per_vm * len(names)), "--bind-to", "none"]
-    words += ["--leave-session-attached", "--mca", "plm_rsh_agent", shell]
+    words = [
+        MPIRUN["openmpi"],
+        "--host",
+        _hosts(names, per_vm),
+    ]
+    words += [
+        "-np",
+        str(per_vm * len(names)),
+        "--bind-to",
+        "none",
+    ]
+    words += [
+        "--leave-session-attached",
+        "--mca",
+        "plm_rsh_agent",
+        shell,
+    ]
     for name, value in OPEN_MPI_SETTINGS.items():
         words += ["--mca", name, value]
     return tuple(words)
@@ -114,6 +140,17 @@ def _open_mpi(
 def _mpich(
     names: Sequence[str], per_vm: int, shell: str
 ) -> tuple[str, ...]:
-    words = [MPIRUN["mpich"], "-launcher", "rsh", "-launcher-exec", shell]
-    words += ["-hosts", _hosts(names, per_vm), "-iface", "eth0"]
+    words = [
+        MPIRUN["mpich"],
+        "-launcher",
+        "rsh",
+        "-launcher-exec",
+        shell,
+    ]
+    words += [
+        "-hosts",
+        _hosts(names, per_vm),
+        "-iface",
+        "eth0",
+    ]
     return (*words, "-n", str(per_vm * len(names)))

@@ -14,7 +14,11 @@ import sys
 import time
 
 SOCKET = "HOSENET_LAUNCHER"
-RANKS = ("HOSENET_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+RANKS = (
+    "HOSENET_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+)
 """Variables with the rank's number, of the agents, Open MPI, and MPICH."""
 SIGNAL_EXIT = 128
 NOT_RUN = 127
@@ -33,8 +37,16 @@ def main(words: list[str]) -> int:
     if child == 0:
         _become(words, outputs[0], json.loads(data))
     os.close(outputs[0])
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, lambda number, _: os.kill(child, number))
+    # A launcher ends its ranks by this process; how they end is to be told.
+    for signum in (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+    ):
+        signal.signal(
+            signum,
+            lambda number, _: os.kill(child, number),
+        )
     _, status = os.waitpid(child, 0)
     end_ns = time.monotonic_ns()
     code = os.waitstatus_to_exitcode(status)
@@ -43,7 +55,9 @@ def main(words: list[str]) -> int:
 
 
 def _become(
-    words: list[str], output: int, variables: dict[str, str]
+    words: list[str],
+    output: int,
+    variables: dict[str, str],
 ) -> None:
     """In the child: the rank's command in place of this script."""
     os.dup2(output, 1)

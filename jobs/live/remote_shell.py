@@ -24,12 +24,18 @@ def main(words: list[str]) -> int:
     while words and words[0].startswith("-"):
         words = words[1:]
     if len(words) < 2:
-        print("usage: remote-shell VM WORD...", file=sys.stderr)
+        print(
+            "usage: remote-shell VM WORD...",
+            file=sys.stderr,
+        )
         return UNREACHABLE
     try:
         agent = _connected(words[0], int(os.environ[PORT]))
     except OSError as error:
-        print(f"remote-shell: {words[0]}: {error}", file=sys.stderr)
+        print(
+            f"remote-shell: {words[0]}: {error}",
+            file=sys.stderr,
+        )
         return UNREACHABLE
     with agent:
         request = json.dumps({"command": " ".join(words[1:])})
@@ -38,7 +44,10 @@ def main(words: list[str]) -> int:
         while not answer.endswith(b"\n"):
             data = agent.recv(4096)
             if not data:
-                print(f"remote-shell: {words[0]} hung up", file=sys.stderr)
+                print(
+                    f"remote-shell: {words[0]} hung up",
+                    file=sys.stderr,
+                )
                 return UNREACHABLE
             answer += data
     return int(answer)

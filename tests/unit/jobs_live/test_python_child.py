@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[3]
 STARTED_HERE = {
     "testbed/cli/python.py",  # the caller asks for it, with what it imports
     "jobs/python_child.py",
+    "jobs/live/program_plan.py",  # in a job's VM, as its user
+    "jobs/live/dask_head.py",  # the same
     "testbed/labs/sandbox.py",  # with -P -s -S -B, confined
     "testbed/backends/emu/preflight.py",  # a text, with -I
     "labs/02-hose-by-hand/hose_by_hand_checks.py",  # the lab's own file, with -I

@@ -411,7 +411,7 @@ def test_what_is_wrong_with_a_kind_of_job_is_one_sentence() -> None:
     assert problems(JOBS.replace("KEYS", "parameters: {broken: true}")) == [
         (
             f"{where}:67: workload.jobs[0].kind: hosenet-extra 1.0 (entry point mapreduce) makes"
-            " a Demand: agents can play Transfer, DemandCurve, Compute, Iperf3,"
+            " a Demand: agents can play Transfer, DemandCurve, Compute, Iperf3, Program,"
             " Command"
         )
     ]
