@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[3]
 STARTED_HERE = {
     "testbed/cli/python.py",  # the caller asks for it, with what it imports
     "jobs/python_child.py",
+    "jobs/live/program.py",  # the scripts' first line, with -I
     "jobs/live/program_plan.py",  # in a job's VM, as its user
     "jobs/live/dask_head.py",  # the same
     "testbed/labs/sandbox.py",  # with -P -s -S -B, confined
