@@ -14,6 +14,7 @@ import importlib.util
 import os
 import resource
 import secrets
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
@@ -23,6 +24,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.browser import lacks_browser
 
 # A shell's background jobs ignore Ctrl-C, and so would everything that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -138,6 +141,12 @@ def _lacks_module(name: str) -> Callable[[], str | None]:
     )
 
 
+def _lacks_prometheus() -> str | None:
+    if shutil.which("prometheus"):
+        return None
+    return "no prometheus (Debian: prometheus)"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "root": _lacks_root,
     "namespaces": _lacks_namespaces,
@@ -149,6 +158,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "mininet": _lacks_module("mininet"),
     "ryu": _lacks_module("ryu"),
     "os-ken": _lacks_module("os_ken"),
+    "browser": lacks_browser,
+    "prometheus": _lacks_prometheus,
 }
 
 

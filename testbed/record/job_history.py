@@ -7,6 +7,7 @@ Reads nothing of a policy but the reasons that it left in the events
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -239,6 +240,11 @@ def words(event: events.Event) -> str | None:
         after=after,
         rate=human_bandwidth(getattr(event, "rate_bps", 0)),
     )
+
+
+def kind_of_reason(reason: str) -> str:
+    """A rejection's reason without its numbers: alike for all of its kind."""
+    return re.sub(r"\d[\d.,]*", "…", reason) or "none given"
 
 
 def _where(vms_on: list[list[int]], tier: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from testbed.record import folder as names
 from testbed.record.bandwidth_sweep import PROFILE_RECORD
 from testbed.record.conclusion import Results
 from testbed.record.folder import RunFolder
+from testbed.record.job_history import kind_of_reason
 from testbed.record.metrics import LIVE, Recording
 from testbed.record.provenance import known
 from testbed.record.reading import (
@@ -125,8 +125,7 @@ def _rejections(run: RecordedRun) -> list[tuple[str, int]]:
     reasons: Counter[str] = Counter()
     for row in run.rows:
         if row.outcome == "rejected":
-            kind = re.sub(r"\d[\d.,]*", "…", row.reason)
-            reasons[kind or "none given"] += 1
+            reasons[kind_of_reason(row.reason)] += 1
     return reasons.most_common(MAX_REASONS)
 
 

@@ -170,20 +170,26 @@ def _is_node(topology: Topology, node: int) -> bool:
 
 
 def _by_rack(above: list[int], n_servers: int) -> list[int]:
-    """The drawn node of each node: servers below one switch have the same.
+    """The drawn node of each node: servers and the switch above them are one.
 
     Racks come first, in the order of their servers, then all other nodes.
     """
     per_group = max(1, n_servers // MAX_GROUPS)
-    group_of: dict[object, int] = {}
-    drawn = []
+    rack_of: dict[int, int] = {}
+    drawn = [NO_PARENT] * len(above)
     for server in range(n_servers):
-        key: object = above[server]
-        if above[server] == NO_PARENT:
-            key = ("group", server // per_group)
-        drawn.append(group_of.setdefault(key, len(group_of)))
-    n_others = len(above) - n_servers
-    drawn.extend(range(len(group_of), len(group_of) + n_others))
+        switch = above[server]
+        if switch == NO_PARENT:
+            # A number of no switch.
+            switch = -2 - server // per_group
+        drawn[server] = rack_of.setdefault(switch, len(rack_of))
+    n_drawn = len(rack_of)
+    for node in range(n_servers, len(above)):
+        if node in rack_of:
+            drawn[node] = rack_of[node]
+        else:
+            drawn[node] = n_drawn
+            n_drawn += 1
     return drawn
 
 
@@ -198,16 +204,17 @@ def _nodes(
     levels = _levels(topology)
     nodes = []
     for inside in members.values():
-        first = inside[0]
-        parent = above[first]
+        # Of a rack the switch, whose number is above its servers'.
+        top = inside[-1]
+        parent = above[top]
         if parent != NO_PARENT:
             parent = node_of[parent]
         servers = [node for node in inside if node < len(slots)]
         nodes.append(
             PageNode(
-                _name(names, inside),
+                _name(names, inside, len(slots)),
                 parent,
-                levels[first],
+                levels[top],
                 len(servers),
                 sum(slots[server] for server in servers),
             )
@@ -215,9 +222,10 @@ def _nodes(
     return nodes
 
 
-def _name(names: list[str], inside: list[int]) -> str:
-    if len(inside) == 1:
-        return names[inside[0]]
+def _name(names: list[str], inside: list[int], n_servers: int) -> str:
+    """A rack's is that of its switch; of a group its servers' names."""
+    if len(inside) == 1 or inside[-1] >= n_servers:
+        return names[inside[-1]]
     return f"{names[inside[0]]} to {names[inside[-1]]}"
 
 
@@ -259,31 +267,22 @@ def _links(
         if not (_is_node(topology, lower) and _is_node(topology, upper)):
             link_of.append(UNKNOWN)
             continue
-        rack = _rack(node_of, lower, len(topology["slots"]))
-        if rack is not None and rack in inside:
-            link_of.append(inside[rack])
+        ends_drawn = (node_of[lower], node_of[upper])
+        in_rack = ends_drawn[0] == ends_drawn[1] and lower != upper
+        if in_rack and ends_drawn[0] in inside:
+            link_of.append(inside[ends_drawn[0]])
             continue
         link_of.append(len(drawn))
         name = f"{names[lower]} – {names[upper]}"
-        ends_drawn = (node_of[lower], node_of[upper])
         n_links = 1
-        if rack is not None:
-            inside[rack] = len(drawn)
-            n_links = node_of.count(rack)
+        if in_rack:
+            inside[ends_drawn[0]] = len(drawn)
+            n_links = node_of.count(ends_drawn[0]) - 1
             name = f"{n_links} links of {names[upper]}, the fullest"
         drawn.append(
             PageLink(name, number, *ends_drawn, up_bps, down_bps, n_links)
         )
     return drawn, link_of
-
-
-def _rack(node_of: list[int], lower: int, n_servers: int) -> int | None:
-    """The drawn node of a server that is drawn with others; None: drawn alone."""
-    drawn = node_of[lower]
-    if lower >= n_servers:
-        return None
-    alone = len(node_of) == node_of[-1] + 1
-    return None if alone else drawn
 
 
 def _capacities(topology: Topology, n_links: int) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from testbed import events
 from testbed.foreign_text import plain_text
-from testbed.record.job_history import words
+from testbed.record.job_history import kind_of_reason, words
 from testbed.record.job_lives import JobLife
 from testbed.record.metrics import Tally
 from testbed.web.page_layout import PageLayout, page_layout
@@ -87,8 +87,8 @@ class RunState:
         self.ended[event.outcome] += 1
         self._recent.append(life)
         if event.outcome == "rejected":
-            self.rejections[event.reason or "no reason given"] += 1
-        if event.outcome != "finished":
+            self.rejections[kind_of_reason(event.reason)] += 1
+        elif event.outcome != "finished":
             sentence = words(event)
             self._note(f"{event.job_id} {sentence}")
 
@@ -294,10 +294,16 @@ class RunState:
         """The controller's state in a sentence; empty: nothing happened to it."""
         parts = []
         if self.controller_kills:
-            parts.append(f"killed and started {self.controller_kills} ×")
+            parts.append(f"restarted {times(self.controller_kills)}")
         if self.switch_restarts:
-            parts.append(f"{self.switch_restarts} restarts of switches")
+            restarts = times(self.switch_restarts)
+            parts.append(f"a switch restarted {restarts}")
         return ", ".join(parts)
+
+
+def times(n: int) -> str:
+    """``once`` or ``3 times``."""
+    return "once" if n == 1 else f"{n} times"
 
 
 def _waits(life: JobLife) -> bool:

@@ -55,11 +55,13 @@ def test_many_servers_are_drawn_by_rack() -> None:
     racks = [node for node in layout.nodes if node.servers]
     assert len(racks) == 40
     assert {(rack.servers, rack.slots) for rack in racks} == {(20, 60)}
-    assert racks[1].name == "server 20 to server 39"
+    assert racks[1].name == "rack 1"
+    assert len(layout.nodes) == 40 + 4 + 1
     # A rack's own links are one; those of racks and aggregation are as they are.
     assert len(layout.links) == 40 + 40 + 4
     assert layout.links[0].links == 20
-    assert layout.node_of[0] == layout.node_of[19] != layout.node_of[20]
+    assert layout.node_of[0] == layout.node_of[19] == layout.node_of[800]
+    assert layout.node_of[20] != layout.node_of[0]
 
 
 def test_of_a_racks_links_the_fullest_is_shown() -> None:

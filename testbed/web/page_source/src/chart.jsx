@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 
 import { useWidth } from "./network.jsx";
-import { digits, timeUnit } from "./units.js";
+import { digits, timeSteps, timeUnit } from "./units.js";
 
 function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -38,7 +38,7 @@ export function Chart({ title, times, series, unit, at, dark, height = 170 }) {
       cursor: { y: false },
       scales: { x: { time: false }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
       axes: [
-        { ...axis, label: `time [${timeName}]`, size: 30,
+        { ...axis, label: `time [${timeName}]`, size: 30, incrs: timeSteps(timeSize),
           values: (_, ticks) => ticks.map((tick) => digits(tick / timeSize)) },
         { ...axis, label: unit, size: 46,
           values: (_, ticks) => ticks.map((tick) => digits(tick)) },

@@ -11,7 +11,7 @@ export function Item({ item, layout, at, close, onSelect, dark }) {
   return (
     <aside class="item" aria-label="history">
       <div class="bar">
-        <h2 tabIndex={-1} ref={heading}>{item.title}</h2>
+        <h2 tabindex={-1} ref={heading}>{item.title}</h2>
         <button onClick={close}>close</button>
       </div>
       <dl>
@@ -27,7 +27,7 @@ export function Item({ item, layout, at, close, onSelect, dark }) {
         </ol>
       )}
       <p>In a terminal:</p>
-      <pre tabIndex={0}><code>{item.command}</code></pre>
+      <pre tabindex={0}><code>{item.command}</code></pre>
     </aside>
   );
 }

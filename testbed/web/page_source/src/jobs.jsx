@@ -38,7 +38,7 @@ export function Jobs({ frame, onSelect, dark }) {
   return (
     <section>
       <h2>Jobs now</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="jobs now">
+      <div class="scroll" tabindex={0} role="region" aria-label="jobs now">
         <table>
           <thead>
             <tr>
@@ -79,7 +79,7 @@ function Tenants({ tenants, onSelect, dark }) {
       <h2>Tenants</h2>
       {!tenants.length && <p>No tenant yet: <code>sudo testbed tenant add NAME --vms N --bandwidth RATE</code></p>}
       {tenants.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="tenants">
+        <div class="scroll" tabindex={0} role="region" aria-label="tenants">
           <table>
             <thead>
               <tr>
@@ -115,7 +115,7 @@ export function Ended({ frame, onSelect, dark }) {
   return (
     <section>
       <h2>Ended last</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="jobs that ended last">
+      <div class="scroll" tabindex={0} role="region" aria-label="jobs that ended last">
         <table>
           <thead>
             <tr>

@@ -270,7 +270,7 @@ function Fidelity({ frame }) {
   return (
     <section>
       <h2>Fidelity of the emulation</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="fidelity">
+      <div class="scroll" tabindex={0} role="region" aria-label="fidelity">
         <table>
           <thead><tr><th scope="col" class="number">At</th><th scope="col">Verdict</th><th scope="col">Check</th><th scope="col">Finding</th></tr></thead>
           <tbody>

@@ -100,6 +100,10 @@ function linkUse(use, number) {
   return Math.max(use[2 * number] || 0, use[2 * number + 1] || 0) / FULL;
 }
 
+function stepName(use, number, down) {
+  return down.has(number) ? "down" : STEPS[step(linkUse(use, number))][0];
+}
+
 function linkText(link, use, number) {
   const up = (use[2 * number] || 0) / FULL;
   const down = (use[2 * number + 1] || 0) / FULL;
@@ -119,7 +123,7 @@ function Links({ layout, placed, use, frame, onSelect, chosen }) {
     const leaf = placed.level[link.lower] === 0;
     // In blocks of several rows lines would cross cells: a bar has the colour.
     if (!a || !b || (leaf && placed.rows > 1)) return null;
-    const name = down.has(number) ? "down" : STEPS[step(linkUse(use, number))][0];
+    const name = stepName(use, number, down);
     const isChosen = chosen && chosen.of === "link" && chosen.name === String(number);
     return (
       <line key={number} class={`link use-${name}${isChosen ? " chosen" : ""}`}
@@ -139,6 +143,7 @@ function onKey(event, act) {
 
 function Nodes({ layout, placed, use, frame, onSelect, chosen, dark }) {
   const down = new Set(frame.down ? frame.down.nodes : []);
+  const downLinks = new Set(frame.down ? frame.down.links : []);
   const uplinks = useMemo(() => {
     const first = new Map();
     layout.links.forEach((link, number) => {
@@ -160,14 +165,14 @@ function Nodes({ layout, placed, use, frame, onSelect, chosen, dark }) {
     const text = node.slots ? `${node.name}: ${taken} of ${node.slots} VM slots taken` : node.name;
     return (
       <g key={index} class={`node${isChosen ? " chosen" : ""}${down.has(index) ? " down" : ""}`}
-         transform={`translate(${at.x - at.width / 2},${at.y})`} role="button" tabIndex={0}
+         transform={`translate(${at.x - at.width / 2},${at.y})`} role="button" tabindex={0}
          aria-label={text} onClick={choose} onKeyDown={(event) => onKey(event, choose)}>
         <title>{text}</title>
         <rect class="box" width={at.width} height={at.height} rx="3" />
         {node.slots > 0 && <Slots node={node} vms={vms} at={at} dark={dark} />}
         {node.slots > 0 && placed.rows > 1 && uplinks.has(index) && (
-          <rect class={`bar use-${STEPS[step(linkUse(use, uplinks.get(index)))][0]}`}
-                width={at.width} height="4" />
+          <rect class={`bar use-${stepName(use, uplinks.get(index), downLinks)}`}
+                width={at.width} height="5" />
         )}
         <Label node={node} at={at} />
       </g>
@@ -185,10 +190,10 @@ function Label({ node, at }) {
   return <text x={at.width / 2} y={y} text-anchor="middle">{text}</text>;
 }
 
-const SLOT = 9;
+const SLOT = 11;
 
 function Slots({ node, vms, at, dark }) {
-  const room = at.width - 6;
+  const room = Math.max(1, at.width - 6);
   const columns = Math.max(1, Math.floor(room / (SLOT + 2)));
   const inRows = Math.ceil(node.slots / columns);
   if (inRows * (SLOT + 2) > at.height - 6) {
@@ -212,7 +217,7 @@ function Slots({ node, vms, at, dark }) {
 
 // Too many slots for squares: a bar, as long as the share that is taken.
 function Share({ node, vms, at, dark }) {
-  const room = at.width - 6;
+  const room = Math.max(1, at.width - 6);
   const bars = [];
   let x = 3;
   for (const [name, n] of vms) {

@@ -10,9 +10,12 @@ const ROW = 64;
 const TOP = 30;
 
 export function positions(layout, width) {
-  const level = layout.nodes.map((node) =>
+  const height = layout.nodes.map((node) =>
     node.servers ? 0 : Math.max(1, node.level),
   );
+  // Without a row for racks that are drawn as one with their switch.
+  const heights = [...new Set([0, ...height])].sort((a, b) => a - b);
+  const level = height.map((one) => heights.indexOf(one));
   const top = Math.max(...level, 0);
   const at = new Array(layout.nodes.length);
   const leafTop = TOP + top * ROW;
@@ -49,7 +52,7 @@ function placeLeaves(layout, level, width, y0, at) {
       at[index] = {
         x: left + ((i % columns) + 0.5) * cell,
         y: y0 + row * (CELL_HEIGHT + CELL_GAP + 10),
-        width: Math.min(MAX_CELL, cell - Math.min(6, cell / 5)),
+        width: Math.max(2, Math.min(MAX_CELL, cell - Math.min(6, cell / 5))),
         height: CELL_HEIGHT,
       };
       rows = Math.max(rows, row + 1);
@@ -79,7 +82,7 @@ function placeSwitches(layout, level, top, width, at) {
       at[index] = {
         x: (i + 0.5) * step,
         y: TOP + (top - row) * ROW,
-        width: Math.min(MAX_CELL, Math.max(8, step - 6)),
+        width: Math.max(2, Math.min(MAX_CELL, step - Math.min(6, step / 5))),
         height: 16,
       };
     });

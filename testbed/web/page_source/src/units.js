@@ -35,6 +35,13 @@ export function timeUnit(spanS) {
   return ["s", 1];
 }
 
+const STEPS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
+
+// Distances of ticks that are round in their unit.
+export function timeSteps(size) {
+  return STEPS.map((step) => step * size);
+}
+
 export function rateUnit(largestBps) {
   if (largestBps >= 1e9) return ["Gbit/s", 1e9];
   if (largestBps >= 1e6) return ["Mbit/s", 1e6];

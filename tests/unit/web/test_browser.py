@@ -1,0 +1,225 @@
+"""The page in a real Chromium: content, live updates, replay, keyboard, widths and
+colours, what it says of troubles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.main import run
+from testbed.record.folder import EVENTS
+from testbed.web.followed_run import FollowedFolder
+from testbed.web.page_server import PageServer, serve_page
+from testbed.web.shared_page import shared_page
+from tests.support.browser import Browser, browser
+
+pytestmark = [pytest.mark.needs("browser"), pytest.mark.slow]
+
+TOKEN = "a-token-of-the-tests"  # noqa: S105
+EXPERIMENT = """\
+name: watched
+seed: 1
+topology: {kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 2}
+policies: [vc]
+failures:
+  - {at: 2 s, link: server 15 - edge 7, lasts: 20 s}
+workload:
+  kind: jobs
+  jobs:
+    - {id: first, at: 0 s, vms: 4, bandwidth: 400 Mbit/s, duration: 6 s}
+    - {id: second, at: 1 s, vms: 6, bandwidth: 250 Mbit/s, duration: 8 s}
+    - {id: too-much, at: 3 s, vms: 32, bandwidth: 1 Mbit/s, duration: 5 s}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("watched")
+    file = base / "watched.yaml"
+    file.write_text(EXPERIMENT)
+    assert run(["simulate", str(file), "--out", str(base / "runs")]) == 0
+    (folder,) = (base / "runs").iterdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+class Served:
+    """A server in a thread of its own, until it is stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        page = PageServer(TOKEN)
+        page.folder = FollowedFolder(folder)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(0)
+        self.port = self._listening.getsockname()[1]
+        self.link = f"http://127.0.0.1:{self.port}/#{TOKEN}"
+        self._stop = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        serving = serve_page(page, self._listening, self._stop)
+        self._thread = threading.Thread(
+            target=self._loop.run_until_complete, args=(serving,)
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        if not self._loop.is_closed():
+            self._loop.close()
+            self._listening.close()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Served]:
+    server = Served(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_content_at_widths_and_in_colours(
+    page: Browser, folder: Path, width: int, dark: bool
+) -> None:
+    with served(folder) as server:
+        page.look(width, dark=dark)
+        page.open(server.link)
+        text = page.wait_for("At its end")
+        for said in (
+            "watched", "simulated, policy vc, seed 1", "2 finished",
+            "1 rejected", "Rejections", "Failures and other incidents",
+            "is lost", "share [%]", "time [s]",
+        ):  # fmt: skip
+            drawn = page.script(
+                "return document.body.textContent.includes(arguments[0])",
+                said,
+            )
+            # Axes are drawn by uPlot, in a picture.
+            assert drawn or said in text or said.endswith("]")
+        assert page.script(
+            "return document.documentElement.scrollWidth <= innerWidth"
+        )
+        assert page.overlapping_texts() == []
+        assert page.violations() == []
+        assert page.errors() == []
+
+
+def test_replay_and_items_by_keyboard(page: Browser, folder: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    with served(folder) as server:
+        page.look(1280, dark=False)
+        page.open(server.link)
+        page.wait_for("At its end")
+        page.script("document.querySelector('input[type=range]').focus()")
+        page.press(Keys.HOME)
+        page.wait_for("At 0.0 s")
+        page.press(*[Keys.PAGE_UP] * 2)
+        text = page.wait_for("2 jobs run")
+        assert "first" in text
+        page.script("document.querySelector('.node').focus()")
+        page.press(Keys.ENTER)
+        text = page.wait_for("In a terminal:")
+        assert f"testbed plan {folder}/spec.yaml" in text
+        page.press(Keys.TAB)
+        assert page.script("return document.activeElement.innerText") == (
+            "close"
+        )
+        page.press(Keys.ENTER)
+        job = "button.name"
+        page.script(f"document.querySelector('{job}').focus()")
+        page.press(Keys.ENTER)
+        text = page.wait_for("testbed explain")
+        assert "asks for" in text
+        assert page.violations() == []
+        page.script(
+            "[...document.querySelectorAll('button')]"
+            ".find((button) => button.innerText === 'play').focus()"
+        )
+        page.press(Keys.ENTER)
+        page.wait_for("pause")
+        page.wait_for("of 9.0 s")
+        assert page.errors() == []
+
+
+def test_a_growing_run_is_followed_and_damage_is_told(
+    page: Browser, folder: Path, tmp_path: Path
+) -> None:
+    written = (folder / EVENTS).read_bytes().splitlines(keepends=True)
+    growing = tmp_path / "20261127T000000Z-grows-s1"
+    growing.mkdir()
+    file = growing / EVENTS
+    file.write_bytes(b"".join(written[:4]))
+    with served(growing) as server:
+        page.look(1280, dark=False)
+        page.open(server.link)
+        page.wait_for("1 job runs")
+        file.write_bytes(b"".join(written[:-4]))
+        page.wait_for("2 jobs run")
+        with file.open("ab") as opened:
+            opened.write(b"{nonsense}\n")
+        text = page.wait_for("Damaged or incomplete")
+        assert f"events.jsonl:{len(written) - 3}: damaged" in text
+        assert page.errors() == []
+
+
+def test_a_wrong_token_and_a_server_that_ends_are_told(
+    page: Browser, folder: Path
+) -> None:
+    with served(folder) as server:
+        page.look(1280, dark=False)
+        page.open(f"{server.link}x")
+        page.wait_for("is not this server's")
+        page.open(server.link)
+        page.wait_for("At its end")
+        assert page.errors() == []
+        server.stop()
+        page.wait_for("has ended or cannot be reached")
+        assert "At its end" in page.text()
+
+
+def test_a_foreign_host_gets_a_sentence(
+    page: Browser, folder: Path
+) -> None:
+    with served(folder) as server:
+        # A name of this machine that no link has.
+        page.open(f"http://hosenet.localhost:{server.port}/#{TOKEN}")
+        page.wait_for("127.0.0.1 and localhost alone")
+        page.errors()
+
+
+def test_a_shared_file_needs_no_server(
+    page: Browser, folder: Path, tmp_path: Path
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    file = tmp_path / "shared.html"
+    file.write_text(shared_page(folder), "utf-8")
+    page.look(1280, dark=False)
+    page.open(file.as_uri())
+    page.wait_for("At its end")
+    page.script("document.querySelector('input[type=range]').focus()")
+    page.press(Keys.HOME)
+    page.wait_for("At 0.0 s")
+    page.script("document.querySelector('.node').focus()")
+    page.press(Keys.ENTER)
+    page.wait_for("In a terminal:")
+    assert page.violations() == []
+    assert page.errors() == []
