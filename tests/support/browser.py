@@ -90,7 +90,7 @@ class Browser:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def errors(self) -> list[str]:
-        """What the console has of errors since the last call."""
+        """Errors in the console since the last call."""
         said = []
         for entry in self.driver.get_log("browser"):
             if entry["level"] == SEVERE:

@@ -215,38 +215,38 @@ def test_prometheus_scrapes_it(
         target = listening.getsockname()[1]
         try:
             with prometheus(folder, target) as port:
-                return await asyncio.to_thread(_answers, port, dashboard)
+                return await asyncio.to_thread(_found, port, dashboard)
         finally:
             stop.set()
             await serving
 
-    answers = asyncio.run(scrape())
+    results = asyncio.run(scrape())
     jobs = {
         one["metric"]["state"]: float(one["value"][1])
-        for one in answers["hosenet_jobs"]
+        for one in results["hosenet_jobs"]
     }
     assert jobs["finished"] == followed.state.ended["finished"]
-    (up,) = answers["up"]
+    (up,) = results["up"]
     assert up["value"][1] == "1"
-    for expression, found in answers.items():
+    for expression, found in results.items():
         if "tenant" not in expression and "switch_part" not in expression:
             assert found, expression
 
 
-def _answers(port: int, dashboard: Any) -> dict[str, list[Any]]:
-    """What Prometheus says of each expression, once it has scraped."""
+def _found(port: int, dashboard: Any) -> dict[str, list[Any]]:
+    """Results of the expressions by Prometheus, once it has scraped."""
     until_s = time.monotonic() + 60
     while not _result(port, "hosenet_jobs"):
         assert time.monotonic() < until_s, "nothing was scraped"
         time.sleep(0.2)
-    answers = {name: _result(port, name) for name in ("up", "hosenet_jobs")}
+    results = {name: _result(port, name) for name in ("up", "hosenet_jobs")}
     for panel in dashboard["panels"]:
         for target in panel["targets"]:
             asked = target["expr"]
             for variable in ("$run", "$policy"):
                 asked = asked.replace(variable, ".*")
-            answers[asked] = _result(port, asked)
-    return answers
+            results[asked] = _result(port, asked)
+    return results
 
 
 def test_gauges_of_a_run_name_each_series_once(
