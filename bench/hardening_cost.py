@@ -1,5 +1,5 @@
-"""Time of a job's start, of a tenant's admission and of ``testbed exec``, in
-this checkout and in an earlier one.
+"""Time of a job's start, of a program's job by sudo, of a tenant's admission and
+of ``testbed exec``, in this checkout and in an earlier one.
 
 The checkouts take turns, so that what else the machine does is the same for
 both. Made for the namespaces, users, filters and limits of VMs: ``--before`` is
@@ -10,7 +10,9 @@ to one. Needs root.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import os
 import subprocess
 import time
 from collections import defaultdict
@@ -28,14 +30,30 @@ EXECS = 15
 MOST = 1.2
 """At most this times as long as before."""
 TIMEOUT_S = 600.0
-EXPECTED_S = 25.0
+EXPECTED_S = 55.0
 NETWORK = """\
 name: hardening-cost
 topology: {kind: tree, fanout: [2], links: 100 Mbit/s, slots_per_server: 2}
 policies: [vc]
 workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}
 """
-WHAT = ("job start", "32-VM tenant in", "exec")
+VMS = 8
+JOBS, EVERY_S = 12, 1
+CALLER = 54_321
+"""Of a program's job: the user who called sudo, whose folder it is in."""
+PROGRAMS = """\
+name: programs
+topology: {kind: tree, fanout: [4, 2], links: [1 Gbit/s, 1 Gbit/s], slots_per_server: 1}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs:
+"""
+PROGRAM = (
+    "    - {{id: j{number}, at: {at_s} s, vms: {vms}, bandwidth: 1 Mbit/s,"
+    " duration: 1 s, command: ['true']}}\n"
+)
+WHAT = ("job start", "program's job by sudo", "32-VM tenant in", "exec")
 
 Samples = dict[tuple[str, str], list[float]]
 """(What, ``before`` or ``now``) -> times in ms."""
@@ -83,6 +101,31 @@ def medians(checkout: Path, which: str, samples: Samples) -> None:
             json.loads(printed)["rows"][0]["median"]
         )
     samples["exec", which] += exec_ms(checkout)
+    samples["program's job by sudo", which] += program_ms(checkout)
+
+
+def program_ms(checkout: Path) -> list[float]:
+    """Times of jobs of programs that do nothing, from their submission to their
+    end, in a folder of who called sudo.
+    """
+    # Not in /tmp: VMs have one of their own.
+    with TemporaryDirectory(dir="/var/lib") as folder:
+        file = Path(folder, "programs.yaml")
+        jobs = [
+            PROGRAM.format(number=number, at_s=number * EVERY_S, vms=VMS)
+            for number in range(JOBS)
+        ]
+        file.write_text(PROGRAMS + "".join(jobs))
+        for path in (Path(folder), file):
+            os.chown(path, CALLER, CALLER)
+        run = ("run", str(file), "--force")
+        command(checkout, "testbed.cli.main", *run, caller=Path(folder))
+        (table,) = Path(folder).glob("runs/*/jobs.csv")
+        with table.open(newline="") as rows:
+            return [
+                1e3 * (float(row["end_s"]) - float(row["submit_s"]))
+                for row in csv.DictReader(rows)
+            ]
 
 
 def exec_ms(checkout: Path) -> list[float]:
@@ -105,25 +148,41 @@ def exec_ms(checkout: Path) -> list[float]:
     return times_ms
 
 
-def command(checkout: Path, module: str, *arguments: str) -> str:
-    """Output of a module of a checkout. Raises RunFailed.
+def command(
+    checkout: Path,
+    module: str,
+    *arguments: str,
+    caller: Path | None = None,
+) -> str:
+    """Output of a module of a checkout, by sudo in a caller's folder if that is
+    given. Raises RunFailed.
 
-    A benchmark whose target is missed is no failure here.
+    A benchmark whose target is missed is no failure here, nor is a run whose
+    bands are.
     """
+    variables = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": str(checkout),
+    }
+    if caller is not None:
+        variables |= dict.fromkeys(("SUDO_UID", "SUDO_GID"), str(CALLER))
     done = subprocess.run(
-        [str(checkout / ".venv/bin/python"), "-m", module, *arguments],
-        cwd=checkout,
-        env={
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "PYTHONPATH": str(checkout),
-        },
+        [
+            str(checkout / ".venv/bin/python"),
+            "-P",
+            "-m",
+            module,
+            *arguments,
+        ],
+        cwd=caller or checkout,
+        env=variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
-    missed = module == "bench" and done.returncode == 1 and done.stdout
+    missed = done.returncode == 1 and done.stdout
     if done.returncode != 0 and not missed:
         words = " ".join([module, *arguments])
         raise RunFailed(f"{checkout}: {words}: {done.stderr[-500:]}")

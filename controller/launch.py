@@ -40,6 +40,8 @@ from controller.library import (
 from controller.own_app import OwnApps
 from controller.passes import pass_for_ever
 from jobs import linux
+from jobs.call_filter import refuse_calls
+from jobs.inherited_settings import drop_inherited_settings
 
 if TYPE_CHECKING:
     from controller.control_plane import ControlPlane
@@ -329,9 +331,11 @@ def _unprivileged_plane(
             if user:
                 _hand_over(store.descriptor, options.state_dir, user)
         if user:
+            drop_inherited_settings()
             become(user)
         # From here on there are no privileges to lose.
         linux.set_no_new_privileges()
+        refuse_calls()
         if options.exit_with_parent is not None:
             end_with_parent(options.exit_with_parent)
         return ControlPlane(store), user_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import select
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO, Any
 from controller.api_client import ControllerClient
 from controller.confinement import confined
 from controller.launch import TOKEN_VARIABLE
+from controller.library import LIBRARY_VARIABLE
 from controller.passes import Passes
 from jobs.python_child import ISOLATED, python_command
 
@@ -30,6 +32,9 @@ STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
 LINE_MAX_BYTES = 65_536
 LINE_SHOWN = 200
+HANDED_DOWN = re.compile(
+    f"PATH|LANG|LANGUAGE|LC_.*|TZ|SUDO_UID|SUDO_GID|{LIBRARY_VARIABLE}"
+)
 # The word for a person's application that does not load or start.
 APP_ERROR = "app"
 # The word for a controller of somebody else's that does not listen.
@@ -134,8 +139,7 @@ def start_controller(
         needed = (Path(sys.prefix), PROJECT, *confined_to)
         command = confined(command, needed)
     # By the environment: a command line is for all users to read.
-    environment = dict(os.environ)
-    environment[TOKEN_VARIABLE] = token
+    environment = handed_down(os.environ) | {TOKEN_VARIABLE: token}
     # Without a buffer, in which a second line would wait unseen.
     with os.fdopen(reader, "rb", buffering=0) as ready:
         try:
@@ -173,6 +177,14 @@ def start_controller(
         raise _not_started(process, log, error, message, answer.get("port"))
     answer.pop("pid")
     return ControllerProcess(process, passes, token, **answer)
+
+
+def handed_down(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a controller gets of its caller's: none that may be a
+    secret, as it may be a person's application.
+    """
+    names = [name for name in variables if HANDED_DOWN.fullmatch(name)]
+    return {name: variables[name] for name in names}
 
 
 def _command(

@@ -14,8 +14,9 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 
 from jobs import linux
 
@@ -48,6 +49,7 @@ REFUSED: dict[str, tuple[int, int]] = {
     "finit_module": (313, 273),
     "delete_module": (176, 106),
 }
+NOTHING_MORE: Mapping[str, tuple[int, int]] = MappingProxyType({})
 CLONE = (56, 220)
 CLONE3 = (435, 435)
 SOCKET = (41, 198)
@@ -86,15 +88,18 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def filter_program(machine: str) -> list[Instruction]:
-    """Instructions of the whole filter for a kind of machine.
+def filter_program(
+    machine: str, more: Mapping[str, tuple[int, int]] = NOTHING_MORE
+) -> list[Instruction]:
+    """Instructions of the whole filter for a kind of machine; ``more``: calls
+    to be refused besides :data:`REFUSED`.
 
     Each is (code, jump if true, jump if false, operand). Raises KeyError for
     an unknown machine.
     """
     place, _ = ARCHITECTURES[machine]
     program = _beginning(machine)
-    for numbers in REFUSED.values():
+    for numbers in (*REFUSED.values(), *more.values()):
         program += [(EQUAL, 0, 1, numbers[place]), _fail(errno.EPERM)]
     # The flags of clone3 are in memory, which a filter cannot read. On ENOSYS
     # libraries use clone.
@@ -159,7 +164,11 @@ def _fail(number: int) -> Instruction:
 @cache
 def _packed(machine: str, program: Program) -> bytes:
     """The program in the kernel's format; a fork server packs it once."""
-    instructions = program(machine)
+    return packed(program(machine))
+
+
+def packed(instructions: Iterable[Instruction]) -> bytes:
+    """Instructions in the kernel's format."""
     return b"".join(
         struct.pack(INSTRUCTION, *instruction)
         for instruction in instructions

@@ -30,6 +30,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 CAP_SETGID = 6
 CAP_SETUID = 7
 CAP_NET_RAW = 13
+QUEUES = "/dev/mqueue"
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -206,6 +207,17 @@ def own_shared_memory(size_bytes: int = 0) -> None:
     _check(_libc.unshare(_CLONE_NEWIPC), what)
     if size_bytes and os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - at each start of a program
         mount_tmpfs("/dev/shm", size_bytes, 0o1777)  # noqa: S108
+
+
+def show_own_queues() -> None:
+    """Have a process with mounts and message queues of its own find those, and
+    no others, where the machine shows queues as files. Raises OSError.
+    """
+    if os.path.ismount(QUEUES):
+        flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+        place = os.fsencode(QUEUES)
+        mounted = _libc.mount(b"mqueue", place, b"mqueue", flags, None)
+        _check(mounted, f"cannot mount {QUEUES}")
 
 
 def system_call(number: int, *arguments: object) -> int:

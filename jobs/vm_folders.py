@@ -66,6 +66,7 @@ def replace_machines(folder: str, shown: Iterable[str]) -> None:
         for place, name in PLACES.items():
             if os.path.isdir(place):  # noqa: PTH112 - at each start of a program
                 linux.bind(f"{folder}/{name}", place)
+        linux.show_own_queues()
         for machines in kept:
             # Programs of the VM may have put something in its way.
             with suppress(OSError):

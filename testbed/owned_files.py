@@ -56,6 +56,17 @@ def from_home(path: str, environ: Mapping[str, str] = os.environ) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - Path raises for unknown users
 
 
+def as_it_leads(path: Path) -> Path:
+    """A path without links, for root, who follows none from now on: those that
+    are there before a command begins are its caller's wish.
+    """
+    # With a path that has no link, messages name what was typed.
+    leads = path.resolve()
+    if os.geteuid() != 0 or leads == path.absolute():
+        return path
+    return leads
+
+
 @contextmanager
 def opened_folder(
     path: Path, owner: Owner | None = None, *, make: bool = False
@@ -138,15 +149,15 @@ def new_file_in(
     return descriptor
 
 
-def opened_file(path: Path) -> int:
+def opened_file(path: Path, *, itself: bool = False) -> int:
     """A descriptor of a file to be read. Raises OSError; with ELOOP where root
-    meets a link of others.
+    meets a link of others, and with ``itself`` for any link in its place.
 
     It does not wait for a FIFO's other end.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     with opened_folder(path.parent) as folder:
-        if not _trusted(folder):
+        if itself or not _trusted(folder):
             flags |= os.O_NOFOLLOW
         try:
             return os.open(path.name, flags, dir_fd=folder)
@@ -176,14 +187,43 @@ def remove_lone_folder(path: Path, name: str) -> None:
     one. Raises OSError.
     """
     with opened_folder(path) as above:
-        here = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=above)
-        try:
-            with os.scandir(here) as entries:
-                names = [entry.name for entry in entries]
-        finally:
-            os.close(here)
-        if names == [name]:
+        if names_in(above) == [name]:
             shutil.rmtree(name, dir_fd=above)
+
+
+def names_in(folder: int) -> list[str]:
+    """Names of all that is in an open folder, sorted."""
+    here = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=folder)
+    try:
+        with os.scandir(here) as entries:
+            return sorted(entry.name for entry in entries)
+    finally:
+        os.close(here)
+
+
+def set_aside(
+    path: Path, begin: str, kept: str, owner: Owner | None
+) -> Path:
+    """Moves all that is in a folder into a new one in it, and returns that.
+
+    It is named ``begin`` and a number. A file named ``kept`` stays, and so do
+    folders that earlier calls have made. Raises OSError.
+    """
+    with opened_folder(path) as here:
+        names = names_in(here)
+        number = 1
+        while f"{begin}{number}" in names:
+            number += 1
+        # By its descriptor from here on: its name is the owner's to exchange.
+        aside = make_folder(here, f"{begin}{number}", owner)
+        within = {"src_dir_fd": here, "dst_dir_fd": aside}
+        try:
+            for name in names:
+                if name != kept and not name.startswith(begin):
+                    os.rename(name, name, **within)  # noqa: PTH104 - by open folders
+        finally:
+            os.close(aside)
+    return path / f"{begin}{number}"
 
 
 def files_in(path: Path) -> list[str]:

@@ -30,6 +30,7 @@ from typing import Any
 
 from jobs import linux
 from jobs.call_filter import refuse_calls
+from jobs.inherited_settings import drop_inherited_settings
 from jobs.live.agent import (
     EXIT_FAILED,
     TERMINATING,
@@ -293,6 +294,7 @@ def _enter(request: SpawnRequest) -> None:
     elif request.shared_bytes:
         linux.own_mounts()
         linux.own_shared_memory(request.shared_bytes)
+        linux.show_own_queues()
 
 
 def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
@@ -311,6 +313,7 @@ def _descend(request: SpawnRequest, server_pid: int) -> None:
     """Down from root for good, and tied to the server's life."""
     if os.geteuid() == 0:
         os.setgroups([])
+        drop_inherited_settings()
     os.setresgid(request.gid, request.gid, request.gid)
     os.setresuid(request.uid, request.uid, request.uid)
     linux.set_no_new_privileges()

@@ -166,6 +166,10 @@ def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
                 bounds = Bounds.of(os.fstat(file.fileno()).st_size)
         try:
             yield inside, bounds
+        except MemoryError:
+            # Its first bytes name the memory that xz is to take.
+            more = "wants more memory to be unpacked than there is"
+            raise CutOff(f"{more}: {_UNPACK}") from None
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

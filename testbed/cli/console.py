@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from testbed.errors import TestbedError
 from testbed.foreign_text import json_text, plain_text
@@ -71,10 +72,12 @@ def out() -> Console:
     # rich takes COLUMNS where no width is given.
     asked = os.environ.get("COLUMNS", "").isdigit()
     width = PIPED_WIDTH if piped and not asked else None
-    # No emoji: line 100 of a file is written ":100:".
+    # No emoji: line 100 of a file is written ":100:". No markup: a name in a
+    # cell, such as "[link=…]", would be an order of its own.
     return PlainConsole(
         file=sys.stdout,
         highlight=False,
+        markup=False,
         emoji=False,
         soft_wrap=piped,
         width=width,
@@ -87,6 +90,7 @@ def err() -> Console:
     return PlainConsole(
         file=cast("IO[str]", _Narration()),
         highlight=False,
+        markup=False,
         emoji=False,
         soft_wrap=piped,
     )
@@ -143,7 +147,7 @@ def _write(text: str) -> None:
 
 def say(text: str) -> None:
     """A line of narration on standard error."""
-    err().print(plain_text(text), markup=False, soft_wrap=True)
+    err().print(plain_text(text), soft_wrap=True)
 
 
 def error_json(error: TestbedError) -> dict[str, Any]:
@@ -187,12 +191,12 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
             say(str(problem))
         return
     console = err()
-    console.print("[bold red]error:[/] ", end="")
+    console.print(Text("error: ", "bold red"), end="")
     # Before rich, which takes the ends off some orders and not their beginning.
-    console.print(plain_text(error.message), markup=False, soft_wrap=True)
+    console.print(plain_text(error.message), soft_wrap=True)
     if error.hint is not None:
-        console.print("[bold]hint:[/] ", end="")
-        console.print(plain_text(error.hint), markup=False, soft_wrap=True)
+        console.print(Text("hint: ", "bold"), end="")
+        console.print(plain_text(error.hint), soft_wrap=True)
 
 
 @contextmanager

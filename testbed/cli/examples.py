@@ -4,7 +4,6 @@ have no checkout.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +12,9 @@ import typer
 from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import BadInput
+from testbed.owned_files import caller
 
-BESIDE = shutil.ignore_patterns("__pycache__", ".*", "runs")
+BESIDE = ("__pycache__", "runs")
 
 Folder = Annotated[
     Path,
@@ -35,12 +35,12 @@ def examples(
             f"{folder}: is there already",
             "name another: testbed examples FOLDER",
         )
+    from testbed.record.folder import RunFolder
     from testbed.spec.document import EXAMPLES
 
-    shutil.copytree(EXAMPLES, folder, ignore=BESIDE)
-    files = sorted(
-        str(path) for path in folder.rglob("*") if path.is_file()
-    )
+    made = RunFolder(folder, caller())
+    made.make()
+    files = list(map(str, made.copy(EXAMPLES, BESIDE)))
     if as_json:
         console.print_json({"folder": str(folder), "files": files})
         return

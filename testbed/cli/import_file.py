@@ -14,6 +14,7 @@ from testbed.cli.options import Json, Lenient
 from testbed.errors import BadInput
 from testbed.importing.imported import Imported
 from testbed.importing.recognition import KINDS, Kind, import_files
+from testbed.record.folder import write_asked_for
 
 Files = Annotated[
     list[Path],
@@ -79,7 +80,7 @@ def import_(
     )
     text = imported.text()
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        write_asked_for("--out", out, text)
     if as_json:
         record = imported.to_json()
         record["file"] = None if out is None else str(out)

@@ -16,7 +16,7 @@ from testbed.labs import lab_catalogue, sandbox, student_folder
 from testbed.labs.checked_folder import check_folder
 from testbed.labs.checking import CheckOutcome
 from testbed.labs.student_folder import chosen
-from testbed.owned_files import caller
+from testbed.owned_files import as_it_leads, caller
 from testbed.record.folder import RunFolder
 from testbed.units import number_of
 
@@ -170,6 +170,7 @@ def grade(
     from testbed.labs import grading
 
     live = not offline and os.geteuid() == 0
+    class_folder = as_it_leads(class_folder)
     folder = RunFolder(
         out or Path(f"{class_folder.resolve().name}-marks"), caller()
     )

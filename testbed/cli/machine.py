@@ -9,16 +9,16 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import MachineCannot
 
 MARKS = {
-    "ok": "[green]ok[/]  ",
-    "warn": "[yellow]warn[/]",
-    "fail": "[bold red]fail[/]",
+    "ok": ("ok  ", "green"),
+    "warn": ("warn", "yellow"),
+    "fail": ("fail", "bold red"),
 }
 
 DryRun = Annotated[
@@ -54,13 +54,13 @@ def doctor(as_json: Json = False) -> None:
     else:
         out = console.out()
         for check in checks:
-            line = f"{MARKS[check.grade]} {escape(check.name)}: {escape(check.found)}"
-            out.print(line, soft_wrap=True)
+            found = f" {check.name}: {check.found}"
+            out.print(
+                Text.assemble(MARKS[check.grade], found), soft_wrap=True
+            )
             if check.hint is not None:
-                out.print(
-                    f"     hint: {escape(check.hint)}", soft_wrap=True
-                )
-        out.print(escape(sentence), soft_wrap=True)
+                out.print(f"     hint: {check.hint}", soft_wrap=True)
+        out.print(sentence, soft_wrap=True)
     if not able:
         raise typer.Exit(MachineCannot.exit_code)
 

@@ -86,7 +86,7 @@ class _GmlReader:
             element = Element(key, {}, self._line)
         else:
             # Of what is drawn, mostly.
-            element = Element("data", {"key": key}, self._line, text="[")
+            element = Element("data", {"key": key}, self._line, parts=["["])
         if len(self._open) >= DEEPEST:
             raise self._refusal(f"more than {DEEPEST} lists are open")
         parent.children.append(element)
@@ -108,7 +108,7 @@ class _GmlReader:
             if value == "1":
                 parent.attributes["edgedefault"] = "directed"
         else:
-            data = Element("data", {"key": key}, self._line, text=value)
+            data = Element("data", {"key": key}, self._line, parts=[value])
             parent.children.append(data)
 
     def _taken_key(self) -> str:

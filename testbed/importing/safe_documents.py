@@ -27,7 +27,12 @@ class Element:
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
-    text: str = ""
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text right in it, before and between its children too."""
+        return "".join(self.parts)
 
     def __iter__(self) -> Iterator[Element]:
         """Itself and all below it, in the file's order."""
@@ -128,7 +133,8 @@ class _XmlReader:
         self._open.pop()
 
     def _data(self, text: str) -> None:
-        self._open[-1].text += text
+        # Not a longer text each time: a file may have a million parts.
+        self._open[-1].parts.append(text)
 
 
 # ------------------------------------------------------------------ YAML

@@ -3,8 +3,8 @@
 bubblewrap gives the process its own namespaces, in which nothing is but
 Python's standard library and the submitted files, all read-only, and a scratch
 folder of a few MB. prlimit bounds memory, processor time and processes; a
-seccomp filter refuses the calls whose memory no limit counts. Everything in it
-ends with it.
+seccomp filter refuses what it refuses programs in VMs, and the calls whose
+memory no limit counts. Everything in it ends with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jobs.call_filter import (
+    ALLOW,
+    ARCHITECTURES,
+    RETURN,
+    filter_program,
+    packed,
+)
 from testbed.labs.submission_process import READY
 from testbed.private_folders import private_folder
 
@@ -37,14 +43,17 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
 }
 
-# Memory that neither the address space nor a file's size bounds (segments that
-# nobody has attached, anonymous files), by the machine's numbers: shmget,
-# msgget, semget, memfd_create, memfd_secret and io_uring_setup. linux/audit.h,
-# asm/unistd.h.
-CALLS = {
-    "x86_64": (0xC000003E, (29, 68, 64, 319, 447, 425)),
-    "aarch64": (0xC00000B7, (194, 186, 190, 279, 447, 425)),
+UNCOUNTED = {
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
 }
+"""Calls for memory that neither the address space nor a file's size bounds
+(segments that nobody has attached, anonymous files), as in
+:data:`jobs.call_filter.REFUSED`.
+"""
 
 
 @dataclass(frozen=True)
@@ -195,42 +204,12 @@ def _user() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
-# Of classic BPF, linux/bpf_common.h: load a word, jump if equal, jump if at
-# least, return. Of linux/seccomp.h: allow, EPERM, end the process.
-_LOAD = 0x20
-_IF_EQUAL = 0x15
-_IF_AT_LEAST = 0x35
-_RETURN = 0x06
-_ALLOW = 0x7FFF0000
-_REFUSE = 0x00050001
-_END = 0x80000000
-# From this number on: the x32 calls of x86-64, by which CALLS have others.
-X32_CALLS = 1 << 30
-
-
 def _refused_calls() -> bytes:
-    """A seccomp filter: EPERM for CALLS, the end for another machine's calls."""
-    machine, numbers = CALLS.get(platform.machine(), (0, ()))
-    if not numbers:
-        return _instructions([(_RETURN, 0, 0, _ALLOW)])
-    # A jump skips so many steps if its test holds, and so many if it does not.
-    # Behind the comparisons come the three returns: allow, refuse, end.
-    n = len(numbers)
-    steps = [
-        (_LOAD, 0, 0, 4),  # seccomp_data.arch
-        (_IF_EQUAL, 0, n + 4, machine),
-        (_LOAD, 0, 0, 0),  # seccomp_data.nr
-        (_IF_AT_LEAST, n + 2, 0, X32_CALLS),
-    ]
-    for position, number in enumerate(numbers):
-        steps.append((_IF_EQUAL, n - position, 0, number))
-    for action in (_ALLOW, _REFUSE, _END):
-        steps.append((_RETURN, 0, 0, action))
-    return _instructions(steps)
-
-
-def _instructions(steps: Iterable[tuple[int, int, int, int]]) -> bytes:
-    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+    """A seccomp filter: that of programs in VMs, and UNCOUNTED calls."""
+    machine = platform.machine()
+    if machine not in ARCHITECTURES:
+        return packed([(RETURN, 0, 0, ALLOW)])
+    return packed(filter_program(machine, UNCOUNTED))
 
 
 def _namespaces(limits: Limits, rules_fd: int) -> list[str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import BadInput
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.submission import CodeFailed, small_text
-from testbed.owned_files import caller, give_all, make_folders
+from testbed.owned_files import (
+    as_it_leads,
+    caller,
+    make_folders,
+    set_aside,
+)
 from testbed.record.folder import RunFolder
 
 RECORD = ".lab.json"
@@ -33,6 +37,7 @@ def make(started: Lab, path: Path) -> StudentFolder:
 
     Raises BadInput, OSError.
     """
+    path = as_it_leads(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise BadInput(
             f"{path} is there already", "name another folder with --out"
@@ -88,7 +93,7 @@ def chosen(number: int, path: Path | None) -> StudentFolder:
         path = Path()
         if not Path(RECORD).exists():
             path = default_path(lab(number))
-    return opened(path, number)
+    return opened(as_it_leads(path), number)
 
 
 def default_path(started: Lab) -> Path:
@@ -97,15 +102,7 @@ def default_path(started: Lab) -> Path:
 
 def reset(folder: StudentFolder) -> Path:
     """Puts the starting point back; moves the rest to the folder returned."""
-    number = 1
-    while (folder.path / f"{ASIDE}{number}").exists():
-        number += 1
-    aside = folder.path / f"{ASIDE}{number}"
-    aside.mkdir()
-    for item in sorted(folder.path.iterdir()):
-        # Not the folders of earlier resets.
-        if item.name != RECORD and not item.name.startswith(ASIDE):
-            item.rename(aside / item.name)
+    aside = set_aside(folder.path, ASIDE, RECORD, caller())
     _copy_start(folder.lab, folder.path)
     _record(StudentFolder(folder.path, folder.lab))
     return aside
@@ -130,19 +127,16 @@ def hints(hinted: Lab) -> tuple[str, ...]:
 
 
 def _copy_start(started: Lab, path: Path) -> None:
-    shutil.copytree(started.path("start"), path, dirs_exist_ok=True)
+    folder = RunFolder(path, caller())
+    folder.copy(started.path("start"))
     page = started.path("page.md").read_text("utf-8")
     # Comments are for whoever keeps the lab, and show where a page is read as
     # text.
     shown = re.sub(r"<!--.*?-->\n*", "", page, flags=re.DOTALL)
-    RunFolder(path, caller()).write_text(PAGE, shown)
+    folder.write_text(PAGE, shown)
 
 
 def _record(folder: StudentFolder) -> None:
     record = {"lab": folder.lab.number, "hints": folder.hints}
-    owner = caller()
     text = json.dumps(record) + "\n"
-    RunFolder(folder.path, owner).write_text(RECORD, text)
-    # By sudo, the folder is the caller's all the same.
-    if owner:
-        give_all(folder.path, owner)
+    RunFolder(folder.path, caller()).write_text(RECORD, text)

@@ -26,6 +26,7 @@ from testbed.labs.submission_process import (
     check_levels,
 )
 from testbed.private_folders import private_folder
+from testbed.record.stored_json import open_regular
 
 MOST_FILE_BYTES = 256 << 10
 MOST_REPLY_BYTES = 1 << 20
@@ -83,10 +84,8 @@ def small_text(folder: Path, file: str) -> str:
             raise CodeFailed(file, "is a symbolic link")
         if not stat.S_ISREG(path.lstat().st_mode):
             raise CodeFailed(file, "is no regular file")
-        # In between, a program of the student's may have exchanged the file: no
-        # link is followed, and no pipe waited for.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        with os.fdopen(os.open(path, flags), "rb") as opened:
+        # In between, a program of the student's may have exchanged the file.
+        with open_regular(path, itself=True) as opened:
             content = opened.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
         raise CodeFailed(file, "is not in the folder") from None

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -192,6 +192,21 @@ class RunFolder:
                 write(text)
 
         return self._replace(name, wrapped)
+
+    def copy(
+        self, source: Path, beside: Collection[str] = ()
+    ) -> list[Path]:
+        """Copies of a folder's files, but for hidden ones and those in folders
+        named ``beside``; their paths.
+        """
+        copied = []
+        for path in sorted(source.rglob("[!.]*")):
+            name = path.relative_to(source)
+            if path.is_file() and not set(beside).intersection(name.parts):
+                copied.append(
+                    self.write_bytes(str(name), path.read_bytes())
+                )
+        return copied
 
     def _replace(
         self,

@@ -126,11 +126,12 @@ _FAULTS = {
 }
 
 
-def open_regular(path: Path) -> IO[bytes]:
-    """A file opened to be read, by root through no link of others. Raises
-    OSError, also where it is a FIFO or a device, which may never end.
+def open_regular(path: Path, *, itself: bool = False) -> IO[bytes]:
+    """A file opened to be read, by root through no link of others, and with
+    ``itself`` through none in its place. Raises OSError, also where it is a
+    FIFO or a device, which may never end.
     """
-    descriptor = opened_file(path)
+    descriptor = opened_file(path, itself=itself)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")

@@ -16,6 +16,7 @@ from typing import Any
 
 from jobs.python_child import python_command, without_python_variables
 from testbed.errors import MachineCannot, install_hint
+from testbed.foreign_text import plain_text
 from testbed.owned_files import caller
 from testbed.spec.document import Location, Place, Problem, file_at
 from topologies.datacentre import dotted
@@ -73,7 +74,7 @@ def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
         env=without_python_variables(),
         **user,
     )
-    sys.stderr.write(done.stderr)
+    sys.stderr.write(plain_text(done.stderr))
     try:
         reply: dict[str, Any] = json.loads(done.stdout)
     except ValueError:

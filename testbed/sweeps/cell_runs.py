@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from typing import Any
 from testbed.audit import Audit, audit_played
 from testbed.errors import RunFailed
 from testbed.events import Event
-from testbed.owned_files import caller
+from testbed.owned_files import caller, remove_folder
 from testbed.record.event_file import event_line
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.record.metrics import Summary, Tally
+from testbed.record.stored_json import open_regular
 from testbed.record.verdicts import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
@@ -75,7 +75,8 @@ class Cell:
         """The cell's experiment. Raises RunFailed where its key does not say
         all that it reads.
         """
-        text = context.path(self.spec).read_text("utf-8-sig")
+        with open_regular(context.path(self.spec)) as file:
+            text = file.read().decode("utf-8-sig")
         files = self._found(context)
         # From the root, so that words of commands are the same wherever the
         # file lies.
@@ -175,8 +176,8 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     from testbed.play.playing import run_simulated
 
     folder = RunFolder(place, caller())
-    if place.exists():
-        shutil.rmtree(place)
+    with suppress(FileNotFoundError):
+        remove_folder(place)
     folder.make()
 
     def unseen(_label: str, _jobs: int) -> Any:
@@ -185,7 +186,8 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     (record,) = run_simulated(
         experiment, folder, unseen, ["testbed", *sys.argv[1:]]
     )
-    digest = hashlib.sha256((place / EVENTS).read_bytes()).hexdigest()
+    with open_regular(place / EVENTS) as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
     return _result(
         record.results.summary,
         record.results.verdicts,

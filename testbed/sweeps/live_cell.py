@@ -17,7 +17,7 @@ from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.folder import EVENTS, PROVENANCE
-from testbed.record.stored_json import read_json
+from testbed.record.stored_json import open_regular, read_json
 from testbed.sweeps.child_process import END_S, run_child
 from testbed.sweeps.result_store import cell_result
 from testbed.sweeps.tasks import (
@@ -155,7 +155,8 @@ def _read(record: Mapping[str, Any]) -> dict[str, Any]:
     for apart in ("expectations", "folder", "audit_passed"):
         del summary[apart]
     failed = [] if record["audit_passed"] else ["see testbed audit"]
-    digest = hashlib.sha256((folder / EVENTS).read_bytes()).hexdigest()
+    with open_regular(folder / EVENTS) as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
     result = cell_result(summary, record["expectations"], failed, digest)
     run = read_json(folder / PROVENANCE)
     if not isinstance(run, dict):

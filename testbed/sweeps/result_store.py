@@ -16,6 +16,7 @@ from typing import Any
 
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
+from testbed.record.stored_json import open_regular
 
 Record = Mapping[str, Any]
 COMPLAINTS = 10
@@ -39,7 +40,8 @@ class ResultStore:
         another's.
         """
         try:
-            text = (self._folder.path / self.name(key)).read_text("utf-8")
+            with open_regular(self._folder.path / self.name(key)) as file:
+                text = file.read().decode()
             first, _, second = text.partition("\n")
             record: Any = json.loads(first)
             if not second.endswith("\n") or record["key"] != key:

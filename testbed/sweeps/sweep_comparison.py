@@ -6,12 +6,14 @@ import csv
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from testbed.errors import BadInput
+from testbed.record.stored_json import open_regular
 from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.sweep_tables import (
     TABLE_CSV,
@@ -159,7 +161,10 @@ def _read(folder: Path) -> SweepTable:
     file = folder / TABLE_CSV
     means: Means = {}
     try:
-        with file.open(encoding="utf-8", newline="") as text:
+        with (
+            open_regular(file) as content,
+            TextIOWrapper(content, encoding="utf-8", newline="") as text,
+        ):
             rows = csv.DictReader(text)
             columns = tuple(rows.fieldnames or ())
             keys = columns[: columns.index(CELLS)]
@@ -189,7 +194,8 @@ def sweeps_page(found: SweepComparison, folders: Sequence[Path]) -> str:
     """The page of two sweeps with their pictures, as HTML."""
     shown = []
     for name, folder in zip(found.names, folders, strict=True):
-        picture = (folder / PICTURE).read_bytes()
+        with open_regular(folder / PICTURE) as file:
+            picture = file.read()
         # A file of somebody's: as an image no script in it runs.
         source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
         image = Markup('<img alt="" src="{}">').format(source)

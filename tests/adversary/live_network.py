@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from statistics import median
 from unittest import mock
 
 from bench.hostile_tenant import LOOPS, beside_loops
@@ -32,7 +31,7 @@ PAUSE_S = 0.0005
 ETH_P_ALL = 0x0003
 # Rules of somebody's, above all of the controller's.
 OPEN = "priority=65535,actions=ALL"
-MBPS, TRIES = 200, 5
+MBPS, TRIES = 200, 4
 LOST = 0.95
 """Share of what a tenant has alone, below which a neighbour took some."""
 HEAVY = 64
@@ -59,7 +58,7 @@ def attacks() -> list[Attack]:
             "busy loops in VMs take a neighbour's bandwidth",
             lambda: _hogs(vm_limits.VM_PROCESSES_PER_CPU),
             lambda: _hogs(HEAVY),
-            expected_s=100,
+            expected_s=150,
         ),
     ]
 
@@ -208,11 +207,12 @@ def _rules_without_one() -> Tries:
 
 
 def _hogs(processes_per_cpu: int) -> Tries:
-    """Transfers beside busy loops, against the tenant's alone."""
-    alone = median(beside_loops(MBPS, 0, 3))
+    """Transfers beside busy loops, each against the tenant's alone right before
+    and after.
+    """
     weight = mock.patch.object(
         vm_limits, "VM_PROCESSES_PER_CPU", processes_per_cpu
     )
     with weight:
-        kept = beside_loops(MBPS, LOOPS, TRIES)
-    return Tries(len(kept), sum(share < LOST * alone for share in kept))
+        made = [beside_loops(MBPS, LOOPS) for _ in range(TRIES)]
+    return Tries(len(made), sum(one.ratio < LOST for one in made))

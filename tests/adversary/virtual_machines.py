@@ -121,6 +121,23 @@ except OSError:
     pass
 print(written, flush=True)
 """
+# Sends to itself what nobody reads, until a connection takes next to nothing.
+SOCKETS = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+held, waiting, last = [], 0, 1 << 20
+while waiting < int(sys.argv[1]) << 20 and last > 1 << 17:
+    last = 0
+    try:
+        sender = socket.create_connection(listener.getsockname(), timeout=2)
+        held += [sender, listener.accept()[0]]
+        sender.setblocking(False)
+        while True:
+            last += sender.send(bytes(1 << 16))
+    except (BlockingIOError, TimeoutError):
+        waiting += last
+print(waiting >> 20, flush=True)
+"""
 BOMB = """
 import os
 while True:
@@ -150,6 +167,12 @@ def attacks() -> list[Attack]:
             "a program in a VM takes more memory than it may",
             lambda: _memory(limited=True),
             lambda: _memory(limited=False),
+        ),
+        Attack(
+            "memory of sockets",
+            "a program in a VM holds more in sockets than it may have",
+            lambda: _sockets(limited=True),
+            lambda: _sockets(limited=False),
         ),
         Attack(
             "shared memory",
@@ -278,6 +301,16 @@ def _memory(*, limited: bool) -> Tries:
         with _in_group(files, HUNGRY, MORE_MEMORY_MIB) as process:
             taken_mib = _number(process)
     return Tries(MORE_MEMORY_MIB, max(0, taken_mib - MEMORY_MIB))
+
+
+def _sockets(*, limited: bool) -> Tries:
+    """On version 1 beside its memory, on version 2 within."""
+    with _group() as (group, files):
+        if limited:
+            group.set_memory(0, MEMORY_MIB << 20, 0)
+        with _in_group(files, SOCKETS, MORE_MEMORY_MIB) as process:
+            held_mib = _number(process)
+    return Tries(MORE_MEMORY_MIB, max(0, held_mib - MEMORY_MIB))
 
 
 def _fill_from_a_vm() -> Tries:

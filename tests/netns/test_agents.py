@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -275,6 +276,11 @@ def test_an_agent_has_the_user_and_namespace_it_was_given(
     assert status["NoNewPrivs"] == "1"
     for kind in ("CapPrm", "CapEff", "CapAmb"):
         assert int(status[kind], 16) == 0, kind
+    assert status["Seccomp"] == "2"
+    # It is not dumpable, or this would be its user's.
+    assert Path(f"/proc/{outcome.pid}/environ").stat().st_uid == 0
+    limits = Path(f"/proc/{outcome.pid}/limits").read_text()
+    assert re.search(r"Max core file size +[01] +[01] ", limits)
     assert Path(f"/proc/{outcome.pid}/ns/net").stat().st_ino == (
         Path(f"/run/netns/{star.vms[0]}").stat().st_ino
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +58,22 @@ def test_a_program_has_no_capability_and_gains_none(place: VmPlace) -> None:
     } == {"0" * 16}
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"
+
+
+def test_a_program_that_crashes_leaves_no_core_dump(
+    place: VmPlace,
+) -> None:
+    """Nor is there a limit of 0, with which the kernel starts root's handler."""
+    # Without CAP_SYS_RESOURCE root cannot raise a limit.
+    wanted = (
+        "0" if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0 else "1"
+    )
+    dumps = "cd /tmp; ulimit -H -c; sh -c 'kill -SEGV $$'; ls core* 2>&1"
+    with_blocks = "bash -c 'ulimit -c unlimited' 2>&1 | grep -o permitted"
+    text = said(place, f"{with_blocks}; grep 'core file' /proc/self/limits")
+    assert text.startswith("permitted\n")
+    assert text.split()[-3:-1] == [wanted, wanted]
+    assert "No such file" in said(place, dumps)
 
 
 def test_a_program_whose_file_has_capabilities_runs(place: VmPlace) -> None:
@@ -267,3 +285,51 @@ def test_processes_of_others_are_not_seen(place: VmPlace) -> None:
     text = said(vm(place, 0), "ls -d /proc/1; ls -d /proc/$$")
     assert "'/proc/1': No such file" in text
     assert text.splitlines()[-1].startswith("/proc/")
+
+
+# A machine with its message queues in /dev/mqueue, where one lies already.
+WITH_QUEUES = """
+import os, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from jobs import linux
+from testbed.backends.emu.pseudo_terminal import ProgramStreams
+from testbed.backends.emu.vm_process import VmPlace, start_process
+linux.own_mounts()
+mount = ("mount", "-t", "mqueue", "none", "/dev/mqueue")
+subprocess.run(mount, check=True)
+os.close(os.open("/dev/mqueue/of-the-machine", os.O_CREAT | os.O_RDWR))
+streams = ProgramStreams(subprocess.DEVNULL, None, None)
+place = VmPlace("a.0", "s", "10.0.0.7", sys.argv[2], (), sys.argv[3])
+script = "ls /dev/mqueue; touch /dev/mqueue/mine; ls /dev/mqueue"
+start_process(place, ["sh", "-c", script], streams).wait()
+print("left:", *os.listdir("/dev/mqueue"))
+os.unlink("/dev/mqueue/of-the-machine")
+"""
+
+
+def test_message_queues_in_dev_are_not_the_machines(place: VmPlace) -> None:
+    if "mqueue" not in Path("/proc/filesystems").read_text():
+        pytest.skip("this kernel has no message queues as files")
+    queues = Path("/dev/mqueue")
+    made = not queues.exists()
+    queues.mkdir(exist_ok=True)
+    project = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            WITH_QUEUES,
+            project,
+            place.netns,
+            place.hosts,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if made:
+        queues.rmdir()
+    assert done.stdout.splitlines() == ["mine", "left: of-the-machine"], (
+        done.stderr
+    )

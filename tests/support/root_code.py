@@ -27,7 +27,9 @@ ROOT_CODE: dict[str, tuple[str, ...]] = {
         "jobs/vm_processes.py",
         "jobs/mapped_folders.py",
         "jobs/call_filter.py",
+        "jobs/inherited_settings.py",
         "jobs/live/forkserver.py",
+        "jobs/live/agent_pool.py",
         "controller/launch.py",
         "controller/confinement.py",
         # It asks the kernel whose a connection is, which needs no root.
@@ -56,6 +58,17 @@ ROOT_CALLS = frozenset(
     ]
 )
 """Calls and sockets that a process without privileges has no use of."""
+
+
+NEEDS_NO_ROOT = frozenset(
+    (
+        "hides_processes",
+        "set_no_new_privileges",
+        "set_parent_death_signal",
+        "system_call",
+    )
+)
+"""Functions of ``jobs.linux`` that any process may call."""
 
 
 def code_lines(patterns: tuple[str, ...]) -> int:
@@ -88,7 +101,13 @@ def beyond() -> list[str]:
 
 def _calls_as_root(source: str) -> bool:
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr in ROOT_CALLS:
+        if not isinstance(node, ast.Attribute):
+            continue
+        module = node.value
+        by_wrapper = isinstance(module, ast.Name) and module.id == "linux"
+        if node.attr in ROOT_CALLS:
+            return True
+        if by_wrapper and node.attr not in NEEDS_NO_ROOT:
             return True
     return False
 

@@ -123,6 +123,9 @@ FEATURE_TOKENS: dict[str, int] = {
     # ends, names and process numbers in VMs, launchers of MPI and Dask, and
     # their keys in files.
     "programs launched in a job's VMs": 7690,
+    # Sockets' memory, the machine's numbers, inherited priorities, the filter
+    # of controllers and students' code, folders of labs and sweeps.
+    "what a VM, a controller and a student's code may hold and call": 1_215,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -30,6 +30,10 @@ TOP, MAIN_TOP = "hosenet", "hosenet-main"
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1_000
 MAX_PERIOD_US = 1_000_000
+SOCKETS_LIMIT = "memory.kmem.tcp.limit_in_bytes"
+"""Of all sockets of a group, whatever its name says."""
+SOCKETS_PART = 2
+"""One over the part of a group's memory that its sockets may hold besides."""
 MAX_WEIGHT = 10_000
 # Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000
 # : 1.
@@ -222,10 +226,17 @@ class RunCgroup:
         """Limit the memory of a node's VMs together, or of one; False where the
         machine has no such quotas.
 
-        What goes beyond it is ended by the kernel, and its job with it.
+        What goes beyond it is ended by the kernel, and its job with it. Version
+        1 counts what sockets hold apart, and only where it has a limit.
         """
         controls = {1: "memory.limit_in_bytes", 2: "memory.max"}
-        return self._limit("memory", server, vm, controls, size_bytes)
+        limited = self._limit("memory", server, vm, controls, size_bytes)
+        if limited and self.layout.version == 1:
+            sockets = self._path("memory", server, vm) / SOCKETS_LIMIT
+            # Kernels without CONFIG_MEMCG_V1's part for sockets have no file.
+            if sockets.exists():
+                _write(sockets, str(size_bytes // SOCKETS_PART))
+        return limited
 
     def set_processes(self, server: int, vm: int, most: int) -> bool:
         """Limit a VM's processes and threads; False where the machine cannot."""

@@ -68,6 +68,7 @@ from testbed.backends.emu.open_vswitch import (
 from testbed.backends.emu.own_flows import OwnController
 from testbed.backends.emu.part_switches import RUN_ROOT, switch_in_parts
 from testbed.backends.emu.requirement_environment import with_packages
+from testbed.backends.emu.shared_numbers import raised_numbers
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.switch_sockets import switch_listeners, switch_uid
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -1026,6 +1027,8 @@ def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
     cgroup.create()
     stack.callback(cgroup.leave)
     cgroup.enter()
+    # From here on memory is what bounds them.
+    stack.enter_context(raised_numbers(journal))
     return cgroup
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from controller.launch import User, become
 from jobs import linux
 from jobs.call_filter import refuse_calls
+from jobs.inherited_settings import drop_inherited_settings
 from jobs.vm_folders import (
     enter_mounts,
     paths_in,
@@ -104,10 +105,12 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
         replace_machines(place.folder, [here, *shown])
     else:
         linux.own_shared_memory(place.shared_bytes)
+        linux.show_own_queues()
     if linux.hides_processes():
         # A container may not allow it: its processes are few.
         with suppress(OSError):
             linux.hide_processes()
+    drop_inherited_settings()
     # The bounding set stays: without it the kernel does not run `ping` at all,
     # whose file has capabilities. no_new_privs withholds them.
     become(place.user)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table
 
 from jobs.workload.lwf import read_lwf
 from jobs.workload.swim import read_swim
@@ -48,6 +49,23 @@ ORDERS = re.compile(
 )
 def test_orders_to_a_terminal_are_removed(text: str, shown: str) -> None:
     assert plain_text(text) == shown
+
+
+def test_a_name_in_a_table_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """rich makes a link of ``[link=…]``, and hides what is ``[conceal]``."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    name = "[link=http://x]s1[/link][conceal]"
+    shown = Table("server")
+    shown.add_row(name)
+    for printer in (console.out(), console.err()):
+        printer.print(shown)
+        printer.print(name)
+    printed = capsys.readouterr()
+    for text in (printed.out, printed.err):
+        assert text.count(name) == 2
+        assert "\x1b]8" not in text
 
 
 @given(st.text(st.sampled_from("\x1b[]0;m\x07\\P\x9b\x9c=x\n\t\u202e-")))

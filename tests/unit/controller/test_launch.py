@@ -783,8 +783,12 @@ def test_root_is_given_up(
     assert status["Gid"].split() == [str(gid)] * 4
     assert status["Groups"] == ""
     assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
     for capabilities in ("CapPrm", "CapEff", "CapAmb"):
         assert int(status[capabilities], 16) == 0
+    # The kernel gives root what is in /proc of a process that no other of its
+    # user may read: it is not dumpable.
+    assert Path(f"/proc/{process.process.pid}/environ").stat().st_uid == 0
     with WatchingClient.of(process) as client:
         assert len(client.state().switches) == len(DATACENTRE.switches)
         assert network.stat().st_uid == uid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import re
@@ -295,7 +296,11 @@ def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(
 
 
 LEAVES = """\
-import os, subprocess
+import os, socket, subprocess
+try:
+    socket.socket(40, socket.SOCK_STREAM)  # AF_VSOCK
+except OSError as error:
+    print("no socket:", error.errno)
 for folder in ("/tmp", "/dev/shm"):
     open(folder + "/NAME", "w").close()
 for path in ("/var/NAME", __file__):
@@ -303,6 +308,7 @@ for path in ("/var/NAME", __file__):
         open(path, "a").close()
     except OSError as error:
         print("refused:", error.strerror)
+print("variables:", *os.environ.values())
 print("uid", os.getuid(), "of", [pid for pid in os.listdir("/proc") if pid.isdigit()])
 subprocess.Popen(["sleep", "86399.PID"], start_new_session=True)
 """
@@ -321,8 +327,9 @@ def sleepers() -> list[psutil.Process]:
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_confined_one_leaves_no_file_and_no_process(
-    library: str, tmp_path: Path
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-root")
     name = f"hosenet-left-{os.getpid()}"
     app = written(
         tmp_path,
@@ -346,6 +353,9 @@ def test_a_confined_one_leaves_no_file_and_no_process(
         said = log.read_text()
         assert said.count("refused: ") == 2, said
         assert "uid 61333" in said
+        assert f"no socket: {errno.EAFNOSUPPORT}" in said
+        assert "variables: " in said
+        assert "of-root" not in said
         assert str(os.getpid()) not in said.partition("of [")[2]
         assert process.user == "61333"
         assert len(sleepers()) == 1

@@ -134,6 +134,21 @@ def test_limits_that_stopped_a_vm_are_told(v2: RunCgroup) -> None:
     assert v2.limits_reached(0, 0) == ("processes", "memory")
 
 
+def test_version_1_limits_sockets_apart(tmp_path: Path) -> None:
+    run = RunCgroup(CgroupLayout(1, dict.fromkeys(NAMES, tmp_path)), "r")
+    vm = run.paths[0] / "node0" / "vm0"
+    vm.mkdir(parents=True)
+    for name in ("memory.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"):
+        (vm / name).write_text("")
+    assert run.set_memory(0, 1000, 0)
+    assert (vm / "memory.limit_in_bytes").read_text() == "1000"
+    sockets = vm / "memory.kmem.tcp.limit_in_bytes"
+    assert sockets.read_text() == "500"
+    sockets.unlink()
+    assert run.set_memory(0, 2000, 0)
+    assert not sockets.exists()
+
+
 def test_version_1_says_so_in_another_file(tmp_path: Path) -> None:
     run = RunCgroup(CgroupLayout(1, dict.fromkeys(NAMES, tmp_path)), "r")
     vm = run.paths[0] / "node0" / "vm0"

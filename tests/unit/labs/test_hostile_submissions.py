@@ -229,6 +229,15 @@ HARMLESS = {
     "kills all": "if not os.fork(): time.sleep(60)\n    os.kill(-1, 9)",
     "asks for namespaces": "assert ctypes.CDLL(None).unshare(0x10000000)",
     "asks for shared memory": "assert ctypes.CDLL(None).shmget(0, 1 << 30, 0o1600) == -1",
+    # AF_VSOCK: of no network namespace.
+    "asks for a socket to other machines": (
+        "try:\n        socket.socket(40, socket.SOCK_STREAM)\n"
+        "    except OSError:\n        pass\n"
+        "    else:\n        return 0"
+    ),
+    "asks for a key ring": (
+        "assert ctypes.CDLL(None).syscall(250, 0, -3, 1) == -1"
+    ),
     "lists other processes": (
         "assert len([n for n in os.listdir('/proc') if n.isdigit()]) < 4"
     ),
