@@ -97,7 +97,15 @@ def _overview(every: Stored) -> str:
         name: result for name, result in every.items() if not result.live
     }
     live = {name: result for name, result in every.items() if result.live}
-    tables = [counts_by_paper(every), _table(simulated, "link")]
+    sentences = [
+        f"- {NAMES[paper]}: {_plainly(_of_paper(every, paper))}"
+        for paper in PAPERS
+    ]
+    tables = [
+        "\n".join(sentences),
+        counts_by_paper(every),
+        _table(simulated, "link"),
+    ]
     if live:
         tables += ["Measured on the live network:", _table(live, "link")]
     again = _commands(every)
@@ -107,6 +115,30 @@ def _overview(every: Stored) -> str:
             f"```console\n{again}\n```",
         ]
     return "\n\n".join(tables)
+
+
+def _plainly(own: Stored) -> str:
+    """The fates of a paper's sentences, in one of ours."""
+    counts = {
+        heading: sum(
+            _belongs(judged, verdict, two_ended)
+            for result in own.values()
+            if not result.old
+            for judged in result.done.judged
+        )
+        for heading, (verdict, two_ended) in OUTCOMES.items()
+    }
+    old = sum(
+        judged.claim.status != "own check"
+        for result in own.values()
+        if result.old
+        for judged in result.done.judged
+    )
+    total = sum(counts.values())
+    parts = [f"{heading.lower()}: {n}" for heading, n in counts.items()]
+    return (
+        f"of {total} sentences {'; '.join(parts)}. Not counted, old: {old}."
+    )
 
 
 def _commands(every: Stored) -> str:

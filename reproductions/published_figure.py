@@ -198,10 +198,25 @@ class Reproduced:
 
     @property
     def judged(self) -> tuple[JudgedClaim, ...]:
-        needed = self.figure.needed
         return tuple(
-            claim.judge(self.grid, needed) for claim in self.figure.claims
+            claim.judge(self.grid, self._needed(claim))
+            for claim in self.figure.claims
         )
+
+    @property
+    def reduced(self) -> bool:
+        """True where less was run than the figure has: numbers are not judged
+        then, directions are.
+        """
+        return self.quick and self.figure.quick_size != self.figure.size
+
+    def _needed(self, claim: Claim) -> int:
+        """Seeds that a claim needs; more than there are where the size is not
+        its own.
+        """
+        if self.reduced and claim.two_ended:
+            return self.seeds + 1
+        return self.figure.needed
 
     @property
     def cpu_s(self) -> float:

@@ -326,6 +326,10 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     counts = Counter[str](judged.verdict for judged in done.judged)
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
     text = f"{number_of(len(done.judged), 'claim')}: {tally}. Figure and tables: {folder.path}"
+    if done.reduced:
+        text = f"At this size directions are judged, not numbers. {text}"
+    if done.seeds < figure.needed:
+        text = f"It takes {figure.needed} seeds to decide. {text}"
     out.print(Text(text), soft_wrap=True)
 
 

@@ -15,12 +15,24 @@ from reproductions.stored_results import (
     stored,
     verdicts_of,
 )
+from testbed.record.provenance import unsound_commit
 from tests.support.made_figures import YIELD
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "papers"
 HEAD = "figure: made\nwhere: nowhere\nseeds: 3\nclaims:\n"
 RULED = "- claim: made\n  published: made\n  status: {status}\n  rule: [{rule}]\n"
+
+
+def _require_history() -> None:
+    shallow = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("no history here: git fetch --unshallow")
 
 
 def test_a_file_for_every_figure_and_for_nothing_else() -> None:
@@ -71,15 +83,19 @@ def test_no_verdict_was_made_under_another_ledger() -> None:
         assert made["verdicts"] == verdicts_of(result), name
 
 
+def test_results_name_a_ledger_that_is_in_the_history() -> None:
+    for name, result in stored(PAGES).items():
+        ledger = result.record.get("ledger")
+        if ledger is None or result.old:
+            continue
+        assert ledger["commit"], name
+        _require_history()
+        state = {"commit": ledger["commit"], "dirty": False}
+        assert unsound_commit(state) == "", name
+
+
 def test_results_can_be_checked_out_or_are_said_to_be_old() -> None:
-    shallow = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if shallow.stdout.strip() != "false":
-        pytest.skip("no history here: git fetch --unshallow")
+    _require_history()
     for name, result in stored(PAGES).items():
         assert bool(result.old) == bool(standing(result)), (
             f"{name}: {standing(result)}; run python -m reproductions.paper_pages"

@@ -28,8 +28,9 @@ from reproductions.grid_quantities import (
     ShareOf,
     Spread,
 )
+from reproductions.published_figure import Reproduced
 from tests.support.made_claims import more
-from tests.support.made_figures import YIELD, grid
+from tests.support.made_figures import YIELD, figure, grid
 
 Series = list[tuple[float, ...]]
 THREE_SEEDS = (
@@ -313,3 +314,27 @@ def test_quantities_by_hand() -> None:
         YIELD, (Level(YIELD, "a", 0.0), Level(YIELD, "a", 1.0)), 25.0
     )
     assert share.values(found) == pytest.approx((50.0, 50.0))
+
+
+def test_a_smaller_size_decides_directions_and_no_numbers() -> None:
+    number = Claim("", "", (Check(Level(YIELD, "a", 1.0), Band(0.0, 1e9)),))
+    direction = Claim("", "", more(YIELD, "b", ("a",), [1.0]))
+    stated = figure(number, direction)
+    verdicts = {}
+    for quick in (False, True):
+        results = {
+            run: run.run()
+            for own in stated.configurations(2, quick=quick).values()
+            for run in own
+        }
+        done = Reproduced.of(stated, 2, results, quick=quick)
+        verdicts[quick] = [judged.verdict for judged in done.judged]
+    assert verdicts[False] == ["reproduced", "reproduced"]
+    assert verdicts[True] == ["inconclusive", "reproduced"]
+
+
+def test_fewer_seeds_than_the_rules_need_decide_nothing() -> None:
+    claim = Claim("", "", more(YIELD, "a", ("b",), [0.0]))
+    found = grid(a=[(50.0, 51.0, 52.0)], b=[(40.0, 41.0, 42.1)])
+    assert claim.judge(found, 3).verdict == "reproduced"
+    assert claim.judge(found, 5).verdict == "inconclusive"
