@@ -34,6 +34,10 @@ BENCHMARKS = {
         "bench.all_to_all",
         "measured over estimated time of a job's shuffle",
     ),
+    "rate-error": (
+        "bench.rate_error",
+        "what reserved transfers lose of their rate, by the caps' counters",
+    ),
     "aggregate-load": (
         "bench.aggregate_load",
         "the largest reserved load that stays exact",

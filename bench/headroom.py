@@ -47,6 +47,7 @@ LIVE = (
     "profile-exchange",
     "profile-sort",
     "profile-wordcount",
+    "dcloud-fig10",
     "dcloud-fig11",
     "jsa-fig5",
     "bgmbf-live",

@@ -17,6 +17,7 @@ from jobs.live.agent_protocol import (
     AgentExited,
     AgentRefused,
     AgentReport,
+    Plan,
     Ready,
 )
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
@@ -113,6 +114,78 @@ def pair(
         f"pair{tenant_id}",
         rate_bps,
     )
+
+
+def spread(
+    emulation: Emulation, tenant_id: int, rate_bps: int, n_vms: int
+) -> TenantPlan:
+    """A tenant with a VM on each of the first servers, in their first slots."""
+    by_server = emulation.plan.slots_of_server
+    servers = range(n_vms)
+    placement = Placement(
+        emulation.datacentre.trees[0].root,
+        tuple((server, 1) for server in servers),
+    )
+    return tenant_plan(
+        emulation.datacentre,
+        emulation.plan,
+        placement,
+        tuple(by_server[server][0] for server in servers),
+        tenant_id,
+        f"spread{tenant_id}",
+        rate_bps,
+    )
+
+
+def play(
+    emulation: Emulation,
+    tenant: TenantPlan,
+    plans: Sequence[Plan],
+    timeout_s: float,
+) -> tuple[float, list[AgentReport]]:
+    """Seconds from the start to the last byte that a VM receives, and the
+    VMs' reports.
+    """
+    names = []
+    for vm, plan in zip(tenant.vms, plans, strict=True):
+        name = f"{tenant.job_id}.{vm.index}"
+        emulation.spawn(name, vm.slot, plan)
+        names.append(name)
+    reports, begin_ns = collect(emulation, names, timeout_s)
+    last_ns = begin_ns
+    for name in names:
+        report = reports[name]
+        if report.error is not None:
+            raise RunFailed(f"{name}: {report.error}")
+        last_ns = max(last_ns, report.last_byte_ns or 0)
+    return (last_ns - begin_ns) / 1e9, [reports[name] for name in names]
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """Counters of an HTB class; ``drops``: packets that its queue refused."""
+
+    sent_bytes: int
+    packets: int
+    drops: int
+
+
+def class_count(
+    device: str, minor: int, netns: str | None = None
+) -> ClassCount:
+    """The kernel's counters of a class; ``netns`` None: of a switch's port."""
+    command = ["tc", "-s", "class", "show", "dev", device]
+    if netns is not None:
+        command = ["ip", "netns", "exec", netns, *command]
+    shown = run_command(command).stdout
+    match = re.search(
+        rf"^class htb 1:{minor:x} .*?Sent (\d+) bytes (\d+) pkt \(dropped (\d+)",
+        shown,
+        re.MULTILINE | re.DOTALL,
+    )
+    if match is not None:
+        return ClassCount(*map(int, match.groups()))
+    raise RunFailed(f"{device} has no class 1:{minor:x}")
 
 
 def ping_ms(netns: str, address: str, n: int = PINGS) -> tuple[float, ...]:

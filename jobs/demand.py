@@ -72,8 +72,9 @@ class Demand:
 
     ``kind`` is the word for it in files and tables, ``summary`` its help there.
     ``network``: whether it sends; ``timed``: for its duration, whatever its
-    rate, instead of a volume. ``pattern``: who sends to whom. ``cpu_share``:
-    the share of a core that each VM burns while it produces data. ``cpu_use``:
+    rate, instead of a volume. ``pattern``: who sends to whom; ``at_once``: each VM
+    to all its receivers at the same time, not to one after another.
+    ``cpu_share``: the share of a core that each VM burns while it produces data. ``cpu_use``:
     see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its place
     where they are not given the truth. ``profile``: the running time at every
     bandwidth that an elastic job can be given. Each VM takes ``cores`` slots
@@ -91,6 +92,7 @@ class Demand:
     network: bool = True
     timed: bool = False
     pattern: Pattern = "ring"
+    at_once: bool = False
     cpu_share: float = 0.0
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
@@ -193,6 +195,7 @@ class Transfer(Demand):
     profile: Profile | None = None
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
+    at_once: bool = False
 
     @property
     def cap_limited(self) -> bool:
@@ -257,6 +260,7 @@ class DemandCurve(Demand):
     cpu_share: float = 0.0
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
+    at_once: bool = False
     kind = "demand"
     summary = (
         "limited by the curve in 'demand' too (default where there is one)"
@@ -548,6 +552,8 @@ def demand_of(
     steps: Steps | None,
     profile: Profile | None,
     command: tuple[str, ...] | None,
+    *,
+    at_once: bool = False,
 ) -> Demand:
     """The demand that a job's entry in a file describes."""
     way = pattern or "ring"
@@ -560,7 +566,7 @@ def demand_of(
             "ring", share, profile, use, words=command, network=network
         )
     if kind == "transfer":
-        return Transfer(way, share, profile)
+        return Transfer(way, share, profile, at_once=at_once)
     if kind == "demand":
-        return DemandCurve(steps or (), way, share)
+        return DemandCurve(steps or (), way, share, at_once=at_once)
     return Compute(use) if kind == "compute" else Iperf3(way)

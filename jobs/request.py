@@ -113,6 +113,8 @@ class JobRequest:
             "wanted_s": None,
             "command": None,
         }
+        if demand.at_once:
+            flat["at_once"] = True
         return flat | demand.record()
 
     @property

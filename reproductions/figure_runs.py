@@ -12,7 +12,7 @@ and are made anew each time. A live run that is run again all the same (one not
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -172,7 +172,38 @@ def reproduce_live(
     stops it; complete runs stay.
     """
     points = _points(figure, request)
-    ahead = [_simulate(point, backends) for point in points]
+    # Several points may share a run.
+    runs = list({point.folder.path: point for point in points}.values())
+    ahead = [_simulate(point, backends) for point in runs]
+    _run_missing(runs, ahead, backends, report, again=again)
+    of_run = {}
+    for point, simulated in zip(runs, ahead, strict=True):
+        of_run[point.folder.path] = _outcome(point, simulated, backends)
+    outcomes: dict[Point, tuple[Outcome, ...]] = {}
+    for point in points:
+        found = of_run[point.folder.path]
+        outcomes[point.at] = (*outcomes.get(point.at, ()), found)
+    grid = {}
+    for at, found_at in outcomes.items():
+        own = figure.own_of(*at)
+        grid[at] = tuple(measured(outcome, own) for outcome in found_at)
+    seeds = max(point.repetition for point in points)
+    return LiveReproduced(
+        Reproduced(figure, seeds, request.quick, Grid(grid)),
+        figure,
+        outcomes,
+    )
+
+
+def _run_missing(
+    points: Sequence[LivePoint],
+    ahead: Sequence[RecordedRun],
+    backends: Backends,
+    report: Report,
+    *,
+    again: bool,
+) -> None:
+    """Runs the points that have no live run; ``ahead`` are the simulated ones."""
     missing = [point for point in points if not _kept(point, again=again)]
     for point in missing[:1]:
         backends.ready(point.experiment)
@@ -205,20 +236,6 @@ def reproduce_live(
         report(
             SweepProgress(number + 1, len(points), gone_s, total_s, kept)
         )
-    outcomes: dict[Point, tuple[Outcome, ...]] = {}
-    for point, simulated in zip(points, ahead, strict=True):
-        found = _outcome(point, simulated, backends)
-        outcomes[point.at] = (*outcomes.get(point.at, ()), found)
-    grid = Grid(
-        {
-            point: tuple(measured(outcome, figure.own) for outcome in own)
-            for point, own in outcomes.items()
-        }
-    )
-    seeds = max(point.repetition for point in points)
-    return LiveReproduced(
-        Reproduced(figure, seeds, request.quick, grid), figure, outcomes
-    )
 
 
 def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
@@ -343,22 +360,30 @@ def write_live(
 
 
 def runs_of(found: LiveReproduced) -> list[dict[str, Any]]:
-    """Every live run with its verdict, as pages and ``--json`` show it."""
-    return [
-        {
-            "series": series,
-            "x": x,
-            "seed": outcome.live.summary.seed,
-            "verdict": outcome.live.summary.fidelity.verdict,
-            "reasons": list(outcome.live.summary.fidelity.reasons),
-            "audit": list(outcome.audit_failed) or "passed",
-            "attempts": outcome.attempts,
-            "jobs": outcome.live.summary.jobs,
-            "wall_s": outcome.live.summary.wall_s,
-            "replay": outcome.replay_differs or "every decision the same",
-            "commit": known(outcome.live.provenance, "code.commit", str),
-            "folder": str(outcome.live.path),
-        }
-        for (series, x), own in found.outcomes.items()
-        for outcome in own
-    ]
+    """Every live run with its verdict, as pages and ``--json`` show it; once
+    where several points share it.
+    """
+    listed: dict[Path, dict[str, Any]] = {}
+    for at, own in found.outcomes.items():
+        for outcome in own:
+            listed.setdefault(outcome.live.path, _described(at, outcome))
+    return list(listed.values())
+
+
+def _described(at: Point, outcome: Outcome) -> dict[str, Any]:
+    series, x = at
+    summary = outcome.live.summary
+    return {
+        "series": series,
+        "x": x,
+        "seed": summary.seed,
+        "verdict": summary.fidelity.verdict,
+        "reasons": list(summary.fidelity.reasons),
+        "audit": list(outcome.audit_failed) or "passed",
+        "attempts": outcome.attempts,
+        "jobs": summary.jobs,
+        "wall_s": summary.wall_s,
+        "replay": outcome.replay_differs or "every decision the same",
+        "commit": known(outcome.live.provenance, "code.commit", str),
+        "folder": str(outcome.live.path),
+    }

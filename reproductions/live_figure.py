@@ -89,12 +89,14 @@ class LiveFigure(AnyFigure):
     a point.
 
     To the measures of every live figure ``own`` adds its own: it is given the
-    live run and the simulated one, whose names end in ``_sim``. ``reduced``:
-    what is smaller than in the paper.
+    live run and the simulated one, whose names end in ``_sim``. ``own_at``
+    instead also has the point: several points may share a run, which is then
+    played once. ``reduced``: what is smaller than in the paper.
     """
 
     variant: Callable[[str, float, bool], Variant]
     own: Callable[[RecordedRun], Measures] | None = None
+    own_at: Callable[[RecordedRun, str, float], Measures] | None = None
     curves: tuple[Curves, ...] = ()
     reduced: str = ""
 
@@ -103,6 +105,15 @@ class LiveFigure(AnyFigure):
             [series, x, self.variant(series, x, quick).to_json()]
             for series, x in self.points
         ]
+
+    def own_of(
+        self, series: str, x: float
+    ) -> Callable[[RecordedRun], Measures] | None:
+        """Its own measures of a point."""
+        own_at = self.own_at
+        if own_at is None:
+            return self.own
+        return lambda run: own_at(run, series, x)
 
     @property
     def section(self) -> str:

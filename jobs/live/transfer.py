@@ -2,13 +2,13 @@
 
 All senders start at the same instant on connections that stand already. A VM
 with several receivers serves them one after the other, in the plan's order: an
-all-to-all is then a sequence of permutations. All at once, several senders
-would meet at each receiver's cap and lose packets there, which cost 5 % of the
-time. The next one's turn comes when the kernel has sent all for the one before:
-what it only keeps, up to 256 kB, would share the sender's cap with the next
-one's bytes. The clock of a flow stops at the receiver's last byte. The receiver
-answers with its own count and stamps on the same connection; the sender
-compares: what a report calls acknowledged has arrived.
+all-to-all is then a sequence of permutations. All at once, where the plan
+wants it, several senders meet at each receiver's cap. The next one's turn comes
+when the kernel has sent all for the one before: what it only keeps, up to 256
+kB, would share the sender's cap with the next one's bytes. The clock of a flow
+stops at the receiver's last byte. The receiver answers with its own count and
+stamps on the same connection; the sender compares: what a report calls
+acknowledged has arrived.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TransferAgent(Agent):
         self._into = memoryview(bytearray(1 << 20))
         self._unsent: deque[Sending] = (
             deque()
-        )  # in their turn; only the first is sending
+        )  # in their turn; only the first is sending, but at once
         self._open = 0  # flows of both directions that are not complete
         self._congestion_control: str | None = None
         total_bytes = sum(order.size_bytes for order in plan.sends)
@@ -206,12 +206,18 @@ class TransferAgent(Agent):
         """
         while self._unsent and self._unsent[0].acknowledged_ns is not None:
             self._unsent.popleft()
-        if self._unsent:
-            sending = self._unsent[0]
+        for sending in self._in_turn():
             some = (
                 self._allowed_bytes(sending) > 0 or not sending.left_bytes
             )
             self._watch_for(sending, _READ | _WRITE if some else _READ)
+
+    def _in_turn(self) -> list[Sending]:
+        """Flows that send now: all that are left, or the first of them."""
+        # A copy: a flow that has sent all is taken out while others are watched.
+        if self._plan.at_once:
+            return list(self._unsent)
+        return list(self._unsent)[:1]
 
     def _watch_for(self, sending: Sending, events: int) -> None:
         if sending.acknowledged_ns is None and events != sending.watched:
@@ -220,7 +226,7 @@ class TransferAgent(Agent):
 
     def _send(self, sending: Sending) -> None:
         if not sending.left_bytes:  # the kernel has sent it too
-            self._unsent.popleft()
+            self._unsent.remove(sending)
             self._watch_for(sending, _READ)
             return
         try:

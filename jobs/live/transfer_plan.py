@@ -55,7 +55,7 @@ class Incoming:
 @dataclass(frozen=True)
 class TransferPlan(Plan):
     """The part of VM ``index`` in a transfer: ``sends`` in this order, one by
-    one.
+    one, or all ``at_once``.
 
     ``demand`` is the demand curve c(x) (DCloud, Eq. 1) with the *payload* rate
     that the application of this VM can produce up to that progress; empty means
@@ -73,6 +73,7 @@ class TransferPlan(Plan):
     cpu_share: float = 0.0
     congestion_control: str = "cubic"
     connect_timeout_s: float = 60.0
+    at_once: bool = False
 
     @property
     def receives_bytes(self) -> int:

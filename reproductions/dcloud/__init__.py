@@ -1,4 +1,6 @@
-"""DCloud's simulations (Figures 4 to 9, pricing) and its testbed (Figure 11)."""
+"""DCloud's simulations (Figures 4 to 9, pricing) and its testbed (Figures 10 and
+11).
+"""
 
 from reproductions.dcloud.dcloud_arrivals import (
     BL_INTERPRETATIONS,
@@ -8,6 +10,7 @@ from reproductions.dcloud.dcloud_arrivals import (
 )
 from reproductions.dcloud.dcloud_live import FIGURE_11
 from reproductions.dcloud.dcloud_pricing import CHARGING
+from reproductions.dcloud.dcloud_scaling import FIGURES_10
 from reproductions.dcloud.dcloud_sweeps import (
     FIGURE_4,
     FIGURE_5,
@@ -26,4 +29,4 @@ FIGURES = (
     BL_INTERPRETATIONS,
     REQUESTS,
 )
-LIVE_FIGURES = (FIGURE_11,)
+LIVE_FIGURES = (*FIGURES_10, FIGURE_11)

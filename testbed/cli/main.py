@@ -54,6 +54,7 @@ VERBS = {
     "watch": "Show a run, or the network that is up, in the browser.",
     "down": "Take the network down that is up.",
     "profile": "Measure an application's job profile on the live network.",
+    "scaling": "Measure running times at smaller bandwidths against p·b/b', with p measured.",
     "simulate": "Run an experiment in the simulator.",
     "sweep": "Run an experiment at all combinations of values, with intervals.",
     "validate": "Check experiment files; creates nothing.",
@@ -294,7 +295,9 @@ def _usage_error(error: Exception) -> BadInput | None:
 
 
 # What the verbs with --out write lies below it.
-_WITH_OUT = frozenset(("run", "profile", "simulate", "sweep", "reproduce"))
+_WITH_OUT = frozenset(
+    ("run", "profile", "scaling", "simulate", "sweep", "reproduce")
+)
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _NO_PLACE = _NO_ROOM | {
     errno.EACCES,

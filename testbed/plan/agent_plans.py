@@ -155,6 +155,7 @@ def agent_plans(
             receives=_receives(vm.index, flows),
             demand=curve,
             cpu_share=cpu_share,
+            at_once=demand.at_once,
         )
         plans.append(plan)
     return tuple(plans)

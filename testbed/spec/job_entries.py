@@ -166,6 +166,10 @@ class JobEntry(ProgramKeys):
     """of a kind that an installed package adds: what it takes"""
     pattern: Pattern | None = None
     """communication pattern (default ring)"""
+    at_once: bool = False
+    """of pattern all-to-all: each VM sends to all others at the same
+    time (default false: to one after another, round by round)
+    """
     application: Name | None = None
     """a label: the jobs of one application are one line of a figure"""
     demand: DemandCurve | None = None
@@ -340,6 +344,7 @@ def _demand(
         tuple((step.until, step.at) for step in entry.demand or ()),
         profiles.of(entry),
         _command(entry, beside),
+        at_once=entry.at_once,
     )
 
 
@@ -401,6 +406,7 @@ def check_entry(
     _check_command(here, entry)
     _check_program(here, entry)
     _check_demand(here, entry)
+    _check_order(here, entry)
     _check_rates(here, entry, context)
     duration, deadline, vms = (
         entry[key] for key in ("duration", "deadline", "vms")
@@ -532,6 +538,19 @@ def _check_demand(here: Location, entry: Section) -> None:
         here.report(message, "demand", len(steps) - 1, "until")
     if steps and not any(step.at for step in steps):
         here.report("no step asks for any bandwidth", "demand", at_key=True)
+
+
+def _check_order(here: Location, entry: Section) -> None:
+    """Only a VM with several receivers can serve them at once."""
+    if not isinstance(entry, JobEntry) or not entry.at_once:
+        return
+    several = _kind(entry) in ("transfer", "demand")
+    if not several or entry["pattern"] != "all-to-all":
+        here.report(
+            "belongs to transfers of pattern all-to-all, where a VM sends to several",
+            "at_once",
+            at_key=True,
+        )
 
 
 def _check_rates(

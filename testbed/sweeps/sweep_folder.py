@@ -158,6 +158,16 @@ def run_sweep(
     Raises what stops it: cells done until then are stored, and the same sweep
     continues.
     """
+    return _written(computed(plan, options, report, say), options)
+
+
+def computed(
+    plan: SweepPlan,
+    options: SweepOptions,
+    report: Report,
+    say: Callable[[str], None],
+) -> SweepRun:
+    """Computes what is missing of a sweep's cells. Raises what stops it."""
     if plan.live and options.cluster is None and os.geteuid() != 0:
         raise MachineCannot(
             "live cells need root", f"sudo {' '.join(options.command)}"
@@ -172,7 +182,7 @@ def run_sweep(
             plan, store, executor, report, spec, keep, options.again
         )
         run.compute()
-    return _written(run, options)
+    return run
 
 
 def executor_of(

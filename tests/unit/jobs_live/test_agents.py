@@ -58,15 +58,24 @@ def gone(pid: int) -> bool:
 # --------------------------------------------------------------------------------- transfers
 
 
-@pytest.mark.parametrize("pattern", ["ring", "permutation", "all-to-all"])
+@pytest.mark.parametrize(
+    ("pattern", "at_once"),
+    [
+        ("ring", False),
+        ("permutation", False),
+        ("all-to-all", False),
+        ("all-to-all", True),
+    ],
+)
 def test_every_byte_arrives_is_stamped_and_acknowledged(
-    watch: Watch, spawn_all: SpawnAll, pattern: str
+    watch: Watch, spawn_all: SpawnAll, pattern: str, at_once: bool
 ) -> None:
     n, volume_bytes = 5, 3_000_001
     flows = transfers(pattern, n, volume_bytes, Random(3))
-    outcomes = watch.run_together(
-        spawn_all(transfer_plans(flows, loopback_ips(n)))
-    )
+    plans = []
+    for plan in transfer_plans(flows, loopback_ips(n)):
+        plans.append(replace(plan, at_once=at_once))
+    outcomes = watch.run_together(spawn_all(plans))
     reports = [outcome.report for outcome in outcomes]
     assert [outcome.kinds() for outcome in outcomes] == [LIFE] * n
     assert [(o.exited.code, o.exited.signum) for o in outcomes] == [

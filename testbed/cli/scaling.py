@@ -1,0 +1,167 @@
+"""``testbed scaling FILE``: running times at smaller bandwidths against
+p·b/b', with p measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console, options
+from testbed.cli.run_progress import clock
+from testbed.cli.sweep_progress import shown_progress
+from testbed.errors import BadInput, RunFailed
+from testbed.units import UnitError, human_bandwidth, parse_bandwidth
+
+if TYPE_CHECKING:
+    from testbed.sweeps.measured_scaling import MeasuredScaling
+    from testbed.sweeps.scaling_run import Scaling
+
+STYLES = {"holds": "green", "violated": "bold red", "undecided": "yellow"}
+
+Bandwidths = Annotated[
+    str | None,
+    typer.Option(
+        "--bandwidths",
+        metavar="RATE,…",
+        help="The smaller bandwidths b', as 600Mbit/s,300Mbit/s; default: the file's, or 100, 80,"
+        " 60, 40 and 20 % of the job's.",
+    ),
+]
+Repetitions = Annotated[
+    int,
+    typer.Option(
+        "--repetitions",
+        min=1,
+        max=1000,
+        help="How often the profile and the sweep are repeated.",
+    ),
+]
+Simulated = Annotated[
+    bool,
+    typer.Option(
+        "--simulated",
+        help="By the job's model in the simulator; needs no root, and measures nothing.",
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit code 1 if a bound is violated."),
+]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="Run repetitions again whose verdict is not ok."
+    ),
+]
+
+
+def scaling(
+    file: options.ExperimentPath,
+    bandwidths: Bandwidths = None,
+    repetitions: Repetitions = 5,
+    settings: options.Settings = None,
+    seed: options.Seed = None,
+    out: options.Out = None,
+    simulated: Simulated = False,
+    strict: Strict = False,
+    again: Again = False,
+    as_json: options.Json = False,
+) -> None:
+    """Profile a file's jobs at their bandwidth, run them at smaller ones, and
+    compare with DCloud's estimate p·b/b'.
+
+    A repetition is measured once only: the same command continues where it
+    stopped.
+
+    Exit codes: 0 done, 1 a bound is violated (with --strict), 2 bad file, 3
+    this machine cannot, 4 a repetition failed, 130 interrupted and cleaned up.
+    """
+    from testbed.spec.document import read_text
+    from testbed.sweeps.scaling_file import scaling_file
+    from testbed.sweeps.scaling_run import run_scaling, scaling_plan
+    from testbed.sweeps.sweep_folder import SweepOptions
+
+    scaled = scaling_file(
+        file,
+        read_text(file),
+        options.overrides_of(settings),
+        _bandwidths_bps(bandwidths),
+    )
+    # Seeds are repetitions: the same seed is the same measurement, and is not
+    # made twice.
+    first_seed = 1 if seed is None else seed
+    plan = scaling_plan(scaled, first_seed, repetitions, live=not simulated)
+    sweep_options = SweepOptions(
+        out=out or SweepOptions.out,
+        keep_runs=True,
+        again=again,
+        command=["testbed", *sys.argv[1:]],
+    )
+    if not simulated:
+        console.say(
+            f"{plan.name}: {repetitions} repetitions of about {clock(scaled.repetition_s)} each"
+        )
+    with shown_progress(plan.name, "repetitions") as report:
+        done = run_scaling(plan, sweep_options, report, console.say)
+    if as_json:
+        console.print_json({**done.to_json(), "folder": str(done.folder)})
+    else:
+        _show(done)
+    if done.failures:
+        raise typer.Exit(RunFailed.exit_code)
+    if strict and done.violated:
+        raise typer.Exit(1)
+
+
+def _bandwidths_bps(text: str | None) -> tuple[int, ...]:
+    """The rates of ``--bandwidths``. Raises BadInput."""
+    found = []
+    for rate in (text or "").split(",") if text else ():
+        try:
+            found.append(parse_bandwidth(rate.strip()))
+        except UnitError as error:
+            raise BadInput(
+                f"--bandwidths {text}: {error}",
+                "write rates, as --bandwidths 600Mbit/s,300Mbit/s",
+            ) from None
+    if 0 in found:
+        raise BadInput(
+            f"--bandwidths {text}: a job that sends needs more than 0 bit/s"
+        )
+    return tuple(found)
+
+
+def _show(done: Scaling) -> None:
+    for measured in done.measured:
+        _show_application(measured)
+    for sentence in done.failures:
+        console.print_text(f"failed: {sentence}")
+    if done.verdicts:
+        console.print_text(f"fidelity: {', '.join(done.verdicts)}")
+    console.print_text(f"Table and picture: {done.folder}")
+
+
+def _show_application(measured: MeasuredScaling) -> None:
+    asked = human_bandwidth(measured.requested_bps)
+    console.print_text(
+        f"{measured.application}: p = {measured.profiled.show(3)} s at {asked},"
+        f" {len(measured.profiles_s)} repetitions"
+    )
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for column in ("b'", "estimate [s]", "measured [s]", "ratio"):
+        table.add_column(column, justify="right")
+    table.add_column("bound")
+    for point in measured.points:
+        table.add_row(
+            human_bandwidth(point.granted_bps),
+            point.estimated.show(3),
+            point.measured.show(3),
+            point.ratio.show(4),
+            Text(point.verdict, STYLES.get(point.verdict, "")),
+        )
+    console.out().print(table)

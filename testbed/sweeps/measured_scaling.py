@@ -1,0 +1,228 @@
+"""Running times at smaller bandwidths against p·b/b', where p is measured.
+
+Each repetition has its own profile: p is the median of its profiling runs at
+b, and its estimates follow from that p. The interval of a ratio is Student's
+over repetitions, so that the error of p is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from jobs.demand import scaled_duration_s
+from testbed.errors import RunFailed
+from testbed.record.metrics import JobRow
+from testbed.sweeps.intervals import Estimate, estimate
+
+BoundVerdict = Literal["reference", "holds", "violated", "undecided"]
+COLUMNS = (
+    "application",
+    "repetition",
+    "bandwidth_bps",
+    "profiled_s",
+    "estimate_s",
+    "measured_s",
+    "ratio",
+)
+ROUNDING = 1e-9
+"""What sums of floats may be off: simulated times are equal to the estimate."""
+_PROFILE = "{}-profile"
+
+
+def profile_id(application: str) -> str:
+    """The id of the job that profiles an application."""
+    return _PROFILE.format(application)
+
+
+def is_profile(row: JobRow) -> bool:
+    """True for a run that profiles, by its id; there may be several."""
+    return row.job_id.startswith(profile_id(row.application or row.job_id))
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """An application in one run: p at b, and the times at each b', in
+    experiment seconds.
+    """
+
+    application: str
+    requested_bps: int
+    profiled_s: float
+    times: tuple[tuple[int, float], ...]
+
+    def estimate_s(self, granted_bps: float) -> float:
+        """p·b/b' (DCloud, Section III.B)."""
+        return scaled_duration_s(
+            self.profiled_s, self.requested_bps, granted_bps
+        )
+
+
+def repetitions_of(rows: Iterable[JobRow]) -> list[Repetition]:
+    """The applications of one run, in the order of their jobs.
+
+    Raises RunFailed where a job did not finish.
+    """
+    profiles: dict[str, list[JobRow]] = {}
+    scaled: dict[str, list[JobRow]] = {}
+    for row in rows:
+        if row.application is None:
+            continue
+        if row.outcome != "finished" or row.measured_s is None:
+            raise RunFailed(f"{row.job_id} {row.outcome}: {row.reason}")
+        group = profiles if is_profile(row) else scaled
+        group.setdefault(row.application, []).append(row)
+    found = []
+    for name, own in profiles.items():
+        times = []
+        for row in scaled.get(name, ()):
+            granted_bps = row.granted_bps or row.requested_bps
+            times.append((granted_bps, row.measured_s or 0.0))
+        # The median, as of `testbed profile`: one run beside a burst of
+        # somebody else's work does not move it.
+        profiled_s = median(row.measured_s or 0.0 for row in own)
+        repetition = Repetition(
+            name, own[0].requested_bps, profiled_s, tuple(times)
+        )
+        found.append(repetition)
+    return found
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """An application at one b': times and estimates by repetition, in s."""
+
+    granted_bps: int
+    times_s: tuple[float, ...]
+    estimates_s: tuple[float, ...]
+    scaled_down: bool
+
+    @property
+    def measured(self) -> Estimate:
+        return estimate(self.times_s)
+
+    @property
+    def estimated(self) -> Estimate:
+        return estimate(self.estimates_s)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        pairs = zip(self.times_s, self.estimates_s, strict=True)
+        return tuple(time_s / by_rule_s for time_s, by_rule_s in pairs)
+
+    @property
+    def ratio(self) -> Estimate:
+        """Measured over p·b/b'."""
+        return estimate(self.ratios)
+
+    @property
+    def verdict(self) -> BoundVerdict:
+        """The bound holds where the whole interval of the ratio is at most 1.
+
+        At b itself nothing is scaled: p against p is the reference.
+        """
+        if not self.scaled_down:
+            return "reference"
+        half = self.ratio.half_width
+        # One repetition has no interval, and decides nothing.
+        if half is None:
+            return "undecided"
+        if self.ratio.mean + half <= 1.0 + ROUNDING:
+            return "holds"
+        if self.ratio.mean - half > 1.0 + ROUNDING:
+            return "violated"
+        return "undecided"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bandwidth_bps": self.granted_bps,
+            "measured_s": self.measured.mean,
+            "measured_half_width_s": self.measured.half_width,
+            "estimate_s": self.estimated.mean,
+            "ratio": self.ratio.mean,
+            "ratio_half_width": self.ratio.half_width,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class MeasuredScaling:
+    """An application over all repetitions; ``points`` from b downward."""
+
+    application: str
+    requested_bps: int
+    profiles_s: tuple[float, ...]
+    points: tuple[ScalingPoint, ...]
+
+    @property
+    def profiled(self) -> Estimate:
+        """P at b."""
+        return estimate(self.profiles_s)
+
+    @property
+    def violated(self) -> bool:
+        return any(point.verdict == "violated" for point in self.points)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "application": self.application,
+            "bandwidth_bps": self.requested_bps,
+            "profiled_s": self.profiled.mean,
+            "profiled_half_width_s": self.profiled.half_width,
+            "repetitions": len(self.profiles_s),
+            "points": [point.to_json() for point in self.points],
+        }
+
+
+def measured_scaling(
+    repetitions: Sequence[Repetition],
+) -> list[MeasuredScaling]:
+    """The applications of all repetitions, in the order of the first."""
+    by_name: dict[str, list[Repetition]] = {}
+    for repetition in repetitions:
+        by_name.setdefault(repetition.application, []).append(repetition)
+    return [_measured(name, own) for name, own in by_name.items()]
+
+
+def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
+    requested_bps = own[0].requested_bps
+    bandwidths = {bps for repetition in own for bps, _ in repetition.times}
+    points = []
+    # Each repetition against its own profile: what makes a machine slow for
+    # minutes is then in both, and cancels.
+    for granted_bps in sorted(bandwidths, reverse=True):
+        times = []
+        estimates = []
+        for repetition in own:
+            times.append(dict(repetition.times)[granted_bps])
+            estimates.append(repetition.estimate_s(granted_bps))
+        points.append(
+            ScalingPoint(
+                granted_bps=granted_bps,
+                times_s=tuple(times),
+                estimates_s=tuple(estimates),
+                scaled_down=granted_bps < requested_bps,
+            )
+        )
+    profiles_s = tuple(repetition.profiled_s for repetition in own)
+    return MeasuredScaling(name, requested_bps, profiles_s, tuple(points))
+
+
+def table_lines(
+    measured: Sequence[MeasuredScaling],
+) -> Iterator[tuple[Any, ...]]:
+    """A line of :data:`COLUMNS` for each measured time."""
+    for scaling in measured:
+        for number, profiled_s in enumerate(scaling.profiles_s):
+            for point in scaling.points:
+                yield (
+                    scaling.application,
+                    number + 1,
+                    point.granted_bps,
+                    profiled_s,
+                    point.estimates_s[number],
+                    point.times_s[number],
+                    point.ratios[number],
+                )

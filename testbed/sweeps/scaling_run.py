@@ -1,0 +1,168 @@
+"""Bandwidth scaling from its file to its folder: a live sweep over
+repetitions, its ratios, its tables and its picture.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RunFailed
+from testbed.foreign_text import csv_text
+from testbed.record.folder import (
+    EVENTS,
+    PROVENANCE,
+    SPEC,
+    SWEEP,
+    RunFolder,
+)
+from testbed.record.provenance import provenance
+from testbed.record.reading import RecordedRun, load_run
+from testbed.spec.sweep_section import read_option
+from testbed.sweeps.measured_scaling import (
+    COLUMNS,
+    MeasuredScaling,
+    measured_scaling,
+    repetitions_of,
+    table_lines,
+)
+from testbed.sweeps.result_store import Report
+from testbed.sweeps.scaling_file import ScalingFile
+from testbed.sweeps.scaling_pictures import scaling_pictures
+from testbed.sweeps.sweep_folder import (
+    SweepOptions,
+    asked_for,
+    computed,
+)
+from testbed.sweeps.sweep_plan import Asked, SweepPlan, plan_sweep
+from testbed.sweeps.sweeping import SweepRun, folder_of
+
+RECORD = "scaling.json"
+TABLE = "scaling.csv"
+PICTURE = "scaling"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Finished bandwidth scaling, written down.
+
+    ``verdicts``: the repetitions' fidelity, of simulated ones none;
+    ``failures``: sentences on those that have no result.
+    """
+
+    run_folder: RunFolder
+    measured: tuple[MeasuredScaling, ...]
+    verdicts: tuple[str, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        return self.run_folder.path
+
+    @property
+    def violated(self) -> bool:
+        """True where some bound is violated."""
+        return any(scaling.violated for scaling in self.measured)
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of ``scaling.json``."""
+        return {
+            "applications": [each.to_json() for each in self.measured],
+            "fidelity": list(self.verdicts),
+            "failures": list(self.failures),
+        }
+
+
+def scaling_plan(
+    file: ScalingFile, first_seed: int, repetitions: int, *, live: bool
+) -> SweepPlan:
+    """The sweep over seeds that the repetitions are."""
+    last = first_seed + repetitions - 1
+    seeds = read_option(f"seed={first_seed}..{last}")
+    return plan_sweep(file.path, file.text, Asked(over=(seeds,), live=live))
+
+
+def run_scaling(
+    plan: SweepPlan,
+    options: SweepOptions,
+    report: Report,
+    say: Callable[[str], None],
+) -> Scaling:
+    """Runs the repetitions that are missing and writes the folder.
+
+    Raises what stops it: repetitions done until then stay, and the same
+    command continues. Raises RunFailed where none has a result.
+    """
+    run = computed(plan, options, report, say)
+    # A sweep keeps summaries; ratios need the times of single jobs, so whole
+    # run folders are kept beside its results.
+    runs = _recorded(run)
+    failures = [failure.message for failure in run.failures.values()]
+    repetitions = []
+    for recorded in runs:
+        repetitions += repetitions_of(recorded.rows)
+    if not repetitions:
+        raise RunFailed(f"no repetition ended: {'; '.join(failures)}")
+    verdicts = []
+    for recorded in runs:
+        verdict = recorded.summary.fidelity.verdict
+        verdicts += [] if verdict is None else [verdict]
+    folder = RunFolder.create(options.out, plan.name, None)
+    done = Scaling(
+        run_folder=folder,
+        measured=tuple(measured_scaling(repetitions)),
+        verdicts=tuple(verdicts),
+        failures=tuple(failures),
+    )
+    _write(done, run, options)
+    return done
+
+
+def _recorded(run: SweepRun) -> list[RecordedRun]:
+    """The runs of all repetitions that have a result."""
+    found = []
+    for cell in run.cells.of(()):
+        if run.keep is not None and run.found(cell) is not None:
+            found.append(_latest(run.keep / folder_of(cell.key)))
+    return found
+
+
+def _latest(place: Path) -> RecordedRun:
+    """The run in a cell's place: a simulated one is the place itself, of live
+    ones the last.
+    """
+    if (place / EVENTS).is_file():
+        return load_run(place)
+    # A repetition whose verdict was not good enough is measured again into the
+    # same place; the earlier ones stay for who wants to look at them.
+    tries = [path for path in place.iterdir() if (path / EVENTS).is_file()]
+    return load_run(max(tries, key=lambda path: path.stat().st_mtime_ns))
+
+
+def _write(done: Scaling, run: SweepRun, options: SweepOptions) -> None:
+    folder = done.run_folder
+    folder.write_text(SPEC, run.plan.text)
+    folder.write_json(SWEEP, asked_for(run.plan, run.counts, options))
+    folder.write_json(RECORD, done.to_json())
+    folder.write_text(TABLE, _csv(done.measured))
+    for kind, content in scaling_pictures(done.measured).items():
+        folder.write_bytes(f"{PICTURE}.{kind}", content)
+    where = provenance(
+        seeds={"count": len(run.plan.over[-1])},
+        command=list(options.command),
+        backend="live" if run.plan.live else "sim",
+    )
+    folder.write_json(PROVENANCE, where)
+
+
+def _csv(measured: Sequence[MeasuredScaling]) -> str:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for application, *numbers in table_lines(measured):
+        table.writerow([csv_text(application), *numbers])
+    return text.getvalue()

@@ -1,0 +1,94 @@
+"""``testbed scaling`` from outside: p measured, the ratio of real bytes, and what Ctrl-C leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emu.test_run import Testbed
+
+# On the wire 4 and 2 Mbit/s, so that a slow machine carries it too.
+FILE = """
+name: move
+topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}
+scale: {rate: 0.02}
+policies: [scripted]
+workload:
+  kind: jobs
+  jobs:
+    - {id: move, vms: 2, bandwidth: 200 Mbit/s, duration: 2 s}
+# On a busy machine too: the assertions say how far off the times may be.
+expect: {fidelity: invalid}
+"""
+
+
+@pytest.fixture
+def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
+    own = Testbed(prefix, tmp_path)
+    own.file.write_text(FILE, encoding="utf-8")
+    yield own
+    own.remove_left()
+
+
+def scaled(testbed: Testbed) -> tuple[str, ...]:
+    return (
+        str(testbed.file),
+        "--bandwidths",
+        "100 Mbit/s",
+        "--repetitions",
+        "2",
+        "--out",
+        str(testbed.out),
+        "--json",
+    )
+
+
+def test_half_the_bandwidth_takes_twice_the_measured_time_and_once_only(
+    testbed: Testbed,
+) -> None:
+    done = testbed.run("scaling", *scaled(testbed))
+    assert done.returncode == 0, done.stderr
+    assert "2 repetitions of about" in done.stderr
+    found = json.loads(done.stdout)
+    (move,) = found["applications"]
+    assert len(found["fidelity"]) == 2
+    # Loose for machines that are busy; twice the time must show for what it is all the same.
+    assert move["profiled_s"] == pytest.approx(2.0, rel=0.2)
+    (point,) = move["points"]
+    assert point["measured_s"] == pytest.approx(4.0, rel=0.2)
+    assert point["ratio"] == pytest.approx(1.0, rel=0.2)
+    folder = Path(found["folder"])
+    assert (folder / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    again = testbed.run("scaling", *scaled(testbed))
+    assert again.returncode == 0, again.stderr
+    counted = json.loads(
+        (
+            Path(json.loads(again.stdout)["folder"]) / "sweep.json"
+        ).read_text()
+    )["cells"]
+    assert (counted["computed"], counted["kept"]) == (0, 2)
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing(testbed: Testbed) -> None:
+    running = subprocess.Popen(
+        testbed.command("scaling", *scaled(testbed)),
+        env=testbed.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    give_up_s = time.monotonic() + 60
+    while not testbed.marks and time.monotonic() < give_up_s:
+        time.sleep(0.05)
+    assert testbed.marks
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert testbed.marks == []
