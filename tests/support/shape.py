@@ -88,7 +88,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "direct evidence of each live job, and what it makes of the verdict": 3500,
     "a job's traffic to its last byte; waits of programs in VMs": 1220,
     "users of VMs": 480,
-    "bandwidth scaling with a measured profile: file, runs, ratios, picture": 4_500,
+    "bandwidth scaling with a measured profile: file, runs, ratios, picture": 4_560,
     "shuffles with all flows at once": 190,
     "shared memory of programs in VMs; busy loops as an attack": 280,
     "demand curves: what agents lost, and traffic beside them": 220,
