@@ -2,13 +2,16 @@
 
 Each run plays the same jobs beside one disturbance that begins when they do,
 after the preflight. The truth is the job that is furthest from its median
-measured/estimate in the undisturbed runs of the same workload. Workloads: a
-ring and a shuffle with a transfer of one VM; a ring and a demand curve; a ring
-beside iperf3, a command and computing VMs.
+measured/estimate, or measured time where there is no estimate, in the
+undisturbed runs of the same workload. Workloads: a ring and a shuffle with a
+transfer of one VM; a ring and a demand curve; a ring beside iperf3, a command
+and computing VMs; jobs without reservations (best effort); leases, of which one
+is preempted; a ring that is preempted and resumes elsewhere.
 
-Kinds, strengths and order of the disturbances are drawn from ``--seed``, as many
-mild ones as severe ones. Runs are played a few on one network; each is a line of
-the file ``--to`` when it has ended, and a later call plays what is left.
+Strengths and order of the disturbances are drawn from ``--seed``, as many mild
+ones as severe ones; their kinds are dealt, so that each set has all of them.
+Runs are played a few on one network; each is a line of the file ``--to`` when it
+has ended, and a later call plays what is left.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from fcntl import LOCK_EX, flock
+from itertools import islice
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -29,7 +33,14 @@ from tempfile import TemporaryDirectory
 
 from bench.progress import Progress, Step
 from bench.samples import Result
-from bench.spoiling import GRADED, NOTHING, Disturbance, drawn
+from bench.spoiling import (
+    GRADED,
+    MILD,
+    NOTHING,
+    SEVERE,
+    Disturbance,
+    dealt,
+)
 from testbed import events
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.play.live_run import LiveRun, run_live
@@ -41,20 +52,22 @@ from testbed.spec.experiment_file import load_experiment
 HEAD = """
 name: verdicts
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 3}
-policies: [fcfs]
+policies: [POLICY]
 expect: {fidelity: invalid}
 workload:
   kind: jobs
   jobs:
-    - {id: ring, vms: 4, bandwidth: 200 Mbit/s, duration: 6 s, pattern: ring}
 """
+RING = "    - {id: ring, vms: 4, bandwidth: 200 Mbit/s, duration: 6 s, pattern: ring}\n"
+RESERVED = HEAD.replace("POLICY", "fcfs") + RING
+BACKFILLED = "{name: bgmbf, evict: needed, migration_cost: 0 s}"
 WORKLOADS = {
-    "transfers": HEAD
+    "transfers": RESERVED
     + """\
     - {id: shuffle, vms: 3, bandwidth: 200 Mbit/s, duration: 6 s, pattern: all-to-all}
     - {id: lone, vms: 1, bandwidth: 200 Mbit/s, duration: 6 s}
 """,
-    "demand curve": HEAD
+    "demand curve": RESERVED
     + """\
     - id: curve
       kind: demand
@@ -66,22 +79,61 @@ WORKLOADS = {
         - {until: 100 %, at: 150 Mbit/s}
       cpu: 10 %
 """,
-    "programs": HEAD
+    "programs": RESERVED
     + """\
     - {id: iperf3, kind: iperf3, vms: 2, bandwidth: 200 Mbit/s, duration: 6 s}
     - {id: command, vms: 2, bandwidth: 100 Mbit/s, duration: 6 s, command: [sleep, "6"]}
     - {id: compute, kind: compute, vms: 2, duration: 6 s, cpu: 20 %}
 """,
+    "best effort": HEAD.replace("POLICY", "bl")
+    + RING
+    + """\
+    - {id: permutation, vms: 4, bandwidth: 200 Mbit/s, duration: 6 s, pattern: permutation}
+""",
+    "leases": """
+name: verdicts
+seed: 2
+topology: {kind: flat, nodes: 4, slots_per_server: 4}
+scale: {time: 720, cpu: 0.05}
+policies: [mbfcbs]
+expect: {fidelity: invalid}
+workload:
+  kind: leases
+  jobs: 8
+  mix: equal
+  sizes: [small, medium, large]
+  memory: false
+  load: 2
+  shortest: 30 min
+  mean_duration: 1 h
+  mean_lead: 30 min
+  margin: 3 min
+""",
+    "preempted": HEAD.replace("POLICY", BACKFILLED)
+    + """\
+    - {id: first, vms: 6, bandwidth: 200 Mbit/s, duration: 3 s, pattern: ring}
+    - {id: head, at: 0.5 s, vms: 10, bandwidth: 200 Mbit/s, duration: 3 s, pattern: ring}
+    - {id: behind, at: 1 s, vms: 3, bandwidth: 200 Mbit/s, duration: 6 s, pattern: ring}
+""",
 }
 RATE = "0.05"
 TOO_MUCH = "5"
 OFF, NEAR = 0.02, 0.01
-BATCHES = {"transfers": 2, "demand curve": 2, "programs": 1}
+BATCHES = {
+    "transfers": 3,
+    "demand curve": 2,
+    "programs": 2,
+    "best effort": 1,
+    "leases": 1,
+    "preempted": 2,
+}
 """Networks of each workload; on each run as follows."""
 UNDISTURBED = 3
-A_BATCH = (True, False) * 5
-"""Disturbances of a network by their mildness."""
-RUN_S, NETWORK_S = 9.0, 12.0
+MILD_RUNS = SEVERE_RUNS = 3
+"""Disturbances of a network."""
+RUN_S, LONG_RUN_S, NETWORK_S = 9.0, 13.0, 12.0
+LONG = ("leases", "preempted")
+"""Workloads whose jobs come one after another."""
 POLITE_S = 1.0
 QUICK = (
     "1 busy loop",
@@ -133,6 +185,14 @@ class Batch:
     rate: str
     runs: tuple[tuple[int, Disturbance], ...]
 
+    @property
+    def expected_s(self) -> float:
+        """Its time, with that of its network."""
+        run_s = RUN_S
+        if self.workload in LONG:
+            run_s = LONG_RUN_S
+        return NETWORK_S + run_s * len(self.runs)
+
     def without(self, numbers: set[int]) -> Batch:
         left = tuple(run_ for run_ in self.runs if run_[0] not in numbers)
         return replace(self, runs=left)
@@ -165,6 +225,8 @@ def planned(seed: int) -> list[Batch]:
         shapes += [(workload, RATE)] * count
     shapes.append(("transfers", TOO_MUCH))
     stream.shuffle(shapes)
+    mild = dealt(stream, MILD)
+    severe = dealt(stream, SEVERE)
     batches = []
     number = 0
     for workload, rate in shapes:
@@ -172,7 +234,8 @@ def planned(seed: int) -> list[Batch]:
         if rate == TOO_MUCH:
             disturbances = [replace(NOTHING, name="too much rate")] * 2
         else:
-            disturbances += [drawn(stream, mild=mild) for mild in A_BATCH]
+            disturbances += islice(mild, MILD_RUNS)
+            disturbances += islice(severe, SEVERE_RUNS)
         stream.shuffle(disturbances)
         numbered = tuple(enumerate(disturbances, number))
         number += len(disturbances)
@@ -202,10 +265,7 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     done = {run_.number for run_ in played}
     left = [batch.without(done) for batch in batches]
     left = [batch for batch in left if batch.runs][: options.most]
-    steps = [
-        Step(batch.workload, NETWORK_S + RUN_S * len(batch.runs))
-        for batch in left
-    ]
+    steps = [Step(batch.workload, batch.expected_s) for batch in left]
     progress = Progress(steps)
     for batch in left:
         with progress.step(), _locked(options.lock):
@@ -308,8 +368,13 @@ def _played(
 
 
 def _ratio(row: JobRow) -> float:
-    """Of a job that takes its time at any rate, the bandwidth that it had."""
+    """Of a job that takes its time at any rate, the bandwidth that it had.
+
+    Of one without an estimate its time; 0 of one that did not finish.
+    """
     ratio = row.ratio
+    if ratio is None:
+        ratio = row.measured_s
     if row.iperf3_ratio is not None:
         ratio = 1.0 / row.iperf3_ratio
     return ratio or 0.0
@@ -367,7 +432,7 @@ def _off(run_: Played, played: Sequence[Played]) -> float:
     distances = []
     for job_id, ratio in run_.ratios.items():
         usual = median(ratios[job_id] for ratios in calm)
-        distances.append(abs(ratio / usual - 1.0))
+        distances.append(abs(ratio / max(usual, 1e-9) - 1.0))
     return max(distances)
 
 

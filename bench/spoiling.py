@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
     contextmanager,
@@ -147,21 +147,35 @@ def stopped_agent(for_s: float, after_s: float = 2.0) -> Iterator[None]:
 
 @contextmanager
 def switch_quota(share: float) -> Iterator[None]:
-    """The switch in a group of its own with a small quota; back where it was at
-    the end.
-    """
-    switch = _process("ovs-vswitchd")
-    group = RunCgroup(probe_layout(), "starved-switch")
-    group.create()
-    before = Path(f"/proc/{switch.pid}/cgroup").read_text(encoding="utf-8")
-    try:
-        joins = group.add_vm(0, 0)
+    """The switch with a small quota."""
+    with _in_group(_process("ovs-vswitchd").pid) as group:
         group.set_quota(0, share)
-        for path in joins:
-            path.write_text(str(switch.pid), encoding="ascii")
         yield
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A process that stands still, and that no signal has stopped."""
+    with _in_group(pid) as group:
+        group.freeze(0, 0, frozen=True)
+        try:
+            yield
+        finally:
+            group.freeze(0, 0, frozen=False)
+
+
+@contextmanager
+def _in_group(pid: int) -> Iterator[RunCgroup]:
+    """A process in a group of its own; back where it was at the end."""
+    group = RunCgroup(probe_layout(), f"spoilt-{pid}")
+    group.create()
+    before = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    try:
+        for path in group.add_vm(0, 0):
+            path.write_text(str(pid), encoding="ascii")
+        yield group
     finally:
-        _put_back(switch.pid, before, group)
+        _put_back(pid, before, group)
         time.sleep(0.1)
         remove_groups(group.paths)
 
@@ -289,16 +303,6 @@ GRADED: tuple[Disturbance, ...] = (
 # ------------------------------------------------------------------------- drawn strengths
 
 
-def drawn(stream: Random, *, mild: bool) -> Disturbance:
-    """A disturbance of a kind and a strength drawn from ``stream``."""
-    kinds = SEVERE
-    if mild:
-        kinds = MILD
-    kind = stream.choice(sorted(kinds))
-    name, spoilt = kinds[kind](stream)
-    return Disturbance(name, spoilt, mild, kind)
-
-
 Draw = Callable[[Random], tuple[str, Spoilt]]
 
 
@@ -335,7 +339,7 @@ def _pause(process: str, name: str, least_s: float, most_s: float) -> Draw:
 
 
 def _agent_pause(stream: Random) -> tuple[str, Spoilt]:
-    for_s = round(_strength(stream, 0.2, 3.0), 2)
+    for_s = round(_strength(stream, 0.2, 5.0), 2)
     after_s = round(stream.uniform(1.5, 4.5), 1)
     name = f"agent paused {for_s:g} s after {after_s:g} s"
     return name, partial(stopped_agent, for_s, after_s)
@@ -371,6 +375,9 @@ MILD: dict[str, Draw] = {
     "memory load": _load(MEMORY, "memory load"),
     "disk load": _load(DISK, "disk load"),
     "database paused": _pause("ovsdb-server", "database", 0.2, 5.0),
+    "controller paused": _pause(
+        "controller.launch", "controller", 0.2, 5.0
+    ),
     "switch with most of a processor": _quota(0.3, 0.8),
 }
 SEVERE: dict[str, Draw] = {
@@ -383,3 +390,18 @@ SEVERE: dict[str, Draw] = {
     "caps too narrow": _narrow_caps,
     "limits too wide": _wide,
 }
+
+
+def dealt(
+    stream: Random, kinds: Mapping[str, Draw]
+) -> Iterator[Disturbance]:
+    """Disturbances without end, of strengths drawn from ``stream``.
+
+    Every kind comes once before one comes again.
+    """
+    while True:
+        names = sorted(kinds)
+        stream.shuffle(names)
+        for kind in names:
+            name, spoilt = kinds[kind](stream)
+            yield Disturbance(name, spoilt, kinds is MILD, kind)

@@ -58,6 +58,23 @@ class Expectation:
     late_above: float | None = 1.05
     early_below: float | None = 0.95
 
+    def late_share(self, application: str | None) -> float | None:
+        """The share of its time by which a job may be late; None: any.
+
+        ``application``: the job's label.
+        """
+        stated = self.applications.get(
+            application or "", ApplicationExpectation()
+        )
+        band = stated.estimate_ratio or self.estimate_ratio
+        most = self.late_above
+        # A band below 1 is about less work than estimated, not about lateness.
+        if band is not None and band.max is not None and band.max > 1.0:
+            most = band.max
+        if most is None:
+            return None
+        return most - 1.0
+
     def under(self, enforcement: str) -> Expectation:
         """The expectations that apply under an enforcement.
 

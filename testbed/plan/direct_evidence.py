@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from testbed.plan.fidelity import Finding, Level
+from testbed.plan.fidelity import Finding, Level, graded_finding, quantile
 
 Kind = Literal[
     "ring",
@@ -33,6 +33,8 @@ COUNTED = AT_RATE | CURVES
 """All that they send is counted against their rate, or their curve at that."""
 PACED = CURVES | {"one VM"}
 """Their agents keep a pace of their own, and say what they lost."""
+OFFLINE = frozenset[Kind]({"one VM", "compute"})
+"""No network is their business: a switch that stands still holds up none."""
 INDIRECT = frozenset(
     {
         "preflight",
@@ -47,6 +49,8 @@ INDIRECT = frozenset(
 SUSPECT = 0.015
 INVALID = 0.02
 """Shares of a job's time that make it suspect, and invalid."""
+BAND = 0.05
+"""Share of its time by which a job may be late, unless its file says more."""
 LEAST_WATCHED = 0.5
 """Share of its time over which traffic must have been counted."""
 
@@ -66,9 +70,14 @@ class JobEvidence:
     ``lost_s``: by how much an agent with a pace of its own fell behind for
     good. ``stood_s``: how long the switch, or an agent, made no progress.
     ``held_s``: the most by which waits for a processor can have held up a
-    program of its own, or VMs that compute; None: not known. ``queued``: the
+    program of its own, or VMs that compute, or by which traffic without a
+    reservation fell behind its VMs' caps; None: not known. ``queued``: the
     share of the samples in which its packets waited at one of its limiters,
-    that is, of its time in which the network limited it.
+    that is, of its time in which the network limited it. ``drops``: packets
+    that its classes on links have dropped; ``resent_s``: the time that sending
+    them again takes, at most. ``late_wake_s``: by which the run's own process,
+    which starts, stops and moves jobs, woke up late while it ran; ``band``: the
+    share of its time by which it may be late.
     """
 
     job_id: str
@@ -85,13 +94,17 @@ class JobEvidence:
     stood_s: float = 0.0
     held_s: float | None = None
     queued: float = 0.0
+    drops: int = 0
+    resent_s: float = 0.0
+    late_wake_s: float = 0.0
+    band: float = BAND
 
     def record(self) -> dict[str, object]:
         """Its fields of ``job_ended``; ``possible_error`` in words."""
         rounded = {
             name: round(value, 4)
             for name, value in vars(self).items()
-            if isinstance(value, float)
+            if isinstance(value, int | float)
         }
         return {
             "kind": self.kind,
@@ -107,7 +120,9 @@ class JobEvidence:
         if self.kind == "compute":
             return self.is_unhindered
         watched = self.watched_s >= LEAST_WATCHED * self.length_s
-        return self.kind in COUNTED and watched
+        if self.kind == "best effort":
+            return watched and self.is_unhindered
+        return watched and self.kind in COUNTED
 
     @property
     def missing(self) -> float:
@@ -128,10 +143,28 @@ class JobEvidence:
         return self.stood_s / max(self.length_s, 1e-9)
 
     @property
+    def dropped(self) -> float:
+        """Share of its time that drops have cost it; else what it is at most.
+
+        Traffic that is counted shows by itself what they have cost.
+        """
+        if self.drops == 0:
+            return 0.0
+        if self.kind in COUNTED and self.is_complete:
+            return self.missing
+        return self.resent_s / max(self.length_s, 1e-9)
+
+    @property
+    def late_wake(self) -> float:
+        """Lateness of the run's own process, as a share of its band."""
+        return self.late_wake_s / max(self.band * self.length_s, 1e-9)
+
+    @property
     def is_unhindered(self) -> bool:
         """Its own programs hardly waited for a processor.
 
-        Where they did that says little: VMs share their node's by design.
+        Where they did that says little: VMs share their node's by design. So do
+        best-effort jobs, links.
         """
         if self.held_s is None:
             return False
@@ -140,6 +173,8 @@ class JobEvidence:
     @property
     def is_seen_in_part(self) -> bool:
         """All was seen but its traffic."""
+        if self.kind == "best effort":
+            return False
         return self.kind in CURVES or self.is_unhindered
 
     @property
@@ -231,6 +266,58 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     ]
 
 
+def lateness(
+    late_s: Sequence[float], jobs: Sequence[JobEvidence]
+) -> list[Finding]:
+    """A finding on the lateness of the run's own process, which only sleeps.
+
+    It bears on a job by its share of what the job's band allows, first on one
+    of which not all was seen. ``late_s``: of all wake-ups.
+    """
+    if not late_s:
+        return []
+    p99_s = quantile(late_s, 0.99)
+    figures = {"p99_s": p99_s, "max_s": max(late_s)}
+    reason = (
+        f"a sleeping process woke up to {p99_s * 1e3:.0f} ms late (p99)"
+    )
+    doubtful = [job for job in jobs if not is_settled(job, jobs)]
+    share = 0.0
+    if jobs:
+        job = max(doubtful or jobs, key=lambda job: job.late_wake)
+        share = job.late_wake
+        reason += (
+            f", while job {job.job_id} ran {job.late_wake_s * 1e3:.0f} ms: "
+            f"{share:.0%} of what its band allows"
+        )
+    return [
+        graded_finding(
+            "lateness", share, reason, {**figures, "share": share}
+        )
+    ]
+
+
+def _with_cost(finding: Finding, jobs: Sequence[JobEvidence]) -> Finding:
+    """A finding on drops, with what they have cost the job that they hit most.
+
+    A hose within its limits drops none: there is a doubt where they cost
+    nothing, too.
+    """
+    hit = [job for job in jobs if job.drops > 0]
+    if finding.level == "ok" or not hit:
+        return finding
+    job = max(hit, key=lambda job: job.dropped)
+    reason = (
+        f"{finding.reason}; they cost job {job.job_id} at most "
+        f"{job.dropped:.1%} of its time"
+    )
+    level = finding.level
+    if job.dropped > INVALID:
+        level = "invalid"
+    figures = {**finding.metrics, "share": job.dropped}
+    return Finding(level, finding.check, reason, figures)
+
+
 def controller_finding(
     stood_s: float,
     held_up_s: float,
@@ -293,7 +380,9 @@ def weighed(
         worst = "suspect"
     result = []
     for finding in findings:
-        if worst is None or finding.check not in INDIRECT:
+        if finding.check == "drops":
+            result.append(_with_cost(finding, jobs))
+        elif worst is None or finding.check not in INDIRECT:
             result.append(finding)
         else:
             result.append(_at_most(finding, worst, jobs))

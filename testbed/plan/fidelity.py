@@ -44,7 +44,7 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "processor idle": (0.10, 0.02),
     "stolen time": (0.05, 0.15),
     "starved switch": (0.50, 0.90),
-    "lateness": (0.050, 0.250),
+    "lateness": (0.5, 1.0),
 }
 KEPT_UP = 0.98
 """Share of their rates above which reserved transfers lacked nothing."""
@@ -54,7 +54,7 @@ over that share.
 """
 
 
-def _graded(
+def graded_finding(
     check: str, value: float, reason: str, metrics: dict[str, float]
 ) -> Finding:
     """The finding of a check, by the thresholds of its name."""
@@ -163,7 +163,7 @@ def preflight(
         "busy_share": busy_share,
         "taken_share": taken_share,
     }
-    return _graded("preflight", load, reason, metrics)
+    return graded_finding("preflight", load, reason, metrics)
 
 
 def _tested_load(
@@ -427,7 +427,7 @@ class Starved:
             reason = (
                 f"{self._worst_name} {self.how} {share:.1%} of its rate"
             )
-        return _graded(self.check, share, reason, {"share": share})
+        return graded_finding(self.check, share, reason, {"share": share})
 
 
 class CapLimited(Starved):
@@ -616,8 +616,8 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
     for at, sufficed in enumerate(nothing_lacked(samples)):
         if sufficed:
             judged[at] = 1.0
-    low = _quantile(idle, 0.1)
-    graded = _quantile(judged, 0.1)
+    low = quantile(idle, 0.1)
+    graded = quantile(judged, 0.1)
     stolen = sum(sample.steal for sample in samples) / len(samples)
     busiest = f"in the busiest tenth of the time the processors were idle for at most {low:.0%}"
     if low < THRESHOLDS["processor idle"][0] <= graded:
@@ -630,10 +630,12 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
         values = [getattr(sample, name) for sample in samples]
         known = [value for value in values if isfinite(value)]
         if known:
-            metrics[f"{name}_p50"] = _quantile(known, 0.5)
+            metrics[f"{name}_p50"] = quantile(known, 0.5)
     return [
-        _graded("processor idle", graded, busiest, metrics),
-        _graded("stolen time", stolen, taken, {"steal_mean": stolen}),
+        graded_finding("processor idle", graded, busiest, metrics),
+        graded_finding(
+            "stolen time", stolen, taken, {"steal_mean": stolen}
+        ),
     ]
 
 
@@ -648,30 +650,17 @@ def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
     if not known:
         return []
     waited = [sample.waited for sample in known]
-    high = _quantile(waited, 0.9)
+    high = quantile(waited, 0.9)
     judged = list(waited)
     for at, sufficed in enumerate(nothing_lacked(known)):
         if sufficed:
             judged[at] = 0.0
-    graded = _quantile(judged, 0.9)
+    graded = quantile(judged, 0.9)
     reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
     if high > THRESHOLDS["starved switch"][0] >= graded:
         reason += ", and reserved VMs received at their rates"
     metrics = {"waited_p90": high, "waited_mean": sum(waited) / len(waited)}
-    return [_graded("starved switch", graded, reason, metrics)]
-
-
-def lateness(late_s: Sequence[float]) -> list[Finding]:
-    """A finding on the lateness of sleeping processes' wake-ups."""
-    if not late_s:
-        return []
-    p99 = _quantile(late_s, 0.99)
-    reason = f"a sleeping process woke up to {p99 * 1e3:.0f} ms late (p99)"
-    return [
-        _graded(
-            "lateness", p99, reason, {"p99_s": p99, "max_s": max(late_s)}
-        )
-    ]
+    return [graded_finding("starved switch", graded, reason, metrics)]
 
 
 def leaks(
@@ -711,6 +700,7 @@ def _ports(counts: dict[str, int], most: int | None = None) -> str:
     return ", ".join(ports[:most])
 
 
-def _quantile(values: Sequence[float], q: float) -> float:
+def quantile(values: Sequence[float], q: float) -> float:
+    """The least value that a share ``q`` of all do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, ceil(q * len(ordered)) - 1)]

@@ -207,6 +207,10 @@ class NetworkPlan:
             return link.lower
         return link.upper
 
+    def receiving_port(self, directed_link: int) -> Port:
+        """The port at the other end of a directed link."""
+        return self.sending_port(directed_link ^ 1)
+
 
 @dataclass(frozen=True)
 class TenantVm:

@@ -329,6 +329,7 @@ def _one_policy(
                 sink,
                 weighted=weighted,
                 enforcement=experiment.enforcement,
+                expect=experiment.expect,
             )
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()

@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
+from bench.spoiling import frozen
 from testbed.backends.emu.cgroups import lives
 from testbed.backends.emu.part_switches import RUN_ROOT
 from testbed.backends.emu.switch_preload import COMPILERS
@@ -123,6 +125,29 @@ def test_a_part_that_dies_is_a_failed_run_with_its_name(
     assert "ovs-vswitchd" in log.read_text(encoding="utf-8")
     assert log.stat().st_uid == testbed.folder.stat().st_uid
     assert left(prefix) == []
+
+
+def test_a_part_that_stands_still_while_traffic_waits_is_seen(
+    testbed: Testbed,  # noqa: F811
+) -> None:
+    """No signal has stopped it, and the other parts work."""
+    testbed.file.write_text(LARGE.replace("DURATION", "6"))
+    process = testbed.start("--json")
+    testbed.until("job_started", process)
+    (mark,) = testbed.marks
+    pids = daemons(mark)
+    assert len(pids) > 1
+    _, pid = min(pids.items())
+    # A sample first: it says which parts the jobs' traffic passes.
+    time.sleep(1.5)
+    with frozen(pid):
+        time.sleep(1.0)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    (summary,) = json.loads(stdout)
+    reasons = summary["fidelity"]["reasons"]
+    assert summary["fidelity"]["verdict"] == "invalid"
+    assert any("made no progress for" in reason for reason in reasons)
 
 
 @pytest.mark.long

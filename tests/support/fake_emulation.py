@@ -214,6 +214,7 @@ class FakeEmulation:
             ),
             unshaped_packets=dict,
             switch_pids=[],
+            forwarders=[],
             forwards_in_kernel=False,
             allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,

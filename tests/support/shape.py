@@ -75,6 +75,9 @@ FEATURE_TOKENS: dict[str, int] = {
     "a stopped controller is told": 420,
     "units of elsewhere, embedders from files, all errors without a kind": 1400,
     "verdicts on times that are two-sided; transfers of one VM": 400,
+    # Drops by their cost, wake-ups by a job's band, each part of a switch,
+    # traffic without a reservation and of what moved; all jobs in the bench.
+    "direct evidence of all kinds of jobs and of each part of a switch": 3_750,
     "terminals and environments of programs in VMs": 1_420,
     "the controller's ports are held by the network's process": 330,
     "removal of fork bombs": 240,

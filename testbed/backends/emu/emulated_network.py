@@ -37,6 +37,7 @@ from testbed.backends.emu.part_switches import Part, start_daemons, taken
 from testbed.backends.emu.part_switches import (
     start_again as start_part_again,
 )
+from testbed.backends.emu.switch_evidence import Forwarder
 from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE, BatchLine, BatchSection
@@ -539,6 +540,16 @@ class EmulatedNetwork:
     def switch_pids(self) -> list[int | None]:
         """Each part's process that forwards packets; None: it does not run."""
         return [switch.pid for switch in self.switches]
+
+    @property
+    def forwarders(self) -> list[Forwarder]:
+        """Each running part's process that forwards packets, with its bridges."""
+        forwarders = []
+        for switch, bridges in self._switches():
+            if switch.pid is not None:
+                names = frozenset(bridge.name for bridge in bridges)
+                forwarders.append(Forwarder(switch.pid, names))
+        return forwarders
 
     @property
     def forwards_in_kernel(self) -> bool:

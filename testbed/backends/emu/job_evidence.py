@@ -7,15 +7,18 @@ limiters.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
-from jobs.wire import wire_bits
+from jobs.wire import FRAME_BYTES, wire_bits
+from testbed.backends.emu.process_progress import Progress, spent
+from testbed.backends.emu.switch_evidence import SwitchEvidence
 from testbed.backends.emu.work_evidence import Claim, Work
 from testbed.plan.counted_traffic import (
     NONE,
@@ -27,13 +30,16 @@ from testbed.plan.counted_traffic import (
 )
 from testbed.plan.direct_evidence import (
     AT_RATE,
+    BAND,
     COUNTED,
     CURVES,
     LEAST_WATCHED,
+    OFFLINE,
     PACED,
     JobEvidence,
     Kind,
 )
+from testbed.plan.fidelity import quantile
 from testbed.plan.limits import RESERVED_CATCH_UP_S, largest_packet_bytes
 from testbed.plan.network_plan import TenantPlan
 
@@ -41,15 +47,10 @@ LOOK_EVERY_S = 0.1
 AGENTS_EVERY_S = 1.0
 MANY_AGENTS = 64
 """Agents beyond which they are looked at once a second."""
-STANDSTILL_S = 0.15
-"""The shortest time without progress that counts."""
-RUNNING = 0.01
-"""Share of a time in which a process that works ran, or waited to."""
-BUSY_BPS = 20_000_000
-"""Traffic at which a userspace switch has something to do all the time."""
+NEARLY_OVER = 0.97
+"""Share of its payload above which some of a job's VMs may have all of theirs."""
 # What a cap's bucket holds.
 BURST_S = RESERVED_CATCH_UP_S
-PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class Followed:
     groups of its VMs, where a program of its own runs in them; ``is_paced``:
     its agents compute at a pace of their own; ``claims``: the processors that
     its VMs use whenever they get them; ``phases``: of a demand curve.
+    ``is_continuous``: its VMs send without a pause; ``shares_links``: without a
+    reservation it may meet other traffic on a full link; ``is_nearly_over``:
+    some of its VMs may have sent all; ``band``: the share of its time by which it may be
+    late. One that moved has been where it is since ``here_s``, reserved if
+    ``is_reserved``, and its VMs have ``left_bytes`` to receive there, by VM.
     """
 
     job_id: str
@@ -76,24 +82,24 @@ class Followed:
     is_paced: bool = False
     claims: tuple[Claim, ...] = ()
     phases: tuple[CurveStep, ...] = ()
+    is_continuous: bool = False
+    shares_links: bool = True
+    is_nearly_over: bool = False
+    band: float = BAND
+    here_s: float = 0.0
+    is_reserved: bool = True
+    left_bytes: Mapping[int, int] | None = None
 
+    @property
+    def since_s(self) -> float:
+        """When it began to work where it is."""
+        return max(self.began_s, self.here_s)
 
-class Spent(NamedTuple):
-    """A process's time so far: run, waited for a processor; and its state."""
-
-    run_s: float
-    waited_s: float
-    state: str
-
-
-def spent(pid: int) -> Spent | None:
-    """Time of a process's first thread; None where it has ended."""
-    try:
-        run, waited, _ = (PROC / str(pid) / "schedstat").read_text().split()
-        stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2]
-    except (OSError, ValueError):
-        return None
-    return Spent(int(run) / 1e9, int(waited) / 1e9, stat.split()[0])
+    def volume_bytes(self, vm: int) -> int:
+        """Payload that a VM is to receive where it is."""
+        if self.left_bytes is None:
+            return self.tenant.volume_bytes
+        return self.left_bytes.get(vm, 0)
 
 
 class Waits:
@@ -140,48 +146,13 @@ class Waits:
         return list(map(int, words))
 
 
-class Progress:
-    """Standstills of a process that has work to do."""
-
-    def __init__(
-        self, pid: int, read: Callable[[int], Spent | None] = spent
-    ) -> None:
-        self._pid = pid
-        self._read = read
-        self._last: tuple[float, Spent] | None = None
-        self._still_s = 0.0
-        self.waited_s = 0.0
-
-    def look(self, now_s: float, *, has_work: bool) -> float:
-        """Seconds of standstill to add since the last look."""
-        now = self._read(self._pid)
-        last = self._last
-        self._last = None
-        if now is None:
-            return 0.0
-        self._last = (now_s, now)
-        if last is None:
-            return 0.0
-        at_s, before = last
-        length_s = now_s - at_s
-        self.waited_s += now.waited_s - before.waited_s
-        used_s = now.run_s - before.run_s + now.waited_s - before.waited_s
-        stopped = "T" in (now.state, before.state)
-        if used_s > RUNNING * length_s or not (has_work or stopped):
-            self._still_s = 0.0
-            return 0.0
-        counted = self._still_s >= STANDSTILL_S
-        self._still_s += length_s
-        if self._still_s < STANDSTILL_S:
-            return 0.0
-        return length_s if counted else self._still_s
-
-
 @dataclass
 class _Job:
     """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter.
 
     In ``queued_samples`` of the samples packets waited at one of its limiters.
+    ``lack_s``: by VM what it lacked where the job was before, in the
+    ``watched_s`` there.
     """
 
     followed: Followed
@@ -193,23 +164,64 @@ class _Job:
     stood_s: float = 0.0
     samples: int = 0
     queued_samples: int = 0
+    drops: int = 0
+    shared_links: bool = False
     work: Work = field(default_factory=Work)
+    lack_s: dict[int, float] = field(default_factory=dict)
+    watched_s: float = 0.0
+    disturbed_s: float = 0.0
+
+    def moved(self, followed: Followed) -> _Job:
+        """The same job elsewhere, with what was seen of it so far."""
+        lack_s = dict(self.lack_s)
+        packet_bits = 8 * largest_packet_bytes(self.followed.tenant)
+        # No byte's stamp tells the end of what came before it left: its last
+        # count does, but for half a packet on its way.
+        for vm, counted in self.received.items():
+            earlier_s = lack_s.get(vm, 0.0)
+            lack_bits = counted.lack_bits - packet_bits / 2
+            lack_s[vm] = earlier_s + counted.seconds(lack_bits)
+        return _Job(
+            followed,
+            stood_s=self.stood_s,
+            samples=self.samples,
+            queued_samples=self.queued_samples,
+            drops=self.drops,
+            shared_links=self.shared_links,
+            work=self.work,
+            lack_s=lack_s,
+            watched_s=self.all_watched_s,
+            disturbed_s=self.all_disturbed_s,
+        )
+
+    @property
+    def all_watched_s(self) -> float:
+        """Of the VM that was watched least here, and before."""
+        times_s = [vm.watched_s for vm in self.received.values()]
+        return self.watched_s + min(times_s, default=0.0)
+
+    @property
+    def all_disturbed_s(self) -> float:
+        times_s = [vm.disturbed_s for vm in self.received.values()]
+        return self.disturbed_s + max(times_s, default=0.0)
 
 
 class EvidenceTaker:
     """Takes evidence of the jobs that run, and keeps that of those that ended."""
 
     def __init__(self) -> None:
-        self._switches: list[Progress] = []
+        self._switch: SwitchEvidence | None = None
         self._jobs: dict[int, _Job] = {}
         self._disturbed: dict[int, Disturbance] = {}
+        self._left: dict[str, _Job] = {}
+        self._wakeups: list[tuple[float, float]] = []
         self._next_s = 0.0
         self._agents_next_s = 0.0
         self.ended: list[JobEvidence] = []
 
-    def start(self, switch_pids: Sequence[int | None]) -> None:
-        """``switch_pids``: processes that forward packets; none of the kernel's."""
-        self._switches = [Progress(pid) for pid in switch_pids if pid]
+    def start(self, switch: SwitchEvidence | None) -> None:
+        """``switch``: None where the kernel forwards packets."""
+        self._switch = switch
 
     def due_in_s(self) -> float:
         return self._next_s - time.monotonic()
@@ -219,22 +231,22 @@ class EvidenceTaker:
         now_s = time.monotonic()
         self._next_s = now_s + LOOK_EVERY_S
         for job in jobs:
-            taken = self._jobs.setdefault(job.tenant.tenant_id, _Job(job))
+            tenant_id = job.tenant.tenant_id
+            if tenant_id not in self._jobs:
+                self._jobs[tenant_id] = self._follow(job)
+            taken = self._jobs[tenant_id]
             taken.followed = job
+            taken.shared_links |= job.shares_links
         running = {job.tenant.tenant_id for job in jobs}
         for tenant_id in self._jobs.keys() - running:
             self._jobs[tenant_id].work.pause()
-        busy_bps = 0
-        for job in jobs:
-            if self._sends_at_rate(job, now_s):
-                busy_bps += job.tenant.rate_bps * len(job.tenant.vms)
-        # Of several parts of the switch one may have no job's traffic: only a
-        # stopped one is known to stand still.
-        has_work = busy_bps > BUSY_BPS and len(self._switches) == 1
-        stood_s = 0.0
-        for switch in self._switches:
-            still_s = switch.look(now_s, has_work=has_work)
-            stood_s = max(stood_s, still_s)
+        if self._switch is not None:
+            at_rate = [
+                job.tenant
+                for job in jobs
+                if self._sends_at_rate(job, now_s)
+            ]
+            self._switch.look(now_s, at_rate)
         agents = sum(len(job.pids) for job in jobs)
         look_at_agents = (
             agents < MANY_AGENTS or now_s >= self._agents_next_s
@@ -243,12 +255,29 @@ class EvidenceTaker:
             self._agents_next_s = now_s + AGENTS_EVERY_S
         for job in jobs:
             longest_s = 0.0
-            if job.kind != "one VM":
-                longest_s = stood_s
+            if self._switch is not None and job.kind not in OFFLINE:
+                longest_s = self._switch.stood_s(job.tenant)
             if look_at_agents:
                 agents_s = self._look_at_agents(job, now_s)
                 longest_s = max(longest_s, agents_s)
             self._jobs[job.tenant.tenant_id].stood_s += longest_s
+
+    def _follow(self, job: Followed) -> _Job:
+        earlier = self._left.pop(job.job_id, None)
+        if earlier is None:
+            return _Job(job)
+        return earlier.moved(job)
+
+    def leave(self, tenant_id: int) -> None:
+        """A job leaves its VMs, and resumes elsewhere."""
+        job = self._jobs.pop(tenant_id, None)
+        self._disturbed.pop(tenant_id, None)
+        if job is None:
+            return
+        if self._switch is not None:
+            self._end_traffic(job, self._switch)
+        job.work.pause()
+        self._left[job.followed.job_id] = job
 
     def disturb(self, tenant_id: int, outage_s: float = 0.0) -> None:
         """The experiment has stopped a job for so long, or changed its rate.
@@ -259,10 +288,26 @@ class EvidenceTaker:
         later = disturbance(time.monotonic(), outage_s)
         self._disturbed[tenant_id] = earlier.then(later)
 
+    def woke(self, late_s: float) -> None:
+        """The run's own process woke up now, so late."""
+        self._wakeups.append((time.monotonic(), late_s))
+
+    def drop(self, tenant_id: int, packets: int) -> None:
+        """A tenant's classes on links have dropped packets."""
+        if tenant_id in self._jobs:
+            self._jobs[tenant_id].drops += packets
+
     def _sends_at_rate(self, job: Followed, now_s: float) -> bool:
         """True if its traffic waits wherever it is not passed on."""
         disturbed = self._disturbed.get(job.tenant.tenant_id, NONE)
-        is_free = job.is_whole and now_s >= disturbed.until_s
+        is_free = job.is_reserved and now_s >= disturbed.until_s
+        if job.is_nearly_over or now_s < job.since_s:
+            return False
+        if job.kind == "iperf3":
+            # It connects first, and exchanges its results at the end.
+            received = self._jobs[job.tenant.tenant_id].received
+            ends_s = job.began_s + job.length_s
+            return is_free and bool(received) and now_s < ends_s
         return job.kind in AT_RATE and is_free
 
     def _look_at_agents(self, job: Followed, now_s: float) -> float:
@@ -272,7 +317,7 @@ class EvidenceTaker:
             agent = progress.setdefault(pid, Progress(pid))
             # A sleeping agent may have nothing to do: only a stopped one is
             # known to stand still.
-            longest_s = max(longest_s, agent.look(now_s, has_work=False))
+            longest_s = max(longest_s, agent.look(now_s))
         self._look_at_programs(job)
         self._jobs[job.tenant.tenant_id].work.look(now_s, job.claims)
         return longest_s
@@ -305,15 +350,19 @@ class EvidenceTaker:
         ):
             what, tenant, where, rate_bps, most_bps, at_s, sent_bytes = row
             job = self._jobs.get(tenant)
-            # Classes on links have the lowest number.
-            if (
-                job is None
-                or what == 0
-                or sent_bytes < 0
-                or not isfinite(at_s)
-            ):
+            if job is None or sent_bytes < 0 or not isfinite(at_s):
                 continue
             limiter = (what, where)
+            if (
+                self._switch is not None
+                and job.followed.kind not in OFFLINE
+            ):
+                self._switch.count(
+                    job.followed.tenant, limiter, at_s, sent_bytes
+                )
+            # Classes on links have the lowest number.
+            if what == 0:
+                continue
             disturbed = self._disturbed.get(tenant, NONE)
             count = (at_s, sent_bytes, most_bps)
             if limiter in job.capped:
@@ -341,23 +390,48 @@ class EvidenceTaker:
         tenant_id: int,
         lost_s: float = 0.0,
         arrivals: Mapping[int, Arrival] | None = None,
+        resent: int | None = None,
     ) -> JobEvidence | None:
         """The evidence of a job that has ended; kept for the verdict.
 
         ``lost_s``: by which its slowest agent says that it fell behind;
-        ``arrivals``: by VM, of those that had a volume to receive.
+        ``arrivals``: by VM, of those that had a volume to receive; ``resent``:
+        segments that its VMs' TCP sent again, None where nobody counted them.
         """
         job = self._jobs.pop(tenant_id, None)
         if job is None:
             return None
         disturbed = self._disturbed.pop(tenant_id, NONE)
-        evidence = _evidence(job, arrivals or {}, disturbed)
+        if self._switch is not None:
+            self._end_traffic(job, self._switch)
+        evidence = replace(
+            _evidence(job, arrivals or {}, disturbed),
+            late_wake_s=self._late_wake_s(job.followed.began_s),
+            resent_s=_resent_s(job, resent),
+        )
         if job.followed.is_whole and not job.followed.was_paused:
             evidence = _with_pace(evidence, job, lost_s)
         if evidence.held_s is None:
             evidence = _with_work(evidence, job.work)
         self.ended.append(evidence)
         return evidence
+
+    def _late_wake_s(self, since_s: float) -> float:
+        """By which wake-ups were late since then, 99th percentile."""
+        # They are in the order of their times.
+        first = bisect_left(self._wakeups, (since_s, 0.0))
+        late_s = [late for _, late in self._wakeups[first:]]
+        if not late_s:
+            return 0.0
+        return quantile(late_s, 0.99)
+
+    def _end_traffic(self, job: _Job, switch: SwitchEvidence) -> None:
+        """With what waited for the switch of a job that may pause."""
+        tenant_id = job.followed.tenant.tenant_id
+        if job.followed.kind not in AT_RATE:
+            waited_s = switch.waited_s(tenant_id)
+            job.stood_s = max(job.stood_s, waited_s)
+        switch.forget(tenant_id)
 
 
 def _receive(
@@ -373,7 +447,7 @@ def _receive(
     """
     followed = job.followed
     at_s, sent_bytes, rate_bps = count
-    if 8 * sent_bytes >= wire_bits(followed.tenant.volume_bytes):
+    if 8 * sent_bytes >= wire_bits(followed.volume_bytes(vm)):
         return
     # iperf3 sends for its time, whatever comes of it.
     ends_s = followed.began_s + followed.length_s
@@ -384,7 +458,7 @@ def _receive(
         job.received[vm] = Counted(*count)
         return
     if vm not in job.received:
-        job.received[vm] = Counted(followed.began_s, 0, rate_bps)
+        job.received[vm] = Counted(followed.since_s, 0, rate_bps)
     job.received[vm].take(*count, disturbed)
 
 
@@ -402,23 +476,61 @@ def _evidence(
         ),
         stood_s=job.stood_s,
         queued=job.queued_samples / max(1, job.samples),
+        drops=job.drops,
+        band=followed.band,
     )
-    if not followed.is_whole:
+    if not followed.is_reserved:
         return evidence
     evidence = replace(evidence, excess=_excess(job))
-    if followed.kind not in COUNTED or not job.received:
+    if not followed.is_whole and followed.kind not in AT_RATE:
+        return evidence
+    # What limits it are its VMs' caps, unless a link that it shares is full.
+    unreserved = followed.kind == "best effort" and followed.is_continuous
+    is_counted = followed.kind in COUNTED or unreserved
+    if not is_counted or not job.received:
         return evidence
     if followed.kind in CURVES:
         return _with_curve(evidence, job, arrivals, disturbed)
-    lacks_s = [
-        _lacks_s(job, counted, arrivals.get(vm), disturbed)
-        for vm, counted in job.received.items()
-    ]
-    missing_s, tail_s = max(lacks_s)
+    if unreserved:
+        return _with_cap(evidence, job, arrivals, disturbed)
+    return _with_rate(evidence, job, arrivals, disturbed)
+
+
+def _with_cap(
+    evidence: JobEvidence,
+    job: _Job,
+    arrivals: Mapping[int, Arrival],
+    disturbed: Disturbance,
+) -> JobEvidence:
+    """With what traffic without a reservation lacks of its VMs' caps.
+
+    On links that it shared these may have held it up, by design.
+    """
+    counted = _with_rate(evidence, job, arrivals, disturbed)
+    if not job.shared_links:
+        return replace(counted, held_s=0.0)
+    return replace(counted, held_s=counted.missing_s, missing_s=0.0)
+
+
+def _with_rate(
+    evidence: JobEvidence,
+    job: _Job,
+    arrivals: Mapping[int, Arrival],
+    disturbed: Disturbance,
+) -> JobEvidence:
+    """With its traffic against its rate."""
+    missing_s = max(job.lack_s.values(), default=0.0)
+    tail_s = 0.0
+    for vm, counted in job.received.items():
+        here_s, late_s = _lacks_s(job, counted, arrivals.get(vm), disturbed)
+        lack_s = job.lack_s.get(vm, 0.0) + here_s
+        if lack_s > missing_s:
+            missing_s = lack_s
+            tail_s = late_s
     return replace(
         evidence,
-        watched_s=min(vm.watched_s for vm in job.received.values()),
-        disturbed_s=max(vm.disturbed_s for vm in job.received.values()),
+        watched_s=job.all_watched_s,
+        disturbed_s=job.all_disturbed_s,
         missing_s=max(0.0, missing_s),
         tail_s=tail_s,
     )
@@ -495,6 +607,20 @@ def _lacks_s(
     packet_bits = 8 * largest_packet_bytes(job.followed.tenant)
     lack_bits = counted.lack_in(job.followed.length_s) - packet_bits / 2
     return counted.seconds(lack_bits), 0.0
+
+
+def _resent_s(job: _Job, resent: int | None) -> float:
+    """The time that sending again takes of a VM's rate, at most.
+
+    Of what links have dropped: no more than so many of the largest packets, and
+    no more than TCP has sent again, which also repeats what a VM's own cap
+    drops.
+    """
+    tenant = job.followed.tenant
+    lost_bits = 8 * largest_packet_bytes(tenant) * job.drops
+    if resent is not None:
+        lost_bits = min(lost_bits, 8 * FRAME_BYTES * resent)
+    return lost_bits / max(1.0, tenant.cap_bps)
 
 
 def _excess(job: _Job) -> float:

@@ -41,12 +41,18 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.engine.refusals import ActionRefused
 from testbed.errors import RunFailed
+from testbed.expectations import Expectation
 from testbed.failures import Failure
 from testbed.plan.agent_plans import (
     agent_plans,
     remaining,
     sending,
     time_limit_s,
+)
+from testbed.plan.crowded_links import (
+    Placed,
+    crowded_links,
+    meets_others,
 )
 from testbed.plan.network_plan import (
     Slot,
@@ -90,13 +96,15 @@ class LiveBackend:
         weighted: bool = False,
         enforcement: Enforcement = "strict",
         played_for_s: float = 0.0,
+        expect: Expectation | None = None,
     ) -> None:
         """``weighted``: jobs without guarantees share a link by their VMs, as
         under PS-P; else they share the link's default class, as their TCP does.
         ``enforcement``: of the others' reservations. ``played_for_s``: jobs
         send the packets of one that lasts so long, in wall time, where they are
-        a piece of it.
+        a piece of it. ``expect``: by how much jobs may be late.
         """
+        self._expect = expect or Expectation()
         self._weighted = weighted
         self._enforcement = enforcement
         self._played_for_s = played_for_s
@@ -111,6 +119,8 @@ class LiveBackend:
         self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
+        self._running: list[Placed] = []
+        self._crowded: frozenset[int] = frozenset()
         self._tenant_ids = count(1)
         self._zero_ns = time.monotonic_ns()
         self._held = True
@@ -260,22 +270,49 @@ class LiveBackend:
     def _followed(self) -> list[Followed]:
         """The jobs that run and have begun."""
         result = []
+        crowded = self._crowded_links()
         for job in self._jobs.values():
             if job.since_ns is not None and job.tenant is not None:
                 enforced = self._enforcement != "none"
                 groups: tuple[Path, ...] = ()
                 if job.request.demand.own_program:
                     groups = self._emulation.vm_groups(job.tenant)
-                result.append(
-                    job.followed(
-                        job.tenant,
-                        self._scale,
-                        groups,
-                        self._claims(job, job.tenant),
-                        enforced=enforced,
-                    )
+                followed = job.followed(
+                    job.tenant,
+                    self._scale,
+                    groups,
+                    self._claims(job, job.tenant),
+                    self._expect.late_share(job.request.application),
+                    enforced=enforced,
                 )
+                if followed.kind == "best effort":
+                    shares_links = meets_others(
+                        self._emulation.datacentre,
+                        Placed(job.tenant, job.placement),
+                        crowded,
+                    )
+                    followed = replace(followed, shares_links=shares_links)
+                result.append(followed)
         return result
+
+    def _crowded_links(self) -> frozenset[int]:
+        """Links that jobs without a reservation may have to share."""
+        running = []
+        for job in self._jobs.values():
+            if job.tenant is not None:
+                running.append(Placed(job.tenant, job.placement))
+        if self._running != running:
+            self._running = running
+            self._crowded = frozenset()
+            if self._enforcement == "none" or any(
+                job.best_effort for job in self._jobs.values()
+            ):
+                self._crowded = crowded_links(
+                    self._emulation.datacentre,
+                    self._emulation.plan,
+                    running,
+                )
+        return self._crowded
 
     def _claims(
         self, job: LiveJob, tenant: TenantPlan
@@ -556,7 +593,10 @@ class LiveBackend:
         if live.tenant is not None:
             lost = [report.lost_s for report in live.reports.values()]
             evidence = self.watch.evidence.finish(
-                live.tenant.tenant_id, max(lost, default=0.0), live.arrivals
+                live.tenant.tenant_id,
+                max(lost, default=0.0),
+                live.arrivals,
+                live.resent,
             )
         self.kill(job_id)
         if live.trouble is not None:
@@ -854,6 +894,8 @@ class LiveBackend:
         live.plans = remaining(
             live.plans, {r.index: r for r in live.reports.values()}
         )
+        if live.tenant is not None:
+            self.watch.evidence.leave(live.tenant.tenant_id)
         self._vacate(live)
         live.absorb_reports()
         live.tenant = None

@@ -24,11 +24,11 @@ from jobs.live.agent_protocol import (
 from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
 from jobs.wire import wire_bits
-from testbed.backends.emu.job_evidence import Followed
+from testbed.backends.emu.job_evidence import NEARLY_OVER, Followed
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import Arrival, CurveStep
-from testbed.plan.direct_evidence import Kind
+from testbed.plan.direct_evidence import BAND, Kind
 from testbed.plan.installation import transfer_added_s
 from testbed.plan.network_plan import TenantPlan
 from testbed.plan.path_delay import path_delay
@@ -187,13 +187,15 @@ class LiveJob:
         scale: Scale,
         groups: tuple[Path, ...] = (),
         claims: tuple[Claim, ...] = (),
+        band: float | None = None,
         *,
         enforced: bool,
     ) -> Followed:
         """The job as evidence of it is taken, on the nodes of ``tenant``.
 
         ``groups``: its VMs' control groups; ``claims``: the processors that
-        they use whenever they get them.
+        they use whenever they get them; ``band``: the share of its time by
+        which it may be late, None where its file says none.
         """
         request = self.request
         kind = self._evidence_kind
@@ -202,7 +204,8 @@ class LiveJob:
         length_s = request.duration_s
         if kind != "best effort":
             length_s = request.demand.estimate_s(request, self.rate_bps)
-        is_whole = self.generation == 0 and self.tier == "foreground"
+        is_reserved = self.tier == "foreground"
+        is_whole = is_reserved and self.generation == 0
         # One that has reported has nothing left to do.
         pids = [
             pid
@@ -224,6 +227,12 @@ class LiveJob:
             is_paced=kind == "compute" and self._is_paced,
             claims=claims,
             phases=self._phases(scale),
+            is_continuous=self._is_continuous,
+            is_nearly_over=self.delivered_share > NEARLY_OVER,
+            band=band or BAND,
+            here_s=self._here_s,
+            is_reserved=is_reserved,
+            left_bytes=self._left_bytes,
         )
 
     def _phases(self, scale: Scale) -> tuple[CurveStep, ...]:
@@ -238,6 +247,28 @@ class LiveJob:
                 CurveStep(bits * bits_scale, length_s / scale.time)
             )
         return tuple(phases)
+
+    @property
+    def _here_s(self) -> float:
+        """When its present agents began, if it has moved; else 0."""
+        if self.generation == 0:
+            return 0.0
+        return self.begin_ns / 1e9
+
+    @property
+    def _left_bytes(self) -> dict[int, int] | None:
+        """Payload that VMs are still to receive, if it has moved."""
+        if self.generation == 0:
+            return None
+        return {plan.index: plan.receives_bytes for plan in self.plans}
+
+    @property
+    def _is_continuous(self) -> bool:
+        """True if its VMs send to each other without a pause until all is sent."""
+        demand = self.request.demand
+        alone = self.request.n_vms == 1
+        is_transfer = demand.network and not demand.own_program
+        return is_transfer and not demand.pauses and not alone
 
     @property
     def _is_paced(self) -> bool:
@@ -336,6 +367,20 @@ class LiveJob:
                 arrival = Arrival(wire_bits(size_bytes), last_ns / 1e9)
                 result[report.index] = arrival
         return result
+
+    @property
+    def resent(self) -> int | None:
+        """Segments that the VM which repeated most sent again.
+
+        None where a program of its own did not say.
+        """
+        counts = []
+        for report in self.reports.values():
+            flows = [flow.retransmits for flow in report.sent]
+            if not flows:
+                return None
+            counts.append(sum(flows))
+        return max(counts, default=None)
 
     # -- volumes ----------------------------------------------------------------------------
 

@@ -32,15 +32,20 @@ from numpy.typing import NDArray
 
 from testbed import events
 from testbed.backends.emu.cgroups import group_of, groups_of_run
-from testbed.backends.emu.job_evidence import EvidenceTaker, Followed
+from testbed.backends.emu.job_evidence import (
+    NEARLY_OVER,
+    EvidenceTaker,
+    Followed,
+)
 from testbed.backends.emu.limiter_counters import (
     COUNTERS,
     NOT_COUNTED,
     Limiter,
 )
+from testbed.backends.emu.switch_evidence import SwitchEvidence
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
-from testbed.plan.direct_evidence import controller_finding
+from testbed.plan.direct_evidence import controller_finding, lateness
 from testbed.plan.limits import (
     RESERVED_CATCH_UP_S,
     largest_packet_bytes,
@@ -56,7 +61,6 @@ SAMPLE_EVERY_S = 1.0
 SAMPLE_EVERY_AT_MOST_S = 5.0
 # Of a processor, for the samples: where they cost more there are fewer.
 SAMPLES_SHARE = 0.025
-NEARLY_OVER = 0.97
 
 LINK, SEND_CAP, RECEIVE_CAP = range(3)
 COLUMNS = (
@@ -157,12 +161,14 @@ class Watch:
 
     def follow_switches(self) -> None:
         """Looks at the processes that forward packets from now on."""
-        switches = self._emulation.network.switch_pids
-        self._switches = [Waiting(pid or 0) for pid in switches]
-        forwarding = switches
-        if self._emulation.network.forwards_in_kernel:
-            forwarding = []
-        self.evidence.start(forwarding)
+        network = self._emulation.network
+        self._switches = [Waiting(pid or 0) for pid in network.switch_pids]
+        evidence = None
+        if not network.forwards_in_kernel:
+            evidence = SwitchEvidence(
+                self._emulation.plan, network.forwarders, LINK, SEND_CAP
+            )
+        self.evidence.start(evidence)
 
     def tick(
         self,
@@ -208,6 +214,7 @@ class Watch:
         """
         if self._next and 0.0 < asked_s <= took_s:
             self._late_s.append(took_s - asked_s)
+            self.evidence.woke(took_s - asked_s)
 
     def _sample(
         self,
@@ -349,7 +356,9 @@ class Watch:
         drops = now["drops"] - was["drops"]
         dropping = undisturbed & counted & (drops > 0)
         for row in np.flatnonzero(dropping).tolist():
-            self._drops[samples.names(row)] += int(drops[row])
+            packets = int(drops[row])
+            self._drops[samples.names(row)] += packets
+            self.evidence.drop(int(self._rows["tenant"][row]), packets)
 
     def _record(
         self, length_s: float, rows: NDArray[Any], sent_bps: NDArray[Any]
@@ -405,7 +414,7 @@ class Watch:
             self._exceeding.finding(),
             *fidelity.switch(self._samples),
             *fidelity.processor(self._samples),
-            *fidelity.lateness(self._late_s),
+            *lateness(self._late_s, self.evidence.ended),
             *fidelity.leaks(unshaped, self._drops),
             *self._of_controller(),
         ]

@@ -8,6 +8,8 @@ import pytest
 from bench import fidelity_verdicts
 from bench.fidelity_verdicts import (
     QUICK,
+    RATE,
+    WORKLOADS,
     Batch,
     Played,
     add_options,
@@ -17,6 +19,7 @@ from bench.fidelity_verdicts import (
 )
 from bench.samples import Result
 from bench.spoiling import GRADED, MILD, NOTHING, SEVERE
+from testbed.spec.experiment_file import load_experiment
 
 
 def played(name: str, ratio: float, verdict: str) -> Played:
@@ -66,6 +69,12 @@ def test_half_of_the_disturbances_of_a_set_are_mild(seed: int) -> None:
     mild = [kind for kind in kinds if kind in MILD]
     severe = [kind for kind in kinds if kind in SEVERE]
     assert len(mild) == len(severe)
+    assert {*mild, *severe} == {*MILD, *SEVERE}
+    assert {batch.workload for batch in batches} == set(WORKLOADS)
+    most_s = sum(batch.expected_s for batch in batches)
+    assert most_s < 35 * 60
+    # Others wait for the lock meanwhile.
+    assert max(batch.expected_s for batch in batches) < 180
     for batch in batches:
         names = [disturbance.name for _, disturbance in batch.runs]
         assert NOTHING.name in names or "too much rate" in names
@@ -115,3 +124,23 @@ def test_a_later_call_plays_what_is_left(
     run(quick=False, options=parser.parse_args(first[:2]))
     assert again in numbers
     assert sorted(numbers) == list(range(len(names(1))))
+
+
+def test_a_job_without_an_estimate_is_held_against_its_usual_time() -> None:
+    rows = rates()
+    assert rows["none"].meets is None
+    times = [
+        Played("best effort", name, {"ring": seconds}, "ok", ())
+        for name, seconds in (("none", 6.0), ("load", 6.6))
+    ]
+    (load, *_) = results(times)
+    assert round(load.samples[0], 6) == 10.0
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_every_workload_is_an_experiment(
+    workload: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "verdicts.yaml"
+    file.write_text(WORKLOADS[workload], encoding="utf-8")
+    assert load_experiment(file, {"scale.rate": RATE}).jobs

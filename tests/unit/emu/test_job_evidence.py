@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,17 +15,18 @@ from testbed.backends.emu import job_evidence
 from testbed.backends.emu.job_evidence import (
     EvidenceTaker,
     Followed,
-    Progress,
-    Spent,
     Waits,
 )
 from testbed.backends.emu.limiter_counters import COUNTERS
+from testbed.backends.emu.process_progress import Spent
 from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import SETTLES_S, Arrival, CurveStep
 from testbed.plan.direct_evidence import JobEvidence, Kind
+from testbed.plan.limits import largest_packet_bytes
 from testbed.plan.network_plan import network_plan, tenant_plan
+from tests.support.scripted_process import ScriptedProcess, scripted_switch
 from topologies.tree import tree
 
 RATE_BPS = 8_000_000
@@ -42,48 +44,6 @@ TENANT = replace(
     volume_bytes=10_000_000,
 )
 JOB = Followed("job", "ring", TENANT, 100.0, 10.0, pids=())
-
-
-class Process:
-    """A process that runs for a share of each second, and waits for another."""
-
-    def __init__(self, ran: float, waited: float, state: str = "S") -> None:
-        self.ran, self.waited, self.state = ran, waited, state
-        self.at_s = 0.0
-
-    def read(self, _: int) -> Spent:
-        return Spent(
-            self.ran * self.at_s, self.waited * self.at_s, self.state
-        )
-
-    def stands_s(self, *, has_work: bool, looks: int = 10) -> float:
-        progress = Progress(1, self.read)
-        stood_s = 0.0
-        for _ in range(looks + 1):
-            stood_s += progress.look(self.at_s, has_work=has_work)
-            self.at_s += 0.1
-        return stood_s
-
-
-def test_a_process_that_works_or_waits_for_a_processor_does_not_stand() -> (
-    None
-):
-    assert Process(0.5, 0.0).stands_s(has_work=True) == 0
-    assert Process(0.0, 1.0).stands_s(has_work=True) == 0
-
-
-def test_a_process_with_work_that_neither_runs_nor_waits_stands() -> None:
-    assert Process(0.0, 0.0).stands_s(has_work=True) == pytest.approx(1.0)
-    assert Process(0.0, 0.0).stands_s(has_work=False) == 0
-
-
-def test_a_stopped_process_stands_with_work_or_without() -> None:
-    stopped = Process(0.0, 0.0, "T")
-    assert stopped.stands_s(has_work=False) == pytest.approx(1.0)
-
-
-def test_a_tenth_of_a_second_is_no_standstill() -> None:
-    assert Process(0.0, 0.0).stands_s(has_work=True, looks=1) == 0
 
 
 def taken(
@@ -104,7 +64,7 @@ def taken(
     clock = [0.0]
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
     taker = EvidenceTaker()
-    taker.start([])
+    taker.start(None)
     taker.look([job])
     rows = np.array(
         [
@@ -281,52 +241,157 @@ def test_a_job_with_a_pace_of_its_own_misses_nothing(
     assert not found.is_complete
 
 
-def test_a_job_that_was_elsewhere_has_no_complete_evidence(
+def test_a_job_in_the_background_has_no_complete_evidence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    moved = replace(JOB, is_whole=False)
-    found = taken(monkeypatch, (0.3, 0.3), moved)
+    behind = replace(JOB, is_whole=False, is_reserved=False)
+    found = taken(monkeypatch, (0.3, 0.3), behind)
     assert not found.is_complete
     assert found.missing == 0
-    assert taken(monkeypatch, (1.5, 1.5), moved).excess == 0
+    assert taken(monkeypatch, (1.5, 1.5), behind).excess == 0
+
+
+def test_a_curve_that_moved_is_somewhere_else_in_its_course(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = replace(CURVE, is_whole=False)
+    arrivals = {vm: Arrival(5.0 * RATE_BPS, 119.0) for vm in (0, 1)}
+    found = taken(monkeypatch, (0.5, 0.5), moved, arrivals=arrivals)
+    assert not found.is_complete
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "missing_s"),
+    [(1.0, 1.0, 0.0), (0.8, 1.0, 1.2), (1.0, 0.75, 1.0), (0.8, 0.75, 2.2)],
+)
+def test_a_transfer_that_moved_is_counted_where_it_was_and_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+    before: float,
+    after: float,
+    missing_s: float,
+) -> None:
+    """Six seconds, a pause of fifty, and what is left: counted for four more."""
+    clock = [0.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    taker = EvidenceTaker()
+    taker.look([JOB])
+
+    def count(
+        tenant: int, begun_s: float, seconds: int, share: float
+    ) -> None:
+        for second in range(1, seconds + 1):
+            sent = round(RATE_BPS / 8 * share * second)
+            row = (RECEIVE_CAP, tenant, 0, RATE_BPS, 0, 0, RATE_BPS)
+            counters = [(begun_s + second, sent, 0, 0)]
+            taker.count(
+                np.array([row], LIMITER),
+                np.array(counters, COUNTERS),
+                RECEIVE_CAP,
+            )
+
+    count(1, 100.0, 6, before)
+    taker.leave(1)
+    left = round(10_000_000 - RATE_BPS / 8 * before * 6)
+    elsewhere = replace(
+        JOB,
+        tenant=replace(TENANT, tenant_id=2),
+        is_whole=False,
+        here_s=156.0,
+        left_bytes={0: left},
+    )
+    taker.look([elsewhere])
+    count(2, 156.0, 4, after)
+    # All but a half of its fifth second has come.
+    bits = RATE_BPS * (4 * after + 0.5)
+    evidence = taker.finish(2, arrivals={0: Arrival(bits, 160.5)})
+    assert evidence is not None
+    assert evidence.missing_s == pytest.approx(missing_s, abs=0.05)
+    assert evidence.watched_s == 10.0
+    assert evidence.is_complete
+    assert taker.finish(1) is None
 
 
 def stood_s(
     monkeypatch: pytest.MonkeyPatch,
-    process: Process,
+    processes: Sequence[ScriptedProcess],
     *,
-    parts: int = 1,
+    job: Followed | None = None,
     looks: int = 6,
     outage_s: float | None = None,
 ) -> float:
-    """A switch beside a job of 80 Mbit/s, which the experiment may disturb."""
-    clock = [0.0]
+    """A switch beside a job of 80 Mbit/s, which the experiment may disturb.
+
+    Its first part has the first server's bridge, its last one the others.
+    """
+    clock = [101.0]
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(
-        job_evidence, "Progress", lambda pid: Progress(pid, process.read)
-    )
-    fast = replace(JOB, tenant=replace(TENANT, rate_bps=40_000_000))
+    if job is None:
+        fast = replace(TENANT, rate_bps=40_000_000)
+        job = replace(JOB, tenant=fast)
     taker = EvidenceTaker()
-    taker.start(range(1, parts + 1))
+    taker.start(scripted_switch(monkeypatch, processes, PLAN))
     if outage_s is not None:
         taker.disturb(1, outage_s)
     for _ in range(looks):
-        taker.look([fast])
+        taker.look([job])
         clock[0] += 0.1
-        process.at_s += 0.1
+        for process in processes:
+            process.at_s += 0.1
     evidence = taker.finish(1)
     assert evidence is not None
     return evidence.stood_s
 
 
-@pytest.mark.parametrize(("parts", "expected_s"), [(1, 0.5), (2, 0.0)])
-def test_a_part_of_the_switch_may_have_nothing_to_do(
-    monkeypatch: pytest.MonkeyPatch, parts: int, expected_s: float
+IDLE = (0.0, 0.0)
+WORKS = (0.5, 0.0)
+
+
+def test_one_switch_that_does_not_run_stands_where_jobs_send(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One switch that does not run stands still where jobs send at 80 Mbit/s."""
-    idle = Process(0.0, 0.0)
-    found_s = stood_s(monkeypatch, idle, parts=parts)
-    assert found_s == pytest.approx(expected_s)
+    idle = ScriptedProcess(*IDLE)
+    assert stood_s(monkeypatch, [idle]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("still", [0, 1])
+def test_a_part_that_does_not_run_stands_where_its_vms_send(
+    monkeypatch: pytest.MonkeyPatch, still: int
+) -> None:
+    processes = [ScriptedProcess(*WORKS), ScriptedProcess(*WORKS)]
+    assert stood_s(monkeypatch, processes) == 0
+    processes = [ScriptedProcess(*WORKS), ScriptedProcess(*WORKS)]
+    processes[still] = ScriptedProcess(*IDLE)
+    assert stood_s(monkeypatch, processes) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(JOB, kind="command"),
+        replace(JOB, kind="iperf3"),
+        replace(JOB, is_nearly_over=True),
+        replace(JOB, began_s=200.0),
+        replace(JOB, is_reserved=False),
+    ],
+    ids=["pauses", "connects", "nearly over", "not begun", "behind"],
+)
+def test_a_switch_without_steady_traffic_may_have_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch, job: Followed
+) -> None:
+    idle = ScriptedProcess(*IDLE)
+    assert stood_s(monkeypatch, [idle], job=job) == 0
+    stopped = ScriptedProcess(*IDLE, "T")
+    found_s = stood_s(monkeypatch, [stopped], job=job)
+    assert found_s == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kind", ["one VM", "compute"])
+def test_a_job_that_sends_nothing_is_held_up_by_no_switch(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    stopped = ScriptedProcess(*IDLE, "T")
+    job = replace(JOB, kind=kind)
+    assert stood_s(monkeypatch, [stopped], job=job) == 0
 
 
 @pytest.mark.parametrize("outage_s", [0.0, 6.0, inf])
@@ -334,11 +399,11 @@ def test_a_switch_has_nothing_to_do_while_the_experiment_stops_its_job(
     monkeypatch: pytest.MonkeyPatch, outage_s: float
 ) -> None:
     """A failure, a pause, another rate: TCP waits for a timer of its own."""
-    found_s = stood_s(monkeypatch, Process(0.0, 0.0), outage_s=outage_s)
-    assert found_s == 0
+    idle = ScriptedProcess(*IDLE)
+    assert stood_s(monkeypatch, [idle], outage_s=outage_s) == 0
     # A stopped switch stands still all the same.
-    stopped = Process(0.0, 0.0, "T")
-    found_s = stood_s(monkeypatch, stopped, outage_s=outage_s)
+    stopped = ScriptedProcess(*IDLE, "T")
+    found_s = stood_s(monkeypatch, [stopped], outage_s=outage_s)
     assert found_s == pytest.approx(0.5)
 
 
@@ -346,9 +411,79 @@ def test_a_switch_that_stays_still_after_a_disturbance_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = round(10 * SETTLES_S) + 11
-    idle = Process(0.0, 0.0)
-    found_s = stood_s(monkeypatch, idle, looks=looks, outage_s=0.0)
+    idle = ScriptedProcess(*IDLE)
+    found_s = stood_s(monkeypatch, [idle], looks=looks, outage_s=0.0)
     assert found_s == pytest.approx(1.0, abs=0.11)
+
+
+def ended(
+    monkeypatch: pytest.MonkeyPatch,
+    job: Followed = JOB,
+    *,
+    drops: int = 0,
+    resent: int | None = None,
+    late_s: Sequence[float] = (),
+) -> JobEvidence:
+    clock = [job.began_s - 1.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    taker = EvidenceTaker()
+    taker.woke(9.0)
+    clock[0] = job.began_s + 1.0
+    taker.look([job])
+    taker.drop(1, drops)
+    taker.drop(2, 100)
+    for late in late_s:
+        taker.woke(late)
+    evidence = taker.finish(1, resent=resent)
+    assert evidence is not None
+    return evidence
+
+
+def test_what_drops_cost_is_what_was_sent_again_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packet_s = 8 * largest_packet_bytes(TENANT) / RATE_BPS
+    found = ended(monkeypatch, drops=5)
+    assert found.drops == 5
+    assert found.resent_s == pytest.approx(5 * packet_s)
+    # TCP sent less again, which a VM's own cap may have dropped as well.
+    segment_s = 8 * 1514 / RATE_BPS
+    found = ended(monkeypatch, drops=5, resent=3)
+    assert found.resent_s == pytest.approx(3 * segment_s)
+    assert ended(monkeypatch, drops=0, resent=900).resent_s == 0
+
+
+def test_a_job_has_the_late_wake_ups_of_its_own_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late_s = [0.001] * 198 + [0.2, 0.3]
+    found = ended(monkeypatch, replace(JOB, band=0.1), late_s=late_s)
+    assert found.late_wake_s == 0.001
+    assert found.band == 0.1
+    found = ended(monkeypatch, late_s=[0.001, 0.3])
+    assert found.late_wake_s == 0.3
+    assert ended(monkeypatch).late_wake_s == 0
+
+
+@pytest.mark.parametrize(
+    ("shares", "held_s"), [((1.0, 1.0), 0.0), ((1.0, 0.5), 5.0)]
+)
+def test_traffic_without_a_reservation_is_held_against_its_caps(
+    monkeypatch: pytest.MonkeyPatch,
+    shares: tuple[float, float],
+    held_s: float,
+) -> None:
+    job = replace(JOB, kind="best effort", is_continuous=True)
+    found = taken(monkeypatch, shares, job)
+    assert found.held_s == pytest.approx(held_s, abs=0.1)
+    assert found.missing_s == 0
+    assert found.is_complete == (held_s == 0)
+    pauses = replace(job, is_continuous=False)
+    assert taken(monkeypatch, shares, pauses).held_s is None
+    # On links that nobody fills it lacks what it did not get.
+    alone = taken(monkeypatch, shares, replace(job, shares_links=False))
+    assert alone.missing_s == pytest.approx(held_s, abs=0.1)
+    assert alone.is_complete
 
 
 def test_an_agent_s_own_loss_counts_where_it_keeps_a_pace(

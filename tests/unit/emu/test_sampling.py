@@ -42,6 +42,7 @@ def watching() -> Watch:
             read=lambda: np.zeros(0, COUNTERS)
         ),
         switch_pids=[],
+        forwarders=[],
         forwards_in_kernel=False,
     )
     emulation = emulation_of(network)
@@ -64,7 +65,10 @@ def emulation_of(network: object) -> Any:
 
 def test_what_a_controller_stood_before_the_run_is_none_of_it() -> None:
     network = SimpleNamespace(
-        switch_pids=[], forwards_in_kernel=False, unshaped_packets=dict
+        switch_pids=[],
+        forwarders=[],
+        forwards_in_kernel=False,
+        unshaped_packets=dict,
     )
     emulation = emulation_of(network)
     emulation.controller_stood_s = 3.0
@@ -135,6 +139,7 @@ class Kernel:
         self.drops = 0
         self.unshaped_packets = dict
         self.switch_pids: list[int] = []
+        self.forwarders: list[Any] = []
         self.forwards_in_kernel = False
 
     def counter_reader(self, limiters: list[Limiter]) -> Any:

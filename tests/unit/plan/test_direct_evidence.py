@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -12,6 +13,7 @@ from testbed.plan.direct_evidence import (
     Kind,
     controller_finding,
     job_findings,
+    lateness,
     weighed,
 )
 from testbed.plan.fidelity import Finding
@@ -179,3 +181,117 @@ def test_of_a_person_s_controller_nobody_knows_what_waited() -> None:
     assert "not known" in found.reason
     found = controller_finding(0.0, 0.0, [GOOD], is_ours=False)
     assert found.level == "ok"
+
+
+def of_lateness(*jobs: JobEvidence) -> Finding:
+    """A sleeping process woke up a second late now and then."""
+    (found,) = lateness([0.001] * 90 + [1.0] * 10, jobs)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("length_s", "band", "level"),
+    [
+        (60.0, 0.05, "ok"),
+        (30.0, 0.05, "suspect"),
+        (10.0, 0.05, "invalid"),
+        (10.0, 0.5, "ok"),
+    ],
+)
+def test_wake_ups_are_late_by_what_a_job_s_band_allows(
+    length_s: float, band: float, level: str
+) -> None:
+    command = JobEvidence(
+        "c", "command", length_s, late_wake_s=1.0, band=band
+    )
+    found = of_lateness(command)
+    assert found.level == level
+    assert "woke up to 1000 ms late (p99), while job c ran 1000" in (
+        found.reason
+    )
+    assert found.metrics["max_s"] == 1.0
+    # Where all was seen of a job it is no lack of it.
+    assert weighed([found], [command])[0].level == level
+    held = replace(command, held_s=0.0)
+    counted = replace(GOOD, length_s=length_s, watched_s=length_s)
+    assert weighed([found], [counted, held])[0].level == "ok"
+
+
+def test_late_wake_ups_bear_on_a_job_of_which_not_all_was_seen() -> None:
+    late = replace(GOOD, late_wake_s=1.0)
+    unseen = JobEvidence("c", "command", 100.0, late_wake_s=1.0)
+    found = of_lateness(late, unseen)
+    assert (found.level, found.metrics["share"]) == ("ok", 0.2)
+    assert of_lateness(late).level == "invalid"
+    assert lateness([], [late]) == []
+    assert of_lateness().level == "ok"
+
+
+DROPS = Finding("suspect", "drops", "9 packets were dropped at x")
+
+
+@pytest.mark.parametrize(
+    ("job", "level"),
+    [
+        (replace(GOOD, drops=9), "suspect"),
+        (replace(GOOD, drops=9, resent_s=3.0), "suspect"),
+        (replace(GOOD, drops=9, missing_s=0.15), "invalid"),
+        (replace(GOOD, missing_s=0.15), "suspect"),
+        (JobEvidence("c", "command", 6.0, drops=9), "suspect"),
+        (
+            JobEvidence("c", "command", 6.0, drops=9, resent_s=0.15),
+            "invalid",
+        ),
+        (
+            replace(GOOD, watched_s=1.0, drops=9, resent_s=0.15),
+            "invalid",
+        ),
+    ],
+)
+def test_drops_count_by_what_they_cost_the_job(
+    job: JobEvidence, level: str
+) -> None:
+    """Counted traffic tells; else what may have been sent again."""
+    (found, *_) = weighed([DROPS], [GOOD, job])
+    assert found.level == level
+    if job.drops:
+        cost = f"they cost job {job.job_id} at most {job.dropped:.1%}"
+        assert cost in found.reason
+    none = Finding("ok", "drops", "no packet was dropped")
+    assert weighed([none], [job])[0] == none
+
+
+COUNTED = {"watched_s": 5.0}
+UNHINDERED = {"held_s": 0.01}
+# The table of evidence in docs/runs-and-fidelity.md: of a job by itself full
+# processors are so where it lacked nothing, and beside counted traffic so.
+EVIDENCE: tuple[tuple[Kind, dict[str, float], str, str], ...] = (
+    ("ring", COUNTED, "ok", "ok"),
+    ("shuffle", COUNTED, "ok", "ok"),
+    ("iperf3", COUNTED, "ok", "ok"),
+    ("one VM", {}, "ok", "ok"),
+    ("demand curve", COUNTED, "ok", "ok"),
+    ("demand curve", {}, "suspect", "ok"),
+    ("compute", UNHINDERED, "ok", "ok"),
+    ("compute", {}, "invalid", "invalid"),
+    ("command", UNHINDERED, "suspect", "ok"),
+    ("command", {}, "invalid", "invalid"),
+    ("best effort", {**COUNTED, **UNHINDERED}, "ok", "ok"),
+    ("best effort", UNHINDERED, "invalid", "invalid"),
+    ("best effort", {}, "invalid", "invalid"),
+    # A transfer that migrated.
+    ("ring", {}, "invalid", "invalid"),
+)
+
+
+@pytest.mark.parametrize(("kind", "seen", "alone", "beside"), EVIDENCE)
+def test_each_kind_of_job_has_the_evidence_of_the_table(
+    kind: Kind, seen: dict[str, float], alone: str, beside: str
+) -> None:
+    job = replace(JobEvidence("k", kind, 6.0), **seen)  # type: ignore[arg-type]
+    assert of_busy(job).level == alone
+    assert of_busy(GOOD, job).level == beside
+
+
+def test_every_kind_of_job_is_in_the_table() -> None:
+    assert {kind for kind, *_ in EVIDENCE} == set(get_args(Kind))

@@ -17,7 +17,6 @@ from testbed.plan.fidelity import (
     ProcessorSample,
     ReceivedShares,
     Starved,
-    lateness,
     leaks,
     preflight,
     processor,
@@ -391,13 +390,6 @@ def test_a_tenant_counts_when_its_first_packets_have_had_time_to_arrive() -> (
             np.array(tenants), np.ones(len(tenants)), rows(len(tenants))
         )
         assert found == pytest.approx(share, nan_ok=True)
-
-
-def test_late_sleepers_are_doubted() -> None:
-    assert lateness([0.001] * 100)[0].level == "ok"
-    assert lateness([0.001] * 90 + [0.1] * 10)[0].level == "suspect"
-    assert lateness([0.5] * 10)[0].level == "invalid"
-    assert lateness([]) == []
 
 
 def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port() -> (

@@ -1,0 +1,106 @@
+"""Progress of a process by the kernel's account of it: ``schedstat`` and state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+STANDSTILL_S = 0.15
+"""The shortest time without progress that counts."""
+RUNNING = 0.01
+"""Share of a time in which a process that works ran, or waited to."""
+READY = "R"
+"""State of a process that runs, or waits for a processor."""
+STOPPED = frozenset("Tt")
+"""States of a process that a signal, or a tracer, has stopped."""
+PROC = Path("/proc")
+
+
+class Spent(NamedTuple):
+    """A process's time so far: run, waited for a processor; and its state."""
+
+    run_s: float
+    waited_s: float
+    state: str
+
+
+def spent(pid: int) -> Spent | None:
+    """Time of a process's first thread; None where it has ended."""
+    try:
+        run, waited, _ = (PROC / str(pid) / "schedstat").read_text().split()
+        stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2]
+    except (OSError, ValueError):
+        return None
+    return Spent(int(run) / 1e9, int(waited) / 1e9, stat.split()[0])
+
+
+class PendingWork(NamedTuple):
+    """Work that waits for a process that makes no progress.
+
+    ``least_s``: without progress for less it may be between two pieces of it;
+    ``running``: the share of a time that they keep it running, at least.
+    """
+
+    least_s: float = STANDSTILL_S
+    running: float = RUNNING
+
+
+class Progress:
+    """Standstills of a process.
+
+    ``still_since_s``: when it was last seen to have gone on.
+    """
+
+    def __init__(
+        self, pid: int, read: Callable[[int], Spent | None] = spent
+    ) -> None:
+        self._pid = pid
+        self._read = read
+        self._last: tuple[float, Spent] | None = None
+        self._still_s = 0.0
+        self.waited_s = 0.0
+        self.still_since_s = inf
+
+    def look(self, now_s: float, work: PendingWork | None = None) -> float:
+        """Seconds of standstill to add since the last look.
+
+        ``work``: None where it may have nothing to do; a stopped one stands
+        still all the same.
+        """
+        now = self._read(self._pid)
+        last = self._last
+        self._last = None
+        if now is None:
+            self.still_since_s = inf
+            return 0.0
+        self._last = (now_s, now)
+        if last is None:
+            self.still_since_s = now_s
+            return 0.0
+        at_s, before = last
+        length_s = now_s - at_s
+        self.waited_s += now.waited_s - before.waited_s
+        used_s = now.run_s - before.run_s + now.waited_s - before.waited_s
+        # The kernel adds a wait when it is over: until then its state tells.
+        is_ready = now.state == READY
+        if used_s > 0.0 or is_ready:
+            self.still_since_s = now_s
+        stopped = not STOPPED.isdisjoint((now.state, before.state))
+        wanted = work or PendingWork()
+        has_gone_on = is_ready or used_s > wanted.running * length_s
+        if has_gone_on or (work is None and not stopped):
+            self._still_s = 0.0
+            return 0.0
+        return self._stood(length_s, wanted.least_s)
+
+    def _stood(self, length_s: float, least_s: float) -> float:
+        """One more time without progress; a short one alone is none."""
+        was_counted = self._still_s >= least_s
+        self._still_s += length_s
+        if self._still_s < least_s:
+            return 0.0
+        if was_counted:
+            return length_s
+        return self._still_s
