@@ -21,7 +21,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from fcntl import LOCK_EX, flock
@@ -159,6 +159,8 @@ QUICK = (
 class Played:
     """A run beside a disturbance: jobs' measured/estimate, and the verdict.
 
+    ``ratios``: of jobs that finished; of one that was preempted or migrated
+    under a name of its own, as that takes its time too.
     ``number``: its place in its set of runs; ``kind``: the disturbance without
     its strength; ``evidence``: of each job, as in ``job_ended``; ``load``: the
     machine's load average.
@@ -353,7 +355,11 @@ def _played(
 ) -> Played:
     number, disturbance = run_
     summary = record.results.summary
-    ratios = {row.job_id: _ratio(row) for row in record.results.rows}
+    ratios = {}
+    for row in record.results.rows:
+        ratio = _ratio(row)
+        if ratio is not None:
+            ratios[_name(row)] = ratio
     return Played(
         workload,
         disturbance.name,
@@ -367,17 +373,24 @@ def _played(
     )
 
 
-def _ratio(row: JobRow) -> float:
+def _name(row: JobRow) -> str:
+    moves = row.preemptions + row.migrations
+    if moves == 0:
+        return row.job_id
+    return f"{row.job_id} moved {moves}"
+
+
+def _ratio(row: JobRow) -> float | None:
     """Of a job that takes its time at any rate, the bandwidth that it had.
 
-    Of one without an estimate its time; 0 of one that did not finish.
+    Of one without an estimate its time; None of one that did not finish.
     """
     ratio = row.ratio
     if ratio is None:
         ratio = row.measured_s
     if row.iperf3_ratio is not None:
         ratio = 1.0 / row.iperf3_ratio
-    return ratio or 0.0
+    return ratio
 
 
 def _evidence(path: Path) -> dict[str, dict[str, float | str]]:
@@ -429,11 +442,21 @@ def _off(run_: Played, played: Sequence[Played]) -> float:
         for other in played
         if other.name == NOTHING.name and other.workload == run_.workload
     ]
-    distances = []
+    distances = [0.0]
     for job_id, ratio in run_.ratios.items():
-        usual = median(ratios[job_id] for ratios in calm)
-        distances.append(abs(ratio / max(usual, 1e-9) - 1.0))
+        usual = [ratios[job_id] for ratios in calm if job_id in ratios]
+        # What was decided otherwise, as leases are in time, has no usual.
+        if usual:
+            distances.append(abs(ratio / median(usual) - 1.0))
+    ended = set.intersection(*map(_jobs, calm))
+    if not ended <= _jobs(run_.ratios):
+        distances.append(1.0)
     return max(distances)
+
+
+def _jobs(ratios: Mapping[str, float]) -> set[str]:
+    """The jobs that finished, by their ids."""
+    return {name.partition(" moved ")[0] for name in ratios}
 
 
 def _share(

@@ -162,6 +162,7 @@ class _Job:
     waits: dict[Path, Waits] = field(default_factory=dict)
     programs_waited_s: float = 0.0
     stood_s: float = 0.0
+    end_stood_s: float = 0.0
     samples: int = 0
     queued_samples: int = 0
     drops: int = 0
@@ -170,6 +171,15 @@ class _Job:
     lack_s: dict[int, float] = field(default_factory=dict)
     watched_s: float = 0.0
     disturbed_s: float = 0.0
+
+    def stand_at_its_end(self, still_s: float) -> None:
+        """Counts the last standstill of an agent that waits for a program.
+
+        The program runs on meanwhile, but nobody notes its end.
+        """
+        if still_s == 0.0:
+            self.end_stood_s = 0.0
+        self.end_stood_s += still_s
 
     def moved(self, followed: Followed) -> _Job:
         """The same job elsewhere, with what was seen of it so far."""
@@ -257,10 +267,14 @@ class EvidenceTaker:
             longest_s = 0.0
             if self._switch is not None and job.kind not in OFFLINE:
                 longest_s = self._switch.stood_s(job.tenant)
+            taken = self._jobs[job.tenant.tenant_id]
             if look_at_agents:
                 agents_s = self._look_at_agents(job, now_s)
-                longest_s = max(longest_s, agents_s)
-            self._jobs[job.tenant.tenant_id].stood_s += longest_s
+                if job.groups:
+                    taken.stand_at_its_end(agents_s)
+                else:
+                    longest_s = max(longest_s, agents_s)
+            taken.stood_s += longest_s
 
     def _follow(self, job: Followed) -> _Job:
         earlier = self._left.pop(job.job_id, None)
@@ -474,7 +488,7 @@ def _evidence(
         waited_s=max(
             (agent.waited_s for agent in job.progress.values()), default=0.0
         ),
-        stood_s=job.stood_s,
+        stood_s=job.stood_s + job.end_stood_s,
         queued=job.queued_samples / max(1, job.samples),
         drops=job.drops,
         band=followed.band,

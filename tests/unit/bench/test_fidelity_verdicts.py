@@ -41,6 +41,27 @@ def test_the_truth_is_the_distance_from_the_undisturbed_median() -> None:
     assert round(early.samples[0], 6) == 50.0
 
 
+def test_a_job_that_moved_is_held_against_those_that_moved_too() -> None:
+    """Being resumed elsewhere takes its time; a lease may be rejected."""
+    calm = [
+        Played("leases", "none", ratios, "ok", ())
+        for ratios in (
+            {"a": 1.0, "b": 1.0, "c": 1.0},
+            {"a moved 2": 1.1, "b": 1.0},
+        )
+    ]
+
+    def off(ratios: dict[str, float]) -> float:
+        run_ = Played("leases", "load", ratios, "ok", ())
+        found = {result.name: result for result in results([*calm, run_])}
+        return round(found["load"].samples[0], 6)
+
+    assert off({"a moved 2": 1.1, "b": 1.0}) == 0
+    assert off({"a moved 4": 1.3, "b": 1.0, "d": 2.0}) == 0
+    assert off({"a": 1.1, "b": 1.0}) == 10.0
+    assert off({"a": 1.0}) == 100.0
+
+
 def test_a_run_that_is_off_and_ok_misses_the_target() -> None:
     rows = rates(played("pause", 1.054, "ok"))
     missed = rows["off by over 2 %, ok"]

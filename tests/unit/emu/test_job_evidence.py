@@ -18,7 +18,7 @@ from testbed.backends.emu.job_evidence import (
     Waits,
 )
 from testbed.backends.emu.limiter_counters import COUNTERS
-from testbed.backends.emu.process_progress import Spent
+from testbed.backends.emu.process_progress import Progress, Spent
 from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
@@ -414,6 +414,33 @@ def test_a_switch_that_stays_still_after_a_disturbance_stands(
     idle = ScriptedProcess(*IDLE)
     found_s = stood_s(monkeypatch, [idle], looks=looks, outage_s=0.0)
     assert found_s == pytest.approx(1.0, abs=0.11)
+
+
+@pytest.mark.parametrize(
+    ("states", "stood_s"), [("SSTTTTSS", 0.0), ("SSSSTTTT", 0.4)]
+)
+def test_an_agent_that_waits_for_a_program_counts_at_its_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    states: str,
+    stood_s: float,
+) -> None:
+    """The program runs on while its agent is stopped."""
+    clock = [101.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    agent = ScriptedProcess(*IDLE)
+    monkeypatch.setattr(
+        job_evidence, "Progress", lambda pid: Progress(pid, agent.read)
+    )
+    job = replace(JOB, kind="command", groups=(tmp_path,), pids=(7,))
+    taker = EvidenceTaker()
+    for state in states:
+        agent.state = state
+        taker.look([job])
+        clock[0] += 0.1
+    evidence = taker.finish(1)
+    assert evidence is not None
+    assert evidence.stood_s == pytest.approx(stood_s)
 
 
 def ended(
