@@ -29,14 +29,14 @@ _MAX_NAME = 40
 _MOST_COMPARED = 1000
 
 Edges = dict[str, tuple[str, int]]
-"""The node that each node of a tree hangs from, and the link between them."""
+"""Parent of each node of a tree, and the link between them."""
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """Nodes in the file's order, and those above and below each.
+    """Nodes in the file's order, with their neighbours above and below.
 
-    A neighbour comes with the index of the link to it.
+    A neighbour is a name and the index of the link to it.
     """
 
     servers: dict[str, int]
@@ -53,7 +53,7 @@ class _Graph:
         capacity: Capacity,
         quality: Directions = (PLAIN, PLAIN),
     ) -> None:
-        """Adds a link; its ``quality`` upward and downward."""
+        """Adds a link. ``quality``: upward and downward."""
         link = len(self.capacities)
         self.capacities.append(capacity)
         self.qualities.extend(quality)
@@ -71,14 +71,14 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
           - {lower: s1, upper: r0, capacity: 1000000000}
         roots: [r0]
 
-    ``capacity`` is a whole number of bit/s, or ``{up: …, down: …}`` where a
-    link's directions have different ones. A link may have a ``quality``, two
-    of :class:`LinkQuality`, upward and downward. The links must make a tree, or
-    ``roots`` must name the switches without uplink; then each root with all
-    that hangs below it is one tree that tenants can be pinned to, and no tree
-    may reach a node in two ways. A switch's level is its height above the
-    servers. Raises TopologyError with the problems of the entries, all at once;
-    where those are good, with the problems of the structure, all at once.
+    ``capacity`` is a whole number of bit/s, or ``{up: …, down: …}`` where the
+    directions differ. A link may have a ``quality``: two of
+    :class:`LinkQuality`, upward and downward. The links must make a tree, or
+    ``roots`` must name all switches without an uplink. Each root with all nodes
+    below it is then a tree for tenants, and may reach a node in one way only. A
+    switch's level is its height above the servers. Raises TopologyError with
+    all problems of the entries, or, if there are none, with all problems of the
+    structure.
     """
     unknown = content.keys() - {"servers", "switches", "links", "roots"}
     problems = Problems(((key,), "unknown key") for key in sorted(unknown))
@@ -122,7 +122,7 @@ def _check_size(problems: Problems, n_nodes: int, n_roots: int) -> None:
 def _entries(
     problems: Problems, content: Mapping[str, Any], key: str, *wanted: str
 ) -> Iterator[tuple[int, Any]]:
-    """The entries of a list, those that have all the wanted keys."""
+    """Entries of a list that have all the wanted keys; others are noted."""
     entries = content.get(key)
     if entries == []:
         problems.report("must not be empty", key)
@@ -278,7 +278,7 @@ def _hint(name: object, known: list[str]) -> str:
 def _trees(
     problems: Problems, graph: _Graph, named: list[str] | None
 ) -> dict[str, Edges]:
-    """The tree below each root; what is wrong with the structure is noted."""
+    """The tree below each root; problems of the structure are noted."""
     for i, name in enumerate(graph.servers):
         if not graph.above[name]:
             problems.report(f"server {name} has no uplink", "servers", i)
@@ -293,8 +293,8 @@ def _trees(
         return {}
     roots = _roots(problems, graph, named)
     trees = {root: _edges(problems, graph, root) for root in roots}
-    # A node that is lost, or an island, may only follow from an earlier
-    # problem.
+    # Unreached or unconnected nodes may be the consequence of an earlier
+    # problem: reported only without one.
     if not problems:
         reached = set(roots).union(*trees.values())
         _check_reached(problems, "servers", list(graph.servers), reached)
@@ -313,15 +313,17 @@ def _check_reached(
 
 
 def _circle(graph: _Graph) -> list[str]:
-    """Names along one circle of uplinks and the first one again, or nothing."""
+    """Names along a circle of uplinks, with the first one again at the end.
+
+    Empty if there is none.
+    """
     uppers = {}
     for name, above in graph.above.items():
         uppers[name] = [upper for upper, _ in above]
     try:
         TopologicalSorter(uppers).prepare()
     except CycleError as error:
-        # Its names go from an upper end to a lower one, and the first one is
-        # the last one again.
+        # The error lists names from upper to lower ends, the first one twice.
         names: list[str] = error.args[1]
         return [*names[:0:-1], names[-1]]
     return []
@@ -349,7 +351,7 @@ def _roots(
 
 
 def _edges(problems: Problems, graph: _Graph, root: str) -> Edges:
-    """The tree below ``root``; a second way to a node is a problem."""
+    """The tree below ``root``; a node that is reached twice is noted."""
     edges: Edges = {root: ("", -1)}
     frontier = [root]
     for upper in frontier:
@@ -365,7 +367,7 @@ def _edges(problems: Problems, graph: _Graph, root: str) -> Edges:
 
 
 def _check_connected(problems: Problems, graph: _Graph) -> None:
-    """Notes the first node and the first one that no links join to it."""
+    """Notes the first node that no path joins to the first of all."""
     first = next(iter(graph.above))
     joined = {}
     for name, above in graph.above.items():
@@ -382,12 +384,12 @@ def _check_connected(problems: Problems, graph: _Graph) -> None:
 def distances(
     joined: Mapping[str, Iterable[str]], sources: Iterable[str]
 ) -> dict[str, int]:
-    """Links from the nearest source to each node that can be reached.
+    """Distance of each reachable node from its nearest source, in links.
 
-    Nearest nodes come first.
+    In order of distance.
     """
     distance = dict.fromkeys(sources, 0)
-    # It grows while it is walked: a breadth-first search.
+    # Breadth-first: the list grows while the loop walks it.
     to_visit = list(distance)
     for name in to_visit:
         for neighbour in joined[name]:

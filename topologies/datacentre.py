@@ -1,10 +1,10 @@
 """The data centre as frozen arrays: nodes, links, capacities and trees.
 
-Tenants are pinned to trees. Nodes are integers: servers ``0 .. n_servers-1``
-first, then switches, level by level upward, so that a node's number alone tells
-a server from a switch. Links are integers ``l``; every physical link is two
-*directed* links, ``2*l`` upward (lower end to upper end) and ``2*l + 1``
-downward, each with a capacity of its own (full duplex).
+Nodes are integers: servers ``0 .. n_servers-1``, then switches, level by level
+upward. So ``node < n_servers`` is true for servers alone. Links are integers;
+each physical link ``l`` is two *directed* links, ``2*l`` upward (from the lower
+end to the upper end) and ``2*l + 1`` downward, with capacities of their own
+(full duplex). Tenants are pinned to trees.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
 MAX_TREE_ENTRIES = 10_000_000
-"""Nodes times trees: parents and uplinks of all trees are 160 MB."""
+"""Limit of nodes times trees: parents and uplinks then take 160 MB."""
 
 
 class Problems(list[tuple[Path, str]]):
@@ -45,10 +45,10 @@ class Problems(list[tuple[Path, str]]):
 
 
 class TopologyError(ValueError):
-    """Everything that is wrong with a wanted topology.
+    """All problems of a topology that cannot be built.
 
-    ``problems`` holds ``(path, message)``: where in the builder's arguments
-    (``("fanout", 2)``), and what is wrong there.
+    ``problems`` holds ``(path, message)``; the path leads to a builder's
+    argument, such as ``("fanout", 2)``.
     """
 
     def __init__(self, problems: Iterable[tuple[Path, str]]) -> None:
@@ -84,11 +84,11 @@ def down(link: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """One tree below one root: where a tenant can be pinned.
+    """A tree below one root, to which tenants can be pinned.
 
-    ``parent[v]`` is the node above ``v`` (-1 for the root and for nodes outside
-    this tree), ``uplink[v]`` the link between them (-1 likewise). Shapes
-    ``(n_nodes,)``.
+    ``parent[v]``: the node above ``v``; ``uplink[v]``: the link between them;
+    both are -1 for the root and for nodes outside this tree. ``level[v]``: as
+    in the data centre. Shapes ``(n_nodes,)``.
     """
 
     root: int
@@ -141,7 +141,7 @@ Index: TypeAlias = "slice | IntArray"
 
 
 def _index(ids: IntArray) -> Index:
-    """``ids`` as a slice where they are consecutive: numpy then copies nothing."""
+    """``ids``, as a slice if they are consecutive, which spares numpy a copy."""
     if len(ids) and np.array_equal(
         ids, np.arange(ids[0], ids[0] + len(ids))
     ):
@@ -151,14 +151,14 @@ def _index(ids: IntArray) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The switches of one level, and the edges from each down to its children.
+    """The switches of one level, and the edges down to their children.
 
-    Shapes: E edges, grouped by switch in order of id and by child within it; n
-    switches, of which ``switches[i]`` has the edges ``start[i] .. start[i + 1]
-    - 1``. A child may hang below several switches (the edge switches of a
-    fat-tree below all aggregation switches of the pod): the layers of a data
-    centre hold all its trees at once. ``link`` is -1 where there is no link to
-    limit anything (flat clusters).
+    Edges are sorted by switch, then by child; ``switches[i]`` has the edges
+    ``start[i] .. start[i + 1] - 1``. ``child`` and ``link`` have shape
+    ``(n_edges,)``, ``start`` ``(n_switches + 1,)``. As layers hold all trees of
+    a data centre, a child may be below several switches: in a fat-tree, an edge
+    switch below all aggregation switches of its pod. ``link`` is -1 in flat
+    clusters, which have no links.
     """
 
     level: int
@@ -186,24 +186,25 @@ class Layer:
 
     @cached_property
     def segments(self) -> IntArray:
-        """First edge of every switch: what ``ufunc.reduceat`` takes."""
+        """First edge of every switch, as ``ufunc.reduceat`` takes them."""
         return frozen_array(self.start[:-1])
 
     @cached_property
     def owner(self) -> IntArray:
-        """For every edge the position in ``switches`` of its switch."""
+        """Index in ``switches`` of every edge's switch."""
         edges_of_switch = np.diff(self.start)
         positions = np.arange(len(self.switches))
         return frozen_array(np.repeat(positions, edges_of_switch))
 
     @cached_property
     def shared(self) -> bool:
-        """True if some child hangs below more than one of the switches."""
+        """True if a child is below more than one of the switches."""
         return len(np.unique(self.child)) < len(self.child)
 
     @cached_property
     def edges_by_child(self) -> IntArray:
-        """The edges in order of their child, and of their switch for one child."""
+        """Edges sorted by child, then by switch."""
+        # A stable sort keeps the order by switch.
         return frozen_array(np.argsort(self.child, kind="stable"))
 
     @cached_property
@@ -218,10 +219,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class HostNames:
-    """A host of a topology that names its hosts: what people call a VM slot.
+    """Names of a VM slot in a topology that names its hosts.
 
-    ``address``: with its prefix length, as ``10.0.0.1/8``; empty, as ``mac``,
-    where the topology names none.
+    ``address``: with its prefix length, as ``10.0.0.1/8``. ``address`` and
+    ``mac`` are empty where the topology has none.
     """
 
     name: str
@@ -233,9 +234,9 @@ class HostNames:
 class LinkQuality:
     """Delay, jitter, loss and queue of one direction of a link.
 
-    As Mininet's ``TCLink`` has them: each packet is late by ``delay_s``, give
-    or take ``jitter_s``, and of all packets ``loss_share`` are lost.
-    ``queue_packets`` are full frames; 0: as many as the testbed chooses.
+    With the meaning of Mininet's ``TCLink``: each packet is late by ``delay_s``
+    ± ``jitter_s``, and a share ``loss_share`` of packets is lost.
+    ``queue_packets``: full frames; 0: the testbed's choice.
     """
 
     delay_s: float = 0.0
@@ -245,11 +246,11 @@ class LinkQuality:
 
     @property
     def needs_netem(self) -> bool:
-        """True if packets are to be late, or lost."""
+        """True if packets are to be delayed or lost."""
         return self.delay_s > 0 or self.jitter_s > 0 or self.loss_share > 0
 
     def scaled(self, scale_time: float) -> LinkQuality:
-        """The same where times are shorter by ``scale_time``."""
+        """The quality with times divided by ``scale_time``."""
         return LinkQuality(
             self.delay_s / scale_time,
             self.jitter_s / scale_time,
@@ -258,7 +259,7 @@ class LinkQuality:
         )
 
     def record(self) -> dict[str, float]:
-        """The fields that are set."""
+        """The fields that are not zero."""
         return {name: value for name, value in vars(self).items() if value}
 
     def __str__(self) -> str:
@@ -293,17 +294,17 @@ def time_text(duration_s: float) -> str:
 class DataCentre:
     """Servers with VM slots, switches, and links with capacities in bit/s.
 
-    Arrays: ``level`` per node (``(n_nodes,)``; level 0 is the servers, a switch
-    stands above all its children), ``slots`` per server (``(n_servers,)``),
-    ``link_lower``, ``link_upper`` per link (``(n_links,)``),
-    ``directed_capacity_bps`` per directed link (``(2 * n_links,)``).
-
-    ``trees`` are all the trees a tenant can be pinned to, in order of their
-    root's number: one for a tree topology, one per core switch for a fat-tree.
-    ``memory_mib`` is the memory of every server (``(n_servers,)``); None where
-    memory limits nothing. ``hosts``: names of the VM slots, servers in order;
-    empty where the topology names none. ``qualities``: of every directed link;
-    empty where links have a capacity alone.
+    - ``level``, ``(n_nodes,)``: 0 for servers; a switch's is above all its
+      children's.
+    - ``slots``, ``(n_servers,)``.
+    - ``link_lower``, ``link_upper``, ``(n_links,)``: nodes at a link's ends.
+    - ``directed_capacity_bps``, ``(2 * n_links,)``.
+    - ``trees``: all trees to which a tenant can be pinned, by root: one of a
+      tree topology, one per core switch of a fat-tree.
+    - ``memory_mib``, ``(n_servers,)``; None where memory limits nothing.
+    - ``hosts``: names of VM slots, by server; empty where there are none.
+    - ``qualities``: of every directed link; empty if links only have a
+      capacity.
     """
 
     kind: Kind
@@ -341,10 +342,10 @@ class DataCentre:
 
     @cached_property
     def link_capacity_bps(self) -> IntArray:
-        """Bandwidth of every link that hoses can reserve, shape ``(n_links,)``.
+        """Bandwidth that hoses can reserve on every link, shape ``(n_links,)``.
 
-        A hose reserves as much of both directions, so it is the smaller
-        capacity of the two.
+        A hose reserves the same in both directions: the smaller capacity
+        counts.
         """
         both = self.directed_capacity_bps.reshape(-1, 2)
         return frozen_array(both.min(axis=1))
@@ -358,21 +359,23 @@ class DataCentre:
 
     @cached_property
     def nic_bps(self) -> IntArray:
-        """Bandwidth that hoses can reserve on each server's own links together,
-        shape ``(n_servers,)``.
+        """Bandwidth that hoses can reserve on all links of each server.
+
+        Shape ``(n_servers,)``.
         """
         return self._at_servers(self.link_capacity_bps)
 
     @cached_property
     def wider_nic_bps(self) -> IntArray:
-        """Capacity of each server's own links together, in the direction with
-        more; shape ``(n_servers,)``.
+        """Capacity of all links of each server, in the wider direction.
+
+        Shape ``(n_servers,)``.
         """
         both = self.directed_capacity_bps.reshape(-1, 2)
         return self._at_servers(both.max(axis=1))
 
     def _at_servers(self, link_bps: IntArray) -> IntArray:
-        """Sums over each server's own links."""
+        """Sums of a value of links over each server's uplinks."""
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
         np.add.at(nic, self.link_lower[at_server], link_bps[at_server])
@@ -380,15 +383,16 @@ class DataCentre:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """All trees at once, level by level upward from level 1.
+        """Edges of all trees, level by level upward from level 1.
 
-        Trees that share a switch agree on what hangs below it.
+        Trees that share a switch share all that is below it, so each edge is
+        here once.
         """
         return _layers(self)
 
     @cached_property
     def uniform_depth(self) -> bool:
-        """True if every edge spans one level: all servers are equally deep."""
+        """True if all servers are equally deep: each edge spans one level."""
         for layer in self.layers:
             if np.any(self.level[layer.child] != layer.level - 1):
                 return False
@@ -396,8 +400,9 @@ class DataCentre:
 
     @cached_property
     def first_root(self) -> IntArray:
-        """For every node the root of the first tree that holds it (-1: none)."""
+        """Root of the first tree that has a node, for every node; -1: none."""
         first = np.full(self.n_nodes, -1, dtype=np.int64)
+        # Backward, so that the first tree is written last.
         for tree in reversed(self.trees):
             first[tree.parent >= 0] = tree.root
             first[tree.root] = tree.root
@@ -421,15 +426,15 @@ class DataCentre:
     def with_level_qualities(
         self, per_level: Sequence[LinkQuality]
     ) -> DataCentre:
-        """The data centre with the qualities of links from the top level down.
+        """The data centre with link qualities by level, from the top down.
 
-        One serves all levels.
+        A single quality is that of all levels.
         """
         if not any(map(str, per_level)):
             return self
         qualities: list[LinkQuality] = []
         for level in self.level[self.link_lower].tolist():
-            # Of a single one the index is 0 at every level.
+            # With a single quality the index is 0 at every level.
             index = len(per_level) - 1 - level % len(per_level)
             qualities += [per_level[index]] * 2
         records = [quality.record() for quality in per_level]
@@ -440,7 +445,7 @@ class DataCentre:
         )
 
     def link_name(self, directed_link: int) -> str:
-        """A directed link as people read it, e.g. ``rack 3 -> aggregation 1``."""
+        """A directed link as text, such as ``rack 3 -> aggregation 1``."""
         link, downward = divmod(directed_link, 2)
         lower = self.names[int(self.link_lower[link])]
         upper = self.names[int(self.link_upper[link])]
@@ -451,8 +456,8 @@ class DataCentre:
 
 def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     edges: list[IntArray] = []
-    # A link joins the same nodes in every tree: of each link the first tree's
-    # edge will do.
+    # A link joins the same nodes in every tree: each is taken from the first
+    # tree that has it. The last entry, of index -1, stands for "no link".
     known = np.zeros(datacentre.n_links + 1, dtype=np.bool_)
     for tree in datacentre.trees:
         new = (tree.parent >= 0) & ~known[tree.uplink]
@@ -461,12 +466,13 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
             np.stack((tree.parent[child], child, tree.uplink[child]))
         )
         known[tree.uplink[child]] = True
-        known[-1] = False  # no link
+        # Flat clusters have edges without links, which are all taken.
+        known[-1] = False
     if not edges:
         return ()
     together = np.concatenate(edges, axis=1)
-    # One number for each pair (parent, child): flat clusters have no links by
-    # which an edge could be told.
+    # Duplicates are told by a number for each pair (parent, child), not by the
+    # link, which edges of flat clusters do not have.
     pair = together[0] * datacentre.n_nodes + together[1]
     _, first = np.unique(pair, return_index=True)
     parent, child, link = together[:, first]
@@ -497,12 +503,12 @@ def make_tree(
     parents: IntArray | Sequence[int] | int,
     links: IntArray | Sequence[int] | int,
 ) -> Tree:
-    """The tree in which ``nodes`` hang from their ``parents`` by ``links``."""
+    """A tree with the edges from ``nodes`` up to ``parents`` over ``links``."""
     parent = np.full(len(level), -1, dtype=np.int64)
     uplink = parent.copy()
     parent[nodes] = parents
     uplink[nodes] = links
-    # All trees of a data centre share one array of levels if it is frozen.
+    # A frozen array is shared by all trees of a data centre.
     if level.flags.writeable:
         level = frozen_array(level)
     return Tree(root, frozen_array(parent), frozen_array(uplink), level)
@@ -512,7 +518,7 @@ def make_tree(
 
 
 def whole(value: object) -> bool:
-    """True if ``value`` is a whole number (``True`` is none)."""
+    """True if ``value`` is an integer and no bool."""
     return isinstance(value, int | np.integer) and not isinstance(
         value, bool
     )
@@ -534,9 +540,10 @@ def at_least(
 
 
 Capacity: TypeAlias = "int | Mapping[str, int]"
-"""A link's capacity in bit/s: of each direction, or ``{"up": …, "down": …}``.
+"""A link's capacity in bit/s: one for both directions, or
+``{"up": …, "down": …}``.
 
-Upward is from the lower end to the upper end, which is nearer the root.
+Upward is from the lower end to the upper end, which is nearer to the root.
 """
 
 DIRECTIONS = ("up", "down")
@@ -550,14 +557,14 @@ def directions(value: Capacity) -> tuple[int, int]:
 
 
 def capacity_of(up_bps: int, down_bps: int) -> Capacity:
-    """The capacity of both directions: one number where they have the same."""
+    """A capacity out of its two directions; one number if they are equal."""
     if up_bps == down_bps:
         return up_bps
     return {"up": up_bps, "down": down_bps}
 
 
 def directed_array(values: Sequence[Capacity]) -> IntArray:
-    """Capacities of directed links out of those of links, in order."""
+    """Capacities of directed links, from those of links in order."""
     both = list(map(directions, values))
     return frozen_array(np.array(both, dtype=np.int64).ravel())
 
@@ -612,7 +619,7 @@ def capacities(
         good = capacity(problems, ("link_bps", i), value)
         all_good = all_good and good
     if not all_good:
-        # Something to build with, so that other problems are found too.
+        # Any valid capacities, so that other problems are found too.
         return [1] * levels
     if len(link_bps) == 1:
         return [_plain(link_bps[0])] * levels
@@ -620,7 +627,7 @@ def capacities(
 
 
 def _plain(value: Capacity) -> Capacity:
-    """A good capacity in Python's own numbers, one where one says it."""
+    """A valid capacity in Python's integers, as short as possible."""
     return capacity_of(*directions(value))
 
 
@@ -632,7 +639,7 @@ def slot_array(
 ) -> IntArray:
     """Slots of every server from one number or a list.
 
-    ``n_servers`` is None where it is not known. Zeros where there is a problem.
+    ``n_servers``: None if unknown. Returns zeros if there is a problem.
     """
     none = np.zeros(n_servers or 0, dtype=np.int64)
     if isinstance(slots, int | np.integer) and not isinstance(slots, bool):
@@ -662,7 +669,7 @@ def slot_array(
 
 
 def one_or_all(values: IntArray) -> int | list[int]:
-    """A number that all servers share, or one each."""
+    """The number that all servers share, or the list of their numbers."""
     listed: list[int] = values.tolist()
     if len(set(listed)) == 1:
         return listed[0]

@@ -2,10 +2,10 @@
 cores.
 
 After Al-Fares et al., "A scalable, commodity data center network architecture"
-(2008). Their capacity has two interpretations. *tree*: below any one core there
-is exactly one tree to all servers, and a tenant is pinned to one of them.
-*pooled*: parallel uplinks between two layers count as one link that carries all
-they carry together.
+(2008). There are two interpretations of their capacity. *tree*: below each core
+there is exactly one tree to all servers, and a tenant is pinned to one core.
+*pooled*: parallel links between two layers count as one link with their total
+capacity.
 """
 
 from __future__ import annotations
@@ -50,19 +50,18 @@ def fat_tree(
 ) -> DataCentre:
     """The fat-tree of k-port switches: k^3/4 servers, k even and at least 2.
 
-    ``link_bps``: one capacity, or three from the top down (core, aggregation,
-    server links); those of single links in both interpretations of the
-    ``network``.
+    ``link_bps``: capacity of single links: one, or three from the top down
+    (core, aggregation, servers).
 
-    Numbering: servers, edges, aggregation switches pod by pod, then cores. Core
-    ``c`` stands above the aggregation switch ``c // (k/2)`` of every pod, so
-    the cores of one group share everything below their aggregation switches.
-    ``trees`` has one tree per core, in order of the cores.
+    Numbering: servers, edge switches, aggregation switches pod by pod, cores.
+    Core ``c`` is above aggregation switch ``c // (k/2)`` of every pod, so cores
+    of the same group share all that is below these switches. ``trees``: one per
+    core, in order.
 
-    Pooled it is one tree: servers, edges, one aggregation node a pod for its
-    k/2 switches, and one core node for all cores; an edge's uplink carries k/2
-    links' worth, a pod's (k/2)^2. Raises TopologyError with all problems at
-    once.
+    ``network="pooled"`` is a single tree: servers, edges, one aggregation node
+    per pod in place of k/2 switches, and one core node. An edge's uplink has
+    the capacity of k/2 links, a pod's that of (k/2)^2. Raises TopologyError
+    with all problems.
     """
     problems = Problems()
     if at_least(problems, ("k",), k, 2, "the number of ports"):
@@ -131,7 +130,7 @@ def fat_tree(
 
 
 def _pooled_bps(half: int, per_level: list[Capacity]) -> list[Capacity]:
-    """The capacity of parallel links together, from the top down."""
+    """Total capacities of parallel links, from the top down."""
     pooled = []
     for capacity, n_links in zip(
         per_level, (half * half, half, 1), strict=True
@@ -147,7 +146,7 @@ def _pooled(
     slots: list[int],
     parameters: dict[str, object],
 ) -> DataCentre:
-    """All links between two layers of a pod, or of the data centre, as one."""
+    """The fat-tree as a tree whose links stand for all parallel ones."""
     regular = tree(
         [2 * half, half, half], _pooled_bps(half, per_level), slots
     )
@@ -166,14 +165,15 @@ def _edges_for_racks(names: tuple[str, ...]) -> tuple[str, ...]:
 def _links(
     half: int, counts: list[int], first: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Lower and upper ends: the servers' links, then the edges' uplinks, then
-    the aggregations'.
+    """Lower and upper ends of all links.
+
+    First those of servers, then of edge switches, then of aggregation switches.
     """
     server = np.arange(counts[0])
     edge = np.repeat(np.arange(counts[1]), half)
     within = np.tile(np.arange(half), counts[1])
-    # The aggregation switches of an edge are those of its pod; the cores of an
-    # aggregation switch are the group that bears its number within the pod.
+    # An edge switch has a link to each aggregation switch of its pod. The i-th
+    # aggregation switch of a pod has one to each core of group i.
     lower = (server, first[1] + edge, first[2] + edge)
     upper = (
         first[1] + server // half,
@@ -191,9 +191,7 @@ def _tree_of_core(
     upper: IntArray,
     level: IntArray,
 ) -> Tree:
-    """Of the edges' and aggregation switches' uplinks those that lead to the
-    core.
-    """
+    """The tree below a core: all servers' links, and the uplinks to that core."""
     root = int(first[3]) + core
     group = core // half
     leads = (upper < first[2]) | (upper == root)

@@ -1,6 +1,4 @@
-"""Flat clusters: nodes with slots and no network, for the policies that know
-none.
-"""
+"""Flat clusters: nodes with slots, for policies that know no network."""
 
 from __future__ import annotations
 
@@ -26,12 +24,11 @@ def flat(
     slots: int | Sequence[int],
     memory_mib: int | Sequence[int] | None = None,
 ) -> DataCentre:
-    """``nodes`` servers without links below one notional switch, which limits
-    nothing.
+    """A cluster of ``nodes`` servers below one notional switch.
 
-    The switch is there so that placements name a root as everywhere else; it
-    has no links, so any bandwidth fits. ``memory_mib`` is every node's memory;
-    None: it limits nothing. Raises TopologyError with all problems at once.
+    The switch gives placements a root, as in other topologies. It has no links,
+    so any bandwidth fits. ``memory_mib``: memory of all nodes, or of each; None
+    where memory limits nothing. Raises TopologyError with all problems.
     """
     problems = Problems()
     if (

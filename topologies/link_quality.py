@@ -29,7 +29,7 @@ _TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
 
 
 def is_set(options: Mapping[str, Any], name: str) -> bool:
-    """True if an option is there with an effect."""
+    """True if an option has a value other than zero."""
     return options.get(name) not in (None, "", 0, "0", "0ms")
 
 
@@ -50,43 +50,43 @@ def quality_of(options: Mapping[str, Any]) -> LinkQuality:
     )
 
 
-def _seconds(name: str, given: Any) -> float:
-    """A time as tc reads it."""
+def _seconds(name: str, value: Any) -> float:
+    """Seconds of a time as tc reads it. Raises ValueError."""
     match = None
-    if not isinstance(given, bool):
-        match = _TIME.fullmatch(str(given).lower())
+    if not isinstance(value, bool):
+        match = _TIME.fullmatch(str(value).lower())
     unit = "?" if match is None else match[2]
     if match is None or unit not in _UNIT_S:
-        raise ValueError(f"{name}={given!r} is no time: write '5ms'")
+        raise ValueError(f"{name}={value!r} is no time: write '5ms'")
     duration_s = float(Decimal(match[1]) * _UNIT_S[unit])
     if duration_s > MOST_DELAY_S:
         raise ValueError(
-            f"{name}={given!r} is more than {MOST_DELAY_S:g} s"
+            f"{name}={value!r} is more than {MOST_DELAY_S:g} s"
         )
     return duration_s
 
 
-def _share(given: Any) -> float:
-    """A share from a percentage, a number or a text."""
-    percent = given
-    if isinstance(given, str):
+def _share(value: Any) -> float:
+    """Share of a percentage, which is a number or a text. Raises ValueError."""
+    percent = value
+    if isinstance(value, str):
         try:
-            percent = float(given.strip().removesuffix("%"))
+            percent = float(value.strip().removesuffix("%"))
         except ValueError:
             percent = None
     known = isinstance(percent, Real) and not isinstance(percent, bool)
     if not known or not 0 <= float(percent) < 100:
         raise ValueError(
-            f"loss={given!r} is no percentage from 0 to below 100: write 1"
+            f"loss={value!r} is no percentage from 0 to below 100: write 1"
         )
     return float(percent) / 100
 
 
-def _packets(given: Any) -> int:
-    text = "" if isinstance(given, bool) else str(given).strip()
+def _packets(value: Any) -> int:
+    text = "" if isinstance(value, bool) else str(value).strip()
     if not text.isdecimal() or int(text) > MOST_QUEUE_PACKETS:
         raise ValueError(
-            f"max_queue_size={given!r} is no number of packets from 1 to"
+            f"max_queue_size={value!r} is no number of packets from 1 to"
             f" {MOST_QUEUE_PACKETS:,}"
         )
     return int(text)
@@ -121,7 +121,7 @@ def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
 
 
 def _of_links(qualities: Sequence[LinkQuality]) -> Iterable[object]:
-    """A text or quality for each link: both directions where they differ."""
+    """A quality per link, or a text where its directions differ."""
     for up, down in zip(qualities[::2], qualities[1::2], strict=True):
         if up == down:
             yield up

@@ -1,7 +1,7 @@
 """A Mininet network as plain values: its nodes and links with their options.
 
-It can be written as JSON, so that the process that executes somebody's Python
-file need not be the one that uses what it describes. Imports nothing.
+It can be written as JSON: a person's Python file is executed in one process,
+and its network used in another. Imports no other module of the project.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MininetRecord:
 
     @classmethod
     def of_topo(cls, topo: Any) -> MininetRecord:
-        """The record of a ``mininet.topo.Topo``, or of what looks like it."""
+        """The record of a ``mininet.topo.Topo``, or of an object like it."""
         record = cls()
         for name in topo.nodes(sort=False):
             options = dict(topo.nodeInfo(name))

@@ -1,9 +1,8 @@
-"""Mininet's ``Topo``, both ways: as a data centre, and the live network as one.
+"""Mininet's ``Topo``: read as a data centre, and written from a network plan.
 
-Mininet builds such a network port by port, with a process for each step; the
-testbed's own live backend builds the same names and numbers in two batches.
-Mininet is imported only when the live network's topology is asked for; reading
-one needs nothing but its object.
+Mininet would build the written one port by port, with a process for each step;
+the live backend builds the same names and numbers in two batches. Writing needs
+Mininet, reading only an object like its ``Topo``.
 """
 
 from __future__ import annotations
@@ -39,25 +38,26 @@ MININET_MAX_BPS = 1000 * MBIT_BPS
 
 
 def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
-    """A ``mininet.topo.Topo`` of the whole network, for ``Mininet(topo=...)``
-    or ``mn --custom``.
+    """A plan as ``mininet.topo.Topo``, for ``Mininet(topo=...)`` or
+    ``mn --custom``.
 
-    ``plan`` is what :func:`testbed.plan.network_plan.network_plan` returns: its
-    bridges become switches, servers' bridges too, its VM slots hosts.
-    ``limits`` gives links their capacity (up to 1 Gbit/s, Mininet's own limit),
-    which takes Mininet's ``link=TCLink``. Use switches in standalone mode for
-    trees; a fat-tree has loops and needs a controller. A server's bridge has
-    the option ``slots``, a link without limit ``capacity_mbit``: Mininet
-    ignores them, and :func:`from_mininet` reads them. ImportError without
-    Mininet.
+    ``plan``: of :func:`testbed.plan.network_plan.network_plan`. All its bridges
+    become switches, servers' bridges too, and its VM slots hosts. ``limits``:
+    links have their capacity, for Mininet's ``link=TCLink``, up to its limit of
+    1 Gbit/s. Trees work with switches in standalone mode; a fat-tree has loops
+    and needs a controller. Servers' bridges have the option ``slots``, links
+    without a limit ``capacity_mbit``: Mininet ignores both, and
+    :func:`from_mininet` reads them. Raises ImportError without Mininet.
     """
     from mininet.topo import Topo
 
     topo = Topo()
     for bridge in plan.bridges:
         slots = plan.slots_of_server.get(bridge.node, ())
-        own = {"slots": len(slots)} if bridge.role == "server" else {}
-        topo.addSwitch(bridge.name, dpid=f"{bridge.dpid:016x}", **own)
+        options: Options = {}
+        if bridge.role == "server":
+            options = {"slots": len(slots)}
+        topo.addSwitch(bridge.name, dpid=f"{bridge.dpid:016x}", **options)
     for slot in plan.slots:
         topo.addHost(slot.netns, mac=slot.mac)
         port = slot.port
@@ -65,7 +65,7 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             slot.netns, port.bridge, port2=port.number, intfName2=port.name
         )
     for link in plan.links:
-        # Mininet's parameters of an interface limit what it sends.
+        # Mininet limits an interface's sending: the lower end's is upward.
         params1 = _interface(link.up_bps, limits=limits)
         params2 = _interface(link.down_bps, limits=limits)
         options = {"params1": params1, "params2": params2}
@@ -84,7 +84,7 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
 
 
 def _interface(sends_bps: int, *, limits: bool) -> Options:
-    """Mininet's parameters of an interface that sends so much."""
+    """Mininet's parameters of an interface, by the rate at which it sends."""
     mbit = sends_bps / MBIT_BPS
     if limits and sends_bps <= MININET_MAX_BPS:
         return {"bw": mbit, "use_htb": True}
@@ -106,11 +106,11 @@ NODE_OPTIONS = frozenset(
     ("isSwitch", "slots", "ip", "mac", "cls", "protocols", "prefixLen")
 )
 Joined = dict[str, dict[str, int]]
-"""For every node its neighbours, and the capacity toward each in bit/s."""
+"""Neighbours of every node, with the capacity toward each in bit/s."""
 
 
 Qualities = dict[tuple[str, str], LinkQuality]
-"""The quality from a node to a neighbour, where there is one."""
+"""Quality from a node to a neighbour, of links that have one."""
 NEEDS_BW = (
     "a link needs bw, a number of Mbit/s above 0 and up to 10**9:"
     " addLink(..., bw=100), or topology: {default_bw: 100 Mbit/s} for all"
@@ -121,22 +121,22 @@ NEEDS_BW = (
 def from_mininet(
     topo: Any, slots_per_server: int = 1, default_bps: int | None = None
 ) -> DataCentre:
-    """The data centre of a ``mininet.topo.Topo`` or of its record: nodes under
-    their names, in order of addition.
+    """The data centre of a ``mininet.topo.Topo`` or its record.
 
-    A host is a server, with the VM slots of ``addHost(..., slots=N)`` or else
-    ``slots_per_server``; its one link is the server's uplink. A link's capacity
-    is its ``bw`` (Mbit/s), or ``default_bps`` (bit/s) where it has none; it may
-    have a delay, jitter, loss and queue. ``params1`` is of what its first end
-    sends, ``params2`` of what its second end does. A switch with ``slots`` is a
-    server's own: its hosts are that server's VMs, as :func:`mininet_topo` writes
-    them.
+    - Nodes keep their names, and servers their order.
+    - A host is a server with one link, its uplink. It has the VM slots of
+      ``addHost(..., slots=N)``, by default ``slots_per_server``.
+    - A switch with ``slots`` is a server's bridge, as :func:`mininet_topo`
+      writes it: its hosts are that server's VMs.
+    - A link has the capacity ``bw`` (Mbit/s), by default ``default_bps``
+      (bit/s), and perhaps delay, jitter, loss and queue. ``params1`` limits
+      what its first end sends, ``params2`` its second.
 
     The links must make a tree or a multi-rooted tree. Its roots are the
-    switches farthest from their nearest host, which is exact where all hosts
-    are equally deep; a tree has one root, of several such switches the one in
-    the middle. Raises TopologyError with the problems of nodes and links, all
-    at once; where those are good, with those of the structure.
+    switches farthest from their nearest host, which is right if all hosts are
+    equally deep. A tree has one root: of several such switches, that nearest to
+    the farthest host. Raises TopologyError with all problems of nodes and
+    links, or, if there are none, with those of the structure.
     """
     record = topo
     if not isinstance(topo, MininetRecord):
@@ -153,11 +153,11 @@ def from_mininet(
     qualities = _qualities(problems, record)
     if not problems:
         reached = distances(joined, list(joined)[:1])
-        lost = [name for name in joined if name not in reached]
+        unreached = [name for name in joined if name not in reached]
         _report(
             problems,
             "links",
-            lost,
+            unreached,
             f"disconnected: nothing leads to {next(iter(joined))}",
         )
     content = {}
@@ -172,16 +172,16 @@ def from_mininet(
 def _hosts(
     problems: Problems, record: MininetRecord, slots: Mapping[str, int]
 ) -> tuple[HostNames, ...]:
-    """The VM slots' names and addresses, servers in order.
+    """Names and addresses of VM slots, by server.
 
-    A host of one slot is that slot; several are NAME-0, NAME-1, …, of which the
-    first has the host's addresses.
+    The slot of a host with a single one has the host's name. Several slots are
+    NAME-0, NAME-1, …, and the first has the host's addresses.
     """
     hosts: list[HostNames] = []
     for server, count in slots.items():
         names = [server]
         if record.is_switch(server):
-            # A server's own switch: the hosts there are its VMs.
+            # A server's bridge: its hosts are the server's VMs.
             names = _hosts_at(record, server)[:count]
         elif count > 1:
             names = [f"{server}-{index}" for index in range(count)]
@@ -206,7 +206,7 @@ def _hosts(
 def _without_repeated_addresses(
     hosts: Iterable[HostNames],
 ) -> tuple[HostNames, ...]:
-    """The hosts; an address that an earlier host has is none."""
+    """The hosts without addresses that an earlier host has."""
     taken: set[str] = set()
     kept = []
     for host in hosts:
@@ -222,7 +222,7 @@ def _without_repeated_addresses(
 
 
 def _hosts_at(record: MininetRecord, switch: str) -> list[str]:
-    """Names of the hosts that links join to a switch."""
+    """Names of hosts with a link to a switch."""
     names = []
     for end, other, _ in record.links:
         for name, at in ((end, other), (other, end)):
@@ -232,7 +232,7 @@ def _hosts_at(record: MininetRecord, switch: str) -> list[str]:
 
 
 def _host(problems: Problems, name: str, options: Options) -> HostNames:
-    """A host with the addresses that its options give; wrong ones are noted."""
+    """A host with the addresses in its options; unreadable ones are noted."""
     address = ""
     mac = ""
     try:
@@ -243,11 +243,14 @@ def _host(problems: Problems, name: str, options: Options) -> HostNames:
     return HostNames(name, address, mac)
 
 
-def _address(given: Any) -> str:
-    """A host's ``ip`` with its prefix length, 8 as Mininet's. Raises ValueError."""
-    if given in (None, "", "0.0.0.0"):  # noqa: S104 - Mininet's for none
+def _address(option: Any) -> str:
+    """A host's ``ip`` with its prefix length, by default 8 as Mininet's.
+
+    Raises ValueError.
+    """
+    if option in (None, "", "0.0.0.0"):  # noqa: S104 - Mininet's for none
         return ""
-    text = str(given)
+    text = str(option)
     if "/" not in text:
         text += "/8"
     address = IPv4Interface(text)
@@ -256,19 +259,20 @@ def _address(given: Any) -> str:
         or address.is_loopback
         or address.is_unspecified
     ):
-        raise ValueError(f"ip {given} is no address of a host")
+        raise ValueError(f"ip {option} is no address of a host")
     return str(address)
 
 
-def _mac(given: Any) -> str:
-    """A host's ``mac``, six pairs of digits. Raises ValueError."""
-    if not given:
+def _mac(option: Any) -> str:
+    """A host's ``mac``, six pairs of hexadecimal digits. Raises ValueError."""
+    if not option:
         return ""
-    parts = str(given).replace("-", ":").split(":")
+    parts = str(option).replace("-", ":").split(":")
     values = [int(part, 16) for part in parts]
     in_range = all(0 <= value < 256 for value in values)
+    # An odd first byte is a group's address.
     if len(values) != 6 or not in_range or values[0] & 1 or not any(values):
-        raise ValueError(f"mac {given} is no address of a host")
+        raise ValueError(f"mac {option} is no address of a host")
     return bytes(values).hex(":")
 
 
@@ -277,17 +281,19 @@ def notes_of(
     hosts: Iterable[HostNames] = (),
     default_bps: int | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about what a data centre has in place of the record's links and
-    addresses. ``hosts``: the data centre's.
+    """Sentences about differences between a data centre and its record.
+
+    Parts left out, addresses not kept, links with the default capacity.
+    ``hosts``: the data centre's.
     """
     notes = list(record.left_out)
     for host in hosts:
         options = record.nodes.get(host.name, {})
-        given = (
+        addresses = (
             (_address(options.get("ip")), host.address),
             (_mac(options.get("mac")), host.mac),
         )
-        for wanted, kept in given:
+        for wanted, kept in addresses:
             if wanted and not kept:
                 notes.append(
                     f"{host.name}: {wanted} is another host's already; it has one"
@@ -333,7 +339,7 @@ def _left_out(
 def _end_options(options: Options, end: str) -> Options:
     """Options of one end of a link.
 
-    What is for both ends comes before what is for one, as in Mininet.
+    An option for both ends overrides that of one end, as in Mininet.
     """
     of_end = options.get(end) or {}
     return {
@@ -342,7 +348,7 @@ def _end_options(options: Options, end: str) -> Options:
 
 
 def _qualities(problems: Problems, record: MininetRecord) -> Qualities:
-    """Of links with one, in both directions; what cannot be read is noted."""
+    """Qualities of links that have one; unreadable options are noted."""
     qualities: Qualities = {}
     for end, other, options in record.links:
         ways = (("params1", (end, other)), ("params2", (other, end)))
@@ -358,9 +364,9 @@ def _qualities(problems: Problems, record: MininetRecord) -> Qualities:
 
 
 def _mbit(options: Options) -> tuple[Any, Any]:
-    """A link's capacities from its first end to its second, and back.
+    """Values of ``bw`` of a link, from its first end and from its second.
 
-    What is for both ends comes before what is for one, as in Mininet.
+    An option for both ends overrides that of one end, as in Mininet.
     """
     both = _bw(options)
     if both is not None:
@@ -395,7 +401,7 @@ def _wiring(
     slots_per_server: int,
     default_bps: int | None,
 ) -> tuple[dict[str, int], Joined]:
-    """Slots of every server, and all links; what is wrong with each is noted."""
+    """Slots of every server, and all links; problems are noted."""
     vms, slots = _servers(record, slots_per_server)
     for name, count in slots.items():
         if "slots" in record.nodes[name]:
@@ -424,8 +430,9 @@ def _wiring(
 def _servers(
     record: MininetRecord, slots_per_server: int
 ) -> tuple[set[str], dict[str, int]]:
-    """Hosts that are VMs of a server's own switch, and all servers with their
-    slots.
+    """Hosts that are VMs of a server's bridge, and the slots of all servers.
+
+    A host with a link to another switch, too, is a server of its own.
     """
     ends = [end for a, b, _ in record.links for end in ((a, b), (b, a))]
     bridges = {
@@ -452,7 +459,7 @@ def _join(
     links: Iterable[tuple[str, str, Options]],
     default_bps: int | None,
 ) -> None:
-    """Adds the links; those that cannot be are noted."""
+    """Adds links to ``joined``; unlimited and parallel ones are noted."""
     unlimited: list[str] = []
     parallel: list[str] = []
     for a, b, options in links:
@@ -480,7 +487,7 @@ def _join(
 
 
 def _capacity(mbit: Any, default_bps: int | None) -> int | None:
-    """Bit/s of a ``bw``; None where it is none."""
+    """Bit/s of a ``bw`` in Mbit/s, or the default; None if it is invalid."""
     if mbit is None:
         return default_bps
     if not isinstance(mbit, Real):
@@ -492,21 +499,28 @@ def _capacity(mbit: Any, default_bps: int | None) -> int | None:
 
 
 def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
-    """The switches farthest from the nearest host; of a tree one, nearest to
-    the farthest host.
+    """The switches farthest from their nearest host.
+
+    In a tree only one of them: that with the smallest distance to its farthest
+    host.
     """
     to_host = distances(joined, slots)
-    most = max(to_host.values())
-    tops = [name for name in joined if to_host[name] == most]
+    height = max(to_host.values())
+    tops = [name for name in joined if to_host[name] == height]
+    # A connected graph is a tree if it has one link less than nodes; each link
+    # is counted at both ends.
     if sum(map(len, joined.values())) != 2 * (len(joined) - 1):
         return tops
-    # In a tree the host farthest from any node is an end of the longest path
-    # between hosts.
-    one = distances(
-        joined, [max(slots, key=distances(joined, tops[:1]).__getitem__)]
-    )
-    other = distances(joined, [max(slots, key=one.__getitem__)])
-    return [min(tops, key=lambda name: max(one[name], other[name]))]
+    # In a tree the host farthest from any node is an end of a longest path
+    # between hosts, and a node's farthest host is an end of that path.
+    from_top = distances(joined, tops[:1])
+    end = max(slots, key=from_top.__getitem__)
+    from_end = distances(joined, [end])
+    other_end = max(slots, key=from_end.__getitem__)
+    from_other = distances(joined, [other_end])
+    return [
+        min(tops, key=lambda name: max(from_end[name], from_other[name]))
+    ]
 
 
 def _content(
@@ -515,8 +529,9 @@ def _content(
     joined: Joined,
     qualities: Qualities,
 ) -> dict[str, Any]:
-    """The network as :func:`topologies.custom.custom` takes it: links upward,
-    to the roots.
+    """The network as content for :func:`topologies.custom.custom`.
+
+    Links lead upward: to the end that is nearer to a root.
     """
     roots = _roots(slots, joined)
     depth = distances(joined, roots)

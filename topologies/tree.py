@@ -36,19 +36,18 @@ def tree(
     slots_per_server: int | Sequence[int],
     oversubscription: Sequence[float] | None = None,
 ) -> DataCentre:
-    """A tree with one core switch; ``fanout`` counts children per level, from
-    the core down.
+    """A tree with one core switch.
 
+    ``fanout``: children per switch of each level, from the core down.
     ``[4, 2, 2]`` is a core over 4 aggregation switches, each over 2 racks of 2
-    servers. ``link_bps`` gives the capacity of the links below each level, from
-    the top down; one serves all levels. ``slots_per_server`` is one number, or
-    one per server.
+    servers. ``link_bps``: capacity of the links below each level, from the top
+    down, or one for all levels. ``slots_per_server``: one number, or one per
+    server.
 
-    ``oversubscription`` gives the upper capacities as ratios instead: then
-    ``link_bps`` is the servers' links alone, and the uplink of a switch has in
-    each direction the
-    capacity of all links below it divided by its level's ratio; ratios from the
-    top down, one for each level of switches with an uplink. DCloud's 8:1 is
+    ``oversubscription``: capacities of uplinks as ratios, from the top down,
+    one for each level of switches with uplinks. Then ``link_bps`` is the
+    servers' alone, and a switch's uplink has, in each direction, the capacity
+    of all links below the switch divided by the ratio. DCloud's 8:1 is
     ``[2, 4]``: 2:1 at the aggregation, 4:1 at the racks.
 
     Servers come first, then racks and so on up, each level from left to right;
@@ -199,8 +198,8 @@ def _by_ratios(
     """Capacities per level from the top down, in one direction."""
     below = Fraction(server_bps)
     upward = [below]
-    # From the racks up: fanout[-1] links come in below a rack, ratios[-1] is
-    # its ratio.
+    # From the racks up: a rack has fanout[-1] links below it and the ratio
+    # ratios[-1].
     for width, ratio in zip(
         reversed(fanout[1:]), reversed(ratios), strict=True
     ):

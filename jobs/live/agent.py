@@ -20,21 +20,18 @@ from jobs.live.agent_protocol import (
 
 EXIT_GOOD = 0
 EXIT_FAILED = 1
-EXIT_SIGNAL = 128  # plus the number of the signal, as shells count
+# Plus the number of the signal, as shells count.
+EXIT_SIGNAL = 128
 
 TERMINATING = (signal.SIGTERM, signal.SIGINT)
 
 
 class AgentFailure(Exception):
-    """The agent cannot do its work; the text is the reason that the report
-    carries.
-    """
+    """An agent's failure; its text is the reason in the report."""
 
 
 class Terminated(BaseException):
-    """Raised by the handler of SIGTERM and SIGINT, so that an agent still
-    reports.
-    """
+    """Raised by the handler of SIGTERM and SIGINT, so that the agent reports."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"terminated by signal {signum}")
@@ -43,16 +40,16 @@ class Terminated(BaseException):
 
 def terminate(signum: int, _frame: object) -> None:
     """The handler of the signals in ``TERMINATING``."""
-    # One is enough: a second must not interrupt the report of the first.
-    for each in TERMINATING:
-        signal.signal(each, signal.SIG_IGN)
+    # A second signal must not interrupt the report.
+    for number in TERMINATING:
+        signal.signal(number, signal.SIG_IGN)
     raise Terminated(signum)
 
 
 class Agent:
-    """One plan at work, with its stopwatch.
+    """The execution of one plan, with its stopwatch.
 
-    It is made in its VM's namespace, while it still has root's privileges.
+    Made in the VM's namespace while the process still has root's privileges.
     """
 
     _received_bytes = 0
@@ -66,13 +63,11 @@ class Agent:
         self._sample_ns = 0
 
     def run(self) -> None:
-        """Do the work; raises AgentFailure or OSError with the reason where
-        that fails.
-        """
+        """Carry out the plan. Raises AgentFailure or OSError with the reason."""
         raise NotImplementedError
 
     def report(self, error: str | None) -> AgentReport:
-        """The end of its work. May be called at any time, also after a failure."""
+        """The report. May be made at any time, also after a failure."""
         end_ns = time.monotonic_ns()
         return AgentReport(
             self._plan.index,
@@ -83,9 +78,7 @@ class Agent:
         )
 
     def _start_together(self) -> None:
-        """Waits for the instant at which all agents of the job start, and
-        starts the stopwatch.
-        """
+        """Wait for the common start of the job's agents; start the stopwatch."""
         self._say_ready()
         self._start(wait_for_start(self._channel))
 
@@ -99,16 +92,12 @@ class Agent:
 
     def _cpu_s(self) -> float:
         """CPU seconds since the start; 0 before it."""
-        return (
-            0.0
-            if self._start_ns is None
-            else used_cpu_s() - self._cpu_start_s
-        )
+        if self._start_ns is None:
+            return 0.0
+        return used_cpu_s() - self._cpu_start_s
 
     def _sample_when_due(self) -> None:
-        """Says where its VM stands once per period; a late call does not double
-        the next one.
-        """
+        """Send the VM's progress if a period has passed since the last time."""
         now_ns = time.monotonic_ns()
         if now_ns >= self._sample_ns + round(
             self._plan.progress_every_s * 1e9
@@ -125,9 +114,7 @@ class Agent:
 
 
 def used_cpu_s() -> float:
-    """User and system time of this process and its ended children so far, in s
-    (getrusage).
-    """
+    """User and system time of this process and its ended children, in s."""
     usages = map(
         resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
@@ -135,10 +122,9 @@ def used_cpu_s() -> float:
 
 
 def wait_for_start(channel: Channel) -> int:
-    """Sleep until the start that the caller sends; returns the actual time.
+    """Sleep until the instant that the caller sends; returns the actual one.
 
-    A start that has passed already means now: the report then shows how late it
-    was.
+    Returns at once if it has passed: the report then shows the lateness.
     """
     while (start_at_ns := channel.heard()) is None:
         select.select([channel], [], [])
@@ -146,19 +132,19 @@ def wait_for_start(channel: Channel) -> int:
 
 
 def sleep_until(start_at_ns: int) -> int:
-    """Sleeps until an instant; returns when it was left, at the earliest then."""
-    # Selectors count in milliseconds: this is slept precisely.
+    """Sleep until an instant; returns the actual one."""
+    # Selectors wait in whole milliseconds, sleep() precisely.
     time.sleep(max(0.0, (start_at_ns - time.monotonic_ns()) / 1e9))
     return max(start_at_ns, time.monotonic_ns())
 
 
 def run_to_report(agent: Agent, channel: Channel) -> int:
-    """Run the agent, say its report whatever happens, and return the exit code."""
+    """Run an agent and send its report in any case; returns the exit code."""
     reason: str | None
     try:
         code, reason = _run(agent)
-        # From here on a signal would only cost the report; one that came before
-        # is raised here.
+        # From here on a signal could only prevent the report. One that arrived
+        # before is raised here.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATING)
     except Terminated as stop:
         code = EXIT_SIGNAL + stop.signum
@@ -168,9 +154,7 @@ def run_to_report(agent: Agent, channel: Channel) -> int:
 
 
 def _run(agent: Agent) -> tuple[int, str | None]:
-    """The exit code and the reason of a failure. May be left by Terminated at
-    any point.
-    """
+    """Exit code and reason of a failure. Terminated may be raised anywhere."""
     try:
         agent.run()
     except (AgentFailure, OSError, ValueError) as error:
@@ -183,17 +167,18 @@ def _run(agent: Agent) -> tuple[int, str | None]:
 # ------------------------------------------------------------------------------------- channel
 
 
-# What may wait for a slow caller; beyond it progress samples are left out.
+# Most data that waits for a slow caller. Beyond it no samples are added.
 _PENDING_LIMIT_BYTES = 65536
 
 
-# Nobody wants this agent's work any more.
+# Reason of an agent whose caller has ended.
 _GONE = "the caller closed the channel"
 
 
 class Channel:
-    """The agent's end. ``fileno`` is readable when the caller has sent the
-    start.
+    """The agent's end of the channel to its caller.
+
+    Its descriptor is readable when the caller has sent the start.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -206,8 +191,9 @@ class Channel:
         return self._sock.fileno()
 
     def say(self, message: AgentMessage) -> None:
-        """Send without waiting; what does not fit now goes with the next
-        message.
+        """Send without waiting; the rest goes with the next message.
+
+        Raises ConnectionError if the caller has ended.
         """
         if len(self._pending) < _PENDING_LIMIT_BYTES:
             self._pending += encode(message)
@@ -221,8 +207,9 @@ class Channel:
     def finish_with(
         self, report: AgentReport, timeout_s: float = 5.0
     ) -> None:
-        """Send the report and what still waits, at most ``timeout_s`` for a
-        slow caller; close.
+        """Send the rest and the report, and close.
+
+        ``timeout_s``: longest wait for a slow caller.
         """
         self._sock.settimeout(timeout_s)
         with contextlib.suppress(OSError):
@@ -230,8 +217,9 @@ class Channel:
         self._sock.close()
 
     def heard(self) -> int | None:
-        """The start, if it has come since the last call; raises ConnectionError
-        at its end.
+        """The start in ns, if it has arrived since the last call.
+
+        Raises ConnectionError if the caller has ended.
         """
         try:
             data = self._sock.recv(4096)
@@ -242,6 +230,6 @@ class Channel:
         if not data:
             raise ConnectionError(_GONE)
         self._received += data
-        return (
-            int(self._received) if self._received.endswith(b"\n") else None
-        )
+        if not self._received.endswith(b"\n"):
+            return None
+        return int(self._received)

@@ -1,11 +1,11 @@
 """Values that the backend, the fork server and its agents exchange.
 
-An agent is given one :class:`Plan`. Over its channel it sends :class:`Ready`
-once, :class:`AgentProgress` now and then, and :class:`AgentReport` at the end, each
-as one line of JSON; it receives the instant of its start, a line with a number.
-The fork server and its caller, which started it, trust each other: they
-exchange requests and answers as pickles. All instants are CLOCK_MONOTONIC
-nanoseconds of the machine, which every network namespace shares.
+An agent carries out one :class:`Plan`. Over its channel it sends :class:`Ready`
+once, :class:`AgentProgress` periodically, and :class:`AgentReport` at the end,
+each as a line of JSON. It receives a line with the instant of its start. The
+fork server and its caller, which started it, trust each other: they exchange
+requests and answers as pickles. All instants are nanoseconds of the machine's
+CLOCK_MONOTONIC, which all network namespaces share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 PACKET_LIMIT_BYTES = 1 << 20
 
 Arrived = Mapping[tuple[int, int], int]
-"""(sender, receiver) -> payload bytes that the receiver has counted."""
+"""Payload bytes that receivers have counted, by (sender, receiver)."""
 
 
 # ---------------------------------------------------------------------------------------- plans
@@ -26,32 +26,28 @@ Arrived = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of the agent of VM ``index``. A kind of agent derives its own
-    plan from this one.
+    """The work of the agent of VM ``index``; base of the plans of all kinds.
 
-    Its module also holds the agent; :data:`jobs.live.forkserver.AGENTS`
-    registers the two.
+    :data:`jobs.live.forkserver.AGENTS` has the agent of each kind of plan.
     """
 
     pinned: ClassVar[bool] = False
-    """Its process keeps to one processor: weights of VMs count only where they
-    meet on one.
-    """
+    """True if its process is pinned to a processor, where weights of VMs count."""
 
     index: int
     progress_every_s: float = field(default=0.2, kw_only=True)
 
     @property
     def receives_bytes(self) -> int:
-        """Payload that this VM is to receive."""
+        """Payload bytes that this VM is to receive."""
         return 0
 
     def done_share(self, progress: AgentProgress) -> float | None:  # noqa: ARG002
-        """Share of the work that is done; None where nobody knows its end."""
+        """Share of the work that is done, 0 to 1; None if its end is unknown."""
         return None
 
     def readdressed(self, ips: Sequence[str]) -> Self:  # noqa: ARG002
-        """The same plan where the job's VMs have these addresses, by index."""
+        """The plan with other addresses of the job's VMs, by index."""
         return self
 
     def remaining(
@@ -59,9 +55,7 @@ class Plan:
         report: AgentReport | None,  # noqa: ARG002
         arrived: Arrived,  # noqa: ARG002
     ) -> Self:
-        """The rest of a plan that was stopped; what cannot be divided is done
-        again.
-        """
+        """The rest of a stopped plan; work that cannot be divided is repeated."""
         return self
 
 
@@ -69,8 +63,10 @@ class Plan:
 
 
 class _Checked:
-    """A message that is read strictly: its agent runs beside the job's own
-    code.
+    """A message that is read strictly.
+
+    An agent's process runs beside the job's own programs, which may tamper with
+    it.
     """
 
     __pydantic_config__: ClassVar[Any] = {
@@ -82,7 +78,7 @@ class _Checked:
 
 @dataclass(frozen=True)
 class Ready(_Checked):
-    """All connections of VM ``index`` are established; it waits for the start."""
+    """VM ``index`` has established its connections and waits for the start."""
 
     index: int
     at_ns: int
@@ -90,9 +86,7 @@ class Ready(_Checked):
 
 @dataclass(frozen=True)
 class AgentProgress(_Checked):
-    """Payload received by and handed to the network by VM ``index`` so far, and
-    its CPU time.
-    """
+    """Payload that VM ``index`` has received and sent so far, and CPU time."""
 
     index: int
     at_ns: int
@@ -103,11 +97,10 @@ class AgentProgress(_Checked):
 
 @dataclass(frozen=True)
 class ReceivedPayload(_Checked):
-    """Payload that arrived from ``peer``, with the instants of its first and
-    last byte.
+    """Payload from ``peer``, with the instants of its first and last byte.
 
-    ``reported_bps``: the payload's bandwidth by the program that received it,
-    where one states it.
+    ``reported_bps``: its rate by the program that received it, if that reports
+    one.
     """
 
     peer: int
@@ -119,9 +112,7 @@ class ReceivedPayload(_Checked):
 
 @dataclass(frozen=True)
 class Sent(_Checked):
-    """Payload sent to ``peer``; the receiver's own count comes back as
-    acknowledged.
-    """
+    """Payload sent to ``peer``; ``acknowledged_bytes``: the receiver's count."""
 
     peer: int
     size_bytes: int
@@ -143,15 +134,16 @@ class RankEnd(_Checked):
 
 @dataclass(frozen=True)
 class AgentReport(_Checked):
-    """The end of one agent. ``error`` is None when all was sent, received and
-    acknowledged.
+    """An agent's report at its end.
 
-    ``start_ns`` is when it really started (None if it never did), ``cpu_s``
-    what it used from then on (user and system time; of a paced one its work
-    alone), ``congestion_control`` what its sockets really use, ``lost_s`` the
-    time by which its own pace fell behind for good, as it was late. ``ranks``
-    have ended in its VM, ``printed`` are the numbers of the expected texts that
-    were in their output.
+    - ``start_ns``: its actual start, None if it never started.
+    - ``cpu_s``: user and system time since then; of a paced agent that of its
+      work alone.
+    - ``congestion_control``: read back from its sockets.
+    - ``error``: None if all was sent, received and acknowledged.
+    - ``lost_s``: lateness of its own pace that was not caught up.
+    - ``ranks``: those that have ended in its VM; ``printed``: numbers of the
+      expected texts that were in their output.
     """
 
     index: int
@@ -168,9 +160,7 @@ class AgentReport(_Checked):
 
     @property
     def last_byte_ns(self) -> int | None:
-        """When the last byte of all peers had arrived; None while one is
-        missing.
-        """
+        """Instant of the last byte of all peers; None while one is missing."""
         stamps = [flow.last_ns for flow in self.received]
         known = [stamp for stamp in stamps if stamp is not None]
         return max(known) if known and len(known) == len(stamps) else None
@@ -189,18 +179,19 @@ def encode(message: AgentMessage) -> bytes:
 
 @dataclass(frozen=True)
 class SpawnRequest:
-    """Start agent ``id``; the packet also carries the agent's end of its
-    channel.
+    """Start agent ``id``. The packet also carries its end of the channel.
 
-    It runs as ``uid`` and ``gid``. ``netns`` is the path of a network namespace
-    (None: the server's own), as ``/run/netns/NAME``, ``cgroups`` are the
-    ``cgroup.procs`` files to join, ``log`` is the file for its output, made
-    with mode 0600 (None: no output is kept), ``cpus`` are the processors it
-    keeps to (none named: any), ``shared_bytes`` is the size of a ``/dev/shm``
-    of its own (0: the machine's). ``folder`` is that of
-    :mod:`jobs.vm_folders` (empty: the machine's /tmp and /run), in which
-    ``shown`` are found; what ``caller``, a user id, owns of these is the
-    agent's there (None: is whose it is).
+    - ``uid``, ``gid``: its user and group.
+    - ``netns``: path of a network namespace; None: the server's own.
+    - ``cgroups``: the ``cgroup.procs`` files to join.
+    - ``log``: file for its output, made with mode 0600; None: output is
+      dropped.
+    - ``cpus``: processors to which it is pinned; empty: any.
+    - ``shared_bytes``: size of its own ``/dev/shm``; 0: the machine's.
+    - ``folder``: that of :mod:`jobs.vm_folders`; empty: the machine's /tmp and
+      /run. ``shown``: the machine's paths that it sees there.
+    - ``caller``: user id whose files among these appear as the agent's; None:
+      owners stay.
     """
 
     id: str
@@ -234,9 +225,7 @@ class AgentStarted:
 
 @dataclass(frozen=True)
 class AgentExited:
-    """The agent's last message: its exit ``code``, or the ``signum`` that ended
-    it.
-    """
+    """An agent's end, its last message: by exit ``code`` or by ``signum``."""
 
     code: int | None
     signum: int | None
@@ -244,7 +233,7 @@ class AgentExited:
 
 @dataclass(frozen=True)
 class AgentRefused:
-    """A request that was not carried out. A refused spawn has no other message."""
+    """A refused request. After a refused spawn no other message follows."""
 
     reason: str
 

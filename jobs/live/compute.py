@@ -15,12 +15,11 @@ from jobs.live.agent_protocol import (
     Plan,
 )
 
-# The share is kept over periods of this length; a backlog beyond the limit (a
-# throttled VM) is not caught up at more than the share.
+# Longest sleep: the share is kept over periods of this length. A backlog beyond
+# the limit, as of a throttled VM, is not caught up.
 _PERIOD_S = 0.010
 _BACKLOG_LIMIT_NS = 50_000_000
-# A longer time without the agent's looking at the clock is a pause: it was
-# frozen.
+# An agent that did not look at the clock for longer was frozen.
 _LONGEST_STEP_NS = 200_000_000
 
 
@@ -30,9 +29,7 @@ _LEAST_CPU_S = 1e-6
 
 @dataclass(frozen=True)
 class ComputePlan(Plan):
-    """The agent of VM ``index`` uses ``cpu_s`` seconds of CPU at ``share``
-    (0..1] of a core.
-    """
+    """VM ``index`` uses ``cpu_s`` of CPU time, at a share (0..1] of a core."""
 
     pinned: ClassVar[bool] = True
     cpu_s: float
@@ -46,16 +43,16 @@ class ComputePlan(Plan):
         report: AgentReport | None,
         arrived: Arrived,  # noqa: ARG002
     ) -> ComputePlan:
-        """CPU time that was used is not used again."""
+        """The plan for the CPU time that is left."""
         used_s = 0.0 if report is None else report.cpu_s
         return replace(self, cpu_s=max(_LEAST_CPU_S, self.cpu_s - used_s))
 
 
 class Pacing:
-    """CPU time that is due at a share of a core, by the time that passes.
+    """CPU time that is due at a share of a core.
 
-    Looking at the clock costs CPU time too, at a small share more than is due:
-    work is done when its time is due, not when so much was used.
+    Pacing itself uses CPU time, at a small share more than is due. Work is
+    therefore done when its time is due, not when it has been used.
     """
 
     def __init__(self, share: float, now_ns: int) -> None:
@@ -63,10 +60,10 @@ class Pacing:
         self._seen_ns = now_ns
         self.due_ns = 0.0
         self.lost_ns = 0.0
-        """Time by which it has fallen behind for good."""
+        """Time that it fell behind, beyond what is caught up."""
 
     def advance(self, now_ns: int, used_ns: int) -> None:
-        """Takes in the time and the CPU time used so far."""
+        """Update by the present instant and the CPU time used so far."""
         passed_ns = now_ns - self._seen_ns
         step_ns = min(passed_ns, _LONGEST_STEP_NS)
         self._seen_ns = now_ns
@@ -77,11 +74,11 @@ class Pacing:
             self.due_ns = float(used_ns)
 
     def end(self, work_ns: int) -> None:
-        """Work of this CPU time has just been done: late if it was due before."""
+        """Record that work of this CPU time is done, perhaps late."""
         self.lost_ns += max(0.0, self.due_ns - work_ns) / self._share
 
     def sleep_s(self, work_ns: int) -> float:
-        """The time to sleep, as long as the work is not due."""
+        """Time to sleep until the work is due, at most a period."""
         left_s = (work_ns - self.due_ns) / self._share / 1e9
         return max(0.0, min(_PERIOD_S, left_s))
 
@@ -93,7 +90,7 @@ class ComputeAgent(Agent):
     _pacing: Pacing | None = None
 
     def run(self) -> None:
-        """Burn it all."""
+        """Use the plan's CPU time."""
         plan = self._plan
         self._start_together()
         began_ns = time.thread_time_ns()
@@ -117,14 +114,14 @@ class ComputeAgent(Agent):
                 time.sleep(pacing.sleep_s(work_ns))
 
     def report(self, error: str | None) -> AgentReport:
-        """With the time by which its pace fell behind."""
+        """The report, with the time by which the pace fell behind."""
         lost_s = 0.0
         if self._pacing is not None:
             lost_s = self._pacing.lost_ns / 1e9
         return replace(super().report(error), lost_s=lost_s)
 
     def _cpu_s(self) -> float:
-        """CPU seconds of its work: what keeping a pace costs is left out."""
+        """CPU seconds of the work, without those of pacing."""
         used_s = super()._cpu_s()
         if self._pacing is None:
             return used_s
@@ -139,9 +136,7 @@ _BLOCK = bytes(range(256)) * 64
 
 
 def burn_until(cpu_ns: int) -> None:
-    """Hash until this thread's CPU time reaches ``cpu_ns``, for one slice at
-    most.
-    """
+    """Hash until this thread's CPU time is ``cpu_ns``, or for one slice."""
     digest = hashlib.sha256()
     end_ns = min(cpu_ns, time.thread_time_ns() + SLICE_NS)
     while time.thread_time_ns() < end_ns:

@@ -1,14 +1,13 @@
-"""Connecting the VMs of a job before its start, so that no handshake counts as
-transfer.
+"""Connections among a job's VMs, made before its start.
 
-All sockets are made at once, while the agent still has the privilege to choose
-their congestion control: the kernel lets others use only what the machine's
-owner allowed for everybody.
+Handshakes thus do not count as transfer. All sockets are opened while the agent
+still has the privilege to choose their congestion control: without it the
+kernel allows only what the machine's owner allowed for everybody.
 
-Every agent listens, connects to the peers it sends to, and sends on each
-connection its name, its peer's and the volume to come. The receiver answers one
-byte when that is what it expects. An agent is ready when all its receivers have
-answered and all its senders have called.
+Each agent listens, and connects to the peers to which it will send. On each
+connection the sender states its index, its peer's, and the volume to come; the
+receiver answers with one byte if it expects that. An agent is ready when all its
+receivers have answered and all its senders have called.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from dataclasses import dataclass, field
 from jobs.live.agent import AgentFailure, Channel
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
-_HELLO = struct.Struct(
-    "!8sIIQ"
-)  # magic, sender, receiver, payload bytes to come
+# Magic, sender, receiver, payload bytes to come.
+_HELLO = struct.Struct("!8sIIQ")
 _MAGIC = b"hosenet1"
 _WELCOME = b"\1"
 
-# A peer that is only just being started refuses or is unreachable for a moment.
+# Errors of a peer that is still starting: calls are repeated.
 _RETRY_S = 0.02
 _NOT_YET = {
     errno.ECONNREFUSED,
-    errno.ECONNABORTED,  # how Linux answers the first new attempt on a socket that was refused
+    # Linux's answer to the first new attempt on a socket that was refused.
+    errno.ECONNABORTED,
     errno.ECONNRESET,
     errno.EHOSTUNREACH,
     errno.ENETUNREACH,
@@ -46,7 +45,10 @@ _NOT_YET = {
 
 @dataclass
 class Sending:
-    """One connection on which payload goes out."""
+    """A connection on which this agent sends payload.
+
+    ``watched``: the selector events for which it is registered.
+    """
 
     order: Outgoing
     sock: socket.socket
@@ -55,7 +57,7 @@ class Sending:
     acknowledged_bytes: int = 0
     acknowledged_ns: int | None = None
     retransmits: int = 0
-    watched: int = 0  # the selector events it is registered for
+    watched: int = 0
 
     @property
     def left_bytes(self) -> int:
@@ -64,7 +66,10 @@ class Sending:
 
 @dataclass
 class Receiving:
-    """One connection on which payload comes in."""
+    """A connection on which this agent receives payload.
+
+    ``wake_bytes``: the agent is woken when so much waits to be read.
+    """
 
     order: Incoming
     sock: socket.socket
@@ -78,7 +83,7 @@ class Receiving:
         return self.order.size_bytes - self.received_bytes
 
     def wake_for(self, size_bytes: int) -> None:
-        """Be woken when so much more has arrived, one byte at least."""
+        """Wake the agent when ``size_bytes``, at least 1, wait to be read."""
         self.wake_bytes = max(1, size_bytes)
         self.sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.wake_bytes
@@ -87,7 +92,7 @@ class Receiving:
 
 @dataclass
 class _Attempt:
-    """A connection to a receiver that does not stand yet."""
+    """A connection to a receiver that is not established yet."""
 
     order: Outgoing
     sock: socket.socket
@@ -98,12 +103,11 @@ class _Attempt:
 
 @dataclass
 class Connections:
-    """Establishes the connections of one plan; owns every socket until
-    :meth:`close`.
+    """The connections of one plan; owns all sockets until :meth:`close`.
 
-    Making one opens the sockets in the present network namespace and raises
-    OSError where the congestion control cannot be had; :meth:`establish` needs
-    no privilege.
+    The constructor opens the sockets in the present network namespace. It
+    raises OSError if the congestion control is not available. The other methods
+    need no privilege.
     """
 
     plan: TransferPlan
@@ -121,8 +125,10 @@ class Connections:
         self._listener = self._opened()
 
     def establish(self) -> None:
-        """Connect everything; raises AgentFailure naming the peers that are
-        missing.
+        """Make all connections.
+
+        Raises AgentFailure naming the peers that are missing after the plan's
+        timeout.
         """
         end_ns = time.monotonic_ns() + round(
             self.plan.connect_timeout_s * 1e9
@@ -148,7 +154,7 @@ class Connections:
         self._selector.close()
 
     def close(self) -> None:
-        """Close every socket; data already acknowledged is not affected."""
+        """Close all sockets in order, so that unsent data still leaves."""
         attempts = [attempt.sock for attempt in self._attempts]
         sending = [flow.sock for flow in self.sendings]
         receiving = [flow.sock for flow in self.receivings]
@@ -189,18 +195,18 @@ class Connections:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except (
-            OSError
-        ):  # the caller is gone again; a peer that matters calls once more
+        except OSError:
+            # The caller is gone; a peer that still needs it calls again.
             return
-        sock.settimeout(0)  # the rest is the listener's
+        # Other options are inherited from the listener.
+        sock.settimeout(0)
         self._callers[sock] = b""
         self._selector.register(
             sock, selectors.EVENT_READ, lambda: self._greeting(sock)
         )
 
     def _greeting(self, sock: socket.socket) -> None:
-        """Read a peer's hello; unexpected connections are closed."""
+        """Read a peer's hello; close the connection if it is unexpected."""
         try:
             data = sock.recv(_HELLO.size - len(self._callers[sock]))
         except BlockingIOError:
@@ -233,7 +239,7 @@ class Connections:
         return order
 
     def _connect(self, attempt: _Attempt) -> None:
-        """Call a receiver; :meth:`_connected` continues."""
+        """Begin to connect to a receiver; :meth:`_connected` continues."""
         sock = attempt.sock
         code = sock.connect_ex((attempt.order.ip, attempt.order.port))
         if code not in (0, errno.EINPROGRESS):
@@ -245,7 +251,7 @@ class Connections:
         )
 
     def _connected(self, attempt: _Attempt) -> None:
-        """Say hello; :meth:`_welcomed` continues."""
+        """Send the hello on a new connection; :meth:`_welcomed` continues."""
         sock = attempt.sock
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -279,8 +285,9 @@ class Connections:
         self.sendings.append(Sending(attempt.order, sock))
 
     def _retry(self, attempt: _Attempt, code: int) -> None:
-        """Plan the next call on the same socket, unless the reason is one that
-        stays.
+        """Plan the next call on the same socket.
+
+        Raises AgentFailure for an error that does not pass.
         """
         if attempt.calling:
             self._selector.unregister(attempt.sock)
@@ -290,6 +297,8 @@ class Connections:
                 f"cannot connect to {_name(attempt.order)}: {os.strerror(code)}"
             )
         if code == errno.ECONNABORTED:
+            # The socket is usable only now: call again at once, and keep the
+            # reason of the refusal before.
             return
         attempt.reason = os.strerror(code)
         attempt.retry_at_ns = time.monotonic_ns() + round(_RETRY_S * 1e9)
@@ -317,46 +326,45 @@ def _name(order: Outgoing) -> str:
 # ----------------------------------------------------------------------------------------- tcp
 
 
-# Set in every VM's namespace before its sockets are made (names below
-# /proc/sys, with dots).
+# Settings of every VM's namespace, made before its sockets: names below
+# /proc/sys, with dots.
 VM_SYSCTLS: tuple[tuple[str, str], ...] = (
-    # Full packets whatever the round-trip time. Each packet is answered by an
-    # acknowledgement of 66 bytes, which a VM that also sends takes from its own
-    # cap: 2.2 % of two segments.
+    # Large packets at any round-trip time. The receiver acknowledges each packet
+    # by 66 bytes, which it takes from its own cap if it also sends: for packets
+    # of two segments that would be 2.2 %.
     ("net.ipv4.tcp_tso_rtt_log", "20"),
-    # A receiver's window that does not hold a sender back: with the kernel's
-    # 128 kB it begins at 42 kB, and stood in the way for 40 ms of the first 300
-    # (60 Mbit/s, round trips of 30 ms).
+    # A receive window that does not limit the sender. With the kernel's default
+    # buffer of 128 kB it begins at 42 kB: at 60 Mbit/s and round trips of 30 ms
+    # it stopped the sender for 40 of the first 300 ms.
     ("net.ipv4.tcp_rmem", "4096 1048576 6291456"),
     ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
 )
 
-# Data the kernel holds without having sent it: enough to keep a gigabit busy
-# while an agent waits for its turn on two cores.
+# Unsent data that the kernel may hold: enough to keep a gigabit link busy while
+# an agent waits for one of two processors.
 NOTSENT_BYTES = 262_144
 
-# Offsets in struct tcp_info (linux/tcp.h): eight one-byte fields, then 32-bit
-# ones.
+# Size and offset in struct tcp_info (linux/tcp.h): eight fields of one byte, then
+# those of 32 bits.
 _TCP_INFO_BYTES = 104
 _TOTAL_RETRANS_OFFSET = 100
-_NAME_BYTES = 16  # TCP_CA_NAME_MAX
+# TCP_CA_NAME_MAX.
+_NAME_BYTES = 16
 
-# A preempted job's connections stand still, for as long as others have its
-# nodes: TCP may not take that for a failure. The backend watches for jobs
-# without progress, because it knows which jobs are preempted.
+# Connections of a preempted job stand still for as long as others have its nodes,
+# which TCP must not take for a failure. The backend, which knows the preempted
+# jobs, looks for those without progress.
 STALL_TIMEOUT_MS = 7 * 24 * 3_600_000
 
-# Nor may the kernel keep for so long, with its network namespace, a connection
-# that nobody has any more: a killed agent's end at once (SO_LINGER of 0 s;
-# accepted ones inherit the listener's).
+# With that timeout the kernel would keep a killed agent's connections, and their
+# namespace, for a week. SO_LINGER of 0 s ends them at once; accepted sockets
+# inherit it from the listener. A regular close sets it back.
 _RESET, _FINISH = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 LAST_TIMEOUT_MS = 60_000
 
 
 def _in_order(sock: socket.socket) -> None:
-    """Lets the kernel send after the end what is left to send, for
-    LAST_TIMEOUT_MS at most.
-    """
+    """Let the kernel send a closed socket's data, for LAST_TIMEOUT_MS at most."""
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FINISH)
         sock.setsockopt(
@@ -365,15 +373,15 @@ def _in_order(sock: socket.socket) -> None:
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:
-    """Pin ``name`` on the socket and verify it by reading back."""
+    """Set a socket's congestion control, and read it back. Raises OSError."""
     try:
         sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()
         )
     except OSError as error:
-        # Without CAP_NET_ADMIN only what
-        # net.ipv4.tcp_allowed_congestion_control names may be chosen, but what
-        # the namespace uses anyway is no choice.
+        # Without CAP_NET_ADMIN only the names in
+        # net.ipv4.tcp_allowed_congestion_control may be set. An error does not
+        # matter where the namespace uses the wanted one by default.
         if congestion_control(sock) != name:
             raise OSError(
                 error.errno,
@@ -388,7 +396,7 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
 
 
 def congestion_control(sock: socket.socket) -> str:
-    """The name of the congestion control that the socket uses."""
+    """Name of the congestion control that a socket uses."""
     raw = sock.getsockopt(
         socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES
     )
@@ -396,7 +404,7 @@ def congestion_control(sock: socket.socket) -> str:
 
 
 def retransmits(sock: socket.socket) -> int:
-    """Segments the connection has sent again so far (TCP_INFO)."""
+    """Number of segments that a connection has retransmitted (TCP_INFO)."""
     info = sock.getsockopt(
         socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES
     )

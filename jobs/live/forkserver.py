@@ -1,12 +1,10 @@
-"""The fork server: a small process that starts agents by forking, in about a
-millisecond each.
+"""The fork server: a process that starts agents by forking itself.
 
-A fresh Python takes some 100 ms per agent to start; a fork of one that has the
-agents' code in memory does not. The server is started once, holds nothing but
-the socket to its caller and one process handle per living agent, and does what
-the caller asks: start an agent, signal an agent, close. It acts on its own
-children alone, and it does not outlive its caller: agents, server and caller
-are chained by parent-death signals and by the ends of their sockets.
+A new Python takes some 100 ms to start; a fork of one that has the agents' code
+in memory takes a millisecond. The server holds the socket to its caller and a
+process handle per agent. On request it starts an agent or sends it a signal, and
+it acts on its own children alone. It does not outlive its caller: agents, server
+and caller are tied by parent-death signals and by the ends of their sockets.
 
 Started as ``python -m jobs.live.forkserver FD PARENT_PID``
 by :class:`jobs.live.agent_pool.AgentPool`.
@@ -85,14 +83,13 @@ class ForkServer:
 
     def __init__(self, caller: socket.socket) -> None:
         self._caller = caller
-        self._children: dict[
-            str, int
-        ] = {}  # agents' names and process handles
+        # Process handles (pidfd) by the agents' names.
+        self._children: dict[str, int] = {}
         self._selector = selectors.DefaultSelector()
         self._open = True
 
     def serve(self) -> None:
-        """Answer requests and report exits until the caller closes or is gone."""
+        """Answer requests and report exits until the caller's socket ends."""
         self._selector.register(self._caller, selectors.EVENT_READ)
         try:
             while self._open:
@@ -105,9 +102,7 @@ class ForkServer:
             self._end_children()
 
     def _handle(self) -> None:
-        """Read one packet and do what it asks; the end of the caller's socket
-        is the server's.
-        """
+        """Read one packet and carry it out; an empty one ends the server."""
         packet, fds, _, _ = socket.recv_fds(
             self._caller, PACKET_LIMIT_BYTES, 1
         )
@@ -154,8 +149,7 @@ class ForkServer:
                 request.id, AgentRefused("no agent of this name is running")
             )
             return
-        # The handle stands for this very process, so a reused number cannot be
-        # hit.
+        # By handle: the process's number could have been reused.
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, request.signum)
 
@@ -173,9 +167,7 @@ class ForkServer:
         self._answer(agent_id, AgentExited(code, signum))
 
     def _end_children(self) -> None:
-        """Kill what still runs; a frozen child dies when it is thawed, at the
-        latest.
-        """
+        """Kill agents that still run. A frozen one dies when it is thawed."""
         for pidfd in self._children.values():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -186,15 +178,15 @@ class ForkServer:
                 self._reap(key.data)
 
     def _answer(self, agent_id: str, answer: Answer) -> None:
-        # A caller that is gone shows as the end of its socket; there is nothing
-        # to tell it.
+        # The end of the caller is noticed by reading its socket.
         with contextlib.suppress(ConnectionError):
             self._caller.send(pickle.dumps((agent_id, answer)))
 
 
 def _open_log(request: SpawnRequest) -> int:
-    """The log as a file of its own: a link or anything else in its place is
-    refused.
+    """Open an agent's log. Raises OSError unless it is a plain file.
+
+    The folder may be another user's, who could put a link there.
     """
     if request.log is None:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -207,8 +199,8 @@ def _open_log(request: SpawnRequest) -> int:
         | os.O_NONBLOCK
     )
     fd = os.open(request.log, flags, 0o600)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(fd)
         raise OSError(f"log {request.log} is not a plain file of its own")
     os.fchmod(fd, 0o600)
@@ -237,11 +229,12 @@ def _become_agent(
 
 
 def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
-    """Keep nothing of the server's but the log as output and the channel, which
-    becomes 3.
+    """Close the server's descriptors but the log, as output, and the channel.
+
+    The channel becomes descriptor 3.
     """
     null_fd = os.open(os.devnull, os.O_RDONLY)
-    # Out of the way of the targets first, so that no dup2 overwrites a source.
+    # First to numbers above the targets, so that no dup2 overwrites a source.
     high = [
         fcntl(fd, F_DUPFD, 4)
         for fd in (null_fd, log_fd, log_fd, channel_fd)
@@ -253,8 +246,9 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
 
 
 def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
-    """The exit code of an agent in its place, without privileges; where that
-    fails it says why.
+    """Run an agent in its VM, without privileges; returns its exit code.
+
+    A failure to get there is reported as the agent's.
     """
     try:
         _enter(request)
@@ -270,7 +264,10 @@ def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
 
 
 def _enter(request: SpawnRequest) -> None:
-    """Into the cgroups and the network namespace, onto its processors."""
+    """Enter the VM's processors, control groups, namespaces and mounts.
+
+    Root's privileges are needed for all of it.
+    """
     if request.cpus:
         os.sched_setaffinity(0, request.cpus)
     for path in request.cgroups:
@@ -310,7 +307,7 @@ def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
 
 
 def _descend(request: SpawnRequest, server_pid: int) -> None:
-    """Down from root for good, and tied to the server's life."""
+    """Give up root for good, and end with the server from now on."""
     if os.geteuid() == 0:
         os.setgroups([])
         drop_inherited_settings()
@@ -319,7 +316,9 @@ def _descend(request: SpawnRequest, server_pid: int) -> None:
     linux.set_no_new_privileges()
     refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)
-    if os.getppid() != server_pid:  # it died before the line above
+    # Setting a user id clears the parent-death signal, so it comes after; the
+    # server may have died before it was set.
+    if os.getppid() != server_pid:
         os._exit(EXIT_FAILED)
 
 
@@ -327,9 +326,8 @@ def _join_cgroup(path: str) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
         try:
-            os.write(
-                fd, b"0"
-            )  # the writer itself, in both versions of cgroups
+            # 0 is the writer itself, in both versions of control groups.
+            os.write(fd, b"0")
         finally:
             os.close(fd)
     except OSError as error:
@@ -346,8 +344,10 @@ def main(arguments: list[str]) -> int:
         return EXIT_FAILED
     # Ctrl-C reaches the whole foreground process group; the caller cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Frozen objects are not touched by collections in the forks, which would
+    # copy their pages.
     gc.collect()
-    gc.freeze()  # keeps the pages of living objects shared with the forks
+    gc.freeze()
     os.umask(0o077)
     with socket.socket(fileno=fd) as caller:
         caller.set_inheritable(False)

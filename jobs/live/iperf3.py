@@ -1,10 +1,10 @@
 """The iperf3 agent: iperf3 between the VMs of a job, for a time.
 
-Each receiver runs one server a sender (``iperf3 --server --one-off``); the
-clients begin at the job's start and send for its duration, as fast as their
-VMs' caps let them. Each process's result is its JSON document: the receivers'
-bytes are what their servers counted. TCP's congestion control is that of the
-route to the tenant's VMs: choosing another one would need privileges.
+A receiver runs a server for each of its senders (``iperf3 --server --one-off``).
+Clients begin at the job's start, and send for its duration as fast as their VMs'
+caps allow. Results are iperf3's JSON documents; received bytes are those that
+the servers counted. The congestion control is that of the route to the tenant's
+VMs, as iperf3 would need privileges to choose another.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from jobs.live.agent_protocol import (
 from jobs.live.command import end_groups, start_tied
 
 OMITTED_S = 1
-"""Seconds before iperf3 counts: connections reach their full rate, buckets are
-emptied.
+"""Seconds before iperf3 counts, in which connections reach their full rate and
+empty the caps' buckets.
 """
 BLOCK_BYTES = 8_192
-"""iperf3 counts whole blocks: its usual 128 kB are 2 % of what 10 Mbit/s bring
-in 5 s.
+"""iperf3 counts whole blocks. Its default of 128 kB is 2 % of the volume of 5 s
+at 10 Mbit/s.
 """
 _POLL_S = 0.01
-_LISTENING = "0A"  # in /proc/net/tcp
+# TCP_LISTEN in /proc/net/tcp.
+_LISTENING = "0A"
 _CONTROL = "sender_tcp_congestion"
 
 
 @dataclass(frozen=True)
 class Iperf3Plan(Plan):
-    """The part of VM ``index``: ``sends`` are its receivers' ``(index, ip)``,
-    ``receives`` senders.
+    """The part of VM ``index`` in measurements among a job's VMs.
 
-    The server for sender k listens at ``port`` + k. iperf3 takes whole
-    ``seconds``, of which it does not count the first, unless it is the only
-    one.
+    ``sends``: ``(index, ip)`` of its receivers; ``receives``: its senders. The
+    server for sender k listens at ``port`` + k. ``seconds``: iperf3 takes whole
+    ones, and does not count the first unless it is the only one.
     """
 
     ip: str
@@ -72,7 +72,7 @@ class Iperf3Plan(Plan):
         report: AgentReport | None,
         arrived: Arrived,  # noqa: ARG002
     ) -> Iperf3Plan:
-        """A new measurement for the time that is left."""
+        """The plan of a new measurement, for the time that is left."""
         if report is None or report.start_ns is None:
             return self
         ran_s = (report.end_ns - report.start_ns) / 1e9
@@ -83,9 +83,7 @@ class Iperf3Plan(Plan):
 
 @dataclass
 class _Process:
-    """One iperf3, a ``server`` or a ``client``; its output goes to a file
-    without a name.
-    """
+    """An iperf3 process, a ``server`` or a ``client``, with its output's file."""
 
     role: str
     peer: int
@@ -105,9 +103,7 @@ class Iperf3Agent(Agent):
         self._processes: list[_Process] = []
 
     def run(self) -> None:
-        """Measure; raises AgentFailure with what iperf3 says where one of them
-        fails.
-        """
+        """Measure. Raises AgentFailure with iperf3's message if one fails."""
         plan = self._plan
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_all)
@@ -122,18 +118,23 @@ class Iperf3Agent(Agent):
             self._until_ended()
 
     def report(self, error: str | None) -> AgentReport:
-        """The measured bytes of every peer whose process has ended well."""
-        ended = [process for process in self._processes if process.result]
-        clients = [process for process in ended if process.role == "client"]
+        """The report, with bytes of all processes that have ended well."""
+        received = []
+        sent = []
+        control: str | None = None
+        for process in self._processes:
+            if not process.result:
+                continue
+            if process.role == "server":
+                received.append(_received(process))
+            else:
+                sent.append(_sent(process))
+                control = control or process.result["end"][_CONTROL]
         return replace(
             super().report(error),
-            received=tuple(
-                _received(each) for each in ended if each.role == "server"
-            ),
-            sent=tuple(map(_sent, clients)),
-            congestion_control=next(
-                (each.result["end"][_CONTROL] for each in clients), None
-            ),
+            received=tuple(received),
+            sent=tuple(sent),
+            congestion_control=control,
         )
 
     def _server(self, sender: int) -> list[str]:
@@ -191,8 +192,9 @@ class Iperf3Agent(Agent):
         self._processes.append(_Process(role, peer, output, child))
 
     def _until_listening(self, ports: set[int]) -> None:
-        """Until all servers listen: a connection to find out would be their
-        only one.
+        """Wait until all servers listen, as the kernel says.
+
+        A connection to find out would be the one that a server takes.
         """
         end_s = time.monotonic() + self._plan.connect_timeout_s
         while not ports <= listening(self._plan.ip):
@@ -217,7 +219,7 @@ class Iperf3Agent(Agent):
                 selector.register(handle, selectors.EVENT_READ, process)
             left = len(self._processes)
             while left:
-                # iperf3 states its bytes at its end only.
+                # Samples have the CPU time alone: iperf3 states bytes at its end.
                 self._sample_when_due()
                 for key, _ in selector.select(self._plan.progress_every_s):
                     if key.data is None:
@@ -228,15 +230,16 @@ class Iperf3Agent(Agent):
                     left -= 1
 
     def _take_result(self, process: _Process) -> None:
-        """Read the JSON document of one that has ended; raises AgentFailure
-        with its complaint.
+        """Read the result of an ended process.
+
+        Raises AgentFailure with iperf3's message.
         """
         process.end_ns = time.monotonic_ns()
         code = process.child.wait()
         process.output.seek(0)
         text = process.output.read().decode("utf-8", "replace")
         try:
-            # A line for people may follow it.
+            # iperf3 may print a line for people after the document.
             result, _ = json.JSONDecoder().raw_decode(text)
         except ValueError:
             result = {"error": text.strip()[-300:] or f"exit code {code}"}
@@ -248,13 +251,11 @@ class Iperf3Agent(Agent):
         process.result = result
 
     def _end_all(self) -> None:
-        end_groups(
-            [
-                each.child
-                for each in self._processes
-                if each.child.poll() is None
-            ]
-        )
+        running = []
+        for process in self._processes:
+            if process.child.poll() is None:
+                running.append(process.child)
+        end_groups(running)
 
 
 def _received(process: _Process) -> ReceivedPayload:
@@ -271,7 +272,8 @@ def _sent(process: _Process) -> Sent:
     received = end["sum_received"]
     retransmits = int(sent.get("retransmits", 0))
     counted = int(received["bytes"])
-    # A sender's sum was seen (iperf3 3.18) to lack 8 KiB that had arrived.
+    # iperf3 3.18 was seen to report a sum of the sender that is 8 KiB less than
+    # what had arrived.
     size_bytes = max(int(sent["bytes"]), counted)
     return Sent(
         process.peer, size_bytes, counted, process.end_ns, retransmits
@@ -281,39 +283,41 @@ def _sent(process: _Process) -> Sent:
 def received_bps(
     document: Mapping[str, Any], uncounted_s: int = 0
 ) -> float:
-    """Payload that a receiver counted over the test's time, in bit/s, by its
-    intervals.
+    """Payload rate in bit/s that a receiver counted, by its intervals.
 
-    A server counts on until it hears of the end: its own mean has a tenth of a
-    second more, of which what was still on its way fills only a part.
-    ``uncounted_s``: of the test's end, left out as well. KeyError without what
-    iperf3 writes.
+    iperf3's own mean is too low: a server counts until it learns of the end, a
+    tenth of a second in which only the last data arrive. ``uncounted_s``: time
+    at the test's end that is left out, too. Raises KeyError for a document that
+    is not iperf3's.
     """
-    lasts_s = document["start"]["test_start"]["duration"] - uncounted_s
-    counted = [each["sum"] for each in document["intervals"]]
+    duration_s = document["start"]["test_start"]["duration"] - uncounted_s
+    intervals = [interval["sum"] for interval in document["intervals"]]
+    # An interval is one second: those that begin in the last half of the last
+    # one are after the end.
     within = [
-        one
-        for one in counted
-        if not one["omitted"] and one["start"] < lasts_s - 0.5
+        interval
+        for interval in intervals
+        if not interval["omitted"] and interval["start"] < duration_s - 0.5
     ]
     if not within:
         return float(document["end"]["sum_received"]["bits_per_second"])
-    counted_bytes: float = sum(one["bytes"] for one in within)
-    time_s: float = sum(one["seconds"] for one in within)
+    counted_bytes: float = sum(interval["bytes"] for interval in within)
+    time_s: float = sum(interval["seconds"] for interval in within)
     return 8 * counted_bytes / time_s
 
 
 def listening(ip: str, process: int | str = "self") -> set[int]:
-    """Ports of a process's network namespace at which somebody listens on an
-    IPv4 address.
+    """Ports of listening sockets at an IPv4 address.
+
+    ``process``: of its network namespace.
     """
-    # The kernel prints the address as the bytes of a number of this machine.
+    # The kernel prints an address as a number in this machine's byte order.
     address = f"{int.from_bytes(socket.inet_aton(ip), 'little'):08X}"
-    rows = [
-        line.split()
-        for line in Path(f"/proc/{process}/net/tcp")
-        .read_text()
-        .splitlines()[1:]
-    ]
-    own = [row[1].split(":") for row in rows if row[3] == _LISTENING]
-    return {int(port, 16) for where, port in own if where == address}
+    table = Path(f"/proc/{process}/net/tcp").read_text()
+    ports = set()
+    for line in table.splitlines()[1:]:
+        _, local, _, state, *_ = line.split()
+        local_address, port = local.split(":")
+        if state == _LISTENING and local_address == address:
+            ports.add(int(port, 16))
+    return ports

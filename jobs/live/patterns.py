@@ -13,9 +13,7 @@ from random import Random
 
 @dataclass(frozen=True)
 class VmTransfer:
-    """``sender`` and ``receiver`` are VM indices within the job; ``size_bytes``
-    is payload.
-    """
+    """A transfer between two VMs, by their indices; the size is payload."""
 
     sender: int
     receiver: int
@@ -23,31 +21,28 @@ class VmTransfer:
 
 
 def receivers(pattern: str, n_vms: int, rng: Random) -> list[int]:
-    """The one receiver of each VM, in a ``ring`` or a ``permutation``.
+    """Receiver of each VM, in a ``ring`` or a ``permutation``.
 
-    A permutation is drawn uniformly among those without a fixed point; ``rng``
-    is read by it alone.
+    A permutation is drawn uniformly from those without a fixed point. A ring
+    does not use ``rng``.
     """
     if pattern == "ring":
         return [*range(1, n_vms), 0]
     receivers = list(range(n_vms))
-    # A shuffle has no fixed point with probability 1/e: three draws on average,
-    # unbiased.
+    # Rejection keeps the draw unbiased. A shuffle has no fixed point with
+    # probability 1/e: three draws on average.
     while any(i == receiver for i, receiver in enumerate(receivers)):
         rng.shuffle(receivers)
     return receivers
 
 
 def all_to_all(n_vms: int, volume_bytes: int) -> tuple[VmTransfer, ...]:
-    """Every VM spreads its volume over all others (a shuffle), beginning with
-    its successor.
+    """Transfers from every VM to all others, in equal shares (a shuffle).
 
-    Taken in this order, one receiver after the other, every round is a
-    permutation.
-
-    What does not divide evenly goes, byte by byte, to the nearest successors:
-    the share depends on the distance alone, so the sums at the receivers are
-    exact too.
+    Each VM begins with its successor; so every round, in which VMs serve their
+    next receivers, is a permutation. Bytes that do not divide evenly go to the
+    nearest successors. A share thus depends only on the distance, and receivers
+    get exactly ``volume_bytes``, too.
     """
     share, rest = divmod(volume_bytes, n_vms - 1)
     return tuple(
@@ -61,10 +56,9 @@ def all_to_all(n_vms: int, volume_bytes: int) -> tuple[VmTransfer, ...]:
 def transfers(
     pattern: str, n_vms: int, volume_bytes: int, rng: Random
 ) -> tuple[VmTransfer, ...]:
-    """The transfers of ``pattern`` by sender, each sender's in the order it
-    sends them.
+    """Transfers of a pattern among two VMs or more.
 
-    There are two VMs or more. Nothing to send gives no transfers.
+    By sender, and in the order in which each sends. Empty without a volume.
     """
     if volume_bytes == 0:
         return ()

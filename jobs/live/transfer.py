@@ -1,14 +1,15 @@
 """The transfer agent: one VM's part in a job's communication pattern.
 
-All senders start at the same instant on connections that stand already. A VM
-with several receivers serves them one after the other, in the plan's order: an
-all-to-all is then a sequence of permutations. All at once, where the plan
-wants it, several senders meet at each receiver's cap. The next one's turn comes
-when the kernel has sent all for the one before: what it only keeps, up to 256
-kB, would share the sender's cap with the next one's bytes. The clock of a flow
-stops at the receiver's last byte. The receiver answers with its own count and
-stamps on the same connection; the sender compares: what a report calls
-acknowledged has arrived.
+All senders start at the same instant, on established connections. A VM with
+several receivers serves them one after the other, in the plan's order, so that
+an all-to-all is a sequence of permutations. A receiver's turn begins when the
+kernel has sent all data for the one before it: up to 256 kB that it only holds
+would share the sender's cap. Where the plan wants all flows at once, several
+senders meet at each receiver's cap.
+
+A flow's time ends with the last byte at the receiver. The receiver then returns
+its count and instants on the same connection, and the sender compares the
+count: bytes that a report calls acknowledged have arrived.
 """
 
 from __future__ import annotations
@@ -38,13 +39,12 @@ from jobs.live.transfer_plan import (
     TransferPlan,
 )
 
-_ACK = struct.Struct(
-    "!QQQ"
-)  # bytes counted, instants of first and last byte
+# Bytes counted, and instants of the first and the last byte.
+_ACK = struct.Struct("!QQQ")
 
-# A receiver is woken for so many bytes, or for so small a part of a flow: what
-# arrives is counted late by that much. Large packets come one by one, and
-# waking up costs more than taking them in.
+# A receiver is woken by this many bytes or, for small flows, this part of a flow;
+# its count lags by as much. Waking up for each packet would cost more than
+# reading it.
 WAKE_BYTES = 131_072
 WAKES_PER_FLOW = 64
 
@@ -63,22 +63,21 @@ class TransferAgent(Agent):
         self._selector = selectors.DefaultSelector()
         self._data = memoryview(bytes(NOTSENT_BYTES))
         self._into = memoryview(bytearray(1 << 20))
-        self._unsent: deque[Sending] = (
-            deque()
-        )  # in their turn; only the first is sending, but at once
-        self._open = 0  # flows of both directions that are not complete
+        # Flows in the order of their turns; only the first one sends, unless the
+        # plan wants all at once.
+        self._unsent: deque[Sending] = deque()
+        # Number of incomplete flows, in both directions.
+        self._open = 0
         self._congestion_control: str | None = None
         total_bytes = sum(order.size_bytes for order in plan.sends)
-        self._production = (
-            Production(total_bytes, plan.demand, plan.cpu_share)
-            if plan.demand and total_bytes
-            else None
-        )
+        self._production: Production | None = None
+        if plan.demand and total_bytes:
+            self._production = Production(
+                total_bytes, plan.demand, plan.cpu_share
+            )
 
     def run(self) -> None:
-        """Move everything; raises AgentFailure or OSError with the reason if
-        that fails.
-        """
+        """Send and receive all payload. Raises AgentFailure, OSError."""
         try:
             self._connections.establish()
             self._prepare()
@@ -96,7 +95,7 @@ class TransferAgent(Agent):
             self._selector.close()
 
     def report(self, error: str | None) -> AgentReport:
-        """Volumes moved so far."""
+        """The report, with the volumes moved so far."""
         lost_s = 0.0
         if self._production is not None:
             lost_s = self._production.lost_ns / 1e9
@@ -123,20 +122,20 @@ class TransferAgent(Agent):
         )
 
     def _prepare(self) -> None:
-        """Register all flows; from here on a turn of the loop is all there is."""
+        """Configure all flows' sockets, and register them for the loop."""
         notsent_bytes = (
             BUFFER_LIMIT_BYTES if self._production else NOTSENT_BYTES
         )
         self._selector.register(self._channel, _READ)
         for sending in self._connections.sendings:
-            # So that progress follows the network, not the kernel's buffers.
+            # A small limit, so that "sent" means sent, not held by the kernel.
             sending.sock.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, notsent_bytes
             )
             if self._production:
-                # By default a chunk's last, short segment waits until the one
-                # before has been acknowledged, which a receiver may put off for
-                # 40 ms.
+                # By default (Nagle) a chunk's last, short segment waits for the
+                # acknowledgement of the one before, which the receiver may
+                # delay by 40 ms.
                 sending.sock.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
                 )
@@ -159,7 +158,7 @@ class TransferAgent(Agent):
         self._congestion_control = ",".join(names) or None
 
     def _turn(self) -> None:
-        """Look after everything that is due or possible, once."""
+        """One turn of the loop: produce, wait, then send and receive."""
         self._sample_when_due()
         wait_s = self._produce(time.monotonic_ns())
         self._watch_sending()
@@ -175,9 +174,7 @@ class TransferAgent(Agent):
                 self._channel.heard()
 
     def _produce(self, now_ns: int) -> float:
-        """Let the application work; returns how long the loop may wait, in
-        seconds.
-        """
+        """Advance the application; returns the longest wait of the loop in s."""
         wait_s = self._plan.progress_every_s
         production = self._production
         if production is None or production.finished:
@@ -192,7 +189,7 @@ class TransferAgent(Agent):
         return wait_s
 
     def _allowed_bytes(self, sending: Sending) -> int:
-        """Bytes that ``sending`` may hand to the kernel now."""
+        """Bytes of a flow that may be handed to the kernel now."""
         if self._production is None:
             return sending.left_bytes
         return min(
@@ -201,8 +198,10 @@ class TransferAgent(Agent):
         )
 
     def _watch_sending(self) -> None:
-        """Wait for room only where there is something to send: a selector would
-        spin.
+        """Watch the flow whose turn it is for room to send.
+
+        Only if it has something to send: otherwise the selector would return at
+        once, again and again.
         """
         while self._unsent and self._unsent[0].acknowledged_ns is not None:
             self._unsent.popleft()
@@ -225,7 +224,8 @@ class TransferAgent(Agent):
             sending.watched = events
 
     def _send(self, sending: Sending) -> None:
-        if not sending.left_bytes:  # the kernel has sent it too
+        if not sending.left_bytes:
+            # Room now means that the kernel has sent the flow's last byte.
             self._unsent.remove(sending)
             self._watch_for(sending, _READ)
             return
@@ -247,9 +247,7 @@ class TransferAgent(Agent):
             )
 
     def _hear(self, sending: Sending) -> None:
-        """Read the receiver's acknowledgement and hold it against what was
-        sent.
-        """
+        """Read the receiver's acknowledgement, and compare it with the volume."""
         try:
             data = sending.sock.recv(_ACK.size - len(sending.answer))
         except BlockingIOError:
@@ -275,8 +273,9 @@ class TransferAgent(Agent):
             )
 
     def _take_in(self) -> None:
-        """Count payload that waits to be read: it is not sent again where the
-        job resumes.
+        """Count payload that has arrived but not been read.
+
+        Counted payload is not sent again when the job resumes elsewhere.
         """
         if self._start_ns is None:
             return
@@ -286,7 +285,7 @@ class TransferAgent(Agent):
                     pass
 
     def _receive(self, receiving: Receiving) -> bool:
-        """Read once what a flow has for us; False where it has nothing."""
+        """Read once from a flow; False if nothing has arrived."""
         try:
             n = receiving.sock.recv_into(self._into[: receiving.left_bytes])
         except BlockingIOError:

@@ -1,18 +1,17 @@
-"""The plan of a transfer, and the pace at which its application produces the
-data. Pure.
+"""The plan of a transfer, and the pace of its application. Pure.
 
 :class:`Production` is a discrete producer for the demand curve of DCloud's Eq.
 1; the caller supplies all instants and CPU times. At progress x the application
-can produce c(x) bit/s; its VM carries at most b(t). Eq. 1 lets it advance at
+can produce c(x) bit/s, and its VM carries at most b(t); by Eq. 1 it advances at
 the smaller of the two. Here the curve is cut into chunks of a few milliseconds.
-The production of a chunk overlaps the sending of the ones before, as far as a
-small buffer allows:
+A chunk is produced while earlier ones are sent, as far as a small buffer allows:
 
-* where c(x) < b the buffer is nearly empty and the pace is the chunks' own time;
-* where c(x) > b the buffer is full and a chunk is begun only when the network made room.
+* where c(x) < b, the buffer is nearly empty, and chunks follow at their own pace;
+* where c(x) > b, the buffer is full, and a chunk begins when the network has made
+  room.
 
-Time in which production was blocked is lost: what the network refuses now is
-not caught up later at more than c(x).
+Time in which production was blocked is lost: later the application still
+produces at most c(x).
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ Curve = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Outgoing:
-    """``size_bytes`` of payload to send to VM ``peer``, which listens at
-    ``ip``:``port``.
-    """
+    """Payload to send to VM ``peer``, which listens at ``ip``:``port``."""
 
     peer: int
     ip: str
@@ -46,7 +43,7 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Incoming:
-    """``size_bytes`` of payload to expect from VM ``peer``."""
+    """Payload to expect from VM ``peer``."""
 
     peer: int
     size_bytes: int
@@ -54,15 +51,14 @@ class Incoming:
 
 @dataclass(frozen=True)
 class TransferPlan(Plan):
-    """The part of VM ``index`` in a transfer: ``sends`` in this order, one by
-    one, or all ``at_once``.
+    """The part of VM ``index`` in a transfer.
 
-    ``demand`` is the demand curve c(x) (DCloud, Eq. 1) with the *payload* rate
-    that the application of this VM can produce up to that progress; empty means
-    that it is never the application that limits. ``cpu_share`` is the share of
-    a core it uses while it produces.
-
-    ``connect_timeout_s`` runs until all connections stand.
+    - ``sends``: one after the other in this order, or all ``at_once``.
+    - ``demand``: the demand curve c(x) (DCloud, Eq. 1) in payload rates of this
+      VM; empty if the application never limits.
+    - ``cpu_share``: share of a core that the application uses while it
+      produces.
+    - ``connect_timeout_s``: until all connections are established.
     """
 
     ip: str
@@ -80,11 +76,9 @@ class TransferPlan(Plan):
         return sum(flow.size_bytes for flow in self.receives)
 
     def done_share(self, progress: AgentProgress) -> float | None:
-        return (
-            progress.received_bytes / self.receives_bytes
-            if self.receives
-            else None
-        )
+        if not self.receives:
+            return None
+        return progress.received_bytes / self.receives_bytes
 
     def readdressed(self, ips: Sequence[str]) -> TransferPlan:
         sends = tuple(
@@ -97,10 +91,10 @@ class TransferPlan(Plan):
         report: AgentReport | None,  # noqa: ARG002
         arrived: Arrived,
     ) -> TransferPlan:
-        """The payload that receivers have not counted.
+        """The plan for the payload that receivers have not counted.
 
-        A stretch of the demand curve in which nothing is sent cannot be
-        divided: it is done again.
+        A stretch of the demand curve in which nothing is sent is repeated from
+        its beginning, as progress is known by bytes alone.
         """
         sends = [
             replace(
@@ -134,11 +128,10 @@ class TransferPlan(Plan):
 
 
 def curve_after(curve: Curve, sent_share: float) -> Curve:
-    """The demand curve from where ``sent_share`` of all bytes are sent,
-    stretched to 0..1 again.
+    """The rest of a demand curve, stretched to progress 0..1.
 
-    With τ and the total both reduced in proportion, the rest takes as long as
-    it would have.
+    ``sent_share``: share of all bytes that are sent. As τ and the total shrink
+    in the same proportion, the rest takes as long as it would have.
     """
     starts = [0.0, *(end for end, _ in curve)]
     areas = [
@@ -146,6 +139,7 @@ def curve_after(curve: Curve, sent_share: float) -> Curve:
         for (a, b), (_, rate) in zip(pairwise(starts), curve, strict=True)
     ]
     done = sent_share * sum(areas)
+    # x0: the progress at which that share of the curve's area is reached.
     x0 = 0.0
     for start, (end, rate), area in zip(starts, curve, areas, strict=False):
         if done < area:
@@ -165,22 +159,22 @@ def curve_after(curve: Curve, sent_share: float) -> Curve:
 
 NS_PER_S = 1_000_000_000
 
-# Short enough that the buffer of a few chunks is small beside any transfer
-# worth measuring, long enough that 32 agents on two cores spend their time on
-# bytes and not on waking up.
+# Short, so that a buffer of a few chunks is small beside any transfer that is
+# worth measuring; long, so that 32 agents on two cores spend their time on bytes
+# and not on waking up.
 CHUNK_S = 0.005
 CHUNK_LIMIT_BYTES = 65536
 BUFFER_S = 0.020
 BUFFER_LIMIT_BYTES = 131_072
 
-# An agent that the machine woke up late may catch up this much; what is beyond
-# it is a pause.
+# An agent that the machine wakes late may catch up this much. Anything longer is
+# a pause.
 LATENESS_LIMIT_NS = 20_000_000
 
 
 @dataclass(frozen=True)
 class Phase:
-    """``size_bytes`` produced evenly in ``duration_ns`` when nothing blocks."""
+    """Bytes that are produced evenly in ``duration_ns`` if nothing blocks."""
 
     size_bytes: int
     duration_ns: int
@@ -188,8 +182,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The unit of production; ``buffer_bytes`` is how much may wait when it is
-    finished.
+    """The unit of production.
+
+    ``buffer_bytes``: most unsent bytes, its own included, with which it may
+    begin.
     """
 
     size_bytes: int
@@ -200,12 +196,11 @@ class Chunk:
 def phases(
     total_bytes: int, steps: Sequence[tuple[float, int]]
 ) -> tuple[Phase, ...]:
-    """The steps ``(progress_end, rate_bps)`` of c(x) as phases whose sizes sum
-    to the total.
+    """The steps ``(progress_end, rate_bps)`` of c(x) as phases.
 
-    Progress is that of the job, not of its bytes: with τ = 8·total / ∫c(x)dx a
-    step of width w lasts w·τ at infinite bandwidth and yields w·τ·c of the
-    bytes, perhaps none.
+    Their sizes sum to the total. Progress is the job's, not that of its bytes:
+    with τ = 8·total / ∫c(x)dx, a step of width w lasts w·τ at infinite
+    bandwidth and yields w·τ·c bits, perhaps none.
     """
     starts = [0.0, *(end for end, _ in steps[:-1])]
     areas = [
@@ -235,9 +230,7 @@ def phases(
 def chunks(
     total_bytes: int, steps: Sequence[tuple[float, int]]
 ) -> Iterator[Chunk]:
-    """The phases cut into chunks; sizes and durations sum exactly to those of
-    the phases.
-    """
+    """The phases cut into chunks, with exactly their sizes and durations."""
     for phase in phases(total_bytes, steps):
         n = max(
             1,
@@ -262,12 +255,16 @@ def chunks(
 
 
 class Production:
-    """Bytes that the application has produced by now.
+    """The application's production, as far as :meth:`advance` was called.
 
-    Call :meth:`advance` with the present whenever something may have changed.
-    ``cpu_share`` is the CPU a chunk costs, as a share of its duration: a chunk
-    is finished when both its time has passed and its CPU time has been burnt,
-    so a VM that gets less CPU produces more slowly.
+    A chunk is finished when its time has passed and its CPU time, a share
+    ``cpu_share`` of its duration, has been used: a VM that gets less CPU
+    produces more slowly.
+
+    - ``produced_bytes``: so far.
+    - ``due_ns``: end of the present chunk; None while the buffer is full.
+    - ``cpu_due_ns``: CPU time at which the present chunk has used its share.
+    - ``lost_ns``: lateness that is not caught up.
     """
 
     def __init__(
@@ -277,11 +274,9 @@ class Production:
         cpu_share: float,
     ) -> None:
         self.produced_bytes = 0
-        self.due_ns: int | None = (
-            None  # when the present chunk's time is over; None: blocked
-        )
-        self.lost_ns = 0  # what was late and is not caught up
-        self.cpu_due_ns = 0  # CPU time at which its burning is over
+        self.due_ns: int | None = None
+        self.lost_ns = 0
+        self.cpu_due_ns = 0
         self._chunks = chunks(total_bytes, steps)
         self._cpu_share = cpu_share
         self._chunk: Chunk | None = next(self._chunks)
@@ -291,16 +286,18 @@ class Production:
         return self._chunk is None
 
     def cpu_missing_ns(self, cpu_ns: int) -> int:
-        """CPU time that the chunk in production still has to burn at CPU time
-        ``cpu_ns``.
+        """CPU time that the present chunk still has to use.
+
+        ``cpu_ns``: the agent's CPU time so far.
         """
-        return (
-            0 if self.due_ns is None else max(0, self.cpu_due_ns - cpu_ns)
-        )
+        if self.due_ns is None:
+            return 0
+        return max(0, self.cpu_due_ns - cpu_ns)
 
     def advance(self, now_ns: int, cpu_ns: int, sent_bytes: int) -> None:
-        """Finish and begin chunks up to ``now_ns``, with ``sent_bytes`` gone to
-        the network.
+        """Finish and begin chunks up to ``now_ns``.
+
+        ``sent_bytes``: handed to the network so far.
         """
         while self._chunk is not None:
             if self.due_ns is None:
@@ -321,6 +318,8 @@ class Production:
             if self._chunk is not None and self._room(
                 self._chunk, sent_bytes
             ):
+                # The next chunk begins when this one was due, not now: small
+                # lateness is caught up.
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
                 self.lost_ns += begun_ns - due_ns
                 self._begin(

@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -259,9 +260,11 @@ def python() -> dict[str, Any]:
     }
 
 
+# Read once a process: its packages are the same for each run that it plays.
+@cache
 def packages() -> dict[str, str]:
-    """Name to version of every installed distribution, the first found where
-    there are several.
+    """Version of every installed distribution by name, the first where there
+    are several.
     """
     versions: dict[str, str] = {}
     for installed in metadata.distributions():

@@ -1,10 +1,10 @@
-"""Control groups, version 1 or 2: one below ``hosenet/RUN`` for each node, in
-it one for each VM.
+"""Control groups of a run, version 1 or 2.
 
-A node's group has quotas (processors, memory), a VM's a weight inside it; the
-freezer preempts. The run's own process joins ``hosenet-main/RUN``, so that
-whatever it starts is found by the run's group even if nobody wrote it down.
-VMs cannot take that group's share of the processors: it is beside theirs.
+Below ``hosenet/RUN`` each node has a group with quotas of processors and
+memory, and in it each VM a group with a weight and a freezer. The run's own
+process is in ``hosenet-main/RUN``: the cleanup finds all that it started in
+that group, and VMs, whose group is another, cannot take its share of the
+processors.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SOCKETS_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 SOCKETS_PART = 2
 """One over the part of a group's memory that its sockets may hold besides."""
 MAX_WEIGHT = 10_000
-# Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000
-# : 1.
+# Version 1's least number of shares is 2: doubled weights keep all ratios up to
+# 10,000 : 1.
 SHARES_PER_WEIGHT = 2
-# What a process outside all groups weighs, and so does a group by default.
+# Weight of a process outside all groups, and of a group by default.
 USUAL_SHARES, USUAL_WEIGHT = 1024, 100
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
-# For the kernel to freeze, thaw or kill: long, as the machine may be busy.
+# Time for the kernel to freeze, thaw or kill; long, as the machine may be busy.
 TIMEOUT_S = 30.0
 FREEZE_S = 5.0
 POLL_S = 0.002
@@ -51,10 +51,9 @@ OPTIONAL = ("memory", "pids")  # without them VMs have no such limits
 
 @dataclass(frozen=True)
 class CgroupLayout:
-    """Where this machine has its control groups. ``mounts``: controller ->
-    mount point.
+    """Mount points of this machine's control groups, by controller.
 
-    Version 0: none that we could use, with the reason in ``lacking``.
+    Version 0: none is usable, for the reason in ``lacking``.
     """
 
     version: Literal[0, 1, 2]
@@ -63,7 +62,7 @@ class CgroupLayout:
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """Every hierarchy once, in order."""
+        """Mount points of all hierarchies, each once, in order."""
         return tuple(dict.fromkeys(self.mounts.values()))
 
 
@@ -137,8 +136,8 @@ class RunCgroup:
             for root in self.layout.roots:
                 _delegate(root)
         for path in self.paths:
-            # Both at once: another run's end may take the common folder away in
-            # between.
+            # Parents included: another run that ends may remove the common
+            # folder at any moment.
             path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
             self._make(path, leaf=path in self._main_paths)
@@ -148,7 +147,7 @@ class RunCgroup:
         self._set_processes_weight(top / TOP, weights.vms)
 
     def _set_processes_weight(self, group: Path, n: int) -> None:
-        """Let a group weigh as much as ``n`` processes outside of all groups."""
+        """Give a group the weight of ``n`` processes outside of all groups."""
         weights: dict[int, tuple[str, object]] = {
             1: ("cpu.shares", n * USUAL_SHARES),
             2: ("cpu.weight", n * USUAL_WEIGHT),
@@ -156,7 +155,7 @@ class RunCgroup:
         self._set(group, weights)
 
     def enter(self) -> None:
-        """Move this process, and so all its children to come, into the run's
+        """Move this process, and with it its later children, into the run's
         group.
         """
         controller_of = {
@@ -166,13 +165,12 @@ class RunCgroup:
         for root, path in zip(
             self.layout.roots, self._main_paths, strict=True
         ):
-            # Where the hierarchy hides this process's group, the root.
-            home = root / group_of(
-                Path("/proc/self"), controller_of[root]
-            ).lstrip("/")
-            self._home[root] = (
-                home if (home / "cgroup.procs").exists() else root
-            )
+            group = group_of(Path("/proc/self"), controller_of[root])
+            home = root / group.lstrip("/")
+            # In a container the mount may not show this process's group.
+            if not (home / "cgroup.procs").exists():
+                home = root
+            self._home[root] = home
             _write(path / "cgroup.procs", "0")
 
     def leave(self) -> None:
@@ -181,15 +179,13 @@ class RunCgroup:
             try:
                 _write(home / "cgroup.procs", "0")
             except OSError:
-                # Version 2 takes no process in a group that has begun to hand
-                # out controllers.
+                # In version 2 a group that hands controllers to its children
+                # may have no processes itself.
                 _write(root / "cgroup.procs", "0")
         self._home = {}
 
     def add_vm(self, server: int, vm: int) -> tuple[Path, ...]:
-        """Make a VM's groups; returns the ``cgroup.procs`` files its processes
-        write to to join.
-        """
+        """Make a VM's groups; returns the files by which processes join them."""
         groups = self._everywhere(server, vm)
         for group in groups:
             self._make(group.parent)
@@ -197,7 +193,7 @@ class RunCgroup:
         return tuple(group / "cgroup.procs" for group in groups)
 
     def remove_vm(self, server: int, vm: int) -> None:
-        """Remove a VM's groups; its processes have ended."""
+        """Remove a VM's groups, whose processes have ended."""
         for group in self._everywhere(server, vm):
             _remove_group(group)
 
@@ -214,8 +210,8 @@ class RunCgroup:
         if self.layout.version == 2:
             _write(group / "cpu.max", f"{quota} {period}")
         else:
-            # One at a time, and a group may never have more than the one above
-            # it.
+            # The kernel refuses a group a larger share than its parent's, also
+            # for the moment between the two writes: without a quota meanwhile.
             _write(group / "cpu.cfs_quota_us", "-1")
             _write(group / "cpu.cfs_period_us", str(period))
             _write(group / "cpu.cfs_quota_us", str(quota))
@@ -223,11 +219,11 @@ class RunCgroup:
     def set_memory(
         self, server: int, size_bytes: int, vm: int | None = None
     ) -> bool:
-        """Limit the memory of a node's VMs together, or of one; False where the
-        machine has no such quotas.
+        """Limit the memory of a node, or of one VM on it.
 
-        What goes beyond it is ended by the kernel, and its job with it. Version
-        1 counts what sockets hold apart, and only where it has a limit.
+        The kernel kills processes beyond the limit, which fails their job.
+        Version 1 counts memory of sockets apart, and only if it has a limit of
+        its own. False where the machine has no such limits.
         """
         controls = {1: "memory.limit_in_bytes", 2: "memory.max"}
         limited = self._limit("memory", server, vm, controls, size_bytes)
@@ -239,7 +235,10 @@ class RunCgroup:
         return limited
 
     def set_processes(self, server: int, vm: int, most: int) -> bool:
-        """Limit a VM's processes and threads; False where the machine cannot."""
+        """Limit a VM's number of processes and threads.
+
+        False where the machine has no such limits.
+        """
         controls = {1: "pids.max", 2: "pids.max"}
         return self._limit("pids", server, vm, controls, most)
 
@@ -274,7 +273,7 @@ class RunCgroup:
         return True
 
     def set_weight(self, server: int, vm: int, weight: int) -> None:
-        """A VM's share of its node, 1 .. 10,000."""
+        """Set a VM's weight in its node, 1 .. 10,000."""
         if not 1 <= weight <= MAX_WEIGHT:
             raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
         shares = SHARES_PER_WEIGHT * weight
@@ -302,22 +301,23 @@ class RunCgroup:
         _wait_while(left)
 
     def raise_priority(self, server: int, vm: int) -> None:
-        """Let a VM's processes end with the priority of the run itself.
+        """Move a VM's processes, which are to end, into the run's own group.
 
         Raising the weight is not enough: before Linux 6.6 (EEVDF) a process
-        that had run with a low weight keeps a virtual runtime far ahead of the
-        others and waits long after the change.
+        that has run with a low weight keeps a virtual runtime far ahead of the
+        others, and waits long after the change.
         """
-        for pid in (
-            (self._path("cpu", server, vm) / "cgroup.procs")
-            .read_text("ascii")
-            .split()
-        ):
-            with suppress(OSError):  # it has ended meanwhile
+        members = self._path("cpu", server, vm) / "cgroup.procs"
+        for pid in members.read_text("ascii").split():
+            # A process that has ended meanwhile cannot be moved.
+            with suppress(OSError):
                 _write(self._way_out, pid)
 
     def freeze(self, server: int, vm: int, *, frozen: bool) -> None:
-        """Stop or resume all of a VM's processes; returns when it is so."""
+        """Freeze or thaw all of a VM's processes; returns when done.
+
+        Raises TimeoutError.
+        """
         group = self._path("freezer", server, vm)
         state = "FROZEN" if frozen else "THAWED"
         self._set(
@@ -334,7 +334,10 @@ class RunCgroup:
 
     @property
     def _way_out(self) -> Path:
-        """Where processes that have been killed go: exiting takes CPU time too."""
+        """File that moves killed processes to the run's own group.
+
+        A process needs processor time to exit, too.
+        """
         return (
             self.layout.mounts["cpu"]
             / MAIN_TOP
@@ -348,10 +351,13 @@ class RunCgroup:
         server: int | None = None,
         vm: int | None = None,
     ) -> Path:
-        """The run's group, a node's or a VM's."""
+        """The group of the run, of a node, or of a VM."""
         path = self.layout.mounts[controller] / TOP / self._run_tag
-        path = path if server is None else path / f"node{server}"
-        return path if vm is None else path / f"vm{vm}"
+        if server is not None:
+            path /= f"node{server}"
+        if vm is not None:
+            path /= f"vm{vm}"
+        return path
 
     def group(self, server: int, vm: int) -> Path:
         """A VM's group in the hierarchy of processor time."""
@@ -375,22 +381,23 @@ class RunCgroup:
     def _set(
         self, group: Path, controls: dict[int, tuple[str, object]]
     ) -> None:
-        """Write to a group's control file, by the version of the groups: its
-        name, its value.
+        """Write a group's control file.
+
+        ``controls``: the file's name and value, by version of the groups.
         """
         name, value = controls[self.layout.version]
         _write(group / name, str(value))
 
 
 def _delegate(group: Path) -> None:
-    """Version 2: let the groups below this one have quotas of their own."""
+    """Enable controllers in the groups below this one (version 2)."""
     control = group / "cgroup.subtree_control"
-    given = control.read_text(encoding="ascii").split()
+    enabled = control.read_text(encoding="ascii").split()
     offered = (
         (group / "cgroup.controllers").read_text(encoding="ascii").split()
     )
     for name in ("cpu", *OPTIONAL):
-        if name in offered and name not in given:
+        if name in offered and name not in enabled:
             _write(control, f"+{name}")
 
 
@@ -409,8 +416,9 @@ def group_of(process: Path, controller: str) -> str:
 
 
 def groups_of_run(main: str) -> tuple[str, ...]:
-    """A run's groups, of its own processes and of its VMs, by the name of the
-    first; none where it is no run's.
+    """Groups of a run's own processes and of its VMs.
+
+    ``main``: the former. Empty if that is no run's group.
     """
     top, _, run = main.rpartition(f"/{MAIN_TOP}/")
     if not run or "/" in run:
@@ -429,8 +437,7 @@ def _count(path: Path, event: str) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    # Unbuffered: a control file takes one write and answers it with an error or
-    # not at all.
+    # Unbuffered: a control file takes one write, whose error is the answer.
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -439,9 +446,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def release(pid: int) -> None:
-    """Move a process that outlives the run out of the run's groups, to the top
-    ones.
-    """
+    """Move a process that outlives the run from its groups to the top ones."""
     place = Path(f"/proc/{pid}/cgroup")
     with suppress(FileNotFoundError, ProcessLookupError):
         groups = place.read_text(encoding="utf-8")
@@ -451,8 +456,10 @@ def release(pid: int) -> None:
 
 
 def _write_outside(root: Path, pid: int) -> None:
-    """Moves a process to the top group, or to that of the first process: a
-    container's top group takes none where it hands out controllers.
+    """Moves a process to the top group, or to that of process 1.
+
+    In a container the top group may hand out controllers, and then has no
+    processes of its own (version 2).
     """
     try:
         _write(root / "cgroup.procs", str(pid))
@@ -467,10 +474,10 @@ def _write_outside(root: Path, pid: int) -> None:
 
 
 def remove_groups(paths: Iterable[Path]) -> None:
-    """Kill everything in these groups and remove them.
+    """Kill everything in these groups, and remove them.
 
-    This process must not be in them. The common folder goes when it was the
-    last run's.
+    This process must not be in them. The common folder is removed after the
+    last run's group.
     """
     roots = list(paths)
     groups = [
@@ -478,17 +485,22 @@ def remove_groups(paths: Iterable[Path]) -> None:
         for path in roots
         for folder, _, _ in os.walk(path, topdown=False)
     ]
-    for each in (_empty, _remove_group):
-        for group in _freezers_first(groups):
-            each(group)
+    # All of them empty before the first is removed: a process is in a group of
+    # each hierarchy.
+    for group in _freezers_first(groups):
+        _empty(group)
+    for group in _freezers_first(groups):
+        _remove_group(group)
     for path in roots:
         with suppress(OSError):
             path.parent.rmdir()
 
 
 def _freezers_first(groups: Sequence[Path]) -> list[Path]:
-    """Groups in which processes can be kept from forking come first: the others
-    hold the same ones.
+    """Groups with a freezer first.
+
+    The groups of other hierarchies hold the same processes, which can fork
+    there while they are killed.
     """
     return sorted(
         groups, key=lambda group: not (group / FREEZER_V1).exists()
@@ -496,12 +508,11 @@ def _freezers_first(groups: Sequence[Path]) -> list[Path]:
 
 
 def _empty(group: Path, way_out: Path | None = None) -> set[int]:
-    """Kill a group's processes until there are none; returns those. Raises
-    TimeoutError.
+    """Kill a group's processes until there are none; returns their numbers.
 
-    They are kept from forking meanwhile: a process that forks faster than it is
-    found would never be the last. ``way_out``: the group they are moved to when
-    they have been killed.
+    Forking is stopped meanwhile, as a program that forks faster than its
+    processes are listed would never end. ``way_out``: file that moves killed
+    processes to another group. Raises TimeoutError.
     """
     killed: set[int] = set()
 
@@ -521,8 +532,9 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
 
 
 def _members(group: Path) -> set[int]:
-    """The processes of a group; of one that is gone, none. Raises RuntimeError
-    for this process.
+    """Processes of a group; none if it does not exist.
+
+    Raises RuntimeError if this process is one of them.
     """
     members: set[int] = set()
     with suppress(OSError):
@@ -550,14 +562,15 @@ def _stop_forking(group: Path) -> None:
         _write(group / FREEZER_V1, "FROZEN")
     with suppress(FileNotFoundError):
         _write(group / FREEZER_V2, "1")
-    # One that sleeps in the kernel freezes late: the others are killed anyhow.
+    # A process that sleeps in the kernel may freeze late; killing the others
+    # need not wait for it.
     give_up = time.monotonic() + FREEZE_S
     while not _is_frozen(group) and time.monotonic() < give_up:
         time.sleep(POLL_S)
 
 
 def _is_frozen(group: Path) -> bool:
-    """True also for a group that cannot be frozen, as one of another hierarchy."""
+    """True if a group is frozen, or has no freezer."""
     with suppress(FileNotFoundError):
         text = (group / FREEZER_V1).read_text(encoding="ascii")
         return text.strip() == "FROZEN"
@@ -568,7 +581,7 @@ def _is_frozen(group: Path) -> bool:
 
 
 def _thaw(group: Path) -> None:
-    """A frozen process of version 1 does not die before it is thawed."""
+    """Thaw a group: in version 1 a frozen process dies only after that."""
     with suppress(FileNotFoundError):
         _write(group / FREEZER_V1, "THAWED")
     with suppress(FileNotFoundError):
@@ -587,8 +600,10 @@ def lives(pid: int) -> bool:
 
 
 def _remove_group(group: Path) -> None:
-    """Remove an empty group; the kernel may still be busy with the last of its
-    processes.
+    """Remove an empty group.
+
+    Waits while the kernel is busy with the last of its processes. Raises
+    TimeoutError.
     """
 
     def left() -> str:
@@ -606,9 +621,7 @@ def _remove_group(group: Path) -> None:
 
 
 def _wait_while(trouble: Callable[[], str]) -> None:
-    """Poll until there is no trouble any more. Raises TimeoutError with the
-    last one.
-    """
+    """Poll until ``trouble`` returns an empty text; else raise TimeoutError."""
     deadline = time.monotonic() + TIMEOUT_S
     while left := trouble():
         if time.monotonic() > deadline:

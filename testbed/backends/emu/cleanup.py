@@ -49,7 +49,10 @@ DOCTOR = "hn-doctor-"
 
 @dataclass(frozen=True)
 class Removed:
-    """One thing that was removed (or would be): ``what`` is its kind in words."""
+    """A thing that was removed, or in a dry run would be.
+
+    ``what``: its kind, in words.
+    """
 
     what: str
     name: str
@@ -58,11 +61,10 @@ class Removed:
 def clean(
     *, state: Path | None = None, dry_run: bool = False
 ) -> list[Removed]:
-    """Removes everything that dead runs have left.
+    """Removes everything that dead runs and killed doctors left behind.
 
-    A damaged journal is set aside when what is readable in it is removed, and
-    so are the namespaces of a killed doctor. Raises MachineCannot while a run
-    is alive.
+    A damaged journal is set aside, and its readable entries are removed. Raises
+    MachineCannot while a run is alive.
     """
     with machine_lock("testbed clean", state):
         removed = []
@@ -79,7 +81,7 @@ def clean(
 
 
 def doctors_namespace() -> str:
-    """A name for a namespace of the doctor's that tells whose it is."""
+    """A name for a doctor's namespace, with its process and start time."""
     pid = os.getpid()
     return f"{DOCTOR}{pid}-{start_ticks(pid)}-{secrets.token_hex(3)}"
 
@@ -100,7 +102,10 @@ def _doctors_namespaces(*, dry_run: bool) -> list[Removed]:
 
 
 def start_ticks_of(text: str) -> int | None:
-    """Start of the process of that number; None if there is none."""
+    """Start time of a process in clock ticks; None if there is none.
+
+    ``text``: its number, or anything else from a namespace's name.
+    """
     if not text.isdecimal():
         return None
     return start_ticks(int(text))
@@ -109,12 +114,15 @@ def start_ticks_of(text: str) -> int | None:
 def clean_leftovers(
     state: Path | None = None, *, dry_run: bool = False
 ) -> list[Removed]:
-    """Does the same for a caller with the lock and without a journal yet."""
+    """Removes what dead runs left, for a new run that holds the machine lock.
+
+    Raises MachineCannot for a damaged journal.
+    """
     removed = []
     try:
         on_disk = journals(state)
     except RunFailed as error:
-        # By a run that begins: nothing is made yet.
+        # The new run has made nothing yet: not a failure of it.
         raise MachineCannot(
             error.message,
             "sudo testbed clean removes what it names and sets it aside",
@@ -127,7 +135,7 @@ def clean_leftovers(
 def remove_run(
     journal: CleanupJournal, *, dry_run: bool = False
 ) -> list[Removed]:
-    """Remove everything that a journal names and then the journal."""
+    """Remove everything that a journal names, then the journal itself."""
     with uninterrupted():
         removal = _Removal(journal, dry_run=dry_run)
         # Processes first: one of them might be a command that still makes
@@ -178,11 +186,12 @@ class _Removal:
         ):
             self._parts()
             bridges = self._bridges() if self._names("bridge") else []
-            # After a reboot only the switch's database remembers; names
-            # elsewhere are another's.
+            # After a reboot only the switch's database still has things of the
+            # run; devices and namespaces of these names are another's.
             if self._same_boot:
                 named = self._names("bridge", "veth")
-                # A bridge's own device goes with it, as a dry run has to know.
+                # Deleting a bridge deletes its device: a dry run must not list
+                # both.
                 if self._dry_run:
                     named -= set(bridges)
                 self._devices(named)
@@ -195,8 +204,8 @@ class _Removal:
         folders = list(map(Path, sorted(self._names("part"))))
         made = [path for path in folders if (path / "conf.db").is_file()]
         self._add("switch part", (path.name for path in made))
-        # All of a run's parts are in one folder, which is there a moment before
-        # theirs.
+        # The folders of a run's parts are in one folder of the run's name. It
+        # alone may exist, if the run was killed while it made them.
         parents = {path.parent for path in folders if path.parent.is_dir()}
         of_run = [path for path in parents if path.name == self._tag.run]
         if self._dry_run or not of_run:
@@ -219,9 +228,9 @@ class _Removal:
             ours = [name for name in bridges if name in named]
             if not self._dry_run:
                 self._delete_rows(["del-br"], ours)
-                # QoS is waited for too: a run killed while the switch deleted
-                # the bridges has left just this row, and the switch may still
-                # be at it.
+                # A run killed while the switch deleted its bridges leaves only
+                # this row. Deleting it waits for the switch, which may still be
+                # busy with the bridges.
                 self._delete_rows(["destroy", "QoS"], qos_rows)
         self._add("bridge", ours)
         return ours
@@ -240,7 +249,8 @@ class _Removal:
         in_group = devices_in_group(group)
         ours = sorted(in_group & named)
         if ours and not self._dry_run:
-            # One request for the whole group is quicker, but takes all of it.
+            # One request for the whole group is quicker, but would also delete
+            # devices that somebody else put into it.
             if in_group <= named:
                 run(
                     ["ip", "link", "delete", "group", str(group)],
@@ -277,23 +287,24 @@ class _Removal:
             return False
         if entry.inode:
             return status.st_ino == entry.inode
-        # Killed before it could note the inode, a run has only just made the
-        # name.
+        # A run killed before it recorded the inode leaves a namespace made
+        # after its start.
         return status.st_ctime >= self._tag.started_unix_s - 1.0
 
     # -- processes, files, settings -----------------------------------------------------------
 
     def processes(self) -> None:
-        """Kills a dead run's processes, and all others in its control groups."""
+        """Kills a dead run's processes, and all that are in its control groups."""
         if not self._same_boot:
             return
         alive = []
         for entry in self._entries("process"):
-            # Numbers are used again: a later process has another start.
+            # Process numbers are reused; start times tell the processes apart.
             if start_ticks(entry.pid) == entry.start_ticks:
                 alive.append(entry)
         named = [Path(entry.name) for entry in self._entries("cgroup")]
-        # One of another name is not this run's, whatever the journal says.
+        # A group of another name is not this run's, even if a tampered journal
+        # says so.
         groups = [
             path
             for path in named
@@ -301,7 +312,7 @@ class _Removal:
         ]
         if not self._dry_run:
             for entry in alive:
-                # The process that removes may be in the journal itself.
+                # Never this process, even if a journal names it.
                 if entry.pid != os.getpid():
                     _kill(entry)
             remove_groups(groups)
@@ -323,7 +334,7 @@ class _Removal:
         for entry in reversed(self._journal.entries):
             if entry.kind == "file":
                 self._file(Path(entry.name))
-            # After a reboot settings and daemons are not the run's any more.
+            # A reboot resets kernel settings and ends daemons.
             elif entry.kind == "sysctl" and self._same_boot:
                 self._setting(entry)
             elif entry.kind == "daemon" and self._same_boot:
@@ -342,7 +353,7 @@ class _Removal:
     def _setting(self, entry: JournalEntry) -> None:
         path = Path(entry.name)
         with suppress(OSError):
-            # The kernel separates a setting's numbers by tabs.
+            # The kernel separates a setting's numbers by tabs: compared by word.
             current = path.read_text(encoding="ascii").split()
             if current != entry.new.split() or current == entry.old.split():
                 return

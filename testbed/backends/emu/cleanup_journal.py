@@ -1,11 +1,11 @@
-"""The cleanup journal: all that a run makes on this machine, recorded first.
+"""The cleanup journal: a record of all that a run makes on this machine.
 
-One file a run below the state folder, one JSON object a line, forced to disk
-before the first of the things it names exists, and written anew without what is
-gone when that is most of it. After SIGKILL or a reboot
-``testbed clean`` removes what a journal names and nothing else
-(:mod:`testbed.backends.emu.cleanup`). The state folder also holds the lock that
-allows one testbed a machine.
+Each run has a file below the state folder, with a JSON object per line. An
+entry is on disk before the thing that it names exists, so that after SIGKILL or
+a reboot ``testbed clean`` removes what journals name and nothing else
+(:mod:`testbed.backends.emu.cleanup`). A journal that names mostly removed
+things is rewritten. The state folder also holds the lock that allows one
+testbed per machine.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ STATE_VARIABLE = "HOSENET_STATE_DIR"
 DEFAULT_STATE = Path("/var/lib/hosenet")
 RUN_NAME = re.compile("[0-9a-f]{8}")
 COMPACT_AFTER = 500
-"""Things gone after which a journal is written anew, or as many as it names."""
+"""A journal is rewritten when more entries than this, and more than remain,
+were removed.
+"""
 
 
 def state_dir() -> Path:
-    """The state folder, made if it is not there; readable by root alone."""
+    """The state folder, created if missing; readable by root alone.
+
+    Raises MachineCannot if this user cannot write to it.
+    """
     folder = Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE)
     with suppress(PermissionError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,17 +66,21 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One thing that a run makes; fields after ``name`` are of some kinds only.
+    """A thing that a run makes. Fields after ``name`` belong to some kinds.
 
-    ``netns``: a named network namespace; ``inode`` tells it from a later one of
-    the same name. ``veth``: an end in the host's namespace, in the run's device
-    group. ``bridge``: one whose ``external_ids:hosenet-run`` is the run.
-    ``cgroup``: a folder and all below it. ``process``: by number and start
-    (clock ticks since boot), as numbers are used again. ``file``: one outside
-    the run folder. ``sysctl``: a kernel setting, put back to ``old`` if it
-    still is ``new``. ``daemon``: Open vSwitch, started by the run, stopped when
-    no bridge is left. ``part``: the run folder of one part of the switch, whose
-    daemons have it on their command lines.
+    - ``netns``: a network namespace; ``inode`` distinguishes it from a later
+      one of the same name.
+    - ``veth``: an end in the host's namespace, in the run's device group.
+    - ``bridge``: its ``external_ids:hosenet-run`` is the run.
+    - ``cgroup``: a folder and all below it.
+    - ``process``: by number and start (clock ticks since boot), since numbers
+      are reused.
+    - ``file``: one outside the run folder.
+    - ``sysctl``: a kernel setting, put back to ``old`` if it still is ``new``.
+    - ``daemon``: Open vSwitch, started by the run, stopped when no bridge is
+      left.
+    - ``part``: the folder of one part of the switch, which its daemons have on
+      their command lines.
     """
 
     kind: Kind
@@ -106,20 +115,20 @@ class OwnershipTag:
 
 
 def boot_id() -> str:
-    """This boot's random name."""
+    """The kernel's random identifier of this boot."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text(encoding="ascii").strip()
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot; None if there is none."""
+    """Start of a process in clock ticks since boot; None without a process."""
     path = Path(f"/proc/{pid}/stat")
     try:
         stat = path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name, in parentheses, may itself hold blanks and
-    # parentheses.
+    # Field 22 of proc(5), counted from the last parenthesis: the command's
+    # name before it may itself hold blanks and parentheses.
     return int(stat.rpartition(")")[2].split()[19])
 
 
@@ -155,7 +164,7 @@ class CleanupJournal:
     def read(cls, path: Path) -> CleanupJournal:
         """Reads a journal from disk. Raises RunFailed where it names no run.
 
-        ``damage`` of the result: the first line that is no journal's.
+        The result's ``damage`` names the first line that cannot be read.
         """
         tag: OwnershipTag | None = None
         entries: dict[tuple[str, str], JournalEntry] = {}
@@ -164,7 +173,8 @@ class CleanupJournal:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:
-                # A line cut short by a crash names nothing that was made.
+                # A crash cut the line short, so what it was to name was not made
+                # yet.
                 continue
             except RecursionError:
                 record = None
@@ -189,7 +199,7 @@ class CleanupJournal:
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """Everything recorded and not removed since, in the order of writing."""
+        """Things recorded and not removed since, in the order of recording."""
         return tuple(self._entries.values())
 
     def add(self, entries: Sequence[JournalEntry]) -> None:
@@ -204,8 +214,8 @@ class CleanupJournal:
     def remove(self, entries: Sequence[JournalEntry]) -> None:
         """Record that things have been removed.
 
-        On a full disk they stay recorded: removing them again finds nothing,
-        which is no failure.
+        On a full disk they stay recorded, which is harmless: removing them
+        again finds nothing.
         """
         if not entries:
             return
@@ -219,9 +229,10 @@ class CleanupJournal:
             self._compact()
 
     def _compact(self) -> None:
-        """Put a file without what is gone in the journal's place.
+        """Replace the journal's file by one that names only what remains.
 
-        After a crash there is one or the other, and on a full disk the old one.
+        By a rename, so that a crash leaves the old file or the new one. A full
+        disk leaves the old one.
         """
         fresh = CleanupJournal(self._fresh_path, self.tag, self.entries)
         with suppress(OSError):
@@ -233,11 +244,11 @@ class CleanupJournal:
 
     @property
     def _fresh_path(self) -> Path:
-        """No name of a journal's: what is half written is read by nobody."""
+        """Path of a rewritten journal; its suffix hides it from readers."""
         return self.path.with_suffix(".new")
 
     def write_anew(self) -> None:
-        """Write the journal where its file is no more."""
+        """Write the journal from the beginning, where it has no file."""
         self._append([{"kind": "run", **asdict(self.tag)}])
         self.add(self.entries)
 
@@ -257,11 +268,11 @@ class CleanupJournal:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
-            # A line left half written by a crash must not swallow the next one.
+            # A line that a crash left half written must not run into the next.
             if os.fstat(descriptor).st_size and not _ends_a_line(self.path):
                 data = b"\n" + data
             view = memoryview(data)
-            # A write may take less than all, as on a disk that fills up.
+            # A write may be partial, as on a disk that fills up.
             while view:
                 view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
@@ -276,7 +287,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    # A file's name is on disk only when its folder is.
+    # fsync of a file does not write its name, which is its folder's data.
     descriptor = os.open(
         folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     )
@@ -297,10 +308,9 @@ def _lines(path: Path) -> list[str]:
 def _made(
     line: str, record: dict[str, Any]
 ) -> OwnershipTag | JournalEntry | list[tuple[str, str]]:
-    """The tag or the entry of a line, or the names of those that are gone.
+    """The tag or entry of a line, or the keys of removed entries.
 
-    Raises ValueError, TypeError, KeyError or AttributeError for a line that is
-    no journal's.
+    Raises ValueError, TypeError, KeyError or AttributeError for any other line.
     """
     if record.get("kind") == "run":
         tag = TypeAdapter(OwnershipTag).validate_json(line, strict=True)
@@ -319,7 +329,7 @@ def journals(state: Path | None = None) -> list[CleanupJournal]:
     """All journals on disk, oldest first. Raises RunFailed for a damaged one."""
     on_disk = []
     for path in journal_paths(state):
-        # One cut short in its first line names nothing that was made.
+        # A journal cut short in its first line is of a run that made nothing.
         if path.is_file() and b"\n" not in path.read_bytes():
             path.unlink()
             continue
@@ -338,9 +348,9 @@ def journal_paths(state: Path | None = None) -> list[Path]:
 def set_damaged_aside(
     state: Path | None = None, *, dry_run: bool = False
 ) -> list[tuple[Path, Path]]:
-    """Moves damaged journals away, and leaves journals of what is readable.
+    """Renames damaged journals, and writes new ones of their readable entries.
 
-    Returns where each was and is (of a dry run: would be).
+    Returns the old and the new path of each; a dry run changes nothing.
     """
     moved = []
     for path in journal_paths(state):
@@ -388,7 +398,8 @@ def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
         try:
             yield
         finally:
-            # The next to be refused must not be told of a holder of the past.
+            # Else a process refused by the next holder could be told of this
+            # one.
             file.truncate(0)
 
 
@@ -409,11 +420,11 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _holder(path: Path) -> str | None:
-    """The live process that holds the lock, by the name it has written.
+    """Name and number of the live process that holds the lock.
 
-    None if it has written none yet, or has died. A dead one may hold the lock
-    for a moment more: a child it was just forking has the lock's descriptor
-    until it becomes another program.
+    None if it has not written them yet, or has died. A dead holder's lock lasts
+    a moment longer if it was forking: the child has the lock's descriptor until
+    it executes its program.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))

@@ -38,8 +38,8 @@ def run(
             text=True,
             timeout=timeout_s,
             check=False,
-            # A Ctrl-C at the terminal is for us to answer, not for what we are
-            # about to finish.
+            # Ctrl-C at the terminal goes to its foreground group: this process
+            # answers it, while the command finishes.
             process_group=0,
         )
     except FileNotFoundError as error:

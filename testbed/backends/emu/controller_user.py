@@ -1,7 +1,7 @@
-"""A user for the controller alone: a number that nothing on the machine has.
+"""A user id for the controller that nothing else on the machine has.
 
-As nobody, or as the user who called sudo, it would be the user of programs
-outside, which could end it or take a socket out of it.
+As nobody, or as the user who called sudo, the controller would share its user
+with other programs, which could end it or take its sockets.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import secrets
 
 from testbed.backends.emu.vm_users import USER_MAP, mapped_ids, used_ids
 
-# Those that systemd gives to services for their time, and no distribution to
-# accounts.
+# The ids of systemd's dynamic users, which no distribution gives to accounts.
 UIDS = range(61184, 65520)
 TRIES = 64
 

@@ -121,7 +121,8 @@ class EmulatedNetwork:
         A second call does nothing.
         """
         with uninterrupted():
-            # Where cached_property keeps it: asking for it would make it.
+            # From the instance's dictionary, where cached_property keeps it:
+            # the attribute itself would make a Mininet only to stop it.
             net = self.__dict__.pop("mininet", None)
             if net is not None:
                 net.stop()
@@ -138,16 +139,18 @@ class EmulatedNetwork:
         with ExitStack() as on_failure:
             kernel = traffic_control.TrafficControl(self._sides(), vms)
             on_failure.callback(kernel.close)
-            # The switch takes longest, a packet socket a port: tc sets the link
-            # limits meanwhile.
+            # The switch takes longest, as it opens a packet socket per port. tc
+            # sets the link limits meanwhile.
             switches = self._switches()
             with (
                 open_vswitch.large_buffers(self._journal),
                 ThreadPoolExecutor(max_workers=len(switches)) as beside,
             ):
-                making = [
-                    beside.submit(self._make_bridges, *s) for s in switches
-                ]
+                making = []
+                for switch, bridges in switches:
+                    making.append(
+                        beside.submit(self._make_bridges, switch, bridges)
+                    )
                 kernel.apply(limits.network_limits(self.plan))
                 sockets = [bridges.result() for bridges in making]
             self.conditions = self._conditions(sockets)
@@ -181,8 +184,8 @@ class EmulatedNetwork:
         self, switch: SwitchDaemons, bridges: Sequence[Bridge]
     ) -> open_vswitch.SwitchSockets:
         switch.check_ports(self._ports_of(bridges))
-        # The bridges' own devices outlive a switch that dies: they are marked
-        # as well.
+        # A bridge's own device outlives a killed switch; by the run's group
+        # the cleanup finds it.
         group = self._journal.tag.group
         marking = [f"link set dev {b.name} group {group}" for b in bridges]
         ip_batch(marking, switch.netns)
@@ -203,7 +206,8 @@ class EmulatedNetwork:
         """Each switch's devices; a part's namespace has no others but loopback."""
         sides = []
         for switch, bridges in self._switches():
-            # Both are of the namespace in which they are asked for or opened.
+            # Device indices and netlink sockets belong to the namespace in
+            # which they are read or opened.
             with switch.inside():
                 devices = {
                     name: index for index, name in socket.if_nameindex()
@@ -215,11 +219,14 @@ class EmulatedNetwork:
         return sides
 
     def _make_devices(self, group: int) -> None:
-        """Makes namespaces and veth pairs, recorded before, and sets them up."""
+        """Makes namespaces and veth pairs, and sets them up.
+
+        The journal names them before they exist.
+        """
         plan = self.plan
         names = [slot.netns for slot in plan.slots]
         entries = [JournalEntry("netns", name) for name in names]
-        # What is in a part's namespace goes with it.
+        # Devices in a part's namespace are removed with that namespace.
         if not self._parts:
             entries += [
                 JournalEntry("veth", port.name) for port in plan.ports
@@ -229,8 +236,8 @@ class EmulatedNetwork:
             ]
         self._journal.add(entries)
         self._make_cables(group)
-        # Their inodes are known only now: they tell them from later ones of
-        # the same names.
+        # Recorded again with their inodes, known only now, which distinguish
+        # them from later namespaces of the same names.
         noted = []
         for name in names:
             inode = (traffic_control.NETNS_DIR / name).stat().st_ino
@@ -243,7 +250,8 @@ class EmulatedNetwork:
             done = pool.map(
                 lambda switch: ip_batch(up, switch.netns), self.switches
             )
-            list(done)  # raises what one of them has raised
+            # Reading the results raises the first error.
+            list(done)
 
     def _make_cables(self, group: int) -> None:
         """Makes VM namespaces, then veth pairs in a device group."""
@@ -278,14 +286,14 @@ class EmulatedNetwork:
 
     @property
     def offloads(self) -> bool:
-        """VMs leave checksums, and the cutting of segments, to others."""
+        """True if VMs leave checksums and segmentation to the switch."""
         if self._has_sockets and not self._may_offload:
             return False
         return self.conditions.sockets.offload is not False
 
     @property
     def _has_sockets(self) -> bool:
-        """The kernel's datapath has none, nor has a switch without a port."""
+        """True for a userspace switch that has ports."""
         return self._datapath != "system" and bool(self.plan.slots)
 
     def _conditions(
@@ -294,8 +302,8 @@ class EmulatedNetwork:
         """The worst conditions of all parts."""
         offload: bool | None = None
         if self._has_sockets:
-            # One of which it is not known has no offload: VMs fill in checksums
-            # themselves then.
+            # A part of unknown state counts as one without: a checksum that VMs
+            # compute themselves is always right.
             offload = all(of_part.offload for of_part in sockets)
         buffer_bytes = min(of_part.send_buffer_bytes for of_part in sockets)
         return SwitchConditions(
@@ -318,7 +326,7 @@ class EmulatedNetwork:
     def remove_tenant(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`configure_tenant`.
 
-        What is gone already is no failure.
+        Limits that are gone already are no failure.
         """
         hosts = [
             section.undo() for section in reversed(tenant_hosts(tenant))
@@ -368,7 +376,7 @@ class EmulatedNetwork:
     def end_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
         """Removes the limits that only the old tree had.
 
-        What is gone already is no failure.
+        Limits that are gone already are no failure.
         """
         _, removed = limits.reroot_lines(self.plan, old, new)
         self._up().remove(removed)
@@ -397,8 +405,8 @@ class EmulatedNetwork:
     def check_switch(self, log_dir: Path) -> None:
         """Raises RunFailed naming a part that has died.
 
-        Its logs are kept in ``log_dir``. The machine's own switch is started
-        again when it dies.
+        Keeps its logs in ``log_dir``. The machine's own switch is not looked
+        at: its monitor starts it again.
         """
         for part in self._parts:
             if not part.switch.running:
@@ -412,21 +420,20 @@ class EmulatedNetwork:
         return tuple(switch for switch, _ in self._switches())
 
     def bridges_of(self, switch: SwitchDaemons) -> Sequence[Bridge]:
-        """The bridges that are in a switch."""
-        return next(
-            bridges
-            for other, bridges in self._switches()
-            if other is switch
-        )
+        """The bridges of a switch."""
+        for candidate, bridges in self._switches():
+            if candidate is switch:
+                return bridges
+        raise KeyError(switch)
 
     def start_switch(
         self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
         """Starts a switch that has ended, with its bridges.
 
-        Limits of ports that it has wiped are set again, all others left as they
-        are; returns how many. Its flows are the controller's to bring. Raises
-        MachineCannot, RunFailed.
+        Sets limits again that the start wiped from ports, and returns their
+        number. The controller installs the flows when the bridges connect.
+        Raises MachineCannot, RunFailed.
         """
         bridges = self.bridges_of(switch)
         parts = [part for part in self._parts if part.switch is switch]
@@ -473,11 +480,12 @@ class EmulatedNetwork:
 
     @contextmanager
     def port_events(self) -> Iterator[Sequence[DeviceEvents]]:
-        """Whatever happens to devices where each switch is, in the block."""
+        """Events of devices in each switch's namespace, during the block."""
         with ExitStack() as stack:
             sources = []
             for switch in self.switches:
-                # It reports of the namespace in which it is opened.
+                # A netlink socket reports on the namespace in which it was
+                # opened.
                 with switch.inside():
                     events = stack.enter_context(closing(DeviceEvents()))
                 sources.append(events)
@@ -501,7 +509,7 @@ class EmulatedNetwork:
         return self._open
 
     def unconnected_bridges(self) -> list[str]:
-        """Bridges that no controller is connected to."""
+        """Bridges without a connected controller."""
         connected: set[str] = set()
         for switch in self.switches:
             connected.update(switch.controlled())
@@ -510,7 +518,7 @@ class EmulatedNetwork:
 
     @property
     def switch_of_bridge(self) -> dict[str, SwitchDaemons]:
-        """Bridge -> the Open vSwitch that it is in."""
+        """The Open vSwitch of each bridge, by the bridge's name."""
         switches = {}
         for switch, bridges in self._switches():
             for bridge in bridges:
@@ -519,11 +527,11 @@ class EmulatedNetwork:
 
     @cached_property
     def mininet(self) -> Any:
-        """The network, which is up, as this process's one Mininet object.
+        """The network, which is up, as one Mininet object.
 
-        Its hosts hold the plan's own VM slots, its switches the plan's bridges.
-        Made when it is first asked for; gone with the network. ImportError
-        without Mininet.
+        Its hosts are the plan's VM slots, its switches the plan's bridges. Made
+        on first use, and stopped with the network. Raises ImportError without
+        Mininet.
         """
         from testbed.backends.emu.mininet_network import mininet_network
 
@@ -532,13 +540,16 @@ class EmulatedNetwork:
         )
 
     def begin_pace(self) -> None:
-        """Paces the passes of a switch in parts, once bridges are connected."""
+        """Paces the passes of a switch in parts.
+
+        Called once all bridges are connected to the controller.
+        """
         for part in self._parts:
             part.begin_pace()
 
     @property
     def switch_pids(self) -> list[int | None]:
-        """Each part's process that forwards packets; None: it does not run."""
+        """Each part's forwarding process, None where it does not run."""
         return [switch.pid for switch in self.switches]
 
     @property
@@ -553,7 +564,7 @@ class EmulatedNetwork:
 
     @property
     def forwards_in_kernel(self) -> bool:
-        """Packets pass without the switch's processes."""
+        """True if packets are forwarded by the kernel's datapath."""
         return self._datapath == "system"
 
     # -- counters -------------------------------------------------------------------------------
@@ -564,16 +575,16 @@ class EmulatedNetwork:
         return CounterReader(kernel.sides, kernel.vms, limiters)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
-        """Bytes that each of a tenant's VMs has sent since its tenant came in."""
+        """Bytes sent by each of a tenant's VMs since its limits were set."""
         caps = [Limiter(vm.slot.netns, VM_DEVICE) for vm in tenant.vms]
         sent_bytes = self.counter_reader(caps).read()["sent_bytes"]
         # -1 stands for a cap that is not there.
         return [max(0, int(sent)) for sent in sent_bytes]
 
     def unshaped_packets(self) -> dict[str, int]:
-        """Packets that left past every limit, by device.
+        """Packets that no HTB class limited, by device.
 
-        A run is valid only where there are none.
+        A run is valid only without any.
         """
         kernel = self._up()
         packets: dict[str, int] = {}
@@ -627,10 +638,10 @@ SWITCH_MTU_BYTES = MTU_BYTES + 2
 def up_lines(
     network: NetworkPlan, group: int, netns_of: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Lines that make every namespace, and every veth pair, still down.
+    """``ip`` lines for namespaces, and for veth pairs, which stay down.
 
-    ``netns_of``: bridge -> the namespace of its ports, for those that are not
-    on the host.
+    ``netns_of``: the namespace of a bridge's ports, for bridges that are not on
+    the host.
     """
 
     def end(port: Port) -> str:
@@ -658,14 +669,13 @@ WORTH_SPLITTING = 64
 
 
 def _side_by_side(lines: Sequence[str]) -> None:
-    """Runs lines in any order, some on each processor.
+    """Runs ``ip`` lines in any order, in one batch per processor.
 
-    A namespace or a pair waits for the kernel.
+    One batch leaves a processor idle while the kernel makes its device.
     """
     # A pool costs more than it saves on a small network.
     n_batches = BATCHES if len(lines) >= WORTH_SPLITTING else 1
     batches = [lines[first::n_batches] for first in range(n_batches)]
     with ThreadPoolExecutor(n_batches) as pool:
-        list(
-            pool.map(ip_batch, batches)
-        )  # raises what one of them has raised
+        # Reading the results raises the first error.
+        list(pool.map(ip_batch, batches))

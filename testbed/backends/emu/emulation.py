@@ -102,16 +102,15 @@ from topologies.datacentre import DataCentre
 CONNECT_TIMEOUT_S = 60.0
 # The weights of a foreground and a background VM on one node (CMBF, Section 3).
 WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
-# Share of the machine's memory for all nodes together, and the least that one
-# gets.
 CONTROLLER_LOG = "controller.log"
 CONFIRM_EVERY_S = 0.5
-"""Between two looks at what a request to the controller may wait for in vain.
+"""Interval at which a waiting request checks that switches and controller
+still live.
 """
 DYING_S = 1.0
-"""From a connection's end to that of a process that was killed."""
+"""Longest time from the end of a killed process's connections to its own end."""
 STOPPED_S = 2.5
-"""How long a signal may hold the controller before those who wait are told."""
+"""Time that a signal may stop the controller before requests fail."""
 CONTROLLER_STATE = "controller"
 HTTP_NOT_FOUND = 404
 MOVE_TIMEOUT_S = 5.0
@@ -128,10 +127,10 @@ WriteText = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Choices of the user; ``force``: play what the machine cannot do by the
-    preflight, too.
+    """Choices of the user.
 
-    ``own``: a person's controller in place of ours.
+    ``force``: run although the preflight says that the machine is too slow.
+    ``own``: a person's controller in place of the testbed's.
     """
 
     prefix: str = "hn"
@@ -167,13 +166,14 @@ class Emulation:
         self.users = VmUsers(self.plan.slots, os.environ)
         self._client = self.own or self.controller.client()
         self._app = None if self.own is None else self.own.app
-        # One thread, one connection: flows go in while this thread waits for
-        # tc.
+        # One thread, since the client has one connection and requests must not
+        # overtake each other. Flows are installed in it while the caller's
+        # thread waits for tc.
         self._flows = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="flows"
         )
         self._write: WriteText | None = None
-        # Those that are in, by number, and whom to tell when they change.
+        # Admitted tenants by number, and the callback for their changes.
         self._tenants: dict[int, TenantPlan] = {}
         self.on_tenants: Callable[[Iterable[TenantPlan]], object] | None = (
             None
@@ -182,11 +182,11 @@ class Emulation:
         self._stopped_since_s: float | None = None
         self._earlier_stood_s = 0.0
         self.held_up_s = 0.0
-        # Tenants that are not in, and whose flows a stopped controller may have.
+        # Tenants that were refused while the controller was stopped: it may
+        # still carry out the request that it has in its socket.
         self._unknown_flows: set[str] = set()
         self._closed = threading.Event()
-        # The ports that each failure has taken down, by what and which it is
-        # of.
+        # Ports that failures have taken down, by kind of part and number.
         self._failed: dict[tuple[str, int], set[str]] = {}
 
     def close(self) -> None:
@@ -206,8 +206,10 @@ class Emulation:
         return self.network.mininet
 
     def check(self) -> None:
-        """Raises RunFailed naming what has died: a switch part, a person's
-        controller. Our own controller is started again.
+        """Raises RunFailed where a switch part or a person's controller has
+        died.
+
+        The testbed's own controller is started again instead.
         """
         self.network.check_switch(self.log_dir)
         self.revive_controller()
@@ -216,7 +218,7 @@ class Emulation:
 
     @property
     def pages(self) -> str:
-        """Where a person's applications have web pages; empty without any."""
+        """Address of the web pages of a person's applications, or empty."""
         return pages_address(self.controller)
 
     def controller_trouble(self) -> list[str]:
@@ -236,11 +238,11 @@ class Emulation:
         return trouble
 
     def removed_rules(self) -> dict[str, int]:
-        """Bridges -> flow rules of others that the controller has removed."""
+        """Number of foreign flow rules that the controller removed, by bridge."""
         if self.own is not None or self.controller.is_stopped:
             return {}
         try:
-            # By a connection of its own: the other is another thread's.
+            # A connection of its own: the client's belongs to the flows' thread.
             with closing(self.controller.client()) as client:
                 return client.foreign_flows()
         except ControllerError:
@@ -252,7 +254,7 @@ class Emulation:
 
     @property
     def controller_stood_s(self) -> float | None:
-        """Time so far for which the controller made no progress; None: unknown.
+        """Total time without progress in the controller; None if unknown.
 
         ``held_up_s`` is the part of it in which a tenant's flows waited.
         """
@@ -272,7 +274,7 @@ class Emulation:
             self.held_up_s += max(0.0, after_s - before_s)
 
     def _require_running(self) -> None:
-        """Raises RunFailed for a controller that a signal holds for STOPPED_S."""
+        """Raises RunFailed for a controller stopped for STOPPED_S or longer."""
         if self.own is not None or not self.controller.is_stopped:
             self._stopped_since_s = None
             return
@@ -288,21 +290,18 @@ class Emulation:
             )
 
     def flow_findings(self) -> list[Finding]:
-        """Fidelity of flows that are not the testbed's own; nothing where they
-        are.
-        """
-        return (
-            []
-            if self.own is None
-            else self.own.findings(len(self.datacentre.trees))
-        )
+        """Findings about flows of a person's controller; none about our own."""
+        if self.own is None:
+            return []
+        return self.own.findings(len(self.datacentre.trees))
 
     def revive_controller(self, dying_s: float = 0.0) -> bool:
-        """Start the controller again if it has ended, with the state that it
-        has saved: switches connect to it, and get what they lack. True if it
-        had, within ``dying_s``. Raises RunFailed.
+        """Start the controller again if it ends within ``dying_s``; True if so.
 
-        From the thread that stays, with which the controller ends.
+        It reads the state that it saved; switches reconnect and get the flows
+        that they lack. Call it from the main thread: the kernel ends the
+        controller with the thread that started it (PR_SET_PDEATHSIG). Raises
+        RunFailed.
         """
         with suppress(subprocess.TimeoutExpired):
             self.controller.process.wait(dying_s)
@@ -312,7 +311,7 @@ class Emulation:
         ):
             return False
         self._client.close()
-        # Since it has ended it has not stood still.
+        # The new process counts from zero; a dead one no longer stands still.
         if (last := self.controller.passes.last()) is not None:
             self._earlier_stood_s += last.stood_ns / 1e9
         try:
@@ -327,9 +326,10 @@ class Emulation:
     def start_switch(
         self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
-        """Start a switch that has ended; its bridges, these tenants' limits and
-        all flows are as before when it returns. How many limits were missing.
-        Raises MachineCannot, RunFailed.
+        """Start a switch that has ended, with its bridges, limits and flows.
+
+        ``tenants``: those whose limits are set again. Returns the number of
+        limits that were missing. Raises MachineCannot, RunFailed.
         """
         with expedited_rcu(self.journal):
             missing = self.network.start_switch(switch, tenants)
@@ -341,8 +341,10 @@ class Emulation:
     def restart_switch(
         self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
-        """:meth:`start_switch` after its end, by SIGKILL; MachineCannot where
-        it is the machine's and has bridges of others.
+        """Kill a switch by SIGKILL and start it again.
+
+        Raises MachineCannot if it is the machine's own and has bridges of
+        others; otherwise as :meth:`start_switch`.
         """
         others = foreign_bridges(self.plan) if switch is MACHINE else []
         if others:
@@ -352,11 +354,13 @@ class Emulation:
                 "ovs-vsctl del-br BRIDGE",
             )
         pid = switch.pid
-        # It closes a packet socket for each port: a grace period each.
+        # A dying switch closes a packet socket per port, and each close waits
+        # for an RCU grace period.
         with expedited_rcu(self.journal):
             if pid is not None and not (
                 switch is MACHINE and has_service()
             ):
+                # By pidfd: a number could be another process's by the kill.
                 end = os.pidfd_open(pid)
                 poll = select.poll()
                 poll.register(end, select.POLLIN)
@@ -377,6 +381,8 @@ class Emulation:
         """Install a tenant's limits, addresses and flows. All or nothing.
         Raises RunFailed.
         """
+        # Flows and limits at the same time; neither works without the other,
+        # so a failure of one takes the other back.
         flows = None
         if not tenant.unconnected:
             wanted = controller_tenant(self.plan, tenant)
@@ -401,13 +407,13 @@ class Emulation:
         if self.on_tenants is not None:
             self.on_tenants(self._tenants.values())
 
-    def _record(self, tenant: TenantPlan, what: str, text: str) -> None:
+    def _record(self, tenant: TenantPlan, change: str, text: str) -> None:
         self._installed += 1
         if self._write is not None:
-            words = "-".join(
-                filter(None, (f"{self._installed:04}", tenant.job_id, what))
-            )
-            self._write(f"plan/{words}.txt", text)
+            words = [f"{self._installed:04}", tenant.job_id]
+            if change:
+                words.append(change)
+            self._write(f"plan/{'-'.join(words)}.txt", text)
 
     def _withdraw(
         self, flows: Future[Any] | None, tenant: TenantPlan
@@ -419,7 +425,7 @@ class Emulation:
             self._client.remove_tenant(tenant.tenant_id, CONFIRM_EVERY_S)
 
         if self.controller.is_stopped and self.own is None:
-            # It may carry out, once it continues, what it was asked before.
+            # Once it continues it may carry out the request to add the tenant.
             self._unknown_flows.add(tenant.job_id)
             self._flows.submit(self._remove_late, tenant, remove)
             return
@@ -430,9 +436,10 @@ class Emulation:
     def _remove_late(
         self, tenant: TenantPlan, remove: Callable[[], None]
     ) -> None:
-        """Remove what may be left as soon as the controller answers.
+        """Remove a tenant's flows, if any, as soon as the controller answers.
 
-        In the thread of requests: no other overtakes it.
+        Runs in the flows' thread, so that a later request to add the same
+        tenant cannot overtake it.
         """
         while not self._closed.wait(CONFIRM_EVERY_S):
             with suppress(ControllerUnreachable):
@@ -442,8 +449,9 @@ class Emulation:
         self._unknown_flows.discard(tenant.job_id)
 
     def _until_confirmed(self, tenant: values.Tenant) -> None:
-        """A tenant's flows. Raises RunFailed soon where a switch that is
-        missing has died.
+        """Install a tenant's flows; returns when the switches confirm them.
+
+        Raises RunFailed early where a switch does not answer because it died.
         """
         until_s = time.monotonic() + CONFIRM_TIMEOUT_S
         while True:
@@ -457,9 +465,11 @@ class Emulation:
     def _settle(
         self, flows: Future[None], again: Callable[[], None]
     ) -> None:
-        """Wait for a request to the controller. One that ends meanwhile is
-        started again, and asked again: it has saved the request or knows
-        nothing of it.
+        """Wait for a request to the controller.
+
+        A controller that ends meanwhile is started and asked again by
+        ``again``. A repeated request does no harm: the controller saved its
+        state before it answered, or never saw the request.
         """
         with self._waits_for_controller():
             while not flows.done() or flows.exception() is not None:
@@ -468,7 +478,7 @@ class Emulation:
     def _asked(
         self, flows: Future[None], again: Callable[[], None]
     ) -> Future[None]:
-        """A request after some time; another in its place, if that is lost."""
+        """Wait a moment for a request; returns it, or its repetition if lost."""
         try:
             flows.result(CONFIRM_EVERY_S)
         except ControllerUnreachable:
@@ -479,13 +489,15 @@ class Emulation:
             self.network.check_switch(self.log_dir)
             self._require_running()
             if not flows.running():
-                # Behind a request that an ended controller cannot answer.
+                # It is queued behind one that an ended controller never answers.
                 self.revive_controller()
         return flows
 
     def dismiss(self, tenant: TenantPlan) -> None:
-        """The inverse of :meth:`admit`; what is gone already is no failure.
-        Raises RunFailed.
+        """The inverse of :meth:`admit`.
+
+        Limits and flows that are gone already are no failure. Raises
+        RunFailed.
         """
 
         def remove() -> None:
@@ -497,7 +509,7 @@ class Emulation:
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
             self.cgroup.remove_vm(vm.slot.server, vm.slot.index)
-            # What is mounted there elsewhere goes with it.
+            # rmdir also detaches mounts on it in other mount namespaces.
             with suppress(OSError):
                 self.folder_of(vm.slot).rmdir()
         try:
@@ -536,9 +548,11 @@ class Emulation:
     def reroot(
         self, moves: Sequence[tuple[TenantPlan, TenantPlan]]
     ) -> dict[str, RunFailed]:
-        """Bring tenants from their old plans to new ones that differ in the
-        tree alone, all at once, make before break: connections survive. Tenant
-        -> why it is still on its old tree.
+        """Move tenants to new plans that differ only in their tree.
+
+        Make before break: a tenant's new limits exist before its flows change,
+        and its old ones until after, so connections survive. Returns the
+        reasons of tenants that are still on their old tree, by job.
         """
         failed: dict[str, RunFailed] = {}
         if self.own is None and self.controller.is_stopped:
@@ -565,9 +579,8 @@ class Emulation:
             if isinstance(why, ControllerUnreachable):
                 why = self._move_flows_again(new, asked)  # noqa: PLW2901
             if why is None:
-                with suppress(
-                    RunFailed
-                ):  # of what is left behind `verify` tells
+                # Old limits that stay do no harm, and `verify` lists them.
+                with suppress(RunFailed):
                     self.network.end_reroot(old, new)
                 self._record(
                     new,
@@ -582,9 +595,10 @@ class Emulation:
         return failed
 
     def fail(self, failure: Failure, tenants: Sequence[TenantPlan]) -> None:
-        """Bring a failure, or the end of one, about, with these tenants on the
-        network: what is started again has all that it lacks when this returns.
-        Raises RunFailed, MachineCannot.
+        """Bring about a failure, or the end of one.
+
+        A restarted switch has its flows and the limits of ``tenants`` when this
+        returns. Raises RunFailed, MachineCannot.
         """
         if failure.kind == "controller_killed":
             self.controller.process.kill()
@@ -605,16 +619,17 @@ class Emulation:
             self._failed[part] = ports
         else:
             self._failed.pop(part, None)
-            # A link may be lost by itself, and with its server.
+            # A port stays down while another failure holds it: a link's own
+            # and its server's overlap.
             ports = ports.difference(*self._failed.values())
         self.network.set_ports(
             sorted(ports), up=failure.kind.endswith("restored")
         )
 
-    def _ports_of(self, what: str, number: int) -> set[str]:
-        """Both ends of a link, or of a server's own links."""
+    def _ports_of(self, part: str, number: int) -> set[str]:
+        """Both ends of a link, or of all links from a server upward."""
         links = [self.plan.links[number]]
-        if what == "server":
+        if part == "server":
             bridge = self.plan.bridge_of_node[number].name
             links = [
                 link
@@ -635,8 +650,9 @@ class Emulation:
     def _move_flows(
         self, tenant: TenantPlan
     ) -> ControllerError | RunFailed | None:
-        """By a connection of its own: of several moves at once none waits for
-        another's end.
+        """Ask the controller to move a tenant; the error where it does not.
+
+        Each call has a connection of its own, as several run at once.
         """
         try:
             with closing(self.own or self.controller.client()) as client:
@@ -650,7 +666,7 @@ class Emulation:
     def _move_flows_again(
         self, tenant: TenantPlan, asked: ControllerProcess
     ) -> ControllerError | RunFailed | None:
-        """Of the controller that takes the place of the one that was asked."""
+        """Repeat a move whose controller, ``asked``, ended before it answered."""
         try:
             if self.controller is asked and not self.revive_controller(
                 DYING_S
@@ -663,17 +679,19 @@ class Emulation:
     def spawn(
         self, name: str, slot: Slot, plan: Plan, cores: int = 1
     ) -> None:
-        """Ask for an agent in a VM slot: in its namespace and control group,
-        unprivileged.
+        """Ask for an unprivileged agent in a VM's namespace and control group.
 
-        In the foreground until it is ready: beside a busy foreground VM it
-        would hardly start. ``cores``: its node's slots that the VM takes.
+        The VM is in the foreground until the agent is ready: at a background
+        weight it would hardly start beside a busy VM. ``cores``: slots of its
+        node that the VM takes.
         """
         joins = self.open_vm(slot, cores)
         user = self.users.of_program(slot)
-        # Held: the run folder's owner may put a link in the place of its name.
+        # By open descriptor: the run folder's owner could replace its name by a
+        # link, and root would write where that points.
         logs = self.held_logs or self.log_dir.absolute()
-        # The testbed's own agents need none, and start sooner without.
+        # Private folders and shared memory are for people's programs; the
+        # testbed's own agents start sooner without.
         shared_bytes = 0
         folder = ""
         shown: list[str] = []
@@ -703,7 +721,7 @@ class Emulation:
         self.agents.spawn(request)
 
     def folder_of(self, slot: Slot) -> Path:
-        """Where a VM's own folders are mounted, in :attr:`agent_mounts`."""
+        """Mount point of a VM's own folders, in :attr:`agent_mounts`."""
         return RUN_ROOT / self.journal.tag.run / "vms" / slot.netns
 
     @property
@@ -712,8 +730,9 @@ class Emulation:
         return f"/proc/{self.agents.pid}/ns/mnt"
 
     def open_vm(self, slot: Slot, cores: int = 1) -> tuple[Path, ...]:
-        """Make a VM's control group, in the foreground; the files that
-        processes join it by.
+        """Make a VM's control group, with foreground weight and its limits.
+
+        Returns the files through which processes join the group.
         """
         joins = self.cgroup.add_vm(slot.server, slot.index)
         self.cgroup.set_weight(
@@ -724,42 +743,42 @@ class Emulation:
             self.cgroup.set_quota(
                 slot.server, cpus_per_vm * cores, slot.index
             )
-        place = slot.server, slot.index
         limits = self.limits
         self.cgroup.set_memory(slot.server, limits.memory_bytes, slot.index)
-        self.cgroup.set_processes(*place, limits.processes)
+        self.cgroup.set_processes(slot.server, slot.index, limits.processes)
         return joins
 
     def limits_reached(self, tenant: TenantPlan) -> str:
-        """A sentence about VMs that their limits have stopped; empty: none."""
+        """Sentence about VMs that reached their limits, or empty."""
         reached = []
         for vm in tenant.vms:
-            place = vm.slot.server, vm.slot.index
-            for what in self.cgroup.limits_reached(*place):
-                reached.append(f"VM {vm.index} reached its limit of {what}")
+            slot = vm.slot
+            for limit in self.cgroup.limits_reached(
+                slot.server, slot.index
+            ):
+                reached.append(
+                    f"VM {vm.index} reached its limit of {limit}"
+                )
         if not reached:
             return ""
         return f"{', '.join(reached)}: a VM may have {self.limits}"
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
-        """The processor that a computing VM keeps to.
+        """The processor to which a computing VM is pinned.
 
-        Weights count only between VMs that compete for one processor: on two,
-        both VMs of a node would get half of its quota.
+        VMs of a node that has at most one processor share it: weights count
+        only between VMs on one processor. On two, a foreground and a background
+        VM would each get half of the node's quota.
         """
         cores = sorted(os.sched_getaffinity(0))
         slots = int(self.datacentre.slots[slot.server])
-        own = (
-            0
-            if slots * self.quotas["cpus_per_slot"] <= 1.0
-            else slot.index % slots
-        )
-        return (cores[(slot.server + own) % len(cores)],)
+        offset = 0
+        if slots * self.quotas["cpus_per_slot"] > 1.0:
+            offset = slot.index % slots
+        return (cores[(slot.server + offset) % len(cores)],)
 
     def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
-        """Stop all of a tenant's processes where they are, or resume them.
-        Raises OSError.
-        """
+        """Freeze all of a tenant's processes, or resume them. Raises OSError."""
         for vm in tenant.vms:
             self.cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
 
@@ -775,7 +794,8 @@ class Emulation:
     ) -> Claim:
         """Processors that a computing VM uses whenever it gets them.
 
-        In the background that is what others leave: all of the node together.
+        A background VM gets what its neighbours leave, so its claim is on the
+        whole node's processors, counted together with theirs.
         """
         cpus = self.quotas["cpus_per_slot"]
         if tier == "background" and plan.share == 1.0:
@@ -786,15 +806,15 @@ class Emulation:
         return Claim(account, vm_cpus * plan.share)
 
     def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
-        """Give a tenant's VMs the CPU priority of a tier."""
+        """Set the CPU weight of a tenant's VMs by tier."""
         for vm in tenant.vms:
             self.cgroup.set_weight(
                 vm.slot.server, vm.slot.index, WEIGHTS[tier]
             )
 
     def raise_priority(self, tenant: TenantPlan) -> None:
-        """Let a tenant's processes end without waiting for others. Raises
-        OSError.
+        """Raise the CPU priority of a tenant's VMs, so that processes which are
+        to end do not wait for others. Raises OSError.
         """
         for vm in tenant.vms:
             self.cgroup.raise_priority(vm.slot.server, vm.slot.index)
@@ -809,8 +829,9 @@ class Emulation:
     # -- records -------------------------------------------------------------------------------
 
     def write_plans_to(self, write: WriteText) -> None:
-        """From now on, store the text of everything that is installed through
-        ``write``.
+        """Store the text of each installation from now on through ``write``.
+
+        ``write`` takes a path in the run folder, and the text.
         """
         self._write = write
         self._installed = 0
@@ -823,8 +844,8 @@ class Emulation:
 
     def facts(self) -> dict[str, Any]:
         """Provenance of the live network."""
-        found = self.network.conditions
-        sockets = found.sockets
+        conditions = self.network.conditions
+        sockets = conditions.sockets
         return {
             "controller": {
                 "library": self.controller.library,
@@ -833,8 +854,8 @@ class Emulation:
                 **({} if self._app is None else self._app.resolved),
             },
             "builder": self.network.builder,
-            "datapath": found.datapath,
-            "open_vswitch": found.version,
+            "datapath": conditions.datapath,
+            "open_vswitch": conditions.version,
             "userspace_tso": sockets.offload,
             "send_buffer_bytes": sockets.send_buffer_bytes,
             "congestion_control": "cubic",
@@ -874,13 +895,12 @@ def emulate(
     namespaces_per_server: Sequence[int] | None = None,
     n_agents: int = 0,
 ) -> Iterator[Emulation]:
-    """The data centre live. Raises MachineCannot before anything is made,
-    RunFailed later.
+    """The data centre live.
 
-    ``namespaces_per_server``: where there are to be more VM namespaces than
-    slots. ``n_agents``: VMs that are known to be used at a time; the machine
-    has to have room for them. Leftovers of earlier runs are removed first;
-    everything this one makes, at the end.
+    ``namespaces_per_server``: VM namespaces of each server, if not one per
+    slot. ``n_agents``: VMs in use at a time, for which the machine must have
+    room. Removes leftovers of earlier runs first, and everything that it made
+    at the end. Raises MachineCannot before anything is made, RunFailed later.
     """
     plan = network_plan(
         datacentre,
@@ -891,6 +911,9 @@ def emulate(
     )
     kind = network_kind(options.builder, plan, narrate)
     options = _with_packages(options, narrate)
+    # The stack unwinds in reverse: agents end before the network that they
+    # use, and the journal's removal, which finds what others missed, comes last
+    # under the lock.
     with ExitStack() as stack:
         stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
@@ -967,7 +990,8 @@ def emulate(
         try:
             yield emulation
         except RunFailed:
-            emulation.check()  # it is the reason of whatever else failed
+            # A dead switch is the cause of most other failures: name it.
+            emulation.check()
             raise
 
 
@@ -1000,8 +1024,10 @@ def _network_up(plan: NetworkPlan, n_parts: int) -> str:
 def network_kind(
     builder: Builder, plan: NetworkPlan, narrate: Callable[[str], None]
 ) -> type[EmulatedNetwork]:
-    """The network's class. Raises BadInput where the builder cannot,
-    MachineCannot where the kernel cannot.
+    """The network's class for a builder.
+
+    Raises BadInput if the builder cannot build this plan, MachineCannot if the
+    machine cannot.
     """
     require_netem(plan)
     if builder == "batched":
@@ -1035,12 +1061,12 @@ def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
 def _set_quotas(
     cgroup: RunCgroup, datacentre: DataCentre, cpu: float
 ) -> dict[str, Any]:
-    """Every node's processors (``cpu`` of one of this machine's per slot) and
-    memory.
+    """Set each node's processor quota and memory; returns them as provenance.
 
-    A node that may use all of the machine's processors has no quota of them;
-    nor has one of a single processor, to which its VMs keep: the kernel
-    throttles now and then for nothing.
+    ``cpu``: processors per slot, as a share of one of this machine's. There is
+    no quota where it changes nothing, as the kernel sometimes throttles groups
+    that are within theirs: for nodes that may use all processors, and for those
+    of one processor, to which their VMs are pinned.
     """
     cores = os.cpu_count() or 1
     limits = machine_limits(datacentre.slots.tolist())
@@ -1068,27 +1094,28 @@ def _own_arguments(own: ControllerChoice) -> list[str]:
         arguments += ["--app", app]
     if own.python:
         arguments += ["--app-python", own.python]
-    # With an equals sign: it begins like an option of the launcher's.
+    # With an equals sign, since the value itself begins with dashes.
     arguments += [f"--app-option={option}" for option in own.options]
     return arguments
 
 
 def pages_address(controller: ControllerProcess) -> str:
-    """Where a person's applications have web pages; empty without any."""
+    """Address of the web pages of a person's applications, or empty."""
     if controller.pages_port is None:
         return ""
     return f"http://127.0.0.1:{controller.pages_port}/"
 
 
 def controller_uid(options: LiveOptions) -> int | None:
-    """A user of the controller's own; None: the one who called sudo.
+    """User id for the controller; None for the one who called sudo.
 
-    That is a person's own application's, which may read that person's files.
+    The latter is for people's own applications, which may read their files,
+    unless they are confined.
     """
-    called = unprivileged_user(os.environ)
+    caller = unprivileged_user(os.environ)
     own = options.own
     runs_theirs = own is not None and own.apps and not own.confined
-    if runs_theirs and called.name != "nobody":
+    if runs_theirs and caller.name != "nobody":
         return None
     return unused_uid()
 
@@ -1104,7 +1131,8 @@ def _start_controller(
     narrate: Callable[[str], None],
 ) -> ControllerProcess:
     path = log_dir / CONTROLLER_LOG
-    # What an earlier run's application said is none of this one's errors.
+    # The log is searched for an application's errors: an earlier run's must
+    # not be among them.
     flags = (
         os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     )

@@ -1,7 +1,8 @@
 """The controller's ports, held for the network's whole life by its root process.
 
-Each controller inherits the listening sockets. While one has ended and the next
-starts nobody else can listen in its place, and be taken for it by the switches.
+Each controller inherits the listening sockets. Between the end of one and the
+start of the next no other program can listen there, which the switches would
+take for the controller.
 """
 
 from __future__ import annotations

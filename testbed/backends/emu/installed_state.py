@@ -1,8 +1,8 @@
-"""Limits and flows of a plan, and as ``tc`` and ``ovs-ofctl`` show them.
+"""Limits and flows as ``tc`` and ``ovs-ofctl`` show them, and a plan's.
 
-The testbed writes by netlink and OpenFlow messages. What is installed is read
-here by other programs, whose output shares its words with the plan's lines but
-nothing with what writes.
+The testbed installs them by netlink and OpenFlow messages. They are read back
+here by other programs, which share no code with those that wrote them; their
+output has the same words as the plan's lines.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def tc_objects(
     device = ""
     previous = ""
     for line in lines:
-        # A filter is shown in two lines, of which the second has its match.
+        # tc shows a filter in two lines, the second with its match.
         text = f"{previous} {line}" if line.startswith(" ") else line
         previous = line
         words = _CELL_AND_MPU.sub(r"\1 mpu", text.replace("*", "")).split()
@@ -91,11 +91,11 @@ def tc_objects(
 
 
 def _limit_name(words: Sequence[str], after: Mapping[str, str]) -> str:
-    """A limit's name on its device; empty for what limits nothing."""
+    """A limit's name on its device, or empty for lines without a limit."""
     match words[:2]:
         case ["qdisc", kind] if kind not in NO_QUEUE:
             return "root" if "root" in words else f"queue {after['parent']}"
-        # netem's one class stands for what is behind it.
+        # netem's own class only leads to the qdisc behind it.
         case ["class", kind] if kind != "netem":
             return f"class {after.get('classid', words[2])}"
         case ["filter", _] if "match" in words:
@@ -114,7 +114,7 @@ def _limit_values(
         defaults = {"direct_packets_stat": "0"}
     texts = {**defaults, **after}
     if "delay" in words:
-        # Its jitter, if there is one, has no name.
+        # netem's text is "delay 10ms 2ms": the jitter follows without a name.
         texts["jitter"] = "0us"
         at = words.index("delay") + 2
         if words[at : at + 1] and words[at][:1].isdigit():
@@ -123,7 +123,10 @@ def _limit_values(
 
 
 def _value(text: str) -> Value:
-    """A rate in bit/s, a size in bytes or a number; anything else as it is."""
+    """A rate in bit/s, a size in bytes, a time in us, or a number.
+
+    Any other text is returned unchanged.
+    """
     quantity = _QUANTITY.fullmatch(text)
     if quantity is None or quantity[2] not in UNITS:
         return text
@@ -140,10 +143,11 @@ def installed_limits(
 ) -> Objects:
     """The limits on devices of a namespace.
 
-    Those of a device that is gone, and of all after it, are lacking.
+    tc stops at a device that is gone: that one and all after it are missing.
     """
     limits = _shown_limits(netns, devices, prefix)
-    # tc shows a device's filters of its root alone, and that is a delay line.
+    # By default tc shows the filters of a device's root qdisc, which is netem
+    # where the link has a delay: HTB and its filters are behind that.
     behind = [
         device
         for device in devices
@@ -160,7 +164,10 @@ def _shown_limits(
     prefix: str,
     of_filters: str = "",
 ) -> Objects:
-    """Limits as one ``tc`` shows them; ``of_filters``: where filters are."""
+    """Limits in the output of one ``tc``.
+
+    ``of_filters``: words that select the parent of filters.
+    """
     requests = ""
     for device in devices:
         for kind in FIELDS:
@@ -174,9 +181,9 @@ def _shown_limits(
 def missing_limits(
     lines: Iterable[BatchLine], netns: str | None, devices: Sequence[str]
 ) -> tuple[BatchLine, ...]:
-    """Lines of a plan about these devices whose limits are not installed.
+    """A plan's lines for these devices whose limits are not installed.
 
-    A line that changes another stands for both.
+    Of several lines about one limit the last counts.
     """
     wanted: dict[str, BatchLine] = {}
     for line in lines:
@@ -261,7 +268,8 @@ def differences(
             yield name, "missing"
             continue
         for field, value in values.items():
-            # tc shows no turn of a class that has classes below it.
+            # A class that has classes below it has no turn of its own, and tc
+            # shows no quantum.
             default = value if field == "quantum" else "none"
             seen = installed[name].get(field, default)
             if not _same(field, value, seen):

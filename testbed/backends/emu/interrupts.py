@@ -22,21 +22,22 @@ def uninterrupted() -> Iterator[None]:
 
     try:
         previous = _handle((signal.SIGINT, *TERMINATION), hold)
-    except ValueError:  # not the main thread: signals do not come here
+    except ValueError:
+        # Only the main thread handles signals.
         yield
         return
     try:
         yield
     finally:
         _restore(previous)
-        # One is enough to end the process; the first is the one that was meant.
+        # The first signal alone, raised again, ends the process.
         if held:
             signal.raise_signal(held[0])
 
 
 @contextmanager
 def terminated_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP clean up like Ctrl-C."""
+    """Turns SIGTERM and SIGHUP into KeyboardInterrupt for the block."""
 
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)

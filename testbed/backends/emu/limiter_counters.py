@@ -1,8 +1,8 @@
-"""The counters of many limiters, read again and again beside the jobs.
+"""Counters of many limiters, read repeatedly while jobs run.
 
-A network of 448 VMs has some 5,000 queueing disciplines in 456 namespaces. The
-switches' namespaces are dumped, a VM's own is asked for its one limiter; only
-what is wanted is unpacked.
+A network of 448 VMs has some 5,000 queueing disciplines in 456 namespaces. A
+reading dumps the switches' namespaces, asks each VM's for its one limiter, and
+unpacks only the wanted counters.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ COUNTERS = np.dtype(
 """Counters of a limiter and the time of reading in s, NaN where unknown."""
 NOT_COUNTED: Counted = (np.nan, -1, 0, 0)
 """Of a limiter that is not there."""
-# The most that the kernel may take for a datagram: many times what it does.
-# Preempted in between, this process does not know when the counters were read.
+# Many times what the kernel needs for a datagram. Where an answer took longer,
+# this process was preempted, and the time of the reading is unknown.
 READ_S = 0.005
 # nlmsghdr: size, kind; tcmsg: ifindex, parent.
 _QDISC = struct.Struct("=IH14xi4xI")
@@ -118,7 +118,7 @@ class CounterReader:
         """Puts the counters that are wanted into their rows."""
         at = 0
         end = len(data)
-        # The last message may be shorter than what is unpacked of each.
+        # Room for unpacking a whole structure of a short last message.
         data += bytes(_QDISC.size)
         while at < end:
             size, kind, index, parent = _QDISC.unpack_from(data, at)
@@ -128,14 +128,15 @@ class CounterReader:
                     rows[row] = (at_s, *self._counters(data, at, size))
             elif kind == netlink.NLMSG_ERROR:
                 netlink.raise_unless_gone(data[at : at + size])
-            at += (size + 3) & ~3  # messages are aligned to 4 bytes
+            # Messages are aligned to 4 bytes.
+            at += (size + 3) & ~3
 
     def _counters(
         self, data: bytes, at: int, size: int
     ) -> tuple[int, int, int]:
         """Bytes sent, drops, backlog."""
-        # Nearly all messages of one size have one layout: its places are tried
-        # first, and looked for only where other attributes stand there.
+        # Messages of one size nearly always have one layout: try the offsets of
+        # the last one, and search only where other attributes are there.
         basic_at, queue_at = self._places_of.get(size, (0, 0))
         basic, sent = _BASIC.unpack_from(data, at + basic_at)
         queue, _, backlog, drops = _QUEUE.unpack_from(data, at + queue_at)

@@ -70,11 +70,11 @@ READY_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 30.0
 # Between SIGTERM and SIGKILL.
 GRACE_S = 5.0
-# All agents must know the start before it comes.
+# Time to tell an agent of its start, before the start comes.
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
-# Of all agents of the network together: from 40 VM slots on each speaks less
-# often, from 1000 on every 5 s.
+# Progress messages of all agents together: this process reads each of them.
+# From 40 VM slots on agents report less often, from 1000 on every 5 s.
 PROGRESS_PER_S = 200
 AGENT_PROGRESS_EVERY_S = (0.2, 5.0)
 CHECK_EVERY_NS = 500_000_000
@@ -98,11 +98,14 @@ class LiveBackend:
         played_for_s: float = 0.0,
         expect: Expectation | None = None,
     ) -> None:
-        """``weighted``: jobs without guarantees share a link by their VMs, as
-        under PS-P; else they share the link's default class, as their TCP does.
-        ``enforcement``: of the others' reservations. ``played_for_s``: jobs
-        send the packets of one that lasts so long, in wall time, where they are
-        a piece of it. ``expect``: by how much jobs may be late.
+        """A backend without jobs, whose clock has not begun.
+
+        ``weighted``: jobs without guarantees share a link in proportion to
+        their VMs, as under PS-P; otherwise as their TCP flows do in the link's
+        default class. ``enforcement``: how reservations are enforced.
+        ``played_for_s``: wall time of the whole job where a run plays only
+        pieces of jobs; packet sizes are chosen for the whole. ``expect``: by
+        how much jobs may be late.
         """
         self._expect = expect or Expectation()
         self._weighted = weighted
@@ -129,17 +132,16 @@ class LiveBackend:
         self._emitted_ns = 0
         often_s, seldom_s = AGENT_PROGRESS_EVERY_S
         all_s = len(emulation.plan.slots) / PROGRESS_PER_S
-        # Completion windows go by the agents' pace.
-        self.progress_every_s = (
-            often_s
-            if scale.instant_s
-            else min(seldom_s, max(often_s, all_s))
-        )
+        self.progress_every_s = min(seldom_s, max(often_s, all_s))
+        if scale.instant_s:
+            # Completion windows need each agent's present pace.
+            self.progress_every_s = often_s
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
-        """Experiment time 0 is now, with no failure of an earlier run left.
-        Jobs started before begin together now.
+        """Set experiment time 0, and begin all jobs started so far together.
+
+        Links that an earlier run's failures took down come up first.
         """
         self._emulation.restore_links()
         self._zero_ns = time.monotonic_ns()
@@ -180,11 +182,10 @@ class LiveBackend:
                 self._listen(min(left_s, self._patience_s()))
 
     def _completion_window(self) -> list[Completion]:
-        """Completions of one completion window (``scale.instant_s``), all at
-        the time of the last.
+        """Completions of one completion window (``scale.instant_s``).
 
-        A job is waited for only if its agents' progress says that it ends
-        within the window.
+        All get the time of the last. A job is waited for only if its agents'
+        pace says that it ends within the window.
         """
         until_ns = time.monotonic_ns() + self._wall_ns(
             self._scale.instant_s
@@ -202,9 +203,9 @@ class LiveBackend:
         )
         done = [self._finish(job_id) for job_id in over]
         if self._scale.instant_s:
-            last_s = max((each.at_s for each in done), default=0.0)
-            done = [each._replace(at_s=last_s) for each in done]
-        return sorted(done, key=lambda each: (each.at_s, each.job_id))
+            last_s = max((ended.at_s for ended in done), default=0.0)
+            done = [ended._replace(at_s=last_s) for ended in done]
+        return sorted(done, key=lambda ended: (ended.at_s, ended.job_id))
 
     @contextmanager
     def _emitting_events(self) -> Iterator[None]:
@@ -215,7 +216,7 @@ class LiveBackend:
             self._emitting = False
 
     def _patience_s(self) -> float:
-        """Time until the next thing to look after, in s."""
+        """Time in s until the next check or thaw is due."""
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
         now_ns = time.monotonic_ns()
@@ -227,9 +228,7 @@ class LiveBackend:
         return max(0.0, min([CHECK_EVERY_NS, *thaws_in_ns]) / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
-        """Take in agents' messages for at most ``timeout_s``; take samples that
-        are due.
-        """
+        """Read agents' messages for at most ``timeout_s``, and take due samples."""
         if self._emitting:
             running = [
                 job
@@ -268,7 +267,7 @@ class LiveBackend:
                 self._check_job(job)
 
     def _followed(self) -> list[Followed]:
-        """The jobs that run and have begun."""
+        """Running jobs, described for the collection of evidence."""
         result = []
         crowded = self._crowded_links()
         for job in self._jobs.values():
@@ -317,7 +316,7 @@ class LiveBackend:
     def _claims(
         self, job: LiveJob, tenant: TenantPlan
     ) -> tuple[Claim, ...]:
-        """Those of a job's computing VMs that still have work to do."""
+        """Claims of a job's computing VMs that still have work to do."""
         ended = {report.index for report in job.reports.values()}
         cores = job.request.demand.cores
         claims = []
@@ -336,8 +335,9 @@ class LiveBackend:
             job.receive(agent, message)
 
     def listen_until(self, until_s: float) -> None:
-        """Follow the jobs until then, or until all are over: none is removed
-        meanwhile.
+        """Follow the jobs until ``until_s``, or until all are over.
+
+        None is removed meanwhile.
         """
         with self._emitting_events():
             while (
@@ -348,13 +348,11 @@ class LiveBackend:
                 self._listen(min(left_s, self._patience_s()))
 
     def delivered_share(self, job_id: str) -> float:
-        """The share of its payload that a running job's VMs have received, as
-        far as is known.
-        """
+        """Share of its payload that a running job's VMs have received."""
         return self._jobs[job_id].delivered_share
 
     def _check_job(self, job: LiveJob) -> None:
-        """Fail a running job that has lost a port, its time or its progress."""
+        """Fail a running job that lost a port, is far too late, or stalls."""
         if (
             job.since_ns is None
             or not job.begun
@@ -391,14 +389,14 @@ class LiveBackend:
         self._sink(event)
 
     def _show(self, job: LiveJob) -> None:
-        """Record the progress of a job that runs and has been heard of since it
-        was last shown.
-        """
+        """Record a running job's progress, if there is any since the last time."""
         now_ns = time.monotonic_ns()
+        # Bytes sent before a freeze may arrive after it: not shown, as the job
+        # is off its nodes.
         if job.since_ns is None or job.moved_ns <= max(
             job.shown_ns, job.begin_ns
         ):
-            return  # what was sent before it was frozen may be received after
+            return
         due = now_ns - job.shown_ns >= PROGRESS_EVERY_S * 1e9
         if due and self._emitting and job.volume_bytes and job.begun:
             job.shown_ns = now_ns
@@ -441,13 +439,11 @@ class LiveBackend:
     def _deploy(
         self, live: LiveJob, since_ns: int, cost_ns: int = 0
     ) -> None:
-        """A tenant, its agents, and the instant at which they start. Raises
-        RunFailed, OSError.
+        """Make a job's tenant and agents, and have them start together.
 
-        A job that has been elsewhere before is on its new nodes from
-        ``since_ns`` on, works after ``cost_ns`` more at the earliest, and
-        getting it ready there is part of its time; a job's first agents start
-        its time when they stand.
+        The time of a new job begins with its agents. A restarted job is on its
+        new nodes from ``since_ns`` on, so that its preparation counts, and
+        works ``cost_ns`` later at the earliest. Raises RunFailed, OSError.
         """
         tenant = live.tenant = self._tenant(live)
         self._emulation.admit(tenant)
@@ -489,7 +485,7 @@ class LiveBackend:
         slots = self._slots(placement)
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
-            # A best-effort job sends at most the bandwidth that it asks for.
+            # Without a reservation its cap is the bandwidth that it asks for.
             nics_bps = self._emulation.datacentre.wider_nic_bps
             nic_bps = max(
                 int(nics_bps[server]) for server, _ in placement.vms_on
@@ -537,13 +533,15 @@ class LiveBackend:
             self._free[slot.server].sort(key=lambda free: free.index)
 
     def _slot(self, server: int) -> Slot:
-        """A free namespace on a server; where none is left, a frozen job is
-        checkpointed.
+        """Take a free namespace on a server.
+
+        Where none is left, the first frozen job there, by id, is checkpointed.
+        Raises RunFailed without one.
         """
         if not self._free[server]:
             for _, job in sorted(self._jobs.items()):
-                # A job that is resumed already, and only pays the cost of that,
-                # keeps its place.
+                # A resumed job stays frozen for the cost of its resumption;
+                # since_ns says that its nodes are its own again.
                 if (
                     job.frozen
                     and job.since_ns is None
@@ -582,8 +580,8 @@ class LiveBackend:
             if live.trouble is not None
             else live.end_ns()
         )
-        # Later than anything recorded so far: the events' time never runs
-        # backwards.
+        # Not before the last recorded event: times in events.jsonl never
+        # decrease.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
         iperf3 = self._iperf3(live, measured_s)
@@ -611,7 +609,7 @@ class LiveBackend:
         return Completion(job_id, at_s, "finished", "", measured_s, detail)
 
     def _tell_of_limits(self, live: LiveJob) -> None:
-        """Adds to what has gone wrong which VMs their limits have stopped."""
+        """Adds the VMs that reached their limits to a job's failure."""
         if live.trouble is None or live.tenant is None:
             return
         if reached := self._emulation.limits_reached(live.tenant):
@@ -620,11 +618,10 @@ class LiveBackend:
     def _iperf3(
         self, live: LiveJob, measured_s: float
     ) -> dict[str, list[float]]:
-        """Each VM's bandwidth by iperf3, and by its cap's counter over the
-        whole of its time.
+        """Bandwidth of each VM by iperf3, and by its cap's counter.
 
-        In bit/s on the wire, in the experiment's units; of jobs that stayed
-        where they began.
+        In bit/s on the wire, in the experiment's units, averaged over the job.
+        Empty for jobs that were restarted elsewhere.
         """
         if (
             live.tenant is None
@@ -645,24 +642,25 @@ class LiveBackend:
         }
 
     def kill(self, job_id: str) -> None:
-        """Agents gone, limits and flows removed, namespaces free again."""
+        """End a job's agents, remove its tenant, and free its namespaces."""
         live = self._jobs[job_id]
         self._end_agents(live, by_force=True)
         self._vacate(live)
         del self._jobs[job_id]
 
     def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
-        """End agents that still run: by SIGTERM, so that they report, or by
-        SIGKILL.
+        """End a job's agents that still run.
+
+        ``by_force``: by SIGKILL; otherwise by SIGTERM, so that they report.
+        Programs of people always get SIGTERM first. Raises RunFailed if agents
+        do not end.
         """
         live.stopping = True
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
-        graceful = (
-            silent
-            if live.request.demand.own_program or not by_force
-            else set()
-        )
+        graceful: set[str] = set()
+        if live.request.demand.own_program or not by_force:
+            graceful = silent
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._emulation.agents.signal(name, number)
@@ -672,14 +670,16 @@ class LiveBackend:
             and live.tenant is not None
         ):
             # Even a killed process needs CPU time to exit, and a weight of 1
-            # beside a busy VM gives it next to none. A command keeps its group,
-            # by which its children are found.
+            # beside a busy VM gives it next to none. The higher priority moves
+            # processes to another group; a command stays in its own, by which
+            # its children are found.
             with suppress(OSError):
                 self._emulation.set_tier(live.tenant, "foreground")
                 if not live.request.demand.own_program:
                     self._emulation.raise_priority(live.tenant)
         if running and live.tenant is not None and live.frozen:
-            # One that has reported may have been frozen before its exit.
+            # A frozen process does not end by SIGTERM; an agent may be frozen
+            # between its report and its exit.
             self._emulation.freeze(live.tenant, frozen=False)
         live.frozen = False
         if graceful or not silent:
@@ -703,9 +703,7 @@ class LiveBackend:
             self._listen(0.2)
 
     def _vacate(self, live: LiveJob) -> None:
-        """Remove a job's tenant from the network; its namespaces are free
-        again.
-        """
+        """Remove a job's tenant from the network, and free its namespaces."""
         if live.tenant is not None:
             self._emulation.dismiss(live.tenant)
             self._give_back(vm.slot for vm in live.tenant.vms)
@@ -729,7 +727,11 @@ class LiveBackend:
             self._disturb(job, outage_s)
 
     def _disturb(self, job: LiveJob, outage_s: float = 0.0) -> None:
-        """Notes that what its traffic lacks now is no fault of the machine."""
+        """Excuse a job's missing traffic, which the experiment itself causes.
+
+        ``outage_s``: for how long; without an end while the job is cut or off
+        its nodes.
+        """
         if job.tenant is None:
             return
         if job.cut_ns is not None or job.since_ns is None:
@@ -752,7 +754,7 @@ class LiveBackend:
         self._disturb(live)
 
     def cut(self, job_id: str) -> None:
-        """It is not to be done by any time, and nothing need arrive."""
+        """Suspend the checks of a job whose network a failure has cut."""
         self._jobs[job_id].cut_ns = time.monotonic_ns()
         self._disturb(self._jobs[job_id])
 
@@ -777,7 +779,8 @@ class LiveBackend:
                 f"job {job_id} has no reservation to rescale"
             )
         self._disturb(live)
-        self._count_drained(live)  # at the rate at which it left
+        # Before the rate changes: queued data left at the old one.
+        self._count_drained(live)
         live.rate_bps = rate_bps
         live.limit_s = time_limit_s(
             live.request, rate_bps, self._scale, live.limit_s
@@ -804,15 +807,12 @@ class LiveBackend:
             live.sent_when_frozen = self._emulation.network.vm_sent_bytes(
                 live.tenant
             )
-        # Only now: until the freezer has stopped them its processes worked on
-        # their nodes.
+        # After the freeze: until then its processes worked on their nodes.
         live.pause(time.monotonic_ns())
         self._disturb(live)
 
     def _count_drained(self, live: LiveJob) -> None:
-        """Count the time in which a frozen job's VMs still sent what was
-        queued.
-        """
+        """Count the time in which a frozen job's VMs still sent queued data."""
         if (
             live.tenant is not None
             and live.frozen
@@ -841,11 +841,9 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.since_ns is not None:
             self.preempt(job_id)
-        left_ns = (
-            time.monotonic_ns()
-            if live.tenant is None
-            else self._checkpoint(live)
-        )
+        left_ns = time.monotonic_ns()
+        if live.tenant is not None:
+            left_ns = self._checkpoint(live)
         self._restore(live, placement, left_ns, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
@@ -875,11 +873,10 @@ class LiveBackend:
             live.thaw_ns = None
 
     def _checkpoint(self, live: LiveJob) -> int:
-        """Give up a preempted job's VMs and keep the rest of its work. Returns
-        when it left them.
+        """Give up a preempted job's VMs and keep the rest of its work.
 
-        Its agents are thawed to report. Until they have ended they may continue
-        their work, so this time counts.
+        Its agents are thawed to report, and may work until they end, so this
+        time counts as time on nodes. Returns the instant at which it left them.
         """
         thawed_ns = time.monotonic_ns()
         self._count_drained(live)
@@ -909,9 +906,7 @@ class LiveBackend:
         cost_s: float,
         tier: Tier,
     ) -> None:
-        """Start a checkpointed job on nodes and resume it there, ``cost_s``
-        after ``since_ns``.
-        """
+        """Resume a checkpointed job on new nodes, ``cost_s`` after ``since_ns``."""
         live.placement = placement
         live.generation = live.generation + 1
         live.stopping = live.frozen = False

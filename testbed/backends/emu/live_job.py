@@ -35,8 +35,8 @@ from testbed.plan.path_delay import path_delay
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
-# Agents of one job that broke down together: the one that says why came first
-# or comes now.
+# A failed agent makes its peers fail too, and their messages may come first:
+# for this long a better reason may replace "connection lost".
 TROUBLE_S = 0.2
 
 
@@ -44,13 +44,15 @@ TROUBLE_S = 0.2
 class LiveJob:
     """A job with the state of its agents.
 
-    ``tenant`` is None while it is checkpointed: preempted, and its VMs given
-    up. ``plans`` are the work of its present agents, or the rest of it,
-    ``delivered_bytes`` and ``used_cpu_s`` that of earlier ones. It has been on
-    nodes for ``ran_ns`` up to ``since_ns``, and since then if that is not None.
-    ``agents`` are this generation's names, by VM. A thaw is due at ``thaw_ns``.
-    It has been cut since ``cut_ns`` (None: it is not), and off its nodes since
-    ``left_ns``.
+    - ``tenant``: None while the job is checkpointed, that is preempted with its
+      VMs given up.
+    - ``generation``: number of restarts on other nodes; ``agents``: names of
+      this generation's agents, by VM; ``plans``: their work.
+    - ``delivered_bytes``, ``used_cpu_s``: of earlier generations.
+    - ``ran_ns``: time on nodes before ``since_ns``; ``since_ns`` is None while
+      the job is off its nodes, which it left at ``left_ns``.
+    - ``thaw_ns``: instant of a due thaw; ``cut_ns``: instant at which a failure
+      cut its network, None while connected.
     """
 
     request: JobRequest
@@ -91,10 +93,10 @@ class LiveJob:
 
     @property
     def over(self) -> bool:
-        """All agents have reported, or something went wrong after the start.
+        """True if all agents have reported, or the job failed after its start.
 
-        An agent that lost its peer reports it before the peer is known to have
-        died: the cause is worth a moment's wait.
+        A lost connection is often the consequence of an agent's death, which is
+        learnt a moment later: failures of this kind wait for TROUBLE_S.
         """
         if not self.begun:
             return False
@@ -108,8 +110,8 @@ class LiveJob:
         return self.trouble is not None and "connection" in self.trouble
 
     def fail(self, reason: str, *, cause: bool = False) -> None:
-        """Something went wrong. The first reason stays, unless a later one is
-        its ``cause``.
+        """Record a failure. The first reason stays, unless it is a lost
+        connection and the later one its ``cause``.
         """
         if self.trouble is None:
             self.trouble, self.trouble_ns = reason, time.monotonic_ns()
@@ -117,7 +119,7 @@ class LiveJob:
             self.trouble = reason
 
     def receive(self, agent: str, message: Message) -> None:
-        """Take in a message of one of its agents."""
+        """Update the state by a message of one of its agents."""
         match message:
             case AgentStarted(pid=pid):
                 self.pids[agent] = pid
@@ -133,8 +135,8 @@ class LiveJob:
                 self.moved_ns = time.monotonic_ns()
                 if error is not None and not self.stopping:
                     self.fail(f"VM {index}: {error}")
-            # An agent that is being ended may have ended by itself before the
-            # signal.
+            # While the job is being stopped, a signal may be refused because
+            # the agent has just ended by itself: no failure.
             case AgentRefused(reason=reason) if not self.stopping:
                 self.fail(
                     f"agent {agent} was refused: {reason}", cause=True
@@ -159,8 +161,8 @@ class LiveJob:
     # -- time on nodes ----------------------------------------------------------------------
 
     def begin(self, at_ns: int, progress_from_ns: int) -> None:
-        """It is on nodes from ``at_ns`` on and works from ``progress_from_ns``
-        on.
+        """Count time on nodes from ``at_ns``, and expect progress from
+        ``progress_from_ns``.
         """
         self.since_ns = at_ns
         self.begin_ns = progress_from_ns
@@ -172,12 +174,11 @@ class LiveJob:
 
     @property
     def is_cap_limited(self) -> bool:
-        """True if each VM sends to one other, without a pause, at the rate of
-        its own caps.
+        """True if each VM sends to one other VM, without pauses, at its cap.
 
-        A command or a demand curve pauses; in a shuffle, or without a
-        reservation, others' limits may be what limits it: a queue seen now and
-        then at a VM's cap says nothing of the time in between.
+        Only then does a queue at the cap in every sample mean a queue all the
+        time. Commands and demand curves pause; in a shuffle, or without a
+        reservation, another limit may be the narrowest.
         """
         return self.request.demand.cap_limited and not self.best_effort
 
@@ -191,11 +192,12 @@ class LiveJob:
         *,
         enforced: bool,
     ) -> Followed:
-        """The job as evidence of it is taken, on the nodes of ``tenant``.
+        """The job's description for the collection of evidence.
 
-        ``groups``: its VMs' control groups; ``claims``: the processors that
-        they use whenever they get them; ``band``: the share of its time by
-        which it may be late, None where its file says none.
+        ``groups``: control groups of its VMs; ``claims``: processors that they
+        use whenever they get them; ``enforced``: reservations have limits; ``band``:
+        the share of its time by which it may be late, None where its file says
+        none.
         """
         request = self.request
         kind = self._evidence_kind
@@ -206,7 +208,7 @@ class LiveJob:
             length_s = request.demand.estimate_s(request, self.rate_bps)
         is_reserved = self.tier == "foreground"
         is_whole = is_reserved and self.generation == 0
-        # One that has reported has nothing left to do.
+        # An agent that has reported rests legitimately.
         pids = [
             pid
             for name, pid in self.pids.items()
@@ -216,7 +218,7 @@ class LiveJob:
             request.id,
             kind,
             tenant,
-            # What the links' delay takes is no lack of the machine.
+            # Delay of the links is the experiment's, not the machine's.
             began_s=self.first_begin_ns / 1e9
             + max(transfer_added_s(tenant)),
             length_s=length_s / scale.time,
@@ -236,7 +238,7 @@ class LiveJob:
         )
 
     def _phases(self, scale: Scale) -> tuple[CurveStep, ...]:
-        """Of a demand curve at its rate, on the emulated wire."""
+        """Steps of a demand curve at the job's rate, on the emulated wire."""
         demand = self.request.demand
         if not isinstance(demand, DemandCurve) or self.rate_bps <= 0:
             return ()
@@ -299,7 +301,7 @@ class LiveJob:
         return kind
 
     def ends_by(self, at_ns: int) -> bool:
-        """True if it runs and, at its present pace, ends by ``at_ns``."""
+        """True if the job runs and, at its present pace, ends by ``at_ns``."""
         if self.since_ns is None or self.over:
             return False
         end_ns = self.pace.end_ns(
@@ -308,42 +310,43 @@ class LiveJob:
         return end_ns is not None and end_ns <= at_ns
 
     def pause(self, at_ns: int) -> None:
-        """It has left its nodes, or is frozen on them."""
-        self.left_ns = self.left_ns if self.since_ns is None else at_ns
+        """Stop counting time on nodes: the job left them or is frozen."""
+        if self.since_ns is not None:
+            self.left_ns = at_ns
         self.ran_ns = self.ran_until_ns(at_ns)
         self.since_ns = None
 
     def drained(
         self, sent_bytes: list[int], rate_bps: int, at_ns: int
     ) -> None:
-        """Add the time in which its frozen VMs still sent: a second call counts
-        from here on.
+        """Count the time in which the frozen VMs still sent queued data.
 
-        The freezer stops processes; the data that they had handed to the kernel
-        still leaves, at the job's own rate; a full bucket's at once, which
-        takes no longer than it was away.
+        The freezer stops processes, but data in the kernel's queues still
+        leaves at the job's rate, which is progress on its nodes. HTB may send a
+        full bucket faster: the counted time is at most that since the freeze.
+        A second call counts from the first.
         """
-        after = [
-            now - was
-            for was, now in zip(
-                self.sent_when_frozen, sent_bytes, strict=True
-            )
-        ]
-        self.ran_ns += min(
-            round(max(0, *after, 0) * 8e9 / rate_bps), at_ns - self.left_ns
-        )
+        drained_bytes = 0
+        for before, now in zip(
+            self.sent_when_frozen, sent_bytes, strict=True
+        ):
+            drained_bytes = max(drained_bytes, now - before)
+        drained_ns = round(drained_bytes * 8e9 / rate_bps)
+        self.ran_ns += min(drained_ns, at_ns - self.left_ns)
         self.sent_when_frozen = sent_bytes
         self.left_ns = at_ns
 
     def ran_until_ns(self, at_ns: int) -> int:
         """Time on nodes until ``at_ns``, in ns."""
-        return self.ran_ns + (
-            0 if self.since_ns is None else max(0, at_ns - self.since_ns)
-        )
+        if self.since_ns is None:
+            return self.ran_ns
+        return self.ran_ns + max(0, at_ns - self.since_ns)
 
     def end_ns(self) -> int:
-        """The receivers' last byte; where the application computes on or moves
-        none, its end.
+        """Instant of the job's end: the last byte at any receiver.
+
+        Jobs that compute after their last byte, or receive none, end with their
+        last agent.
         """
         reports = self.reports.values()
         if self.request.demand.ends_computing:
@@ -354,18 +357,15 @@ class LiveJob:
 
     @property
     def arrivals(self) -> dict[int, Arrival]:
-        """Of each VM that had a volume to receive and has all of it."""
+        """Arrivals of VMs that have received all of their volume."""
         result: dict[int, Arrival] = {}
         if self.request.demand.own_program:
             return result
         for report in self.reports.values():
             last_ns = report.last_byte_ns
             if last_ns is not None:
-                size_bytes = sum(
-                    flow.size_bytes for flow in report.received
-                )
-                arrival = Arrival(wire_bits(size_bytes), last_ns / 1e9)
-                result[report.index] = arrival
+                bits = wire_bits(_received_bytes(report))
+                result[report.index] = Arrival(bits, last_ns / 1e9)
         return result
 
     @property
@@ -386,37 +386,34 @@ class LiveJob:
 
     @property
     def received_bytes(self) -> int:
-        """Payload that has arrived, as far as is known."""
-        return self.delivered_bytes + sum(
-            self.received.get(agent, 0)
-            if agent not in self.reports
-            else sum(
-                flow.size_bytes for flow in self.reports[agent].received
-            )
-            for agent in self.agents
-        )
+        """Payload that has arrived, by reports and the latest progress."""
+        total_bytes = self.delivered_bytes
+        for agent in self.agents:
+            report = self.reports.get(agent)
+            if report is None:
+                total_bytes += self.received.get(agent, 0)
+            else:
+                total_bytes += _received_bytes(report)
+        return total_bytes
 
     @property
     def delivered_share(self) -> float:
-        """The share of its payload that has arrived, as far as is known."""
+        """Share of the job's payload that has arrived."""
         return self.received_bytes / max(1, self.volume_bytes)
 
     def absorb_reports(self) -> None:
-        """Keep the totals of agents that have ended for good."""
+        """Add the reports of ended agents to the totals, and forget them."""
         for report in self.reports.values():
-            self.delivered_bytes += sum(
-                flow.size_bytes for flow in report.received
-            )
+            self.delivered_bytes += _received_bytes(report)
             self.used_cpu_s += report.cpu_s
         self.reports = {}
         self.received = {}
         self.agents = ()
 
     def _start_s(self) -> float | None:
-        """From the decision to its first byte at a receiver, or to its agents'
-        start, in wall s.
+        """Wall time in s from the decision to the first byte at a receiver.
 
-        Of its first agents alone: None of a job that was begun again.
+        Without a byte, to the agents' start. None for a job that was restarted.
         """
         if self.generation or not self.begun:
             return None
@@ -431,7 +428,7 @@ class LiveJob:
         ) / 1e9
 
     def delays(self, time_scale: float) -> dict[str, object]:
-        """Effects of its links' delay and loss, in the experiment's time."""
+        """Effects of the links' delay and loss, in the experiment's time."""
         if self.tenant is None or not self.request.demand.network:
             return {}
         path = path_delay(self.tenant)
@@ -445,20 +442,19 @@ class LiveJob:
 
     @property
     def iperf3_bps(self) -> list[float]:
-        """Payload in bit/s on the emulated wire that iperf3 reports for each
-        receiving VM.
-        """
-        found = []
+        """Payload rate of each receiving VM by iperf3, in bit/s as emulated."""
+        rates_bps = []
         for report in sorted(
             self.reports.values(), key=lambda report: report.index
         ):
-            rates = [
+            flows_bps = [
                 flow.reported_bps
                 for flow in report.received
                 if flow.reported_bps is not None
             ]
-            found += [sum(rates)] if rates else []
-        return found
+            if flows_bps:
+                rates_bps.append(sum(flows_bps))
+        return rates_bps
 
     def _ranks(self) -> list[dict[str, object]]:
         """Of a launched program: each rank's VM, exit code, and time from the
@@ -491,7 +487,7 @@ class LiveJob:
     def detail(self) -> dict[str, object]:
         """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())
-        received = sum(f.size_bytes for r in reports for f in r.received)
+        received = sum(map(_received_bytes, reports))
         acknowledged = sum(
             f.acknowledged_bytes for r in reports for f in r.sent
         )
@@ -525,13 +521,15 @@ class LiveJob:
         return out
 
 
+def _received_bytes(report: AgentReport) -> int:
+    return sum(flow.size_bytes for flow in report.received)
+
+
 # ---------------------------------------------------------------------------------------- pace
 
 
 SAMPLES = 6
-"""Samples of which an agent's speed is taken: some 1.2 s, as progress comes
-every 0.2 s.
-"""
+"""Samples that give an agent's speed: 1.2 s, as progress comes every 0.2 s."""
 
 
 @dataclass
@@ -542,7 +540,7 @@ class Pace:
     _seen: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)
 
     def receive(self, progress: AgentProgress) -> None:
-        """Take in a sample."""
+        """Add a sample."""
         share = self.plans[progress.index].done_share(progress)
         if share is not None:
             seen = self._seen.setdefault(
@@ -551,9 +549,9 @@ class Pace:
             seen.append((progress.at_ns, share))
 
     def end_ns(self, over: frozenset[int]) -> float | None:
-        """End of the last of its agents at the present speed; None: unknown.
+        """Instant at which the last agent ends at its present speed.
 
-        ``over``: agents that have ended already.
+        ``over``: agents that have ended already. None if unknown.
         """
         latest = 0.0
         for index in range(len(self.plans)):

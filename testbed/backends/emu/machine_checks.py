@@ -85,13 +85,13 @@ class MachineCheck:
 def _graded(
     name: str,
     good: bool,
-    found: str,
+    sentence: str,
     hint: str | None = None,
     bad: Grade = "warn",
 ) -> MachineCheck:
     if good:
-        return MachineCheck(name, "ok", found)
-    return MachineCheck(name, bad, found, hint)
+        return MachineCheck(name, "ok", sentence)
+    return MachineCheck(name, bad, sentence, hint)
 
 
 def examine() -> list[MachineCheck]:
@@ -124,7 +124,7 @@ def examine() -> list[MachineCheck]:
 
 
 def requirements(root: bool) -> Iterator[MachineCheck]:
-    """Checks without whose success no live run is possible."""
+    """Checks that must succeed before a live run is possible."""
     yield from _commands()
     yield from _python()
     yield _controller()
@@ -149,11 +149,11 @@ def _root(root: bool) -> MachineCheck:
     if root:
         return MachineCheck("root", "ok", "running as root")
     # sudo's own PATH has no virtual environment.
-    again = 'sudo "$(command -v testbed)" doctor'
+    command = 'sudo "$(command -v testbed)" doctor'
     if from_checkout():
-        again = "sudo testbed doctor"
+        command = "sudo testbed doctor"
     message = "not root: most of what follows cannot be tried"
-    return MachineCheck("root", "fail", message, again)
+    return MachineCheck("root", "fail", message, command)
 
 
 def verdict(checks: list[MachineCheck]) -> tuple[bool, str]:
@@ -191,8 +191,10 @@ def _commands() -> Iterator[MachineCheck]:
         yield MachineCheck("commands", "ok", ", ".join(wanted))
     for name in missing:
         grade: Grade = "fail" if name in needed else "warn"
-        found = f"{name} is missing (Debian: {wanted[name]})"
-        yield MachineCheck(f"command {name}", grade, found, install_hint())
+        sentence = f"{name} is missing (Debian: {wanted[name]})"
+        yield MachineCheck(
+            f"command {name}", grade, sentence, install_hint()
+        )
 
 
 def _mpi(library: MpiLibrary) -> MachineCheck:
@@ -224,22 +226,22 @@ def _python() -> Iterator[MachineCheck]:
         "numba", "numpy", "psutil", "pydantic", "yaml", "rich", "typer", "jinja2", "matplotlib",
     )  # fmt: skip
     missing = [name for name in wanted if util.find_spec(name) is None]
-    found = "all there"
+    sentence = "all there"
     if missing:
-        found = f"missing: {', '.join(missing)}"
+        sentence = f"missing: {', '.join(missing)}"
     yield _graded(
-        "Python packages", not missing, found, install_hint(), "fail"
+        "Python packages", not missing, sentence, install_hint(), "fail"
     )
     if util.find_spec("mininet") is None:
-        found = "not importable: only Mininet topologies need it"
-        yield MachineCheck("Mininet", "warn", found, install_hint())
-    # Without machine code of the simulator's loops the first long run compiles
-    # it, once.
-    found = "compiled"
+        sentence = "not importable: only Mininet topologies need it"
+        yield MachineCheck("Mininet", "warn", sentence, install_hint())
+    # Numba lists its machine code in .nbi files; without them the first long
+    # run compiles the loops.
+    sentence = "compiled"
     if not any(Path(__file__).parents[2].glob("*/__pycache__/*.nbi")):
         command = "python -m testbed.play.precompile"
-        found += f" by the first long run, once ({command} does it now)"
-    yield MachineCheck("simulator's inner loops", "ok", found)
+        sentence += f" by the first long run, once ({command} does it now)"
+    yield MachineCheck("simulator's inner loops", "ok", sentence)
 
 
 def _controller() -> MachineCheck:
@@ -255,35 +257,37 @@ def _controller() -> MachineCheck:
         return MachineCheck(
             "controller library", "fail", str(error), install_hint()
         )
-    found = f"{', '.join(installed)}; {chosen} will be used"
-    return MachineCheck("controller library", "ok", found)
+    sentence = f"{', '.join(installed)}; {chosen} will be used"
+    return MachineCheck("controller library", "ok", sentence)
 
 
 def _loopback() -> MachineCheck:
-    found = "up"
+    sentence = "up"
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
             socket.create_connection(address, LOOPBACK_S).close()
     except OSError as error:
-        found = (
+        sentence = (
             f"{error.strerror}: the controller and its switches meet there"
         )
     hint = "sudo ip link set lo up"
-    return _graded("loopback device", found == "up", found, hint, "fail")
+    return _graded(
+        "loopback device", sentence == "up", sentence, hint, "fail"
+    )
 
 
 def _kernel_settings() -> MachineCheck:
-    """VMs' settings of TCP are written there, in their namespaces."""
-    # Even for root the answer is no where the mount is read-only.
+    """Checks that /proc/sys can be written: VMs' TCP settings go there."""
+    # For root, access() says no only where the mount is read-only.
     writable = os.access(PINGING, os.W_OK)
-    found = (
+    sentence = (
         "/proc/sys is read-only, as in a container that is not privileged"
     )
     if writable:
-        found = "/proc/sys is writable"
+        sentence = "/proc/sys is writable"
     hint = "start the container with --privileged"
-    return _graded("kernel settings", writable, found, hint, "fail")
+    return _graded("kernel settings", writable, sentence, hint, "fail")
 
 
 @contextmanager
@@ -310,8 +314,8 @@ def _namespaces_and_tc() -> MachineCheck:
         return MachineCheck(
             "namespaces, veth and tc", "fail", error.message, hint
         )
-    found = "HTB, bfifo and u32 work in a fresh namespace"
-    return MachineCheck("namespaces, veth and tc", "ok", found)
+    sentence = "HTB, bfifo and u32 work in a fresh namespace"
+    return MachineCheck("namespaces, veth and tc", "ok", sentence)
 
 
 NETEM_HINT = (
@@ -324,8 +328,8 @@ def _netem() -> MachineCheck:
     name = "links' delay and loss"
     if has_netem():
         return MachineCheck(name, "ok", "netem works")
-    found = "the kernel has no netem: only links with delay, jitter or loss need it"
-    return MachineCheck(name, "warn", found, NETEM_HINT)
+    sentence = "the kernel has no netem: only links with delay, jitter or loss need it"
+    return MachineCheck(name, "warn", sentence, NETEM_HINT)
 
 
 def has_netem() -> bool:
@@ -354,8 +358,8 @@ def require_netem(plan: NetworkPlan) -> None:
 
 def _switch() -> Iterator[MachineCheck]:
     if not MACHINE.running and open_vswitch.is_startable():
-        found = "not running: a run starts it, and stops it at its end"
-        yield MachineCheck("Open vSwitch", "ok", found)
+        sentence = "not running: a run starts it, and stops it at its end"
+        yield MachineCheck("Open vSwitch", "ok", sentence)
         return
     if not MACHINE.running:
         why = "not running"
@@ -366,32 +370,37 @@ def _switch() -> Iterator[MachineCheck]:
     yield _switch_scheduling()
     version = str(MACHINE.rows("Open_vSwitch", ["ovs_version"])[0][0])
     if open_vswitch.datapath_type() == "system":
-        found = f"{version}, kernel datapath"
-        yield MachineCheck("Open vSwitch", "ok", found)
+        sentence = f"{version}, kernel datapath"
+        yield MachineCheck("Open vSwitch", "ok", sentence)
         return
     lacking = "userspace datapath: the kernel has no openvswitch module"
     yield MachineCheck("Open vSwitch", "ok", f"{version}, {lacking}")
-    # What follows are properties of the userspace datapath's sockets and heap.
+    # The kernel's datapath, above, has neither sockets nor a heap to look at.
     options = dict(MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1])
     sockets = MACHINE.sockets()
     wanted = options.get("userspace-tso-enable") == "true"
-    # Wanted is not enough: it takes effect when the switch starts.
+    # The database may ask for it while the switch runs without: OVS reads the
+    # option only when it starts.
     on = wanted and sockets.offload is not False
-    found = "on"
+    sentence = "on"
     if not on:
-        found = "off: TCP is slow over the userspace datapath, or dead"
-    yield _graded("segmentation offload", on, found, install_hint())
+        sentence = "off: TCP is slow over the userspace datapath, or dead"
+    yield _graded("segmentation offload", on, sentence, install_hint())
     if 0 < sockets.send_buffer_bytes < 1 << 20:
-        found = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
+        sentence = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
         yield MachineCheck(
-            "switch's send buffer", "warn", found, install_hint()
+            "switch's send buffer", "warn", sentence, install_hint()
         )
     yield _whole_batches()
     yield _switch_memory()
 
 
 def _switch_scheduling() -> MachineCheck:
-    """A switch that runs only where nobody else does drops packets."""
+    """Checks the switch's scheduling class.
+
+    Under SCHED_IDLE it waits for every other process, and its sockets drop
+    packets meanwhile.
+    """
     pid = MACHINE.pid
     idle = False
     if pid is not None:
@@ -401,17 +410,19 @@ def _switch_scheduling() -> MachineCheck:
         return MachineCheck(
             "switch's scheduling", "ok", "as other programs"
         )
-    found = f"process {pid} is under SCHED_IDLE: all others run before it"
+    sentence = (
+        f"process {pid} is under SCHED_IDLE: all others run before it"
+    )
     hint = f"sudo chrt --all-tasks --other --pid 0 {pid}"
-    return MachineCheck("switch's scheduling", "warn", found, hint)
+    return MachineCheck("switch's scheduling", "warn", sentence, hint)
 
 
 def _whole_batches() -> MachineCheck:
     whole = is_preloaded(MACHINE.pid or 0)
-    found = "stays its tenant's"
+    sentence = "stays its tenant's"
     if not whole:
-        found = "takes packets of other tenants with it"
-    return _graded("drops of a full queue", whole, found, install_hint())
+        sentence = "takes packets of other tenants with it"
+    return _graded("drops of a full queue", whole, sentence, install_hint())
 
 
 def _switch_memory() -> MachineCheck:
@@ -419,19 +430,19 @@ def _switch_memory() -> MachineCheck:
     if MACHINE.pid is not None:
         held = psutil.Process(MACHINE.pid).memory_info().rss
     light = held <= HEAVY_SWITCH_BYTES
-    found = f"{held >> 20} MiB"
+    sentence = f"{held >> 20} MiB"
     if not light:
-        found += "; started again it holds less"
+        sentence += "; started again it holds less"
     hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
-    return _graded("switch's memory", light, found, hint)
+    return _graded("switch's memory", light, sentence, hint)
 
 
 def _cubic() -> MachineCheck:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
     has_cubic = "cubic" in available.read_text(encoding="ascii").split()
-    found = "available; jobs pin it" if has_cubic else "not available"
+    sentence = "available; jobs pin it" if has_cubic else "not available"
     hint = "sudo modprobe tcp_cubic"
-    return _graded("TCP CUBIC", has_cubic, found, hint, bad="fail")
+    return _graded("TCP CUBIC", has_cubic, sentence, hint, bad="fail")
 
 
 def _cgroups() -> MachineCheck:
@@ -443,25 +454,27 @@ def _cgroups() -> MachineCheck:
     )
     if layout.version == 0:
         return MachineCheck(name, "fail", layout.lacking, hint)
-    found = f"version {layout.version}"
+    sentence = f"version {layout.version}"
     if os.geteuid() == 0:
         probe = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
         try:
             probe.create()
             probe.add_vm(0, 0)
         except OSError as error:
-            return MachineCheck(name, "fail", f"{found}, but {error}", hint)
+            return MachineCheck(
+                name, "fail", f"{sentence}, but {error}", hint
+            )
         finally:
             remove_groups(probe.paths)
-    found += ": processor quota, weights, freezer"
+    sentence += ": processor quota, weights, freezer"
     lacking = [limit for limit in OPTIONAL if limit not in layout.mounts]
     if lacking:
-        found += (
+        sentence += (
             f"; without {' and '.join(lacking)}: VMs have no such limit"
         )
-        return MachineCheck(name, "warn", found, hint)
-    found += f"; of {TYPICAL_VMS} VMs each may have {_typical_limits()}"
-    return MachineCheck(name, "ok", found)
+        return MachineCheck(name, "warn", sentence, hint)
+    sentence += f"; of {TYPICAL_VMS} VMs each may have {_typical_limits()}"
+    return MachineCheck(name, "ok", sentence)
 
 
 def _typical_limits() -> VmLimits:
@@ -471,18 +484,24 @@ def _typical_limits() -> VmLimits:
 def _processors() -> MachineCheck:
     count = os.cpu_count() or 1
     load = os.getloadavg()[0]
-    found = f"{count}, load {load:.1f}"
+    sentence = f"{count}, load {load:.1f}"
     if count < 2:
-        found = f"{found}: two or more keep the network and jobs apart"
-    elif load > count:
-        found = (
-            f"{found}: busy; a live run then asks for more of its evidence"
+        sentence = (
+            f"{sentence}: two or more keep the network and jobs apart"
         )
-    return _graded("processors", 2 <= count >= load, found)
+    elif load > count:
+        sentence = (
+            f"{sentence}: busy; a live run then asks for more of its evidence"
+        )
+    return _graded("processors", 2 <= count >= load, sentence)
 
 
 def _clock() -> MachineCheck:
-    """Limits are timers: with the kernel's coarse ones they come in bursts."""
+    """Checks the timers' resolution.
+
+    HTB releases packets by timers; where these are coarse, packets leave in
+    bursts of a tick.
+    """
     source = Path(
         "/sys/devices/system/clocksource/clocksource0/current_clocksource"
     )
@@ -491,24 +510,24 @@ def _clock() -> MachineCheck:
         name = source.read_text(encoding="ascii").strip()
     resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
     fine = resolution_ns <= COARSE_CLOCK_NS
-    found = f"{name}, resolution {resolution_ns:.0f} ns"
+    sentence = f"{name}, resolution {resolution_ns:.0f} ns"
     if not fine:
-        found += ": too coarse for limits to be exact"
+        sentence += ": too coarse for limits to be exact"
     hint = "boot without highres=off and nohz=off"
-    return _graded("clock", fine, found, hint)
+    return _graded("clock", fine, sentence, hint)
 
 
 def _room() -> MachineCheck:
     have = room(probe_layout())
     k = largest_fat_tree(have)
-    found = f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
-    return _graded("room for a network", k >= MIN_ROOM_K, found)
+    sentence = f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
+    return _graded("room for a network", k >= MIN_ROOM_K, sentence)
 
 
 def _disk() -> MachineCheck:
     free = shutil.disk_usage(Path.cwd()).free
-    found = f"{free >> 20} MiB free here"
-    return _graded("disk", free >= MIN_DISK_BYTES, found)
+    sentence = f"{free >> 20} MiB free here"
+    return _graded("disk", free >= MIN_DISK_BYTES, sentence)
 
 
 def _hidden_processes() -> MachineCheck:
@@ -523,14 +542,14 @@ def _hidden_processes() -> MachineCheck:
 
 def _port(port: int, option: str) -> MachineCheck:
     with socket.socket() as probe:
-        # Connections that have just been closed hold no port then.
+        # Otherwise connections in TIME_WAIT would make a free port look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            found = f"taken by {port_user(port)}"
+            sentence = f"taken by {port_user(port)}"
             hint = f"testbed run {option} OTHER"
-            return MachineCheck(f"port {port}", "warn", found, hint)
+            return MachineCheck(f"port {port}", "warn", sentence, hint)
     return MachineCheck(f"port {port}", "ok", "free")
 
 
@@ -543,17 +562,17 @@ def _leftovers() -> MachineCheck:
     except RunFailed as error:
         hint = "sudo testbed clean"
         return MachineCheck("other runs", "warn", error.message, hint)
-    found = "none, and nothing left behind"
+    sentence = "none, and nothing left behind"
     if left:
-        found = f"left behind by {', '.join(left)}"
-    return _graded("other runs", not left, found, "sudo testbed clean")
+        sentence = f"left behind by {', '.join(left)}"
+    return _graded("other runs", not left, sentence, "sudo testbed clean")
 
 
 # ------------------------------------------------------------------ room for a network
 
 
-# Taken at little traffic, as measured (docs/decisions/40): the least that a
-# network needs.
+# Measured at little traffic (docs/decisions/40): a network needs at least
+# this much.
 BASE_BYTES = 100 << 20
 PART_BYTES = 24 << 20
 PORT_BYTES = 100_000
@@ -578,8 +597,8 @@ def needed(network: NetworkPlan, n_agents: int) -> tuple[int, ...]:
     size_bytes += len(network.ports) * PORT_BYTES
     size_bytes += n_agents * AGENT_BYTES
     processes = n_agents + n_parts * PART_THREADS + OTHERS
-    # Most at once has ``ip -batch``: every namespace that a line names stays
-    # open to its end.
+    # ``ip -batch`` has the most files open at once: it keeps each namespace
+    # that a line names open until it ends.
     files = len(network.ports) + n_slots + OTHERS
     return size_bytes >> 20, n_slots + n_parts, processes, files
 
@@ -589,7 +608,7 @@ def room(
 ) -> tuple[int, ...]:
     """Amounts left on the machine, or, if less, in its control group.
 
-    The topmost group to be seen is a container's.
+    In a container, the topmost group that can be seen is the container's own.
     """
     size_bytes = psutil.virtual_memory().available
     if group := layout.mounts.get("memory"):
@@ -605,7 +624,8 @@ def room(
 def _group_room(group: Path, version: int) -> int:
     """Bytes that a control group may still take.
 
-    Its page cache does not count as taken: the kernel gives that up first.
+    Page cache does not count as used: the kernel drops it before it refuses
+    memory.
     """
     limit = "memory.max"
     used = "anon"
@@ -618,13 +638,19 @@ def _group_room(group: Path, version: int) -> int:
 
 
 def _limit(path: Path) -> int:
-    """The number in a file; where there is none, or no limit, a very large one."""
+    """The number in a file.
+
+    A very large one stands for no limit: no file, or the text ``max``.
+    """
     text = path.read_text("ascii").strip() if path.exists() else "max"
     return int(text) if text.isdecimal() else 1 << 62
 
 
 def machine_limits(slots: Sequence[int]) -> VmLimits:
-    """Limits of a VM by what this machine has; ``slots``: of each server."""
+    """Limits of a VM, from this machine's memory and process numbers.
+
+    ``slots``: VM slots of each server.
+    """
     memory_bytes = psutil.virtual_memory().total
     layout = probe_layout()
     if group := layout.mounts.get("memory"):
@@ -654,13 +680,14 @@ def require_room(network: NetworkPlan, n_agents: int) -> None:
 
 
 def largest_fat_tree(have: tuple[int, ...]) -> int:
-    """The largest k, up to 16, of one with two VMs in use on each server.
+    """Largest k, up to 16, of a fat-tree that fits with two VMs a server.
 
     0 where not even k = 2 fits.
     """
     largest = 0
     for k in range(2, 17, 2):
         plan = network_plan(fat_tree(k, 1_000_000_000, 2))
+        # Amount by amount, in the order of HINTS.
         if all(map(le, needed(plan, len(plan.slots)), have)):
             largest = k
     return largest

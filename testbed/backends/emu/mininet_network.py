@@ -1,10 +1,10 @@
-"""The network that is up, as Mininet's own objects: ``net.get("h3").cmd("ip
-addr")``, ``CLI(net)``.
+"""A network that is up, as Mininet's objects.
 
-Nodes, links and interfaces are subclasses of Mininet's, attached to what is
-there: making them makes nothing on the machine and starts no process. A node's
-shell starts when it is first wanted, as root, in the node's network namespace.
-``net.stop()`` ends those shells; the network stays.
+``net.get("h3").cmd("ip addr")`` and ``CLI(net)`` work on them. Nodes, links and
+interfaces are subclasses of Mininet's that are attached to existing ones: making
+them changes nothing on the machine and starts no process. A node's shell starts
+on first use, as root, in the node's network namespace. ``net.stop()`` ends those
+shells; the network stays.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
 from testbed.units import number_of
 
-# Mininet has made its own logger, which prints without line ends, that of the
-# whole process.
+# Importing Mininet makes its logger class, which prints without line ends, that
+# of the whole process.
 logging.setLoggerClass(logging.Logger)
 
 SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
-"""Attributes of a node that are there once its shell has started."""
+"""Attributes that a node has only once its shell has started."""
 PROBE_PORT = 9
 LIMITS_OF_LINKS = frozenset(
     ("bw", "delay", "jitter", "loss", "max_queue_size", "speedup")
@@ -68,8 +68,8 @@ def mininet_network(
 ) -> AttachedMininet:
     """The network of a plan, which is up, as a ``mininet.net.Mininet``.
 
-    ``switches``: bridge -> its Open vSwitch, where that is not the machine's.
-    Any process of root may make one; several may be in use at a time.
+    ``switches``: Open vSwitch of each bridge, where it is not the machine's.
+    Any process of root may attach to the network, several at a time.
     """
     net = AttachedMininet(controller_port)
     net.attach(plan, switches or {})
@@ -79,24 +79,25 @@ def mininet_network(
 # --------------------------------------------------------------------------------------- nodes
 
 
-# A hang-up, by which Mininet ends shells, ends them even if this was started by
-# nohup.
+# Mininet ends shells by SIGHUP, which they would ignore, as inherited, if this
+# process was started by nohup.
 ENDED_BY_HANG_UP = ("env", "--default-signal=HUP")
-# `cmd` runs commands on a terminal, where iproute2 6.15 colours what programs
-# want to read.
+# cmd() runs commands on a terminal, for which iproute2 6.15 colours its output;
+# programs that parse it want none.
 UNCOLOURED = {"NO_COLOR": "1"}
 
 
 class Attached(Node):  # type: ignore[misc]
-    """A node in a namespace that is there.
+    """A node in an existing namespace.
 
-    ``inside`` takes this thread into the namespace for a block; it raises
-    OSError where the network is gone or this is not root. ``environment``:
-    additional variables of the node's processes.
+    ``inside`` moves this thread into the namespace for a block; it raises
+    OSError where the network is gone or this process is not root's.
+    ``environment``: additional variables of the node's processes.
     """
 
     inNamespace: bool
-    isSetup = True  # or Mininet would run programs to see whether they are installed
+    # Otherwise Mininet runs programs to see whether they are installed.
+    isSetup = True
 
     def __init__(
         self,
@@ -110,25 +111,25 @@ class Attached(Node):  # type: ignore[misc]
         super().__init__(name, **params)
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Have the shell start when it is first wanted (:meth:`__getattr__`)."""
+        """Does not start a shell: :meth:`__getattr__` does, on first use."""
         del mnopts
         if not self.__dict__.get("shell"):
             for name in SHELL:
                 self.__dict__.pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
-        """Starts the shell: a part of it is wanted for the first time. Ctrl-C
-        waits for it.
+        """Starts the shell at the first use of an attribute in SHELL.
+
+        Ctrl-C waits for the start.
         """
         if name not in SHELL:
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r}"
             )
-        with (
-            uninterrupted(),
-            self.inside(),
-        ):  # before anything is begun: it may be gone
-            # The namespace is there: mnexec is not to make another.
+        # Entering comes first: it fails if the network is gone.
+        with uninterrupted(), self.inside():
+            # Without inNamespace, mnexec makes no namespace: the child inherits
+            # this thread's.
             self.shell = None
             in_namespace = self.inNamespace
             self.inNamespace = False
@@ -140,9 +141,7 @@ class Attached(Node):  # type: ignore[misc]
 
     @contextmanager
     def _without_shell(self) -> Iterator[None]:
-        """``pid`` starts no shell, for the block: it is None until there is
-        one.
-        """
+        """Lets ``pid`` be None for the block, instead of starting a shell."""
         if "pid" in self.__dict__:
             yield
             return
@@ -157,9 +156,7 @@ class Attached(Node):  # type: ignore[misc]
             return str(super().__repr__())
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """As Mininet's: a process in the node's namespace, in a session of its
-        own.
-        """
+        """As Mininet's: a process in the node's namespace and a new session."""
         with self._without_shell():
             return super().popen(
                 *args, **{"mncmd": ["mnexec", "-d"], **kwargs}
@@ -168,15 +165,17 @@ class Attached(Node):  # type: ignore[misc]
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         params.setdefault("env", {**os.environ, **self._environment})
         params.setdefault("preexec_fn", self._before)
-        # A child is where the thread is that starts it; with a preexec_fn
-        # Python would lose a Ctrl-C while it forks.
+        # A child inherits the namespace of the thread that starts it. With a
+        # preexec_fn Python would lose a Ctrl-C while it forks.
         with self.inside(), uninterrupted():
             return super()._popen([*ENDED_BY_HANG_UP, *cmd], **params)
 
     @staticmethod
     def _before() -> None:
-        """In the child: what runs in the node's shell, perhaps as another user,
-        must not type into it.
+        """In the child: forbid typing into a terminal (TIOCSTI).
+
+        A program of another user in the node's shell could otherwise type
+        commands for root.
         """
         refuse_calls(terminal_program)
 
@@ -199,9 +198,7 @@ class AttachedHost(Attached, Host):  # type: ignore[misc]
 
 
 class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
-    """A bridge of the machine's Open vSwitch, or of a part with its own
-    database and namespace.
-    """
+    """A bridge of an Open vSwitch: the machine's, or one of a network's parts."""
 
     def __init__(
         self, bridge: Bridge, switch: SwitchDaemons, name: str = ""
@@ -211,12 +208,12 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         super().__init__(
             name or bridge.name,
             switch.inside,
-            {
-                "OVS_RUNDIR": str(switch.run_dir)
-            },  # there ovs-vsctl and ovs-ofctl find their sockets
+            # By which ovs-vsctl and ovs-ofctl find the part's sockets.
+            {"OVS_RUNDIR": str(switch.run_dir)},
             dpid=f"{bridge.dpid:016x}",
             protocols="OpenFlow13",
-            inNamespace=True,  # or Mininet would configure an interface for its control
+            # Otherwise Mininet configures an interface for the control network.
+            inNamespace=True,
         )
         self.inNamespace = switch.netns is not None
         self.controlIntf = AttachedIntf(
@@ -231,21 +228,20 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         )
 
     def vsctl(self, *args: Any, **options: Any) -> Any:
-        """``ovs-vsctl``; the bridge has a name of its own there."""
+        """Runs ``ovs-vsctl``, with the bridge's name for this node's."""
         named = [self.bridge.name if arg is self else arg for arg in args]
         return super().vsctl(*named, **options)
 
     def start(self, _controllers: Sequence[Node] = ()) -> None:
-        """Bring back the links that :meth:`stop` has taken down; else nothing,
-        as it runs.
-        """
+        """Bring up the links that :meth:`stop` took down."""
         for port in self._stopped_ports:
             port.ifconfig("up")
         self._stopped_ports = []
 
     def stop(self, **_options: Any) -> None:
-        """Take all its links down: nothing is forwarded here, and whoever keeps
-        the network hears of it from the kernel.
+        """Take all links of the switch down, so that it forwards nothing.
+
+        The network's keeper learns of it from the kernel's events.
         """
         for port in self.ports_to_links():
             if port.isUp():
@@ -253,8 +249,9 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
                 self._stopped_ports.append(port)
 
     def start_again(self) -> None:
-        """As :meth:`start`; where another process has stopped it, all its links
-        come up.
+        """As :meth:`start`, also if another process stopped the switch.
+
+        Then all its links come up.
         """
         if not self._stopped_ports:
             self._stopped_ports = self.ports_to_links()
@@ -267,7 +264,7 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
     def batchStartup(
         cls, switches: Sequence[Node], run: object = None
     ) -> Sequence[Node]:
-        """Nothing: they run."""
+        """Does nothing: the switches run."""
         del run
         return switches
 
@@ -281,7 +278,7 @@ class AttachedController(Attached, RemoteController):  # type: ignore[misc]
         super().__init__(name, nullcontext, {}, port=port)
 
     def checkListening(self) -> None:
-        """Nothing: the switches' connections say whether it is there."""
+        """Does nothing: the switches' connections are what counts."""
 
     def stop(self, *_args: Any, **_kwargs: Any) -> None:
         """End the shell; the controller continues."""
@@ -292,27 +289,29 @@ class AttachedController(Attached, RemoteController):  # type: ignore[misc]
 
 
 class AttachedIntf(Intf):  # type: ignore[misc]
-    """A network device that is there, with the address that it has at the
-    moment.
-    """
+    """An existing network device, with its present address."""
 
     mac: str | None
 
     def _asked(self, request: int) -> bytes | None:
-        """The kernel's answer about the device, None where there is none."""
-        about = struct.pack("40s", self.name.encode())
+        """The kernel's answer about the device, None if it refuses.
+
+        ``request``: an ioctl of netdevice(7).
+        """
+        ifreq = struct.pack("40s", self.name.encode())
         with (
             self.node.inside(),
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket,
         ):
             try:
-                return fcntl.ioctl(any_socket, request, about)[16:]
+                return fcntl.ioctl(any_socket, request, ifreq)[16:]
             except OSError:
                 return None
 
     def IP(self) -> str | None:
-        """The first IPv4 address now; a VM slot without a tenant's VM and a
-        port have none.
+        """The present IPv4 address.
+
+        None for switch ports, and for a VM slot without a tenant's VM.
         """
         answer = self._asked(SIOCGIFADDR)
         self.ip = socket.inet_ntoa(answer[4:8]) if answer else None
@@ -327,18 +326,17 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         return self.mac
 
     def isUp(self, setUp: bool = False) -> bool:
-        """Up, and so is the other end."""
+        """True if the device and the other end of its cable are up."""
         if setUp:
             return bool(super().isUp(setUp=True))
         with self.node.inside():
             return has_carrier(self.name)
 
     def ifconfig(self, *args: Any) -> Any:
-        """As Mininet's; but a VM's end of a link goes down and up with the
-        switch's end.
+        """As Mininet's, but leaves a VM's end of a link as it is.
 
-        Taken down itself it would lose the permanent neighbours by which VMs
-        find each other.
+        The switch's end takes the link down and up. Taken down itself, a VM's
+        device would lose the permanent neighbours by which VMs find each other.
         """
         if isinstance(self.node, AttachedHost) and args in {
             ("up",),
@@ -348,9 +346,10 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         return super().ifconfig(*args)
 
     def config(self, **params: Any) -> Any:
-        """As Mininet's, but what limits a link is the network's.
+        """As Mininet's, but limits of links are the network's to set.
 
-        Raises BadInput.
+        A capacity goes to :meth:`AttachedMininet.set_capacity`. Raises BadInput
+        for others.
         """
         limits = sorted(LIMITS_OF_LINKS & params.keys())
         if not limits:
@@ -376,9 +375,10 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 
 
 class AttachedLink(Link):  # type: ignore[misc]
-    """A cable that is there. ``mac``: of the first end."""
+    """An existing cable. ``mac``: address of its first end."""
 
-    set_up: bool | None = None  # as it is
+    # None: the ends stay up or down as they are.
+    set_up: bool | None = None
     net: AttachedMininet
 
     def __init__(
@@ -397,36 +397,35 @@ class AttachedLink(Link):  # type: ignore[misc]
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
-        """Nothing: they are there."""
+        """Does nothing: the devices exist."""
 
     def stop(self) -> None:
-        """Nothing: it continues."""
+        """Does nothing: the cable stays."""
 
 
 # ------------------------------------------------------------------------------------- network
 
 
 class AttachedMininet(Mininet):  # type: ignore[misc]
-    """A network with hosts h1, h2, … in the order of its plan's VM slots, and
-    the plan's bridges.
+    """A network with a host per VM slot of its plan, and the plan's bridges.
 
-    A host is also found by its slot's name, as ``hn-s0v0``, a bridge by its
-    number in the plan, the servers' first, as ``s1``, and both by their
-    aliases. Where the plan's topology names its hosts, hosts and switches have
-    its names in place of h1 and s1. Nothing can be added by Mininet's means.
+    Hosts are h1, h2, … in the order of slots, or have the topology's names.
+    They are also found by their slot's name, as ``hn-s0v0``; bridges by their
+    number in the plan, servers first, as ``s1``, unless the topology names
+    them; both by aliases. Nothing can be added by Mininet's means.
     """
 
     def __init__(self, controller_port: int) -> None:
-        numCores.ncores = (
-            os.cpu_count()
-        )  # Mininet starts a process to count them
-        # Its start-up would change kernel settings of the whole machine.
-        was = Mininet.inited
+        # Otherwise Mininet starts a process to count processors.
+        numCores.ncores = os.cpu_count()
+        # Mininet's initialization would change kernel settings of the whole
+        # machine: it is skipped.
+        initialized = Mininet.inited
         Mininet.inited = True
         super().__init__(build=False)
-        Mininet.inited = was
+        Mininet.inited = initialized
         self.built = True
-        # Of its settings these are needed: a shell holds two files.
+        # The one setting of it that is needed: a shell holds two files.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         self.controllers = [AttachedController("c0", controller_port)]
@@ -435,8 +434,9 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
     def attach(
         self, plan: NetworkPlan, switches: Mapping[str, SwitchDaemons]
     ) -> None:
-        """Take in everything of a plan. ``switches``: as for
-        :func:`mininet_network`.
+        """Attach to the hosts, bridges and cables of a plan.
+
+        ``switches``: as for :func:`mininet_network`.
         """
         names = host_names(plan)
         for slot in plan.slots:
@@ -453,7 +453,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.links.append(link)
 
     def name_nodes(self) -> None:
-        """Makes the hosts and switches known by all their names."""
+        """Register hosts and switches by all their names."""
         nodes = [*self.hosts, *self.switches]
         self._make_room({node.name for node in nodes})
         self.nameToNode |= {node.name: node for node in nodes}
@@ -467,7 +467,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.alias(host.slot.netns, host)
 
     def _make_room(self, names: Collection[str]) -> None:
-        """Gives the controller another name where a topology has taken it."""
+        """Rename the controller if a node of the topology has its name."""
         (controller,) = self.controllers
         if controller.name in names:
             del self.nameToNode[controller.name]
@@ -506,29 +506,30 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         )
 
     def linksBetween(self, node1: Node, node2: Node) -> list[Link]:
-        """As Mininet's; of a host and a switch above its server's own, the link
-        between these two.
+        """As Mininet's, but a host stands for its server where needed.
+
+        In a topology's terms a host hangs from a rack's switch. Here its
+        server's bridge is between them: the link is that from the bridge to the
+        rack.
         """
-        found: list[Link] = super().linksBetween(node1, node2)
-        if found:
-            return found
+        direct: list[Link] = super().linksBetween(node1, node2)
+        if direct:
+            return direct
         ends = [
             self._at_server(node, node1, node2) for node in (node1, node2)
         ]
-        above: list[Link] = super().linksBetween(*ends)
-        return above
+        from_server: list[Link] = super().linksBetween(*ends)
+        return from_server
 
     def _at_server(self, node: Node, *both: Node) -> Node:
-        """The switch of a host's server; of two hosts they stay themselves."""
+        """The server's switch of a host, if it is the only host of the two."""
         hosts = [end for end in both if isinstance(end, AttachedHost)]
         if hosts == [node]:
             return self[node.slot.port.bridge]
         return node
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """As Mininet's; of a host and the switch that its server hangs from,
-        their link.
-        """
+        """As Mininet's, with :meth:`linksBetween` to find the link."""
         if src in self and dst in self:
             links = self.linksBetween(self[src], self[dst])
             if links:
@@ -539,9 +540,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         super().configLinkStatus(src, dst, status)
 
     def cables(self, plan: NetworkPlan) -> Iterator[dict[str, Any]]:
-        """Arguments of an :class:`AttachedLink` for each VM slot's cable, then
-        for each link.
-        """
+        """Arguments of :class:`AttachedLink`: for VM slots, then for links."""
         for host in self.hosts:
             port = host.slot.port
             inner = (VM_DEVICE, host.portBase)
@@ -559,8 +558,9 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             yield {**ends, "end1": (low.name, low.number), "port2": high}
 
     def alias(self, name: str, node: Node) -> None:
-        """Another name for a node, as ``a.0``. Raises BadInput if it is another
-        node's.
+        """Add a name for a node, such as ``a.0``.
+
+        Raises BadInput if another node has it.
         """
         if self.nameToNode.setdefault(name, node) is not node:
             raise BadInput(
@@ -569,7 +569,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             )
 
     def unalias(self, name: str) -> None:
-        """Forget another name of a node; one that is unknown is no failure."""
+        """Remove an alias; an unknown one is no failure."""
         if name in self and self[name].name != name:
             del self.nameToNode[name]
 
@@ -578,10 +578,10 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         return str(node.name)
 
     def build(self) -> None:
-        """Nothing: it is built."""
+        """Does nothing: the network is built."""
 
     def interact(self) -> Any:
-        """Mininet's prompt, on the network as it is."""
+        """Opens Mininet's prompt on the network; returns at its end."""
         self.start()
         try:
             return Prompt(self)
@@ -589,22 +589,25 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.stop()
 
     def stopXterms(self) -> None:
-        """Kill the terminals of this object; Mininet's own would end other
-        people's, too.
+        """Kill the terminals of this object.
+
+        Mininet's own method would end other people's, too.
         """
         for process in filter(None, self.terms):
             process.kill()
 
     def _addressed(self, hosts: Sequence[Node] | None) -> list[Node]:
-        """Those of the hosts that have an address, of all by default; the
-        others are counted.
+        """Hosts that have an address, out of ``hosts`` or of all.
+
+        Prints the number of the others.
         """
-        asked = list(hosts or self.hosts)
-        found = [host for host in asked if host.IP()]
-        if len(found) < len(asked):
-            hosts = number_of(len(asked) - len(found), "host")
-            output(f"*** Left out: {hosts} without a tenant's VM\n")
-        return found or asked[:1]  # to Mininet, no hosts at all are all
+        candidates = list(hosts or self.hosts)
+        addressed = [host for host in candidates if host.IP()]
+        if len(addressed) < len(candidates):
+            left_out = number_of(len(candidates) - len(addressed), "host")
+            output(f"*** Left out: {left_out} without a tenant's VM\n")
+        # Never empty: Mininet takes an empty list for all hosts.
+        return addressed or candidates[:1]
 
     def ping(
         self, hosts: Sequence[Node] | None = None, timeout: Any = None
@@ -635,29 +638,26 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         seconds: float = 5,
         port: int = 5001,
     ) -> list[str]:
-        """As Mininet's: the speeds that server and client report; after the UDP
-        rate asked for.
+        """As Mininet's: speeds by server and client, for UDP after ``udpBw``.
 
         By default between the first and the last host that have an address.
-        Raises RunFailed if the two have no way to each other. Mininet's own
-        would wait for ever then, waits for a line that iperf 2.1 does not
-        print, and begins by ending every iperf of the machine.
+        Replaces Mininet's method, which kills every iperf of the machine, waits
+        for a line that iperf 2.1 does not print, and waits for ever if the two
+        cannot reach each other. Raises RunFailed in that case.
         """
-        found = hosts or self._addressed(None)
-        client = found[0]
-        server = found[-1]
-        reason = next(
-            (
-                f"{host} has no tenant's VM"
-                for host in found
-                if not host.IP()
-            ),
-            None,
-        )
-        if reason or client is server or not _has_route(client, server):
-            reason = (
-                reason or f"{client} and {server} are not VMs of one tenant"
-            )
+        ends = hosts or self._addressed(None)
+        client = ends[0]
+        server = ends[-1]
+        reason = ""
+        for host in ends:
+            if not host.IP():
+                reason = f"{host} has no tenant's VM"
+                break
+        if not reason and (
+            client is server or not _has_route(client, server)
+        ):
+            reason = f"{client} and {server} are not VMs of one tenant"
+        if reason:
             raise RunFailed(
                 f"no iperf: {reason}", "name two VMs of a tenant"
             )
@@ -686,9 +686,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             sent, _, _ = client.pexec(
                 [*both, "-t", str(seconds), "-c", server.IP(), *rate]
             )
-            serving.send_signal(
-                signal.SIGINT
-            )  # it ends when what is on its way has come
+            # The server ends after it has read what is on its way.
+            serving.send_signal(signal.SIGINT)
             received = serving.communicate(timeout=seconds + 30)[0].decode()
         finally:
             serving.kill()
@@ -700,7 +699,10 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
 
 
 def host_names(plan: NetworkPlan) -> dict[str, str]:
-    """Slot's namespace -> the host's name: the topology's, else h1, h2, …"""
+    """Names of hosts by the namespaces of their slots.
+
+    The topology's names, or else h1, h2, …
+    """
     taken = {slot.host for slot in plan.slots}
     names = {}
     for number, slot in enumerate(plan.slots, 1):
@@ -711,18 +713,16 @@ def host_names(plan: NetworkPlan) -> dict[str, str]:
     return names
 
 
-def _not_added(what: str) -> BadInput:
+def _not_added(node: str) -> BadInput:
     return BadInput(
-        f"{what} cannot be added: a network that is up is its file's; add it to"
+        f"{node} cannot be added: a network that is up is its file's; add it to"
         " the file or its Topo, then sudo testbed down and up",
         "VMs in free slots come by sudo testbed tenant add",
     )
 
 
 def _has_route(client: Node, server: Node) -> bool:
-    """False where the client's kernel knows no way to the server. Sends
-    nothing.
-    """
+    """False if the client's kernel has no route to the server. Sends nothing."""
     if not isinstance(client, Attached):
         return True
     with (
@@ -733,14 +733,12 @@ def _has_route(client: Node, server: Node) -> bool:
 
 
 class Prompt(CLI):  # type: ignore[misc]
-    """Mininet's prompt, in which a command may begin with any name: ``a.0``,
-    ``hn-s0``.
-    """
+    """Mininet's prompt, whose commands may begin with ``a.0`` or ``hn-s0``."""
 
     identchars = CLI.identchars + "-."
 
     def getLocals(self) -> Any:
-        """Nodes by all their names that Python can read, for ``py`` and ``px``."""
+        """Nodes by those of their names that are Python's, for ``py`` and ``px``."""
         known = self.mn.nameToNode.items()
         self.locals.update(
             {name: node for name, node in known if name.isidentifier()}
@@ -791,7 +789,7 @@ class Prompt(CLI):  # type: ignore[misc]
             self.do_xterm(line.strip().partition(" ")[0], "x")
 
     def onecmd(self, line: str) -> Any:
-        """Run a line; what is refused is said, and the prompt continues."""
+        """Run a line; an error is printed, and the prompt continues."""
         try:
             return super().onecmd(line)
         except (TestbedError, OSError) as refused:

@@ -1,10 +1,9 @@
-"""Routing netlink: requests of ``tc`` and ``ip`` as messages, sent without a
-process for each.
+"""Routing netlink: requests of ``tc`` and ``ip`` as messages to the kernel.
 
 A tenant of 32 VMs needs a limit, an address and 31 neighbours in 32 namespaces.
-Forking a command for each takes a second; messages packed once and sent on
-sockets that stay open take a few milliseconds. Tests show that the kernel's
-state afterwards is the same as after the lines' text.
+A process for each would take a second; messages that are packed once and sent
+on open sockets take a few milliseconds. Tests compare the kernel's state with
+that after the same lines by ``tc`` and ``ip``.
 
 Layouts: linux/netlink.h, rtnetlink.h, pkt_sched.h, pkt_cls.h. Bytes are in host
 order except for addresses.
@@ -27,7 +26,7 @@ from testbed.plan import batch_lines as lines
 
 NLM_F_REQUEST, NLM_F_ECHO, NLM_F_DUMP = 0x1, 0x8, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
-# Of a removal the kind is the next number.
+# RTM_DEL… is RTM_NEW… plus one.
 RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 20, 24, 28
 RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 38, 40, 44
 TCA_KIND, TCA_OPTIONS = 1, 2
@@ -79,11 +78,10 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def ticks(rate_bytes: int, size_bytes: int) -> int:
-    """The time a bucket lasts at a rate, in the scheduler's ticks, rounded up
-    as by iproute2 6.15.
+    """Time in which a bucket drains at a rate, in the scheduler's ticks.
 
-    An older tc rounds down, to whole microseconds first: its buckets are up to
-    17 ticks smaller.
+    Rounded up as by iproute2 6.15. Older versions round down, first to whole
+    microseconds: their buckets are up to 17 ticks smaller.
     """
     return math.ceil(1e6 * (size_bytes / rate_bytes) * (TICKS_PER_S / 1e6))
 
@@ -92,8 +90,9 @@ def ticks(rate_bytes: int, size_bytes: int) -> int:
 def packed(
     verb: lines.Verb, item: lines.TcItem | lines.IpItem, ifindex: int
 ) -> bytes:
-    """A line of a batch as one request. A tenant's VMs get the same lines:
-    packed but once.
+    """A line of a batch as one request.
+
+    Cached, since all VMs of a tenant get the same lines.
     """
     removing = verb == "del"
     if isinstance(item, lines.TcItem):
@@ -107,9 +106,9 @@ def packed(
 def _tc(
     item: lines.TcItem, ifindex: int, *, removing: bool
 ) -> tuple[int, bytes, bytes]:
-    """Kind of message, the name of what it is about, and its settings.
+    """Kind of message, identification of the object, and its settings.
 
-    What is removed is named by its parent alone, a class by its handle.
+    A removal identifies a qdisc or filter by its parent, a class by its handle.
     """
 
     def named(handle: int, parent: int, info: int = 0) -> bytes:
@@ -163,7 +162,7 @@ def _tc(
 
 
 def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
-    """As :func:`_tc`; an address and a neighbour are named by attributes."""
+    """As :func:`_tc`; addresses and neighbours are identified by attributes."""
     match item:
         case lines.LinkUp():
             return (
@@ -239,9 +238,10 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
 
 
 def _netem_options(item: lines.Netem) -> bytes:
-    """The fixed settings, then those with an attribute of their own."""
+    """The structure of netem, then its attributes."""
     lost = round(item.loss_share * 0xFFFFFFFF)
-    # Delay and jitter here are in ticks: those of the attributes count.
+    # The structure's delay and jitter, in ticks, give way to the attributes,
+    # which are in ns.
     options = struct.pack("=IIIIII", 0, item.limit_packets, lost, 0, 0, 0)
     for kind, value_ns in (
         (TCA_NETEM_LATENCY64, item.delay_ns),
@@ -256,9 +256,9 @@ def _netem_options(item: lines.Netem) -> bytes:
 
 
 def _htb_class_options(item: lines.HtbClass) -> bytes:
-    # With the link layer named, the kernel computes times itself and wants no
-    # rate table. No overhead: a frame counts with its 14-byte header, as in
-    # jobs.wire.
+    # With a link layer the kernel computes transmission times itself; without,
+    # it would want a rate table. The overhead is 0, since a frame counts with
+    # its 14-byte header, as in jobs.wire.
     rate = item.rate_bps // 8
     ceil = item.ceil_bps // 8
     out = parameters = b""
@@ -302,8 +302,10 @@ _RECEIVE_BYTES = 1 << 16  # the kernel's own datagrams have 32 KiB at most
 
 @dataclass(frozen=True)
 class KernelRefusal:
-    """One request that the kernel refused: its place in what was sent, from 0,
-    and why.
+    """A request that the kernel refused.
+
+    ``position``: its place among the requests sent, from 0; ``number``: the
+    errno.
     """
 
     position: int
@@ -315,8 +317,9 @@ QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 
 
 def root_qdisc_request(ifindex: int) -> bytes:
-    """A request for the counters of all that leaves a device; older kernels
-    want the echo.
+    """A request for the counters of a device's root qdisc.
+
+    Older kernels answer only with the echo flag.
     """
     return _message(
         RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, TC_H_ROOT, 0)
@@ -324,8 +327,10 @@ def root_qdisc_request(ifindex: int) -> bytes:
 
 
 class DeviceEvents:
-    """Changes of devices in the namespace this thread is in when it is made, as
-    the kernel tells them: up, down, with and without a carrier, gone.
+    """The kernel's events of devices: up, down, carrier, removal.
+
+    They are of the network namespace in which this thread is when it makes the
+    object.
     """
 
     def __init__(self) -> None:
@@ -342,20 +347,23 @@ class DeviceEvents:
         self._socket.close()
 
     def any(self) -> bool:
-        """True if one has changed since the last call, or may have."""
-        found = False
+        """True if a device has, or may have, changed since the last call."""
+        changed = False
         while True:
             try:
-                found |= bool(self._socket.recv(_RECEIVE_BYTES))
+                changed |= bool(self._socket.recv(_RECEIVE_BYTES))
             except BlockingIOError:
-                return found
-            except OSError:  # more than the socket holds
+                return changed
+            except OSError:
+                # ENOBUFS: events were lost, as the socket's buffer was full.
                 return True
 
 
 class RouteSocket:
-    """A routing socket in the namespace this thread is in when it is made;
-    closed on exec.
+    """A routing socket, closed on exec.
+
+    It belongs to the network namespace in which this thread is when it makes
+    the object.
     """
 
     def __init__(self) -> None:
@@ -365,8 +373,7 @@ class RouteSocket:
         self._socket.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES
         )
-        # Refusals with the kernel's message, without the request they are
-        # about.
+        # Refusals carry the kernel's message, but not the refused request.
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.settimeout(0)
@@ -375,9 +382,9 @@ class RouteSocket:
         self._socket.close()
 
     def request(self, messages: Sequence[bytes]) -> list[KernelRefusal]:
-        """Have the kernel do all of it, in order; returns what it refused.
+        """Have the kernel carry out requests in order; returns the refused ones.
 
-        A refused request does not keep those after it from being done.
+        Requests after a refused one are carried out, too.
         """
         refused: list[KernelRefusal] = []
         for first in range(0, len(messages), _AT_ONCE):
@@ -397,41 +404,42 @@ class RouteSocket:
         return refused
 
     def unshaped(self) -> dict[int, int]:
-        """Interface -> packets that HTB sent at once, as they found no class.
+        """Packets that HTB sent unshaped for want of a class, by interface.
+
         Raises OSError.
         """
-        found = {}
+        packets_of: dict[int, int] = {}
         for *_, datagram in self.ask(QDISC_DUMP):
             raise_unless_gone(datagram)
             for kind, _flags, _sequence, qdisc in _read(datagram):
                 if kind == RTM_NEWQDISC and (
                     packets := _direct_packets(qdisc)
                 ):
-                    found[TCMSG.unpack_from(qdisc)[1]] = packets
-        return found
+                    packets_of[TCMSG.unpack_from(qdisc)[1]] = packets
+        return packets_of
 
     def ask(
         self, request: bytes | bytearray
     ) -> list[tuple[float, float, bytes]]:
-        """All datagrams with which the kernel answers requests, each after the
-        two instants, in s, between which it was made. Raises OSError.
+        """The kernel's answers: earliest and latest instant in s, and datagram.
 
-        The kernel answers while it is called: the first is made in the sending,
-        each other one while the one before is received. So the time of its
-        counters is known, although this process may lose its processor between
-        any two calls.
+        The kernel makes an answer inside a system call: the first one while
+        the request is sent, each later one while the one before it is received.
+        So the time of its counters lies between two known instants, although
+        this process may lose its processor between any two calls. Raises
+        OSError.
         """
         number = self._socket.fileno()
-        found = []
+        answers = []
         earliest_s = time.monotonic()
         os.write(number, request)
         with suppress(BlockingIOError):
             while True:
                 latest_s = time.monotonic()
                 data = os.read(number, _RECEIVE_BYTES)
-                found.append((earliest_s, latest_s, data))
+                answers.append((earliest_s, latest_s, data))
                 earliest_s = latest_s
-        return found
+        return answers
 
 
 def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
@@ -449,8 +457,9 @@ def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
 
 
 def refusals(data: bytes) -> Iterator[KernelRefusal]:
-    """Requests that were refused; the kernel tells of others only where
-    NLM_F_ACK is set.
+    """Refused requests in a datagram.
+
+    Without NLM_F_ACK the kernel does not answer successful ones.
     """
     for kind, flags, sequence, payload in _read(data):
         if kind == NLMSG_ERROR:
@@ -468,9 +477,7 @@ def refusals(data: bytes) -> Iterator[KernelRefusal]:
 
 
 def raise_unless_gone(data: bytes) -> None:
-    """Raise OSError for the first refusal in a datagram, unless what was asked
-    for is gone.
-    """
+    """Raise OSError for the first refusal, unless its object is gone."""
     for refusal in refusals(data):
         if refusal.number not in GONE:
             raise OSError(refusal.number, refusal.reason)
@@ -486,7 +493,7 @@ def _attributes(data: memoryview) -> dict[int, memoryview]:
 def places(
     data: memoryview, at: int, end: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Each attribute's kind, and where its value begins and ends."""
+    """Kind of each attribute, with begin and end of its value in ``data``."""
     while at + ATTRIBUTE.size <= end:
         size, kind = ATTRIBUTE.unpack_from(data, at)
         yield kind & 0x3FFF, at + ATTRIBUTE.size, at + size

@@ -53,10 +53,10 @@ from testbed.plan.network_plan import Bridge, NetworkPlan, Port
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
 CONTROLLER_MAX_BACKOFF_MS = 1000
-# After this long without a message a switch asks for an echo, and all do at
-# once, as all were made at once. By default it is 5 s, and agents on a slow
-# machine waited 30 ms each time. A controller that ends is seen without it, by
-# its connections.
+# After this long without a message a switch asks the controller for an echo.
+# All switches do so at the same time, as they were made together: at OVS's
+# default of 5 s agents on a slow machine waited 30 ms each time. The end of a
+# controller is noticed without echoes, by its connections.
 CONTROLLER_PROBE_MS = 60_000
 OVS_TIMEOUT_S = 120
 NUMBERS_TIMEOUT_S = 60
@@ -79,16 +79,15 @@ def up_arguments(
     run_tag: str,
     datapath: Datapath,
 ) -> list[str]:
-    """One transaction that makes bridges with their ports, numbers and
-    controller.
+    """``ovs-vsctl`` arguments of one transaction that makes bridges.
 
-    Ports get the ``linux-noop`` discipline: with any other, or none,
-    ovs-vswitchd deletes the root qdisc, and so the limits that tc has set on
-    the port. Everything carries the run's tag.
+    Ports get the QoS type ``linux-noop``: with any other, or none, ovs-vswitchd
+    deletes the root qdisc, and with it the limits that tc has set. All rows
+    carry the run's tag.
     """
     tag = f"external_ids:{RUN_KEY}={run_tag}"
-    # Rows, not add-br and add-port: those look the whole database through every
-    # time.
+    # Rows instead of add-br and add-port, each of which searches the whole
+    # database.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
     for bridge in bridges:
         commands += _port_rows(
@@ -130,8 +129,8 @@ def controller_socket(run_tag: str) -> str:
 
 def controller_row(row: str, run_tag: str) -> list[str]:
     """A bridge's controller, as the row of that name."""
-    # Without a folder: relative to the switch's own, the only one in which it
-    # believes in sockets. In-band control would only add hidden flows.
+    # OVS accepts sockets only in its run folder, to which a bare name is
+    # relative. In-band control would only add hidden flows.
     return [
         f"--id=@{row}", "create", "Controller",
         f'target="unix:{controller_socket(run_tag)}"', "connection_mode=out-of-band",
@@ -160,8 +159,9 @@ def _bridge_rows(
 def deletion_arguments(
     command: Sequence[str], names: Iterable[str]
 ) -> list[str]:
-    """One transaction that deletes all of ``names``; what is gone already is no
-    failure.
+    """Arguments of one transaction that deletes all of ``names``.
+
+    Names that are gone already are no failure.
     """
     return _joined([["--if-exists", *command, name] for name in names])
 
@@ -189,11 +189,10 @@ class SwitchSockets:
 
 
 def read_sockets(text: str, pid: int | None) -> SwitchSockets:
-    """The switch's sockets from ``ss -0anpme``: the one bound to no device is
-    what it sends by.
+    """The switch's packet sockets, from the text of ``ss -0anpme``.
 
-    ``pid``: its own only, as there may be another switch on the machine, in a
-    place of its own; None where it is alone.
+    The one that is bound to no device is its send socket. ``pid``: only sockets
+    of this process; None where the switch is alone in its namespace.
     """
     offload: bool | None = None
     buffer_bytes = 0
@@ -201,18 +200,17 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
         if pid is not None and f"pid={pid}," not in entry:
             continue
         offload = bool(offload) or "vnethdr" in entry
-        found = re.search(r"\btb(\d+)", entry)
-        if re.search(r"\[0\]:\*|\*:\*", entry) and found:
-            buffer_bytes = max(buffer_bytes, int(found.group(1)))
+        size = re.search(r"\btb(\d+)", entry)
+        if re.search(r"\[0\]:\*|\*:\*", entry) and size:
+            buffer_bytes = max(buffer_bytes, int(size.group(1)))
     return SwitchSockets(offload, buffer_bytes)
 
 
 class SwitchDaemons:
-    """One Open vSwitch: the machine's own, or a part of a network with daemons
-    of its own.
+    """One Open vSwitch: the machine's own, or a part of a network.
 
-    ``netns``: the name of the network namespace that it is in, None for the
-    host's.
+    ``run_dir``: folder of its sockets and pid files; ``netns``: name of its
+    network namespace, None for the host's.
     """
 
     def __init__(self, run_dir: Path, netns: str | None = None) -> None:
@@ -220,22 +218,23 @@ class SwitchDaemons:
         self.netns = netns
 
     def inside(self) -> AbstractContextManager[None]:
-        """This thread in the switch's network namespace, for the block."""
-        return (
-            inside_network_namespace(NETNS_DIR / self.netns)
-            if self.netns
-            else nullcontext()
-        )
+        """Moves this thread to the switch's network namespace for the block."""
+        if self.netns is None:
+            return nullcontext()
+        return inside_network_namespace(NETNS_DIR / self.netns)
 
     def vsctl(self, arguments: Sequence[str], *, wait: bool = True) -> str:
-        """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not
-        only written it.
+        """Run ``ovs-vsctl``; returns its output.
+
+        ``wait``: until the switch has carried out the change, not only until
+        it is in the database.
         """
         flags = [
             f"--db=unix:{self.run_dir}/db.sock",
             f"--timeout={OVS_TIMEOUT_S}",
         ]
-        flags += [] if wait else ["--no-wait"]
+        if not wait:
+            flags.append("--no-wait")
         return run(
             ["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5
         ).stdout
@@ -243,8 +242,8 @@ class SwitchDaemons:
     def rows(
         self, table: str, columns: Sequence[str], *conditions: str
     ) -> list[list[Any]]:
-        """Rows of a table of its database; sets and maps come as OVSDB's JSON
-        has them.
+        """Rows of a table of its database, with sets and maps as in OVSDB's
+        JSON.
         """
         verb = "find" if conditions else "list"
         shown = [
@@ -258,7 +257,7 @@ class SwitchDaemons:
         return list(json.loads(out)["data"]) if out.strip() else []
 
     def controlled(self) -> set[str]:
-        """Its bridges whose controller is connected."""
+        """Names of its bridges whose controller is connected."""
         rows = self.rows("Controller", ["_uuid", "is_connected"])
         connected = [row for row, is_connected in rows if is_connected]
         bridges = self.rows("Bridge", ["name", "controller"])
@@ -270,9 +269,7 @@ class SwitchDaemons:
 
     @property
     def database_pid(self) -> int | None:
-        """The process of its database, by its pid file: it may be slow, but it
-        is there.
-        """
+        """The database's process, by its pid file; None if it does not run."""
         return self._pid_of("ovsdb-server")
 
     @property
@@ -303,8 +300,8 @@ class SwitchDaemons:
         """Its packet sockets, as the kernel has them."""
         flags = ["--packet", "--all", "--numeric", "--memory", "--extended"]
         if self.netns is None:
-            # Whose each one is takes a look at every process; a part is alone
-            # in its namespace.
+            # ss walks all processes to tell whose sockets they are. A part is
+            # alone in its namespace and needs no such walk.
             flags.append("--processes")
         with self.inside():
             return read_sockets(
@@ -313,11 +310,10 @@ class SwitchDaemons:
             )
 
     def prime_send_socket(self, port: Port) -> SwitchSockets:
-        """Have the switch make its send socket, by sending one frame, with the
-        default buffer.
+        """Have the switch make its send socket by sending a frame.
 
-        Does nothing if it sent before: then the socket is as it is until the
-        switch restarts.
+        The socket gets the kernel's default buffer of this moment, and keeps it
+        until the switch restarts: nothing happens if it exists.
         """
         sockets = self.sockets()
         if sockets.send_buffer_bytes:
@@ -338,27 +334,26 @@ class SwitchDaemons:
         return self.sockets()
 
     def check_ports(self, ports: Sequence[Port]) -> None:
-        """Every port is there under its number. Raises RunFailed naming the
-        first that is not.
+        """Raises RunFailed naming a port that is missing or misnumbered.
 
         ``ovs-vsctl`` succeeds even if the switch could not open a device. A
-        switch that has only just started may record its numbers a moment after
-        it has reported success.
+        switch that has just started may record port numbers a moment after it
+        reported success.
         """
         give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
         missing = (NO_VALUE, "it is not in the switch's database")
         while True:
             rows = self.rows("Interface", ["name", "ofport", "error"])
-            found = {name: rest for name, *rest in rows}
+            state_of = {name: state for name, *state in rows}
             wrong = [
                 port
                 for port in ports
-                if found.get(port.name, missing)[0] != port.number
+                if state_of.get(port.name, missing)[0] != port.number
             ]
             if not wrong:
                 return
             port = wrong[0]
-            number, error = found.get(port.name, missing)
+            number, error = state_of.get(port.name, missing)
             if (
                 isinstance(error, str)
                 or number != NO_VALUE
@@ -389,11 +384,10 @@ def switch_version() -> str:
 
 
 def foreign_bridges(network: NetworkPlan) -> list[str]:
-    """The machine's bridges that are not a network's."""
-    own = {bridge.name for bridge in network.bridges}
-    return sorted(
-        {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])} - own
-    )
+    """Names of the machine's bridges that are not of this network."""
+    ours = {bridge.name for bridge in network.bridges}
+    rows = MACHINE.rows("Bridge", ["name"])
+    return sorted({str(row[0]) for row in rows} - ours)
 
 
 def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
@@ -413,27 +407,26 @@ def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
 DATABASE = Path("/etc/openvswitch/conf.db")
-# The userspace datapath's own device: one name in a network namespace, so one
-# switch with bridges.
+# The userspace datapath's own device. Its fixed name allows one switch with
+# bridges per network namespace.
 USERSPACE_DEVICE = "ovs-netdev"
 DEVICE_TIMEOUT_S = 5
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
-# The exact-match cache names flows until others take their places: jobs long
-# over stay in memory.
+# The exact-match cache refers to flows until others take their places, which
+# would keep flows of ended jobs in memory: its insertion is off.
 SETTINGS = {"userspace-tso-enable": "true", "emc-insert-inv-prob": "0"}
 # An Ethernet frame of a type that nobody listens to.
 PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
 
 def ensure_running(journal: CleanupJournal) -> None:
-    """Start the daemons if they do not run. Raises MachineCannot with the
-    command that helps.
+    """Start the daemons if they do not run.
 
-    A run stops what it has started (``Daemon`` in its journal); daemons that
-    run are left alone.
+    The run's journal records the start, so that its end stops them again.
+    Raises MachineCannot with the command that helps.
     """
     if MACHINE.running:
         return
@@ -466,18 +459,17 @@ def start() -> None:
 
 
 def is_startable() -> bool:
-    """True where a run starts the switch if it does not run."""
+    """True where a run may start the switch itself."""
     return OVS_CTL.exists() and not has_service()
 
 
 def has_service() -> bool:
-    """True where systemd keeps the machine's switch."""
+    """True where systemd starts and stops the machine's switch."""
     return Path("/run/systemd/system").exists()
 
 
 def start_again() -> None:
-    """Start the machine's switch after its end, as it was started: by its
-    service, or by us.
+    """Start the machine's switch after its end, by systemd where that runs it.
 
     Raises MachineCannot.
     """
@@ -500,7 +492,10 @@ def _start_userspace() -> None:
 
 
 def _released() -> None:
-    """The daemons run, and are no part of the run. Raises MachineCannot."""
+    """Move the started daemons out of the run's control groups.
+
+    Raises MachineCannot if they do not run.
+    """
     if not MACHINE.running:
         raise MachineCannot(
             "Open vSwitch does not start", f"sudo {OVS_CTL} start"
@@ -510,11 +505,10 @@ def _released() -> None:
 
 
 def _wait_for_datapath() -> None:
-    """Wait until no other switch has the datapath's device: beside it none can
-    make a bridge.
+    """Wait until no other switch holds the datapath's device.
 
-    A killed switch leaves the device behind, held by nobody a moment later.
-    Raises MachineCannot.
+    While one does, a second switch cannot make bridges. A killed switch
+    releases it a moment later. Raises MachineCannot.
     """
     give_up_s = time.monotonic() + DEVICE_TIMEOUT_S
     while _is_held(USERSPACE_DEVICE):
@@ -527,7 +521,7 @@ def _wait_for_datapath() -> None:
 
 
 def _is_held(tap: str) -> bool:
-    """True if another process has the device."""
+    """True if another process holds the tap device: attaching to it fails."""
     if not Path("/sys/class/net", tap).exists():
         return False
     request = struct.pack("16sH22x", tap.encode(), IFF_TAP | IFF_NO_PI)
@@ -542,18 +536,16 @@ def _is_held(tap: str) -> bool:
 def switch_command(
     run_dir: Path, environment: Mapping[str, str]
 ) -> list[str]:
-    """ovs-vswitchd itself, with what it is to have in its environment: ovs-ctl
-    insists on the kernel's module.
+    """Command that starts ovs-vswitchd as a daemon.
 
-    Three files a bridge and one or more a port; in a container root may not
-    pass the hard limit.
+    Without ovs-ctl, which insists on the kernel's module. The switch opens
+    three files per bridge and at least one per port.
     """
+    # In a container root may not raise the hard limit.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    files = (
-        MAX_FILES
-        if hard == resource.RLIM_INFINITY
-        else min(hard, MAX_FILES)
-    )
+    files = MAX_FILES
+    if hard != resource.RLIM_INFINITY:
+        files = min(hard, MAX_FILES)
     return [
         "prlimit", f"--nofile={files}:",
         "env", *(f"{key}={value}" for key, value in environment.items()),
@@ -564,8 +556,9 @@ def switch_command(
 
 
 def _release(pid: int | None) -> None:
-    """A service is not part of the run that happens to start it: neither daemon
-    nor its monitor.
+    """Move a daemon and its monitor out of the run's control groups.
+
+    They serve the machine, and must not end with the run that started them.
     """
     if pid is None:
         return
@@ -581,9 +574,7 @@ def _release(pid: int | None) -> None:
 
 
 def stop_if_idle() -> bool:
-    """Stop both daemons unless a bridge exists; returns True if they are
-    stopped.
-    """
+    """Stop both daemons unless a bridge exists; True if they are stopped."""
     if MACHINE.database_pid and MACHINE.rows("Bridge", ["name"]):
         return False
     if OVS_CTL.exists():
@@ -593,11 +584,10 @@ def stop_if_idle() -> bool:
 
 @contextmanager
 def ovsdb_for_a_while() -> Iterator[bool]:
-    """The switch's database, started for the block if it does not run. False:
-    there is none.
+    """Starts the switch's database for the block, if it does not run.
 
-    After a reboot the database may hold a dead run's bridges while no daemon
-    has been started.
+    After a reboot it may still hold a dead run's bridges. Yields False where
+    the machine has no such database.
     """
     if MACHINE.database_pid:
         yield True
@@ -623,10 +613,9 @@ def detached(
     environment: Mapping[str, str] | None = None,
     files: Sequence[int] = (),
 ) -> None:
-    """Run a command that leaves a daemon behind, which keeps what it is given:
-    nothing, or files.
+    """Run a command that leaves a daemon behind.
 
-    Raises MachineCannot where it fails.
+    ``files``: descriptors that the daemon inherits. Raises MachineCannot.
     """
     try:
         done = subprocess.run(
@@ -655,10 +644,9 @@ def detached(
 def at_least(
     path: Path, size_bytes: int, journal: CleanupJournal
 ) -> AbstractContextManager[None]:
-    """A kernel setting of at least this size, for the block.
+    """Raises a kernel setting to at least this size for the block.
 
-    Nothing happens where it cannot be set, as in a container's network
-    namespace.
+    Does nothing where it cannot be written, as in a container.
     """
     if not os.access(path, os.W_OK):
         return nullcontext()
@@ -668,13 +656,12 @@ def at_least(
 
 @contextmanager
 def large_buffers(journal: CleanupJournal) -> Iterator[None]:
-    """Packet sockets made in the block have large buffers: the ports', and the
-    one to send by.
+    """Gives packet sockets that are made in the block large buffers.
 
-    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes
-    while the switch's thread waits for a processor is lost, and only the
-    socket's own counter shows it. Where the kernel's settings cannot be
-    changed, the switch's library sets its sockets' own.
+    The kernel's default of 208 kB holds a few milliseconds of a fast link.
+    Packets that arrive while the switch's thread waits for a processor would be
+    lost, which only a counter of the socket shows. Where the settings cannot be
+    changed, the switch's preloaded library sets each socket's buffer.
     """
     with (
         at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, journal),

@@ -1,9 +1,8 @@
 """Packets at devices of the live network, by tcpdump with few rights.
 
-A tcpdump begins as root with three capabilities, which open the packet socket
-and change its user; then it has none. It opens no file: what it writes comes
-here by a pipe. So a packet that is made to mislead tcpdump reaches a process
-that can do nothing.
+tcpdump starts as root with three capabilities, opens its packet socket, changes
+its user and drops them. It opens no file and writes to a pipe. A packet that is
+crafted to take tcpdump over thus gains a process without rights.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from testbed.backends.emu.interrupts import (
 from testbed.backends.emu.vm_process import HOSTS
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 
-# Debian's package makes an account that is tcpdump's alone.
+# Debian's package makes an account for tcpdump.
 ACCOUNTS = ("tcpdump", "nobody")
 KEPT = (linux.CAP_NET_RAW, linux.CAP_SETGID, linux.CAP_SETUID)
 CHUNK_BYTES = 1 << 16
@@ -158,7 +157,8 @@ def _started(
         yield children
     finally:
         for child in children:
-            with child:  # closes what is read from it
+            # Its context closes the pipes.
+            with child:
                 child.kill()
 
 

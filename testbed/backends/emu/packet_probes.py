@@ -1,8 +1,8 @@
 """Packets between tenants' VMs that must arrive, and packets that must not.
 
-Each is an ICMP echo request with a mark and a number. It is crafted, since a
-VM's own kernel sends nothing forged, passes by the VM's cap, and is looked for
-at the devices of all VMs; the kernel of its receiver answers.
+Each is an ICMP echo request with a mark and a number, which the receiver's
+kernel answers. It is crafted here, since a VM's kernel sends nothing forged, and
+bypasses the VM's cap. The devices of all VMs are watched for its arrival.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ PACKET_IGNORE_OUTGOING = 23
 SO_ATTACH_FILTER = 26
 ECHO_REQUEST = 8
 FRAME_BYTES = 334
-"""Length of every probe, by which the kernel's filter knows it uncopied."""
+"""Length of every probe: an unusual one, by which the sockets' filters pass
+nothing else.
+"""
 _ETHERNET = struct.Struct("!6s6sH")
 _ICMP = struct.Struct("!BBHHH")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 FORGED_MAC = "02:48:4e:ff:ff:fe"
-# All pairs of few things; of more, each with its neighbours in a ring.
+# Up to this many things are tried in all pairs, more with their neighbours in a
+# ring.
 MOST_IN_PAIRS = 8
 ROUNDS = 5
 ROUND_S = 0.3
 AT_ONCE = 64
-# A packet that must not arrive is sent in as many rounds: one may be lost for
-# another reason.
+# A packet that must not arrive is sent in this many rounds, as a single one may
+# be lost for another reason.
 FORBIDDEN_ROUNDS = 2
 
 Kind = Literal["reachability", "isolation", "anti-spoofing"]
@@ -134,14 +137,15 @@ def pairs(things: Sequence[Thing]) -> Iterator[tuple[Thing, Thing]]:
 
 
 def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
-    """Packets that have to be tried between the VMs of tenants."""
+    """Probes among the VMs of tenants: permitted, forbidden and forged ones."""
     for vms in tenants:
         for sender, receiver in pairs(vms):
             yield _probe("reachability", sender, receiver)
         for sender, receiver in zip(vms, (*vms[1:], vms[0]), strict=True):
             if sender is not receiver:
                 yield from _forged_probes(sender, receiver)
-    # Another pair of VMs for each pair of tenants: all pairs would be many.
+    # One pair of VMs for each pair of tenants, a different one each time: all
+    # pairs would be too many.
     for number, (senders, receivers) in enumerate(pairs(tenants)):
         sender = senders[number % len(senders)]
         receiver = receivers[number % len(receivers)]
@@ -167,9 +171,10 @@ def _forged_probes(sender: Vm, receiver: Vm) -> Iterator[Probe]:
 
 
 def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
-    """Sends the packets; returns the fault of each one's arrival, or empty.
+    """Sends probes; returns for each the fault of its arrival, or empty.
 
-    ``round_trip_s``: the longest by links' delay. Raises OSError where a VM's namespace is gone.
+    ``round_trip_s``: the longest round trip by links' delay. Raises OSError
+    where a VM's namespace is gone.
     """
     arrivals = ProbeArrivals(os.urandom(8))
     sockets: dict[str, socket.socket] = {}
@@ -186,11 +191,12 @@ def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
             for number, probe in enumerate(tried):
                 if not arrivals.wants(number, probe, attempt):
                     continue
-                with suppress(OSError):  # no room: the next round comes
+                # Without room in the socket the next round sends it.
+                with suppress(OSError):
                     frame = probe.frame(arrivals.mark(number))
                     sockets[probe.sender.name].send(frame)
                 n_sent += 1
-                # Sockets' buffers are small: arrivals are read in between.
+                # Sockets' buffers hold few frames: read arrivals in between.
                 if n_sent % AT_ONCE == 0:
                     _receive(selector, arrivals, timeout_s=0.0)
             timeout_s = ROUND_S + round_trip_s if n_sent else 0.0
@@ -210,7 +216,7 @@ def _receive(
 
 
 class ProbeArrivals:
-    """Which probes have arrived at which VMs, as requests and as answers."""
+    """Arrivals of probes at VMs, as requests and as answers."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
@@ -221,12 +227,12 @@ class ProbeArrivals:
         return self._token + number.to_bytes(4, "big")
 
     def note(self, vm: str, frame: bytes) -> None:
-        """Take in a frame, if it is a probe of ours."""
+        """Record a frame's arrival if it is one of these probes."""
         at = frame.find(self._token)
         if at < _ICMP.size:
             return
         number = int.from_bytes(frame[at + 8 : at + 12], "big")
-        # The ICMP type tells: the answer returns the request's body unchanged.
+        # An answer has the request's body, but another ICMP type.
         is_request = frame[at - _ICMP.size] == ECHO_REQUEST
         self._at[number, is_request].add(vm)
 
@@ -252,8 +258,8 @@ class ProbeArrivals:
 
 def _listening(vm: Vm) -> socket.socket:
     """A packet socket at a VM's device, for frames as long as a probe."""
-    # Classic BPF: load the length; if it is neither of the two, go to the last
-    # line, which drops.
+    # Classic BPF: load the frame's length; unless it is one of the two (without
+    # and with a VLAN tag), jump to the last line, which drops.
     program = (
         (0x80, 0, 0, 0),
         (0x15, 1, 0, FRAME_BYTES),
@@ -265,7 +271,8 @@ def _listening(vm: Vm) -> socket.socket:
     # The buffer has to live until setsockopt has copied it.
     code = ctypes.create_string_buffer(b"".join(lines))
     fprog = struct.pack("HL", len(program), ctypes.addressof(code))
-    # Protocol 0: it receives nothing before its filter is there and it is bound.
+    # Protocol 0: the socket receives nothing before it has its filter and is
+    # bound.
     with inside_network_namespace(NETNS_DIR / vm.netns):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)

@@ -75,8 +75,8 @@ class Part:
         kept.
         """
         for log in self.switch.run_dir.glob("*.log"):
-            # Never over a file that others have put in this place. A full disk
-            # must not cause a second failure.
+            # new_file() never writes over a file that others put there. An
+            # error, as of a full disk, must not hide the part's death.
             path = log_dir / f"{self.netns}-{log.name}"
             with (
                 suppress(OSError),
@@ -85,10 +85,10 @@ class Part:
                 copy.write(log.read_bytes())
 
 
-def taken(what: str, name: str, removal: str) -> MachineCannot:
-    """The error of a name that is in use by others."""
+def taken(kind: str, name: str, removal: str) -> MachineCannot:
+    """The error for a name that is in use by others."""
     return MachineCannot(
-        f"{what} {name} exists and is not of this testbed's making",
+        f"{kind} {name} exists and is not of this testbed's making",
         f"if nobody needs it: sudo {removal} {name}; or give the experiment another prefix",
     )
 

@@ -47,13 +47,13 @@ class BuiltHost(AttachedHost):
     """
 
     def __init__(self, name: str, slot: Slot, **_params: Any) -> None:
-        """Without the address that Mininet would give it: that is its tenant's."""
+        """Drops Mininet's parameters: the address is its tenant's to set."""
         super().__init__(name, slot)
 
     def startShell(self, mnopts: str | None = None) -> None:
         """Starts the shell at once, in a new namespace."""
-        # The slot's own namespace has no name to be entered by before there is
-        # a shell in it.
+        # The shell makes the namespace, which has no name yet to enter it by:
+        # the shell starts without entering one.
         inside = self.inside
         self.inside = nullcontext
         super(Attached, self).startShell(mnopts)
@@ -79,8 +79,8 @@ class BuiltSwitch(AttachedSwitch):
             self.datapath = "user"
 
     def start(self, _controllers: Sequence[Node] = ()) -> None:
-        """Makes it, with its ports and controller. Raises RunFailed."""
-        # Mininet knows controllers by TCP alone.
+        """Makes the bridge, its ports and controller. Raises RunFailed."""
+        # Without Mininet's controllers, which it knows only by TCP.
         super(AttachedSwitch, self).start([])
         controller = controller_row("c", self.run_tag)
         setting = ["set", "Bridge", self.name, "controller=@c"]
@@ -96,7 +96,7 @@ class BuiltSwitch(AttachedSwitch):
 
     @classmethod
     def isOldOVS(cls) -> bool:
-        """Never: Open vSwitch 1.10 is of 2013."""
+        """False, without Mininet's question: version 1.10 is of 2013."""
         return False
 
     def bridgeOpts(self) -> str:
@@ -139,10 +139,9 @@ class PlainMininet(AttachedMininet):
 
         The switches have no bridges yet.
         """
-        # Ctrl-C waits for the host or the cable that is being made: its shell
-        # would not be known, or its ip still run, when what was made is
-        # removed.
-        # Past the refusals for a network that is up.
+        # Mininet's own methods: AttachedMininet's refuse to add anything. Ctrl-C
+        # waits for each host and cable, since the removal would not know a
+        # half-made host's shell, nor wait for a running ip.
         make: Any = super(AttachedMininet, self)
         names = host_names(plan)
         for slot in plan.slots:
@@ -195,8 +194,8 @@ class PlainNetwork(EmulatedNetwork):
         self.mininet.start()
 
 
-# Seconds that Mininet takes, on two processors: a node's shell, and a cable,
-# which takes longer the more ports the switch has.
+# Seconds that Mininet takes on two processors for a node's shell and a cable. A
+# cable takes longer the more ports the switch has.
 NODE_S = 0.03
 CABLE_S = 0.04
 PORT_S = 0.0004

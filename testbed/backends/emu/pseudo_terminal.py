@@ -29,8 +29,9 @@ OUTPUT_FLAGS = 1
 
 @dataclass(frozen=True)
 class ProgramStreams:
-    """Standard streams of a program, as ``Popen`` takes them; None: this
-    process's. ``terminal``: the one that the program is to have.
+    """Standard streams of a program, as ``Popen`` takes them.
+
+    None: this process's own. ``terminal``: the program's controlling terminal.
     """
 
     stdin: int | None
@@ -61,7 +62,10 @@ def run_apart(start: Start) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Opens what is closed, or the pseudo-terminal would take its number."""
+    """Opens closed standard streams on /dev/null.
+
+    Otherwise the pseudo-terminal would get a stream's number.
+    """
     for descriptor in (INPUT, OUTPUT, ERROR):
         try:
             os.fstat(descriptor)
@@ -70,11 +74,11 @@ def _open_standard_streams() -> None:
 
 
 class TerminalRelay:
-    """The streams of one program. Without a terminal among this process's
-    nothing is passed on.
+    """Streams of one program, relayed where this process's are a terminal.
 
-    Keys are read where output is shown too: in ``exec … | less`` they are
-    less's, and the program's input is empty. So it is in the background.
+    Keys are read only if output goes to the terminal, too: in ``exec … | less``
+    they are for less, and the program's input is empty. It is also empty for a
+    program in the background.
     """
 
     def __init__(self, stack: ExitStack) -> None:
@@ -89,8 +93,8 @@ class TerminalRelay:
         self._typed = self._screen == OUTPUT and _in_foreground(INPUT)
         self._master, self._slave = os.openpty()
         stack.callback(os.close, self._master)
-        # Open to the end: output is read until there is no more, and a program
-        # may close its terminal and open it again.
+        # Kept open here: once nobody has the slave open, reads of the master
+        # fail, but a program may close its terminal and open it again.
         stack.callback(os.close, self._slave)
         os.set_blocking(self._master, False)
         self._set_up(stack)
@@ -102,7 +106,11 @@ class TerminalRelay:
         )
 
     def _set_up(self, stack: ExitStack) -> None:
-        """The terminal like this process's; that one raw, where keys are read."""
+        """Give the program's terminal the attributes of this process's.
+
+        The latter becomes raw where keys are read, so that the program's own
+        terminal interprets them.
+        """
         if self._typed:
             usual = termios.tcgetattr(INPUT)
             termios.tcsetattr(self._slave, termios.TCSANOW, usual)
@@ -110,7 +118,8 @@ class TerminalRelay:
             stack.callback(give_back, INPUT, termios.TCSADRAIN, usual)
             tty.setraw(INPUT, termios.TCSADRAIN)
         else:
-            # Line ends are made by the terminal that shows them.
+            # The terminal that shows the output converts line ends; twice would
+            # be once too often.
             attributes = termios.tcgetattr(self._slave)
             attributes[OUTPUT_FLAGS] &= ~termios.OPOST
             termios.tcsetattr(self._slave, termios.TCSANOW, attributes)
@@ -153,7 +162,7 @@ class TerminalRelay:
                 self._keys = self._keys[n_taken:]
         if INPUT in ready:
             self._keys = os.read(INPUT, CHUNK_BYTES)
-            # A terminal without an end of input: it has been hung up.
+            # A raw terminal has no end of input: empty means hung up.
             self._typed = bool(self._keys)
         self._show()
         return ended not in ready
@@ -178,7 +187,8 @@ def _in_foreground(terminal: int) -> bool:
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:
-        # Not this session's: nobody else's job control concerns it.
+        # The terminal is not this session's, whose job control is all that
+        # could put this process into the background.
         return True
 
 
@@ -203,7 +213,7 @@ class SignalRelay:
             signal.signal(number, handler)
 
     def send_to(self, child: subprocess.Popen[bytes]) -> None:
-        """From now on; what has come before is sent now."""
+        """Send signals to ``child`` from now on, and those held so far now."""
         self._child = child
         for number in self._held:
             _send(child, number)
@@ -216,9 +226,7 @@ class SignalRelay:
 
 
 def end_program(child: subprocess.Popen[bytes]) -> None:
-    """Ends a program that still runs, with what it has started and not sent
-    away.
-    """
+    """Kills a program that still runs, with its whole process group."""
     if child.poll() is None:
         _send(child, signal.SIGKILL)
         child.wait()

@@ -1,7 +1,7 @@
 """Libraries of a userspace switch: allocator and compiled switch_preload.c.
 
-The library is loaded from a file in memory: folders of root's that do not
-outlive the machine are often mounted without the right to execute.
+The library is loaded from a file in memory, since temporary folders of root are
+often mounted noexec.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ COMPILERS = ("tcc", "cc")
 FILE_NAME = "switch_preload"
 BEGUN = "paced"
 PACE_BEGINS = "HOSENET_PASS_FILE"
-# Of a packet socket: what the one to send by holds for all ports, and what a
-# port holds while the switch's thread waits for a processor.
+# Buffers of packet sockets: the send socket's serves all ports, a port's must
+# hold what arrives while the switch's thread waits for a processor.
 SEND_BUFFER_BYTES = 32 << 20
 RECEIVE_BUFFER_BYTES = 4 << 20
 BUFFERS = {
@@ -30,13 +30,12 @@ BUFFERS = {
     "HOSENET_RECEIVE_BYTES": str(RECEIVE_BUFFER_BYTES),
 }
 
-# A port receives into 32 buffers of 64 KiB; a large packet is sent on in the
-# one it came in, and that is replaced. Out of the C library's heap each is
-# sooner or later another one's page, resident for good; this allocator gives
-# what is freed back within a second (at once costs half again as much processor
-# time a byte). In every pass each port takes 32 buffers and gives them back: as
-# many have to fit into the thread's own cache. Where it is not installed, the
-# loader goes on without it.
+# A port receives into 32 buffers of 64 KiB. A large packet is sent on in the
+# buffer in which it came, and a new one replaces that. With the C library's
+# heap, memory fragments and stays resident; jemalloc returns freed pages within
+# a second (at once would cost half as much processor time again per byte). In
+# each pass each port takes and returns 32 buffers: the thread's cache has to
+# hold as many. Where jemalloc is not installed the loader continues without.
 ALLOCATOR = {
     "LD_PRELOAD": "libjemalloc.so.2",
     "MALLOC_CONF": "dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:1,tcache_nslots_small_min:128",
@@ -58,8 +57,8 @@ class Preload:
         That is the most it makes once there is a file :data:`BEGUN` in
         ``folder``.
         """
-        # Without the library nobody would read the variables, and
-        # :func:`is_paced` goes by them.
+        # Without the library nothing reads the variables, and is_paced(), which
+        # looks for them, would be wrong.
         if not self.files:
             return self.environment
         interval_us = max(1, round(interval_s * 1e6))
@@ -72,7 +71,10 @@ class Preload:
 
 @contextmanager
 def preload() -> Iterator[Preload]:
-    """For daemons started in the block; without a compiler the allocator alone."""
+    """Environment for daemons that are started in the block.
+
+    Without a C compiler it has the allocator alone.
+    """
     with private_folder("preload-") as folder:
         compiled = _compiled(folder / SOURCE.stem)
     if compiled is None:

@@ -1,5 +1,4 @@
-"""The controller's sockets for a network's switches: files that nobody else can
-connect to, or make while a controller is away.
+"""The controller's sockets for a network's switches, safe from other users.
 
 This process holds them for the network's whole life, and hands them to each
 controller. Open vSwitch connects only to files in its own run folder, where no
@@ -52,16 +51,15 @@ def switch_listeners(
 
 
 def _listening(path: Path) -> socket.socket:
-    """A socket that listens at a new file, to which the owner of its folder
-    alone can connect.
-    """
+    """A listening socket at a new file, for the owner of its folder alone."""
     owner = path.parent.stat()
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))
         path.chmod(0o600)
         os.chown(path, owner.st_uid, owner.st_gid)
-        # Not before: until it listens nobody can connect.
+        # Last: until it listens, nobody can connect with the file's first owner
+        # and mode.
         listener.listen(BACKLOG)
     except BaseException:
         listener.close()

@@ -42,28 +42,30 @@ class Side:
     index_of: Mapping[str, int]
 
     def unshaped(self) -> dict[str, int]:
-        """Device -> packets that left past every limit."""
-        found = self.route.unshaped()
+        """Packets that left without a limit, by device. Raises OSError."""
+        packets_of = self.route.unshaped()
         return {
-            name: found[index]
+            name: packets_of[index]
             for name, index in self.index_of.items()
-            if index in found
+            if index in packets_of
         }
 
     def request(self, lines: Sequence[BatchLine]) -> list[KernelRefusal]:
-        """Have the kernel do all of it, in order; returns what it refused."""
-        return self.route.request(
-            [
-                packed(x.verb, x.item, self.index_of.get(x.item.dev, 0))
-                for x in lines
-            ]
-        )
+        """Carry out lines in order; returns those that the kernel refused."""
+        requests = []
+        for line in lines:
+            # Index 0, of an unknown device, is refused by the kernel.
+            index = self.index_of.get(line.item.dev, 0)
+            requests.append(packed(line.verb, line.item, index))
+        return self.route.request(requests)
 
 
 @dataclass(frozen=True)
 class TrafficControl:
-    """One network in the kernel: the switches' sides of it, and the VMs' by
-    their namespaces.
+    """The kernel's part of one network.
+
+    ``sides``: devices in the switches' namespaces; ``vms``: those of VMs, by
+    namespace.
     """
 
     sides: Sequence[Side]
@@ -74,10 +76,11 @@ class TrafficControl:
             side.route.close()
 
     def apply(self, sections: Sequence[BatchSection]) -> None:
-        """Add or change. Raises RunFailed naming the first refused line; then
-        nothing has changed.
+        """Add or change limits, addresses and links: all or nothing.
 
-        What was there before, and made the kernel refuse, stays.
+        Raises RunFailed naming the first refused line, after taking back those
+        that were carried out. A refused line is not taken back: that would
+        remove the object of the same name that made the kernel refuse it.
         """
         done: list[BatchSection] = []
         try:
@@ -97,55 +100,46 @@ class TrafficControl:
             raise
 
     def remove(self, sections: Sequence[BatchSection]) -> None:
-        """Remove everything; what is gone already is no failure. Raises
-        RunFailed at the end.
+        """Remove everything. Lines whose object is gone are no failure.
+
+        Raises RunFailed for any other refusal, after all lines were sent.
         """
         sent = [(section, self._send(section)) for section in sections]
         for section, refused in sent:
-            _raise_first(
-                section,
-                [
-                    refusal
-                    for refusal in refused
-                    if refusal.number not in GONE
-                ],
-            )
+            failed = [r for r in refused if r.number not in GONE]
+            _raise_first(section, failed)
 
     def _send(self, section: BatchSection) -> list[KernelRefusal]:
-        """The refusals, each with its place in the section."""
+        """Send a section; returns refusals with their place in the section."""
         if section.netns is not None:
             return self.vms[section.netns].request(section.lines)
+        # Switch ports: each line goes to the namespace that has its device.
         places_of: dict[int, list[int]] = defaultdict(list)
         for place, line in enumerate(section.lines):
             places_of[self._side(line.item.dev)].append(place)
-        return [
-            replace(refusal, position=places[refusal.position])
-            for side, places in places_of.items()
-            for refusal in self.sides[side].request(
-                [section.lines[place] for place in places]
-            )
-        ]
+        refused = []
+        for side, places in places_of.items():
+            lines = [section.lines[place] for place in places]
+            for refusal in self.sides[side].request(lines):
+                place = places[refusal.position]
+                refused.append(replace(refusal, position=place))
+        return refused
 
     def _side(self, device: str) -> int:
-        """The side that has a device; of one unknown, the first, where it will
-        be refused.
+        """Index of the side that has a device.
+
+        The first for an unknown device, which is refused there.
         """
-        return next(
-            (
-                i
-                for i, side in enumerate(self.sides)
-                if device in side.index_of
-            ),
-            0,
-        )
+        for i, side in enumerate(self.sides):
+            if device in side.index_of:
+                return i
+        return 0
 
 
 def _raise_first(
     section: BatchSection, refused: Sequence[KernelRefusal]
 ) -> None:
-    """Raise RunFailed for the first refusal, if there is one, with the text of
-    its line.
-    """
+    """Raise RunFailed for the first refusal, if any, with its line's text."""
     for refusal in refused:
         line = section.lines[refusal.position]
         where = f" in {section.netns}" if section.netns else ""
@@ -161,12 +155,12 @@ def _raise_first(
 
 
 NETNS_DIR = Path("/run/netns")
-# VMs speak IPv4 only; neighbour discovery would be traffic that no tenant
-# sends. That of "all" sets "default" too, of which devices to come begin.
+# VMs speak IPv4 only: IPv6's neighbour discovery would be traffic that no tenant
+# sends. Writing "all" also sets "default", which later devices start with.
 BASE_SYSCTLS = (
     ("net.ipv6.conf.all.disable_ipv6", "1"),
-    # TCP that a lost link has stopped tries again every second, not after a
-    # time that doubles up to two minutes. From Linux 6.15 on.
+    # After a lost link TCP retries every second instead of after times that
+    # double up to two minutes. Linux has this setting from 6.15 on.
     ("net.ipv4.tcp_rto_max_ms", "1000"),
 )
 SIOCETHTOOL = 0x8946
@@ -180,11 +174,10 @@ def open_namespaces(
     *,
     checksum_offload: bool,
 ) -> dict[str, Side]:
-    """Set up each namespace and open a socket in it. On failure all sockets are
-    closed again.
+    """Set up each VM's namespace, and open a routing socket in it.
 
-    ``checksum_offload`` False: VMs fill in checksums themselves, for a switch
-    that cannot.
+    ``checksum_offload`` False: VMs compute checksums themselves, for a switch
+    that cannot. On failure all sockets are closed again.
     """
     opened: dict[str, Side] = {}
 
@@ -192,9 +185,8 @@ def open_namespaces(
         with inside_network_namespace(NETNS_DIR / name):
             set_sysctls(*sysctls)
             if not checksum_offload:
-                _ethtool(
-                    VM_DEVICE, ETHTOOL_STXCSUM, 0
-                )  # ethtool -K DEV tx off
+                # As by `ethtool -K DEV tx off`.
+                _ethtool(VM_DEVICE, ETHTOOL_STXCSUM, 0)
             index_of = {
                 device: index for index, device in socket.if_nameindex()
             }
@@ -218,8 +210,10 @@ def open_namespaces(
 
 
 def set_sysctls(*sysctls: tuple[str, str]) -> None:
-    """Settings of the namespace this thread is in: those of all VMs that its
-    kernel has, and ``sysctls``.
+    """Write BASE_SYSCTLS and ``sysctls`` in this thread's network namespace.
+
+    Base settings that the kernel does not have are left out. Raises
+    FileNotFoundError for any other.
     """
     for setting in (*BASE_SYSCTLS, *sysctls):
         key, value = setting
@@ -232,22 +226,24 @@ def set_sysctls(*sysctls: tuple[str, str]) -> None:
 
 
 def _ethtool(device: str, command: int, value: int) -> int:
-    """The answer to a request of ethtool, for the namespace this thread is in.
-    Raises OSError.
+    """Value that the kernel returns for an ethtool request. Raises OSError.
+
+    The device is one of this thread's network namespace.
     """
-    asked = array.array("I", (command, value))
-    request = struct.pack("16sP", device.encode(), asked.buffer_info()[0])
+    # struct ethtool_value, which the kernel reads and writes by its address.
+    exchanged = array.array("I", (command, value))
+    address = exchanged.buffer_info()[0]
+    request = struct.pack("16sP", device.encode(), address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, SIOCETHTOOL, request)
-    return asked[1]
+    return exchanged[1]
 
 
 def has_carrier(device: str) -> bool:
-    """True if a device of the namespace this thread is in, and its other end,
-    are up now.
+    """True if a device and its other end are up.
 
-    The kernel's own flag for it (``IFF_RUNNING``) may lag behind by up to a
-    second.
+    The device is one of this thread's network namespace. Asked by ethtool,
+    since the flag IFF_RUNNING may lag behind by up to a second.
     """
     try:
         return bool(_ethtool(device, ETHTOOL_GLINK, 0))

@@ -1,5 +1,4 @@
-"""Processes in the VMs of a network that stays up, started by whoever asks for
-them.
+"""Processes in VMs of a network that stays up, started by a caller's command.
 
 A process joins its VM's control group and network namespace, finds the VMs'
 names in its own ``/etc/hosts``, and gives up root for good, as agents do. The
@@ -42,14 +41,15 @@ from testbed.backends.emu.pseudo_terminal import (
 from testbed.errors import BadInput, RunFailed
 
 HOSTS = Path("/etc/hosts")
-# Of a namespace: who may ping without privileges, by group.
+# Groups that may ping without privileges, a setting of each namespace.
 PINGING = Path("/proc/sys/net/ipv4/ping_group_range")
-# Of a caller's variables; docs/standing-network.md lists them.
+# Variables of the caller that a program gets; docs/standing-network.md lists
+# them.
 HANDED_DOWN = re.compile(
     "PATH|TERM|COLORTERM|NO_COLOR|LANG|LANGUAGE|LC_.*|TZ"
 )
 NOBODY = User("nobody", 65534, 65534)
-# Of a pipe that nobody has made larger than users may.
+# The most that a user may give a pipe (fs.pipe-max-size).
 LARGEST_PIPE_BYTES = 1 << 20
 SIGNAL_EXIT = 128
 """Plus the number of the signal, as shells count."""
@@ -57,14 +57,14 @@ SIGNAL_EXIT = 128
 
 @dataclass(frozen=True)
 class VmPlace:
-    """A tenant's VM by name (``a.0``), and all that a process needs to get into
-    it.
+    """A tenant's VM by name (``a.0``), and how a process gets into it.
 
-    ``netns`` is a path, ``cgroups`` are the files to join its control group by,
-    ``hosts`` is the file that it finds at ``/etc/hosts``, ``user`` its user.
-    ``folder`` and ``mounts`` are those of :mod:`jobs.vm_folders`, which hold
-    ``shared_bytes``; without, it has the machine's ``/tmp`` and ``/run``. ``host``:
-    the name that the topology gives its slot.
+    - ``netns``: path of its network namespace.
+    - ``cgroups``: files by which a process joins its control groups.
+    - ``hosts``: file that it finds at ``/etc/hosts``.
+    - ``folder``, ``mounts``: those of :mod:`jobs.vm_folders`, which hold
+      ``shared_bytes``. Empty: it has the machine's ``/tmp`` and ``/run``.
+    - ``host``: the topology's name for its slot.
     """
 
     name: str
@@ -84,11 +84,11 @@ Command = tuple[VmPlace, Sequence[str]]
 
 
 def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
-    """Turn this process into one of a VM's, which ends with its parent. Raises
-    OSError.
+    """Turn this process into one of a VM's, which ends with its parent.
 
-    ``shown``: paths of the machine that it is to find, beside its working
-    directory.
+    ``shown``: the machine's paths that it is to see, beside its working
+    directory. The order matters: joining groups and namespaces, and mounting,
+    need root, which is given up last. Raises OSError.
     """
     for group in place.cgroups:
         Path(group).write_text("0", encoding="ascii")
@@ -107,17 +107,18 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
         linux.own_shared_memory(place.shared_bytes)
         linux.show_own_queues()
     if linux.hides_processes():
-        # A container may not allow it: its processes are few.
+        # A container may not allow it, and has few processes to hide.
         with suppress(OSError):
             linux.hide_processes()
     drop_inherited_settings()
-    # The bounding set stays: without it the kernel does not run `ping` at all,
-    # whose file has capabilities. no_new_privs withholds them.
+    # The capability bounding set stays: with an empty one the kernel refuses to
+    # execute `ping`, whose file has capabilities. no_new_privs withholds them.
     become(place.user)
     linux.set_no_new_privileges()
     refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)
-    # By its name: the mounts are others than before.
+    # The old working directory is on mounts that are no longer there; its name
+    # leads to the new ones.
     os.chdir("/")
     if os.access(here, os.X_OK):
         os.chdir(here)
@@ -126,8 +127,10 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
 def program_environment(
     place: VmPlace, caller: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a program in a VM: those of its user and VM, and the few
-    of its caller's that are no secrets.
+    """Environment of a program in a VM.
+
+    Variables of its user and VM, and those of the caller that HANDED_DOWN
+    allows: none that may hold a secret.
     """
     names = [name for name in caller if HANDED_DOWN.fullmatch(name)]
     handed_down = {name: caller[name] for name in names}
@@ -135,19 +138,17 @@ def program_environment(
     user = place.user
     with suppress(KeyError):
         home = pwd.getpwuid(user.uid).pw_dir
-    own = {"HOME": home, "USER": user.name, "LOGNAME": user.name}
-    vm = {"HOSENET_VM": place.name, "HOSENET_IP": place.ip}
-    return {"PATH": os.defpath} | handed_down | own | vm
+    of_user = {"HOME": home, "USER": user.name, "LOGNAME": user.name}
+    of_vm = {"HOSENET_VM": place.name, "HOSENET_IP": place.ip}
+    return {"PATH": os.defpath} | handed_down | of_user | of_vm
 
 
 def run_program(
     place: VmPlace, argv: Sequence[str], **variables: str
 ) -> int:
-    """Run a program in a VM with this process's streams, but never its
-    terminal.
+    """Run a program in a VM with this process's streams, but not its terminal.
 
-    Returns its exit code, as shells count. Raises as :func:`start_process`
-    does.
+    Returns its exit code, as shells count. Raises RunFailed, BadInput.
     """
 
     def start(streams: ProgramStreams) -> subprocess.Popen[bytes]:
@@ -162,10 +163,9 @@ def start_process(
     streams: ProgramStreams,
     **variables: str,
 ) -> subprocess.Popen[bytes]:
-    """A process in a VM and a session of its own, which ends with this one.
+    """Start a process in a VM, in a new session; it ends with this process.
 
-    Of this one's descriptors it has those of ``streams`` alone. Raises
-    RunFailed, BadInput.
+    It inherits only the descriptors of ``streams``. Raises RunFailed, BadInput.
     """
     reading, writing = os.pipe()
     with (
@@ -202,8 +202,10 @@ def start_process(
 def _begin(
     place: VmPlace, shown: Sequence[str], terminal: int | None, trouble: int
 ) -> None:
-    """In the child: its terminal, and its place. What fails is also written to
-    ``trouble``: of an exception ``Popen`` tells no more than that there was one.
+    """In the child: take the terminal, and enter the VM.
+
+    An error's text is also written to ``trouble``, since ``Popen`` reports only
+    that preexec_fn failed.
     """
     try:
         if terminal is not None:
@@ -215,7 +217,7 @@ def _begin(
 
 
 def shell_code(code: int) -> int:
-    """An exit code as shells count it, of one as ``Popen`` has it."""
+    """A ``Popen`` return code as shells count it: 128 + N for signal N."""
     return SIGNAL_EXIT - code if code < 0 else code
 
 
@@ -223,7 +225,7 @@ def shell_code(code: int) -> int:
 def started(
     commands: Iterable[Command], stderr: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Programs in VMs, their output to be read, which end with the block."""
+    """Starts programs in VMs, with output by pipes; they end with the block."""
     children: list[subprocess.Popen[bytes]] = []
     streams = ProgramStreams(subprocess.DEVNULL, subprocess.PIPE, stderr)
     try:
@@ -232,10 +234,11 @@ def started(
         yield children
     finally:
         for child in children:
-            # Ctrl-C does not come to its session.
+            # In its own session it does not get the terminal's Ctrl-C.
             end_program(child)
         for child in children:
-            with child:  # closes what is read from it
+            # Closes the pipes.
+            with child:
                 pass
 
 
@@ -247,9 +250,9 @@ def run_in_each(
     """Run a command in every VM at once; returns the worst exit code.
 
     ``say`` is called with ``stdout`` or ``stderr`` and each line of output,
-    which begins with the VM's name. It ends with the command: what that leaves
-    in the background continues, and its output is shown no longer. Raises as
-    :func:`start_process` does, and ends those that have begun.
+    preceded by the VM's name. Programs that a command leaves in the background
+    continue, but their output is no longer shown. Raises RunFailed and
+    BadInput, after ending the commands that have started.
     """
     commands = [(place, argv) for place in places]
     with started(commands, subprocess.PIPE) as children:
@@ -289,10 +292,10 @@ class _Outputs:
         self._watch(ended, partial(self._end, ended, streams))
 
     def pass_on(self) -> None:
-        """Returns when all programs have ended, with all that they have said."""
+        """Pass output on until all programs have ended."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
-                # Those of a program that has ended are gone meanwhile.
+                # The end of a program, handled just before, removes its streams.
                 if key.fd in self._selector.get_map():
                     key.data()
 
@@ -304,8 +307,10 @@ class _Outputs:
             self._selector.unregister(stream.number)
 
     def _end(self, ended: int, streams: Sequence[_LabelledLines]) -> None:
-        """The rest of a program's output. What it has left in the background
-        may hold the pipe open for ever.
+        """Pass on the rest of an ended program's output.
+
+        Without waiting for the pipe's end: programs left in the background may
+        keep it open for ever.
         """
         self._selector.unregister(ended)
         for stream in streams:
@@ -318,7 +323,7 @@ class _Outputs:
 
 
 class _LabelledLines:
-    """A stream whose lines are said with a label."""
+    """A stream whose lines are passed on with a label."""
 
     def __init__(self, number: int, kind: str, label: bytes) -> None:
         self.number = number
@@ -327,7 +332,7 @@ class _LabelledLines:
         self._rest = b""
 
     def pass_on(self, say: Callable[[str, bytes], object]) -> bool:
-        """Says whole lines of what is there; at the end the rest, and False."""
+        """Read once and pass on whole lines; False at the stream's end."""
         data = os.read(self.number, LARGEST_PIPE_BYTES)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -337,7 +342,7 @@ class _LabelledLines:
         return bool(data)
 
     def finish(self, say: Callable[[str, bytes], object]) -> None:
-        """Says a last line that has no end."""
+        """Pass on a last line without a line end."""
         if self._rest:
             say(self._kind, self._label + self._rest + b"\n")
             self._rest = b""

@@ -1,7 +1,7 @@
-"""Users of programs in VMs: a number for each VM, which nobody else here has.
+"""Users of programs in VMs: a user id per VM that nobody else here has.
 
-Programs of one user may stop each other, read each other's memory and take each
-other's sockets, in whichever VM they are.
+Programs of the same user may stop each other, read each other's memory and take
+each other's sockets, even from different VMs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from controller.launch import User, unprivileged_user
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import Slot
 
-# Above all that accounts and containers usually have
-# (systemd's list of user and group ids).
+# Above the ids of accounts and containers (systemd's list of user and group
+# ids).
 FIRST_ID = 1_900_000_000
 RANGE_IDS = 65_536
 MOST_RANGES = 1_000
@@ -27,10 +27,10 @@ USER_MAP = Path("/proc/self/uid_map")
 class VmUsers:
     """The users of a network's VM slots.
 
-    A slot's is the same for each tenant that comes to it: when a tenant goes
-    its processes are ended. ``first_id`` is None where this machine has no free
-    range, as in a container that has few: all programs are then of one user.
-    ``callers_id``: the user who called sudo, whose files jobs' programs are.
+    Successive tenants of a slot have the same user: a tenant's processes end
+    before its slot is free. ``first_id`` is None where this machine has no free
+    range, as in a container with few ids: then all programs have one user.
+    ``callers_id``: the user who called sudo, who owns the jobs' programs.
     """
 
     def __init__(
@@ -45,15 +45,16 @@ class VmUsers:
         self._numbers = {slot: number for number, slot in enumerate(slots)}
 
     def of_program(self, slot: Slot) -> User:
-        """The user of what is started in a VM by hand."""
+        """User of programs that are started in a VM by hand."""
         if self.first_id is None:
             return self.caller
         number = self.first_id + self._numbers[slot]
         return User(f"vm{self._numbers[slot]}", number, number)
 
     def of_command(self, slot: Slot) -> User:
-        """The user of a job's own program: of its caller's group by sudo, which
-        may read his files.
+        """User of a job's own program.
+
+        Under sudo it has the caller's group, whose files it may read.
         """
         user = self.of_program(slot)
         if self.callers_id is None:
@@ -62,7 +63,10 @@ class VmUsers:
 
 
 def free_range(used: Collection[int], mapped: range) -> int | None:
-    """The first id of a range without a used one, None where there is none."""
+    """First id of a range without used ids.
+
+    None where the ids are not mapped. Raises MachineCannot if all are used.
+    """
     for number in range(MOST_RANGES):
         first = FIRST_ID + number * RANGE_IDS
         last = first + RANGE_IDS - 1
@@ -86,6 +90,6 @@ def used_ids() -> set[int]:
 
 
 def mapped_ids(user_map: Path) -> range:
-    """The ids that this process's user namespace has, of the last line."""
+    """Ids that this process's user namespace maps, by the map's last line."""
     begin, _, count = user_map.read_text("ascii").splitlines()[-1].split()
     return range(int(begin), int(begin) + int(count))

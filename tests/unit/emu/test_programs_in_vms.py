@@ -151,7 +151,13 @@ def test_keys_window_size_and_exit_code_are_passed_on() -> None:
 
 
 def test_a_key_interrupts_the_program_not_its_caller() -> None:
-    wait = "import time; print('here', flush=True); time.sleep(600)"
+    # In short sleeps: Python does not see a signal that arrives between its
+    # last look and the sleep's system call before that has ended.
+    wait = (
+        "import time\n"
+        "print('here', flush=True)\n"
+        "while True: time.sleep(0.05)"
+    )
     with on_a_terminal(EXEC, sys.executable, "-c", wait) as (
         caller,
         master,
