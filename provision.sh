@@ -589,8 +589,8 @@ compile_checkout() {
         topologies tests/support
 }
 
-# check_without_root SELECTION: what needs neither root nor a network. One worker more than there are
-# processors, as some tests wait; a module's tests stay together, so that what they share is made once.
+# check_without_root SELECTION PROFILE: what needs neither root nor a network, with PROFILE's number
+# of examples a property. One worker more than there are processors, as some tests wait.
 check_without_root() {
     local bin=$VENV/bin
     check "formatting" as_owner "$bin/ruff" format --check .
@@ -600,7 +600,7 @@ check_without_root() {
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
     check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
     check "tests that need no root" as_owner "$bin/python" -m pytest -n $(($(nproc) + 1)) \
-        --dist worksteal -m "$1" tests/unit
+        --dist worksteal --hypothesis-profile="$2" -m "$1" tests/unit
 }
 
 # check_with_root SELECTION: tests in network namespaces and on Open vSwitch.
@@ -626,7 +626,7 @@ check_side_by_side() {
     (
         set +m
         renice -n 19 -p "$BASHPID" >/dev/null
-        check_without_root "$1"
+        check_without_root "$1" quick
         exit "$FAILED"
     ) >"$BESIDE_SHOWS" 2>&1 </dev/null &
     BESIDE=$!
@@ -653,7 +653,7 @@ verb_test() {
     unset PYTHONDONTWRITEBYTECODE
     compile_checkout || FAILED=1
     if [ "${1:-}" = --all ]; then
-        check_without_root ""
+        check_without_root "" hosenet
         check_with_root ""
     else
         check_side_by_side "not long"

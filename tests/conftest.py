@@ -10,6 +10,7 @@ installation, ``HOSENET_TEST_REQUIRE`` (feature names, separated by blanks) turn
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
 import os
 import resource
@@ -26,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.browser import lacks_browser
+from tests.support.examples import QUICK
 
 # A shell's background jobs ignore Ctrl-C, and so would everything that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -39,9 +41,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 settings.register_profile(
     "hosenet", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-# `make check` takes fewer examples, by --hypothesis-profile.
+# The short form takes fewer examples, by --hypothesis-profile.
 settings.register_profile(
-    "quick", settings.get_profile("hosenet"), max_examples=20
+    "quick", settings.get_profile("hosenet"), max_examples=QUICK
 )
 settings.load_profile("hosenet")
 
@@ -209,6 +211,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.needs(*TIER_NEEDS[tier]), append=False
             )
+
+
+def pytest_collection_finish() -> None:
+    # Modules and tests stay to the end: a full collection would walk a million objects of theirs.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

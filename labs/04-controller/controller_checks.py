@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def links(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Every end of a link -> its other end, both (switch, port); the lower end comes first."""
+        """The other end of each end of a link, as (switch, port); lower ends come first."""
         servers = [server for rack in self.slots for server in rack]
         n, first = len(servers), 0
         ends = []
@@ -71,7 +71,7 @@ class Layout:
     @property
     def tenants(self) -> list[Tenant]:
         """The tenants as flows.py gets them."""
-        found: dict[int, Tenant] = {}
+        by_number: dict[int, Tenant] = {}
         switch = serial = 0
         for rack in self.slots:
             for server in rack:
@@ -81,12 +81,12 @@ class Layout:
                     if not number:
                         continue
                     new: Tenant = {"id": number, "prefix": f"10.0.{4 * number}.0/22", "vms": []}
-                    vms = found.setdefault(number, new)["vms"]
+                    vms = by_number.setdefault(number, new)["vms"]
                     ip, mac = f"10.0.{4 * number}.{len(vms) + 1}", f"02:00:00:00:00:{serial:02x}"
                     vms.append({"ip": ip, "mac": mac, "dpid": switch, "port": port})
-        for tenant in found.values():
+        for tenant in by_number.values():
             tenant["tree"] = self._tree(tenant)
-        return [found[number] for number in sorted(found)]
+        return [by_number[number] for number in sorted(by_number)]
 
     def _tree(self, tenant: Tenant) -> list[dict[str, int]]:
         """Links of the tenant's core's tree that have VMs of it on both sides."""
@@ -148,10 +148,16 @@ class Entry:
                 address = getattr(frame, name)
                 if not address or _number(address) & wanted[1] != wanted[0]:
                     return False
-            elif (port if name == "in_port" else frame.vlan if name == "vlan_vid"
-                  else getattr(frame, name)) != wanted:  # fmt: skip
+            elif self._value(frame, port, name) != wanted:
                 return False
         return True
+
+    @staticmethod
+    def _value(frame: Frame, port: int, name: str) -> object:
+        """A field that is compared as a whole."""
+        if name == "in_port":
+            return port
+        return frame.vlan if name == "vlan_vid" else getattr(frame, name)
 
 
 def _number(address: str) -> int:
@@ -166,19 +172,19 @@ FIELDS: dict[str, tuple[int, int] | None] = {
 
 
 def entries(submission: Submission, dpid: int, tenants: list[Tenant]) -> list[Entry]:
-    """The entries of rules() for a switch. Raises Wrong for those that no switch takes."""
+    """The entries of rules() for a switch. Raises Wrong for one that a switch would refuse."""
     call = f"rules({dpid}, {shown(tenants)})"
-    every = list_of(submission.call(FLOWS, "rules", dpid, tenants), dict, call, TAKEN)
-    found = [_entry(record, f"rules({dpid}, …)") for record in every]
+    records = list_of(submission.call(FLOWS, "rules", dpid, tenants), dict, call, TAKEN)
+    read = [_entry(record, f"rules({dpid}, …)") for record in records]
     seen: set[str] = set()
-    for one in found:
-        key = json.dumps([one.table, one.priority, one.match], sort_keys=True)
+    for entry in read:
+        key = json.dumps([entry.table, entry.priority, entry.match], sort_keys=True)
         if key in seen:
-            seen_twice = f"rules({dpid}, …) has two entries with {shown(one.match)} and priority"
+            twice = f"rules({dpid}, …) has two entries with {shown(entry.match)} and priority"
             expected = "one: the later takes the place of the former"
-            raise Wrong(f"{seen_twice} {one.priority} in table {one.table}", expected, TAKEN)
+            raise Wrong(f"{twice} {entry.priority} in table {entry.table}", expected, TAKEN)
         seen.add(key)
-    return found
+    return read
 
 
 def _entry(record: dict[str, Any], call: str) -> Entry:
@@ -187,9 +193,9 @@ def _entry(record: dict[str, Any], call: str) -> Entry:
 
     if set(record) != {"table", "priority", "cookie", "match", "then"}:
         refuse("with other keys", "table, priority, cookie, match, then")
-    for key, most in (("table", 253), ("priority", 0xFFFF), ("cookie", (1 << 64) - 1)):
-        if type(record[key]) is not int or not 0 <= record[key] <= most:
-            refuse(f"whose {key} is none", f"a whole number from 0 to {most}")
+    for key, highest in (("table", 253), ("priority", 0xFFFF), ("cookie", (1 << 64) - 1)):
+        if type(record[key]) is not int or not 0 <= record[key] <= highest:
+            refuse(f"whose {key} is none", f"a whole number from 0 to {highest}")
     match, then = record["match"], record["then"]
     if not isinstance(match, dict) or not set(match) <= set(FIELDS):
         refuse("whose match has unknown fields", f"some of {', '.join(FIELDS)}")
@@ -198,7 +204,7 @@ def _entry(record: dict[str, Any], call: str) -> Entry:
         refuse("which a switch refuses (bad prerequisite)", f"eth_type {IPV4:#06x} with an address")
     if not (isinstance(then, list) and then and then[0] in ("goto", "output", "drop")):
         refuse("whose 'then' is none", '["goto", TABLE], ["output", PORT] or ["drop"]')
-    numbers = [one for one in then[1:] if type(one) is int and 0 < one <= 0xFFFF]
+    numbers = [value for value in then[1:] if type(value) is int and 0 < value <= 0xFFFF]
     if len(then) != 1 + (then[0] != "drop") or len(numbers) != len(then) - 1:
         refuse("whose 'then' is none", '["goto", TABLE], ["output", PORT] or ["drop"]')
     if then[0] == "goto" and not record["table"] < then[1] <= 253:
@@ -235,7 +241,11 @@ def _is_hex(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Walk:
-    """A frame's way: the VM's (switch, port) where it arrives or None, its links, its end."""
+    """A frame's way through the network.
+
+    ``arrived``: (switch, port) of the VM that gets it, None for nobody. ``links``: the links that
+    it takes, by their (switch, port). ``end``: a sentence about its end.
+    """
 
     arrived: tuple[int, int] | None
     links: tuple[tuple[int, int], ...]
@@ -250,7 +260,7 @@ class Switches:
         switches = {dpid for dpid, _ in self.links}
         # Highest priorities first, as a switch looks for them.
         self.entries = {
-            dpid: sorted(entries(submission, dpid, self.tenants), key=lambda one: -one.priority)
+            dpid: sorted(entries(submission, dpid, self.tenants), key=lambda entry: -entry.priority)
             for dpid in sorted(switches)
         }
         self.vms = {(vm["dpid"], vm["port"]): vm for t in self.tenants for vm in t["vms"]}
@@ -343,10 +353,10 @@ Attacks = Iterator[tuple[str, Tenant, Frame]]
 def tenants_are_apart(submission: Submission) -> None:
     def attacks(tenants: list[Tenant]) -> Attacks:
         for ours in tenants:
-            for theirs in (one for one in tenants if one is not ours):
+            for foreign in (tenant for tenant in tenants if tenant is not ours):
                 for a in ours["vms"]:
-                    for b in theirs["vms"]:
-                        yield f"a frame to {b['ip']} of tenant {theirs['id']}", a, plain(a, b)
+                    for b in foreign["vms"]:
+                        yield f"a frame to {b['ip']} of tenant {foreign['id']}", a, plain(a, b)
 
     _nothing_arrives(submission, attacks, "README.md, 'Forwarding'")
 
@@ -390,12 +400,12 @@ def every_table_ends_in_a_drop(submission: Submission) -> None:
     look = "README.md, 'An entry'"
 
     def holds(layout: Layout) -> None:
-        for dpid, found in Switches(submission, layout).entries.items():
-            tables = {0} | {one.then[1] for one in found if one.then[0] == "goto"}
-            for table in sorted(tables | {one.table for one in found}):
-                last = [one for one in found if one.table == table and one.priority == 0]
-                if [(one.match, one.then) for one in last] != [({}, ["drop"])]:
-                    ends = [[one.match, one.then] for one in last]
+        for dpid, rules in Switches(submission, layout).entries.items():
+            tables = {0} | {rule.then[1] for rule in rules if rule.then[0] == "goto"}
+            for table in sorted(tables | {rule.table for rule in rules}):
+                last = [rule for rule in rules if rule.table == table and rule.priority == 0]
+                if [(rule.match, rule.then) for rule in last] != [({}, ["drop"])]:
+                    ends = [[rule.match, rule.then] for rule in last]
                     seen = f"table {table} of switch {dpid} has at priority 0 {shown(ends)}"
                     expected = "one entry, [{}, ['drop']]: it counts what was refused"
                     raise Wrong(f"{layout}, {seen}", expected, look)
@@ -407,13 +417,13 @@ def cookies_are_the_tenants(submission: Submission) -> None:
     look = "README.md, 'An entry'"
 
     def holds(layout: Layout) -> None:
-        every = Switches(submission, layout)
-        for dpid, found in every.entries.items():
-            for tenant in every.tenants:
+        switches = Switches(submission, layout)
+        for dpid, rules in switches.entries.items():
+            for tenant in switches.tenants:
                 inside = IPv4Network(tenant["prefix"])
                 bad = [
-                    one for one in found
-                    if _first_address(one) in inside and one.cookie != tenant["id"]
+                    rule for rule in rules
+                    if _first_address(rule) in inside and rule.cookie != tenant["id"]
                 ]  # fmt: skip
                 if bad:
                     seen = f"an entry of switch {dpid} for {inside} has the cookie {bad[0].cookie}"
@@ -431,18 +441,18 @@ def rules_grow_with_vms_not_pairs(submission: Submission) -> None:
     look = "README.md, 'Forwarding'"
 
     def holds(layout: Layout) -> None:
-        every = Switches(submission, layout)
-        for dpid, found in every.entries.items():
-            most = 2
-            for tenant in every.tenants:
+        switches = Switches(submission, layout)
+        for dpid, rules in switches.entries.items():
+            limit = 2
+            for tenant in switches.tenants:
                 tree = tenant["tree"]
-                own = sum(vm["dpid"] == dpid for vm in tenant["vms"])
+                here = sum(vm["dpid"] == dpid for vm in tenant["vms"])
                 ends = sum((e["child_dpid"] == dpid) + (e["parent_dpid"] == dpid) for e in tree)
-                below = _below(tenant, dpid)
-                most += own + ends + below + 1 if own or ends else 0
-            if len(found) > most:
-                seen = f"{layout}, switch {dpid} gets {len(found)} entries"
-                expected = f"at most {most}: one for each port that a tenant comes in by, one for"
+                if here or ends:
+                    limit += here + ends + _below(tenant, dpid) + 1
+            if len(rules) > limit:
+                seen = f"{layout}, switch {dpid} gets {len(rules)} entries"
+                expected = f"at most {limit}: one for each port that a tenant comes in by, one for"
                 raise Wrong(seen, f"{expected} each VM below, one upward, and the drops", look)
 
     for_all(LAYOUTS, holds, number=TRIED)
@@ -472,7 +482,7 @@ LONGEST_START_S = 60
 
 @dataclass
 class Observed:
-    """Observations of the application on the wire; None: not tried."""
+    """Observations of the application on the wire; None where it was not tried."""
 
     failed: CodeFailed | None = None
     trouble: str = ""
@@ -486,15 +496,15 @@ _last: dict[tuple[object, ...], Observed] = {}
 
 
 def observed(submission: Submission, *, anew: bool = False) -> Observed:
-    """The application's network, brought up once for a submission's live checks: by the first."""
+    """The observations of a submission; only its first live check makes them."""
     key = submission.folder, *map(submission.text, submission.files)
     if anew or key not in _last:
         _last.clear()
         _last[key] = _observe(submission)
-    found = _last[key]
-    if found.failed is not None:
-        raise found.failed
-    return found
+    seen = _last[key]
+    if seen.failed is not None:
+        raise seen.failed
+    return seen
 
 
 def _observe(submission: Submission) -> Observed:
@@ -541,13 +551,14 @@ def _up(submission: Submission) -> Iterator[StandingNetwork]:
 
 @contextmanager
 def _at_most(seconds: int) -> Iterator[None]:
-    """Interrupts the block after so long: an application may never end its first lines."""
+    """Interrupts the block after some time, as an application may never get to serve."""
 
     def late(*_: object) -> NoReturn:
         raise CodeFailed(APP, f"the network was not up after {seconds} s")
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # where no signal comes
+        # Signals come to the main thread alone.
+        yield
         return
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
@@ -559,15 +570,15 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 
 def _check_addresses(network: StandingNetwork) -> None:
-    """Raises RunFailed where tenants.json is not what the testbed gives."""
+    """Raises RunFailed if the addresses of tenants.json are not those on the network."""
     listed = [
         vm["ip"]
         for tenant in json.loads((HERE / "tenants.json").read_text())
         for vm in tenant["vms"]
     ]
-    given = [vm.ip for tenant in network.tenants.list() for vm in tenant.vms]
-    if listed != given:
-        raise RunFailed(f"the tenants of tenants.json have {listed}, on the network {given}")
+    actual = [vm.ip for tenant in network.tenants.list() for vm in tenant.vms]
+    if listed != actual:
+        raise RunFailed(f"the tenants of tenants.json have {listed}, on the network {actual}")
 
 
 def _testbed(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -644,7 +655,8 @@ def _crafted(network: StandingNetwork) -> list[str]:
     a, b = (tenant["vms"] for tenant in tenants)
     good = [("", x, plain(x, y)) for vms in (a, b) for x in vms for y in vms if x is not y]
     places = [vm for tenant in network.tenants.list() for vm in tenant.vms]
-    names, found = {vm.ip: vm.name for vm in places}, []
+    names = {vm.ip: vm.name for vm in places}
+    faults = []
     with ExitStack() as stack:
         sockets = {vm.ip: stack.enter_context(_listening(Path(vm.netns))) for vm in places}
         for words, sender, frame in [*good, *_attacks(a, b)]:
@@ -658,26 +670,29 @@ def _crafted(network: StandingNetwork) -> list[str]:
                     break
             at = [names[ip] for ip in arrived]
             if words and at:
-                found.append(f"a frame {words} arrives at {' '.join(at)}")
+                faults.append(f"a frame {words} arrives at {' '.join(at)}")
             elif not words and arrived != [frame.ipv4_dst]:
-                what = f"a frame of {names[frame.ipv4_src]} to {names[frame.ipv4_dst]}"
-                found.append(f"{what} arrives at {' '.join(at) or 'nobody'}")
-    return found
+                good_frame = f"a frame of {names[frame.ipv4_src]} to {names[frame.ipv4_dst]}"
+                faults.append(f"{good_frame} arrives at {' '.join(at) or 'nobody'}")
+    return faults
 
 
 def _arrivals(sockets: dict[str, socket.socket], token: bytes, wait_s: float) -> list[str]:
     """Addresses of the VMs that a frame arrives at, once for each time."""
-    found, until = [], time.monotonic() + wait_s
-    by_descriptor = {each.fileno(): ip for ip, each in sockets.items()}
+    addresses = []
+    until = time.monotonic() + wait_s
+    by_descriptor = {device.fileno(): ip for ip, device in sockets.items()}
     while ready := select.select(
         list(sockets.values()), [], [], max(0.0, until - time.monotonic())
     )[0]:
-        for each in ready:
-            # Further behind it is quoted: the receiver's kernel knows no such protocol.
-            if 0 <= each.recv(4096).find(token) <= MOST_HEAD_BYTES:
-                found.append(by_descriptor[each.fileno()])
-                until = min(until, time.monotonic() + 0.05)  # a second copy would come at once
-    return sorted(found)
+        for device in ready:
+            # Farther behind, the frame is quoted in the ICMP error of a receiver whose kernel does
+            # not know the protocol.
+            if 0 <= device.recv(4096).find(token) <= MOST_HEAD_BYTES:
+                addresses.append(by_descriptor[device.fileno()])
+                # A second copy would come at once.
+                until = min(until, time.monotonic() + 0.05)
+    return sorted(addresses)
 
 
 def _listening(netns: Path) -> socket.socket:
@@ -707,8 +722,8 @@ def tenants_reach_their_own(submission: Submission, _: object) -> None:
 
 
 def verify_finds_no_way_in(submission: Submission, _: object) -> None:
-    found = observed(submission).verified
-    problems = found["isolation"] + found["anti-spoofing"]
+    verified = observed(submission).verified
+    problems = verified["isolation"] + verified["anti-spoofing"]
     _no_problem(problems, "it nowhere (testbed verify)", WIRE)
 
 

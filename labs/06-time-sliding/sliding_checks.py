@@ -30,17 +30,18 @@ NEAR = 1e-6
 """Relative difference that is rounding: what a student's floats may differ by."""
 
 
-def near(one: float, other: float) -> bool:
-    """True for equal up to rounding; False for what is no finite number."""
+def near(value: float, other: float) -> bool:
+    """True for finite numbers that are equal up to rounding."""
     try:
-        away, size = abs(one - other), max(1.0, abs(one), abs(other))
+        difference = abs(value - other)
+        size = max(1.0, abs(value), abs(other))
     except OverflowError:
         return False
-    return away <= NEAR * size < math.inf
+    return difference <= NEAR * size < math.inf
 
 
 def typed(function: str, *arguments: object) -> str:
-    """A call that can be typed again."""
+    """A call as text that can be typed again."""
     return f"{function}({', '.join(map(repr, arguments))})"
 
 
@@ -48,7 +49,7 @@ def typed(function: str, *arguments: object) -> str:
 
 
 def exact(value: float | Fraction) -> Fraction:
-    """A number of an example as it is written there: 0.1 is a tenth."""
+    """A number of an example as it is written: 0.1 is exactly a tenth."""
     return value if isinstance(value, Fraction) else Fraction(str(value))
 
 
@@ -64,7 +65,7 @@ def by_rack(centre: Record, values: list[Any]) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Used:
-    """Use of everything at one instant: slots and link of each server, link of each rack."""
+    """Use at an instant: of each server's slots and link, and of each rack's link."""
 
     slots: list[int]
     links: Numbers
@@ -76,10 +77,10 @@ def used_at(centre: Record, reservations: list[Record], at: Fraction) -> Used:
     nothing = Fraction()
     slots, links = [0] * n_servers, [nothing] * n_servers
     racks = [nothing] * len(centre["racks"])
-    for one in reservations:
-        if not exact(one["start"]) <= at < exact(one["end"]):
+    for reservation in reservations:
+        if not exact(reservation["start"]) <= at < exact(reservation["end"]):
             continue
-        placed, bandwidth = one["placed"], exact(one["bandwidth"])
+        placed, bandwidth = reservation["placed"], exact(reservation["bandwidth"])
         vms, below = sum(placed), [sum(rack) for rack in by_rack(centre, placed)]
         slots = [a + b for a, b in zip(slots, placed, strict=True)]
         links = [a + b for a, b in zip(links, carried(placed, vms, bandwidth), strict=True)]
@@ -89,23 +90,23 @@ def used_at(centre: Record, reservations: list[Record], at: Fraction) -> Used:
 
 def instants(reservations: list[Record], start: Fraction, end: Fraction) -> Numbers:
     """Starts of the pieces of [start, end) in which nothing changes."""
-    every = {exact(one[edge]) for one in reservations for edge in ("start", "end")}
-    return sorted({start} | {time for time in every if start < time < end})
+    edges = {exact(held[edge]) for held in reservations for edge in ("start", "end")}
+    return sorted({start} | {time for time in edges if start < time < end})
 
 
 def left_in(centre: Record, reservations: list[Record], start: Fraction, end: Fraction) -> Record:
-    """The data centre with what is free throughout, in fractions."""
+    """The data centre with what is free in all of [start, end), in fractions."""
     pieces = [used_at(centre, reservations, at) for at in instants(reservations, start, end)]
     flat = [server for rack in centre["racks"] for server in rack["servers"]]
     servers = [
         {
-            "link": exact(server["link"]) - max(one.links[k] for one in pieces),
-            "slots": server["slots"] - max(one.slots[k] for one in pieces),
+            "link": exact(server["link"]) - max(piece.links[k] for piece in pieces),
+            "slots": server["slots"] - max(piece.slots[k] for piece in pieces),
         }
         for k, server in enumerate(flat)
     ]
     racks = [
-        {"link": exact(rack["link"]) - max(one.racks[k] for one in pieces), "servers": below}
+        {"link": exact(rack["link"]) - max(piece.racks[k] for piece in pieces), "servers": below}
         for k, (rack, below) in enumerate(
             zip(centre["racks"], by_rack(centre, servers), strict=True)
         )
@@ -143,29 +144,31 @@ def integral(
 def points(bandwidth: Fraction, duration: Fraction, deadline: Fraction) -> list[Numbers]:
     """Algorithm 1's grid: t', b', p'."""
     room = deadline - duration
-    found = []
+    grid = []
     for i in range(11 if room else 1):
         start = i * room / 10
         spare = deadline - start - duration
         for k in range(11 if spare else 1):
             scaled = bandwidth - k * bandwidth * spare / (10 * (deadline - start))
-            found.append([start, scaled, duration * bandwidth / scaled])
-    return found
+            grid.append([start, scaled, duration * bandwidth / scaled])
+    return grid
 
 
 def allotted(free: Record, vms: int, bandwidth: Fraction) -> list[int] | None:
-    """As the valloc that is given: the first rack that can hold all, else all racks."""
+    """As valloc() of search.py: in the first rack that can hold all VMs, else in all racks."""
 
-    def most(wanted: int, link: Fraction) -> int:
+    def largest(wanted: int, link: Fraction) -> int:
         return max(n for n in range(wanted + 1) if n == 0 or min(n, vms - n) * bandwidth <= link)
 
     def spread(chosen: range) -> list[int]:
         placed: list[int] = []
         for k, rack in enumerate(free["racks"]):
-            each = [most(one["slots"], one["link"]) for one in rack["servers"]]
-            quota = most(min(vms - sum(placed), sum(each)), rack["link"]) if k in chosen else 0
+            by_server = [largest(server["slots"], server["link"]) for server in rack["servers"]]
+            quota = 0
+            if k in chosen:
+                quota = largest(min(vms - sum(placed), sum(by_server)), rack["link"])
             for server in rack["servers"]:
-                placed.append(most(min(quota, server["slots"]), server["link"]))
+                placed.append(largest(min(quota, server["slots"]), server["link"]))
                 quota -= placed[-1]
             if quota:
                 return []
@@ -203,12 +206,12 @@ def busy(draw: st.DrawFn) -> tuple[Record, list[Record]]:
     n_servers = sum(len(rack["servers"]) for rack in centre["racks"])
     placed = st.lists(st.integers(0, 2), min_size=n_servers, max_size=n_servers)
 
-    def reservation(given: tuple[int, int, float, list[int]]) -> Record:
-        start, lasts, bandwidth, counts = given
+    def reservation(values: tuple[int, int, float, list[int]]) -> Record:
+        start, lasts, bandwidth, counts = values
         return {"start": start, "end": start + lasts, "bandwidth": bandwidth, "placed": counts}
 
-    one = st.tuples(WHEN, st.integers(1, 3), TENTHS, placed).map(reservation)
-    return centre, draw(st.lists(one, max_size=3))
+    reservations = st.tuples(WHEN, st.integers(1, 3), TENTHS, placed).map(reservation)
+    return centre, draw(st.lists(reservations, max_size=3))
 
 
 @st.composite
@@ -216,9 +219,9 @@ def feasible(draw: st.DrawFn) -> tuple[Record, list[Record], Record]:
     """A data centre with reservations that it has room for, and a request."""
     centre, wanted = draw(busy())
     kept: list[Record] = []
-    for one in wanted:
-        if sum(one["placed"]) and overloaded(centre, [*kept, one]) is None:
-            kept.append(one)
+    for reservation in wanted:
+        if sum(reservation["placed"]) and overloaded(centre, [*kept, reservation]) is None:
+            kept.append(reservation)
     duration = draw(st.integers(1, 30)) / 10
     request = {
         "at": draw(st.integers(0, 2)), "vms": draw(st.integers(1, 6)),
@@ -229,10 +232,9 @@ def feasible(draw: st.DrawFn) -> tuple[Record, list[Record], Record]:
 
 
 def overloaded(centre: Record, reservations: list[Record]) -> str | None:
-    """The first thing that reservations together take more of than there is."""
-    every = instants(reservations, Fraction(-1), Fraction(10**6))
+    """The first capacity that reservations exceed together, as a sentence; None: none."""
     flat = [server for rack in centre["racks"] for server in rack["servers"]]
-    for at in every:
+    for at in instants(reservations, Fraction(-1), Fraction(10**6)):
         used = used_at(centre, reservations, at)
         for k, (server, slots, link) in enumerate(zip(flat, used.slots, used.links, strict=True)):
             if slots > server["slots"]:
@@ -274,11 +276,11 @@ def grid_is_algorithm_1(submission: Submission) -> None:
         expected = points(exact(bandwidth), exact(duration), exact(deadline))
         if len(got) != len(expected):
             raise Wrong(f"{call} returned {len(got)} points", f"{len(expected)}", look)
-        for k, (one, other) in enumerate(zip(got, expected, strict=True)):
-            values = [number_of(value, f"point {k} of {call}", look) for value in one]
-            if len(values) != len(other) or not all(map(near, values, map(float, other))):
-                there = [float(f"{float(value):.6g}") for value in other]
-                raise Wrong(f"point {k} of {call} is {shown(one)}", f"{there}", look)
+        for k, (point, right) in enumerate(zip(got, expected, strict=True)):
+            values = [number_of(value, f"point {k} of {call}", look) for value in point]
+            if len(values) != len(right) or not all(map(near, values, map(float, right))):
+                numbers = [float(f"{float(value):.6g}") for value in right]
+                raise Wrong(f"point {k} of {call} is {shown(point)}", f"{numbers}", look)
 
     for_all(st.tuples(st.integers(1, 30), st.integers(1, 30), st.integers(0, 30)), holds, number=80)
 
@@ -291,14 +293,14 @@ def free_is_the_worst_instant(submission: Submission) -> None:
 
     def holds(example: tuple[tuple[Record, list[Record]], int, int]) -> None:
         (centre, reservations), start, lasts = example
-        given = centre, reservations, start, start + lasts
-        call = typed("free", *given)
-        got = submission.call(FILE, "free", *given)
+        arguments = centre, reservations, start, start + lasts
+        call = typed("free", *arguments)
+        got = submission.call(FILE, "free", *arguments)
         expected = left_in(centre, reservations, Fraction(start), Fraction(start + lasts))
-        for name, there, value in _parts(expected):
-            seen = _part(got, name)
+        for path, name, value in _parts(expected):
+            seen = _part(got, path)
             if not isinstance(seen, int | float) or not near(seen, float(value)):
-                raise Wrong(f"{call} has {shown(seen)} for {there}", f"{float(value):g}", look)
+                raise Wrong(f"{call} has {shown(seen)} for {name}", f"{float(value):g}", look)
 
     holds(((SMALL, TWO_JOBS), 0, 3))
     for_all(st.tuples(busy(), WHEN, st.integers(1, 4)), holds, number=100)
@@ -306,19 +308,19 @@ def free_is_the_worst_instant(submission: Submission) -> None:
 
 def _parts(centre: Record) -> list[tuple[tuple[str | int, ...], str, Fraction]]:
     """Path, name and value of each number of a data centre."""
-    found: list[tuple[tuple[str | int, ...], str, Fraction]] = []
+    parts: list[tuple[tuple[str | int, ...], str, Fraction]] = []
     for r, rack in enumerate(centre["racks"]):
-        found.append((("racks", r, "link"), f"the link of rack {r}", rack["link"]))
+        parts.append((("racks", r, "link"), f"the link of rack {r}", rack["link"]))
         for s, server in enumerate(rack["servers"]):
             path = ("racks", r, "servers", s)
             for key in ("slots", "link"):
                 name = f"the {key} of server {s} in rack {r}"
-                found.append(((*path, key), name, server[key]))
-    return found
+                parts.append(((*path, key), name, server[key]))
+    return parts
 
 
 def _part(value: Any, path: tuple[str | int, ...]) -> Any:
-    """A part of a student's data centre; None where it has none there."""
+    """The part of a student's data centre at a path; None without one."""
     for key in path:
         if isinstance(key, int):
             value = value[key] if isinstance(value, list) and key < len(value) else None
@@ -353,14 +355,14 @@ def dru_is_the_integral(submission: Submission) -> None:
 
 
 def _same_pair(
-    submission: Submission, function: str, given: tuple[Any, ...],
+    submission: Submission, function: str, arguments: tuple[Any, ...],
     expected: tuple[Fraction, Fraction], look: str,
 ) -> None:  # fmt: skip
-    call = typed(function, *given).replace(repr(FIG_1), "FIG_1")
-    got = list_of(submission.call(FILE, function, *given), (int, float), call, look)
-    there = [float(value) for value in expected]
-    if len(got) != len(there) or not all(map(near, got, there)):
-        raise Wrong(f"{call} returned {shown(got)}", f"{there}", look)
+    call = typed(function, *arguments).replace(repr(FIG_1), "FIG_1")
+    got = list_of(submission.call(FILE, function, *arguments), (int, float), call, look)
+    numbers = [float(value) for value in expected]
+    if len(got) != len(numbers) or not all(map(near, got, numbers)):
+        raise Wrong(f"{call} returned {shown(got)}", f"{numbers}", look)
 
 
 FIG_1: Record = {"racks": [{"link": 1, "servers": [{"link": 1, "slots": 4}] * 6}]}
@@ -391,7 +393,7 @@ KEYS = ("start", "end", "bandwidth")
 def found_by(
     submission: Submission, centre: Record, kept: list[Record], request: Record, gamma: float
 ) -> Record | None:
-    """A student's reservation with its types checked; None as they return it. Raises Wrong."""
+    """A student's reservation, or None, with its types checked. Raises Wrong."""
     call = typed("search", centre, kept, request, gamma)
     value = submission.call(FILE, "search", centre, kept, request, gamma)
     if value is None:
@@ -402,34 +404,36 @@ def found_by(
     placed = list_of(value["placed"], int, f"placed of {call}", LOOK)
     n_servers = sum(len(rack["servers"]) for rack in centre["racks"])
     if len(placed) != n_servers or min(placed) < 0 or sum(placed) != request["vms"]:
-        there = f"{request['vms']} VMs on {n_servers} servers"
-        raise Wrong(f"{call} places {shown(placed)}", there, LOOK)
+        expected = f"{request['vms']} VMs on {n_servers} servers"
+        raise Wrong(f"{call} places {shown(placed)}", expected, LOOK)
     return {**numbers, "placed": placed}
 
 
 def unsound(
-    centre: Record, kept: list[Record], request: Record, gamma: float, found: Record
+    centre: Record, kept: list[Record], request: Record, gamma: float, chosen: Record
 ) -> str:
-    """The first fault of a reservation; empty: none."""
+    """The first fault of a chosen reservation, or empty."""
     latest = request["at"] + request["deadline"]
     relaxed = min((1 + gamma) * request["duration"], request["deadline"])
-    if not request["at"] - NEAR <= found["start"] < found["end"] <= latest + NEAR:
-        return f"it holds [{found['start']:g}, {found['end']:g}) of {request['at']} to {latest:g}"
-    if not 0 < found["bandwidth"] <= request["bandwidth"] + NEAR:
-        return f"it grants {found['bandwidth']:g} of {request['bandwidth']:g}"
-    lasts = relaxed * request["bandwidth"] / found["bandwidth"]
-    if not near(found["end"] - found["start"], lasts):
-        return f"it lasts {found['end'] - found['start']:g}, and p' is {lasts:g}"
-    during = [one for one in kept if one["end"] > found["start"] and one["start"] < found["end"]]
-    return overloaded(centre, [*during, found]) or ""
+    if not request["at"] - NEAR <= chosen["start"] < chosen["end"] <= latest + NEAR:
+        return f"it holds [{chosen['start']:g}, {chosen['end']:g}) of {request['at']} to {latest:g}"
+    if not 0 < chosen["bandwidth"] <= request["bandwidth"] + NEAR:
+        return f"it grants {chosen['bandwidth']:g} of {request['bandwidth']:g}"
+    lasts = relaxed * request["bandwidth"] / chosen["bandwidth"]
+    if not near(chosen["end"] - chosen["start"], lasts):
+        return f"it lasts {chosen['end'] - chosen['start']:g}, and p' is {lasts:g}"
+    during = [
+        held for held in kept if held["end"] > chosen["start"] and held["start"] < chosen["end"]
+    ]
+    return overloaded(centre, [*during, chosen]) or ""
 
 
 def fig_1_is_scaled(submission: Submission) -> None:
     request = {"at": 0, "vms": 6, "bandwidth": 1, "duration": 1, "deadline": 2}
-    found = found_by(submission, FIG_1, [], request, 0)
+    chosen = found_by(submission, FIG_1, [], request, 0)
     expected: Record = FIG_1_SHAPES[1][0]
-    if found is None or any(not near(found[key], expected[key]) for key in KEYS):
-        raise Wrong(f"for Fig. 1's request search() returned {found}", f"{expected}", LOOK)
+    if chosen is None or any(not near(chosen[key], expected[key]) for key in KEYS):
+        raise Wrong(f"for Fig. 1's request search() returned {chosen}", f"{expected}", LOOK)
 
 
 DAYS = 2, 4
@@ -464,18 +468,20 @@ Decision = Callable[[list[Record], Record], Record | None]
 
 
 def accepted(requests: tuple[Record, ...], decide: Decision) -> list[Record]:
-    """The requests that are accepted. A job that moves data all the time ends after p b / b', and
-    what is left of its reservation is free at once.
+    """The requests that are accepted.
+
+    A job that moves data all the time ends after p b / b', before its reservation does. The rest
+    of the reservation is then free.
     """
     kept: list[Record] = []
     ends: dict[int, float] = {}
     taken = []
     for request in requests:
-        kept = [one for one in kept if ends[id(one)] > request["at"]]
-        if (found := decide(kept, request)) is not None:
-            scaled = request["duration"] * request["bandwidth"] / found["bandwidth"]
-            ends[id(found)] = found["start"] + scaled
-            kept.append(found)
+        kept = [held for held in kept if ends[id(held)] > request["at"]]
+        if (chosen := decide(kept, request)) is not None:
+            scaled = request["duration"] * request["bandwidth"] / chosen["bandwidth"]
+            ends[id(chosen)] = chosen["start"] + scaled
+            kept.append(chosen)
             taken.append(request)
     return taken
 
@@ -483,15 +489,17 @@ def accepted(requests: tuple[Record, ...], decide: Decision) -> list[Record]:
 def revenue(requests: list[Record], *, discounts: bool) -> float:
     """Dollars: (0.288 b + 0.085) n p g(d/p), with DCloud's g or without (Eq. 5)."""
     total = 0.0
-    for one in requests:
-        ratio = one["duration"] / one["deadline"]
-        g = math.log10(9 + ratio) if discounts else 1.0
-        total += (0.288 * one["bandwidth"] + 0.085) * one["vms"] * one["duration"] * g
+    for request in requests:
+        dollars_per_vm_hour = 0.288 * request["bandwidth"] + 0.085
+        g = 1.0
+        if discounts:
+            g = math.log10(9 + request["duration"] / request["deadline"])
+        total += dollars_per_vm_hour * request["vms"] * request["duration"] * g
     return total
 
 
 def vc(kept: list[Record], request: Record) -> Record | None:
-    """Virtual clusters: at once, with all the bandwidth, for as long as the job runs, or not."""
+    """Virtual clusters: at once and with the full bandwidth, or not at all."""
     start, end = exact(request["at"]), exact(request["at"]) + exact(request["duration"])
     free = left_in(DAY_CENTRE, kept, start, end)
     placed = allotted(free, request["vms"], exact(request["bandwidth"]))
@@ -503,25 +511,25 @@ def vc(kept: list[Record], request: Record) -> Record | None:
 @cache
 def of_vc() -> tuple[int, float]:
     """Requests that VC accepts on all the days, and its revenue."""
-    taken = [one for seed in DAYS for one in accepted(day(seed), vc)]
+    taken = [request for seed in DAYS for request in accepted(day(seed), vc)]
     return len(taken), revenue(taken, discounts=False)
 
 
 def more_than_vc(submission: Submission) -> list[Margin]:
     def decide(kept: list[Record], request: Record) -> Record | None:
-        found = found_by(submission, DAY_CENTRE, kept, request, GAMMA)
-        if found is not None and (broken := unsound(DAY_CENTRE, kept, request, GAMMA, found)):
+        chosen = found_by(submission, DAY_CENTRE, kept, request, GAMMA)
+        if chosen is not None and (broken := unsound(DAY_CENTRE, kept, request, GAMMA, chosen)):
             seen = f"search() answers {request} with a reservation that is none: {broken}"
             raise Wrong(seen, f"a sound reservation beside {len(kept)} others", LOOK)
-        return found
+        return chosen
 
-    taken = [one for seed in DAYS for one in accepted(day(seed), decide)]
+    taken = [request for seed in DAYS for request in accepted(day(seed), decide)]
     jobs, dollars = of_vc()
     gain, more = len(taken) / jobs, revenue(taken, discounts=True) / dollars
-    for got, least, what in ((gain, 1.4, "as many jobs as VC"), (more, 1.7, "VC's revenue")):
-        if got < least:
-            seen = f"over {len(DAYS)} days search() comes to {got:.2f} times {what}"
-            raise Wrong(seen, f"at least {least:g} times", LOOK)
+    for ratio, bound, noun in ((gain, 1.4, "as many jobs as VC"), (more, 1.7, "VC's revenue")):
+        if ratio < bound:
+            seen = f"over {len(DAYS)} days search() comes to {ratio:.2f} times {noun}"
+            raise Wrong(seen, f"at least {bound:g} times", LOOK)
     return [
         Margin("jobs accepted over VC's", gain, 1.4, 2.0),
         Margin("revenue over VC's", more, 1.7, 2.6),
@@ -532,36 +540,36 @@ def least_of(
     centre: Record, kept: list[Record], request: Record
 ) -> tuple[Fraction, Fraction, list[int]] | None:
     """Start, bandwidth and placement that Algorithm 1 chooses at gamma = 0."""
-    given = exact(request["bandwidth"]), exact(request["duration"]), exact(request["deadline"])
+    bandwidth, duration = exact(request["bandwidth"]), exact(request["duration"])
     best: tuple[tuple[Fraction, Fraction], tuple[Fraction, Fraction, list[int]]] | None = None
-    for delay, bandwidth, lasts in points(*given):
+    for delay, scaled, lasts in points(bandwidth, duration, exact(request["deadline"])):
         start = exact(request["at"]) + delay
         end = start + lasts
-        placed = allotted(left_in(centre, kept, start, end), request["vms"], bandwidth)
+        placed = allotted(left_in(centre, kept, start, end), request["vms"], scaled)
         if placed is None:
             continue
-        tried = {"start": start, "end": end, "bandwidth": bandwidth, "placed": placed}
+        tried = {"start": start, "end": end, "bandwidth": scaled, "placed": placed}
         old, new = (integral(centre, held, start, end) for held in (kept, [*kept, tried]))
         rise = new[0] - old[0], new[1] - old[1]
         if best is None or rise < best[0]:
-            best = rise, (start, bandwidth, placed)
+            best = rise, (start, scaled, placed)
     return best and best[1]
 
 
 def first_of_the_least(submission: Submission) -> None:
     def holds(example: tuple[Record, list[Record], Record]) -> None:
         call = typed("search", *example, 0)
-        found = found_by(submission, *example, 0)
+        chosen = found_by(submission, *example, 0)
         expected = least_of(*example)
-        if found is None or expected is None:
-            if found or expected:
-                there = "None" if expected is None else _words(*expected)
-                raise Wrong(f"{call} returned {found}", there, LOOK)
+        if chosen is None or expected is None:
+            if chosen or expected:
+                words = "None" if expected is None else _words(*expected)
+                raise Wrong(f"{call} returned {chosen}", words, LOOK)
             return
         start, bandwidth, placed = expected
-        same = near(found["start"], float(start)) and near(found["bandwidth"], float(bandwidth))
-        if not same or found["placed"] != placed:
-            raise Wrong(f"{call} returned {found}", _words(*expected), LOOK)
+        same = near(chosen["start"], float(start)) and near(chosen["bandwidth"], float(bandwidth))
+        if not same or chosen["placed"] != placed:
+            raise Wrong(f"{call} returned {chosen}", _words(*expected), LOOK)
 
     for_all(feasible(), holds, number=SEARCHES)
 
@@ -587,16 +595,16 @@ LIMITS = {
 STARTS_WITHIN_S = 0.3
 
 
-def job_of(submission: Submission, request: Record, found: Record) -> dict[str, float]:
+def job_of(submission: Submission, request: Record, chosen: Record) -> dict[str, float]:
     """A student's job with its types and limits checked. Raises Wrong."""
-    call = typed("as_job", request, found)
-    job = submission.call(FILE, "as_job", request, found)
+    call = typed("as_job", request, chosen)
+    job = submission.call(FILE, "as_job", request, chosen)
     if not isinstance(job, dict) or {*job} != {*LIMITS}:
         raise Wrong(f"{call} returned {shown(job)}", f"a dict of {', '.join(LIMITS)}", ON_THE_WIRE)
-    for key, (least, most) in LIMITS.items():
+    for key, (lowest, highest) in LIMITS.items():
         value = number_of(job[key], f"{key} of {call}", ON_THE_WIRE)
-        if not least <= value <= most:
-            raise Wrong(f"{key} of {call} is {value:g}", f"{least} to {most}", ON_THE_WIRE)
+        if not lowest <= value <= highest:
+            raise Wrong(f"{key} of {call} is {value:g}", f"{lowest} to {highest}", ON_THE_WIRE)
     return job
 
 
@@ -620,12 +628,12 @@ def the_day_is_kept(submission: Submission, _: object) -> list[Margin]:
     """The student's starts and bandwidths on the live network: every job as long as p b / b'."""
     kept: list[Record] = []
     for request in LIVE["requests"]:
-        found = found_by(submission, LIVE["centre"], kept, request, GAMMA)
-        broken = found and unsound(LIVE["centre"], kept, request, GAMMA, found)
-        if found is None or broken:
-            seen = f"of day.json's requests search() answers {request} with {found} {broken or ''}"
+        chosen = found_by(submission, LIVE["centre"], kept, request, GAMMA)
+        broken = chosen and unsound(LIVE["centre"], kept, request, GAMMA, chosen)
+        if chosen is None or broken:
+            seen = f"of day.json's requests search() answers {request} with {chosen} {broken or ''}"
             raise Wrong(seen, "a sound reservation", ON_THE_WIRE)
-        kept.append(found)
+        kept.append(chosen)
     jobs = [job_of(submission, *pair) for pair in zip(LIVE["requests"], kept, strict=True)]
     with played(as_experiment(jobs)) as (run,):
         lasted = list(_lasted(run, kept))
@@ -636,25 +644,25 @@ def the_day_is_kept(submission: Submission, _: object) -> list[Margin]:
 
 
 def _lasted(run: RecordedRun, kept: list[Record]) -> Iterator[float]:
-    """Times of the jobs over p b / b'. Raises Wrong for one that is not as it was decided."""
+    """Times of the jobs over p b / b'. Raises Wrong for a job that differs from its decision."""
     rows = {row.job_id: row for row in run.rows}
-    for k, (request, found) in enumerate(zip(LIVE["requests"], kept, strict=True)):
+    for k, (request, chosen) in enumerate(zip(LIVE["requests"], kept, strict=True)):
         row, latest = rows[f"j{k}"], request["at"] + request["deadline"]
         if row.outcome != "finished" or row.start_s is None or row.end_s is None:
             why = f": {row.reason}" if row.reason else ""
             raise Wrong(f"job j{k} was {row.outcome}{why}", "a job that finishes", ON_THE_WIRE)
-        if abs(row.start_s - found["start"]) > STARTS_WITHIN_S:
-            there = f"{found['start']:.2f} s, as search() chose"
-            raise Wrong(f"job j{k} started at {row.start_s:.2f} s", there, ON_THE_WIRE)
+        if abs(row.start_s - chosen["start"]) > STARTS_WITHIN_S:
+            expected = f"{chosen['start']:.2f} s, as search() chose"
+            raise Wrong(f"job j{k} started at {row.start_s:.2f} s", expected, ON_THE_WIRE)
         if row.deadline_s is None or abs(row.submit_s + row.deadline_s - latest) > STARTS_WITHIN_S:
             seen = f"the deadline of job j{k} is {row.deadline_s} s after its start"
             raise Wrong(seen, f"the instant {latest:g} s", ON_THE_WIRE)
-        scaled = request["duration"] * request["bandwidth"] / found["bandwidth"]
+        scaled = request["duration"] * request["bandwidth"] / chosen["bandwidth"]
         took = row.end_s - row.start_s
         if not 0.9 <= took / scaled <= 1.1 or row.end_s > latest:
             seen = f"job j{k} took {took:.2f} s and ended at {row.end_s:.2f} s"
-            there = f"p b / b' = {scaled:.2f} s, by its deadline at {latest:g} s"
-            raise Wrong(seen, there, ON_THE_WIRE)
+            expected = f"p b / b' = {scaled:.2f} s, by its deadline at {latest:g} s"
+            raise Wrong(seen, expected, ON_THE_WIRE)
         yield took / scaled
 
 

@@ -39,7 +39,7 @@ Roots = dict[str, dict[str, list[str]]]
 
 
 def roots_of(k: int) -> Roots:
-    """Root -> server -> links on the way up, in a fat-tree of k-port switches."""
+    """Links on the way up, by root and server, in a fat-tree of k-port switches."""
     half = k // 2
 
     def path(server: int, core: int) -> list[str]:
@@ -85,9 +85,9 @@ def moves(draw: st.DrawFn) -> Moved:
         "bandwidth": draw(st.integers(1, 3)),
         "vms": dict(zip(chosen, counts, strict=True)),
     }
-    own = sorted(reserved(tenant, roots[tenant["root"]]))
-    # Most of the links above edge switches, where another root may help.
-    above = [link for link in own if "server" not in link] or own
+    held = sorted(reserved(tenant, roots[tenant["root"]]))
+    # Mostly links above edge switches, whose loss another root may avoid.
+    above = [link for link in held if "server" not in link] or held
     links = sorted(Moved(k, tenant, [], 0, {}).residual)
     more = draw(st.lists(st.sampled_from(links), max_size=2))
     lost = [draw(st.sampled_from(above)), *more]
@@ -97,9 +97,10 @@ def moves(draw: st.DrawFn) -> Moved:
 
 
 def reserved(tenant: dict[str, Any], paths: dict[str, list[str]]) -> dict[str, int]:
-    """Link -> what the hose reserves: from the pairs of VMs that talk through it.
+    """The hose's reservation on each link, from the pairs of VMs that talk through the link.
 
-    X VMs on one side of N make P = X (N - X) pairs, so that min(X, N - X) solves a square.
+    With X of N VMs on one side there are P = X (N - X) pairs: min(X, N - X) is the smaller root of
+    that quadratic equation.
     """
     vms = [server for server, count in tenant["vms"].items() for _ in range(count)]
     pairs: dict[str, int] = {}
@@ -117,7 +118,7 @@ def reserved(tenant: dict[str, Any], paths: dict[str, list[str]]) -> dict[str, i
 def expected_root(
     tenant: dict[str, Any], roots: Roots, lost: Sequence[str], residual: dict[str, int]
 ) -> list[Any] | None:
-    """[root, links left, links needed], by booking each root anew on what the tenant gives back."""
+    """[root, links left, links needed], with the tenant's present reservation given back."""
     held = reserved(tenant, roots[tenant["root"]])
     free = {link: bps + held.get(link, 0) for link, bps in residual.items()}
     for root, paths in roots.items():
@@ -184,25 +185,28 @@ def frames_of(gaps: list[tuple[int, int]]) -> Frames:
 
 def conforming(frames: Frames, rate: int, bucket: int) -> list[bool]:
     """The frames that pass: a bucket as virtual scheduling has it (ITU-T I.371, GCRA)."""
-    arrival, found = Fraction(0), []
+    arrival = Fraction(0)
+    passed = []
     for at, size in frames:
         after = max(Fraction(at), arrival) + Fraction(size, rate)
-        found.append(after - at <= Fraction(bucket, rate))
-        arrival = after if found[-1] else arrival
-    return found
+        passed.append(after - at <= Fraction(bucket, rate))
+        if passed[-1]:
+            arrival = after
+    return passed
 
 
 def departures(frames: Frames, rate: int, queue: int) -> list[Fraction | None]:
-    """When frames leave: the bytes that wait, from one arrival to the next."""
-    waiting, last, found = 0, 0, list[Fraction | None]()
+    """Times at which frames leave, None for dropped ones, by the bytes that wait."""
+    waiting, last = 0, 0
+    times: list[Fraction | None] = []
     for at, size in frames:
         waiting, last = max(0, waiting - rate * (at - last)), at
         if waiting + size > queue:
-            found.append(None)
+            times.append(None)
             continue
         waiting += size
-        found.append(at + Fraction(waiting, rate))
-    return found
+        times.append(at + Fraction(waiting, rate))
+    return times
 
 
 def policers_drop(submission: Submission) -> None:
@@ -229,7 +233,7 @@ def shapers_delay(submission: Submission) -> None:
             for a, b in zip(got, expected, strict=True)
         )
         if not same:
-            listed = [None if one is None else round(float(one), 6) for one in expected]
+            listed = [None if time is None else round(float(time), 6) for time in expected]
             raise Wrong(f"{call} returned {got}", f"{listed}", BURSTS)
 
     for_all(st.tuples(GAPS, RATES, HOLDS), holds, number=TRIED)
@@ -253,9 +257,9 @@ def long_run(burst: int, period: int, rate: int, bucket: int) -> tuple[float, fl
     return passed / (PERIODS // 2 * period), sent / (PERIODS // 2 * period)
 
 
-def _throughput(submission: Submission, *given: int) -> tuple[str, list[float]]:
-    call = as_call("throughput", *given)
-    value = submission.call(FILE, "throughput", *given)
+def _throughput(submission: Submission, *arguments: int) -> tuple[str, list[float]]:
+    call = as_call("throughput", *arguments)
+    value = submission.call(FILE, "throughput", *arguments)
     parts = list_of(value, (int, float), call, BURSTS)
     if len(parts) != 2:
         raise Wrong(f"{call} returned {shown(parts)}", "[policer, shaper]", BURSTS)
@@ -266,9 +270,9 @@ def the_long_run_is_a_formula(submission: Submission) -> None:
     def holds(example: tuple[int, int, int, int]) -> None:
         call, got = _throughput(submission, *example)
         expected = long_run(*example)
-        for what, a, b in zip(("policer", "shaper"), got, expected, strict=True):
+        for kind, a, b in zip(("policer", "shaper"), got, expected, strict=True):
             if abs(a - b) > 1e-6 * max(1.0, b):
-                raise Wrong(f"{call} has {a:g} for the {what}", f"{b:g}", BURSTS)
+                raise Wrong(f"{call} has {a:g} for the {kind}", f"{b:g}", BURSTS)
 
     sizes, times = st.integers(1, 5000), st.integers(1, 100)
     for_all(st.tuples(sizes, times, RATES, HOLDS), holds, number=TRIED)
@@ -285,7 +289,7 @@ EVENT_NAMES = (
 
 def predictions(submission: Submission) -> dict[str, dict[str, Any]]:
     """The student's prediction for every event. Raises Wrong where it is no prediction."""
-    found = {}
+    by_event = {}
     for event in EVENT_NAMES:
         value = submission.call(FILE, "what_lasts", event)
         good = isinstance(value, dict) and set(value) == {"traffic", "guarantee", "add"}
@@ -296,8 +300,8 @@ def predictions(submission: Submission) -> dict[str, dict[str, Any]]:
         ):
             expected = '{"traffic": True or False, "guarantee": …, "add": "admitted" or "refused"}'
             raise Wrong(f"what_lasts({event!r}) returned {shown(value)}", expected, EVENTS)
-        found[event] = value
-    return found
+        by_event[event] = value
+    return by_event
 
 
 def every_event_has_a_prediction(submission: Submission) -> None:
@@ -383,7 +387,7 @@ class Arrivals:
         return sum(within) * 8 / (len(within) * 0.1) / 1e6
 
     def wait(self, seconds: float, least_mbps: float) -> None:
-        """Until so much has arrived in one interval. Raises RunFailed."""
+        """Wait until an interval has this rate. Raises RunFailed after ``seconds``."""
         until = time.monotonic() + seconds
         while not (lines := self.lines()) or lines[-1][1] * 80 / 1e6 < least_mbps:
             if time.monotonic() > until:
@@ -422,16 +426,16 @@ SOURCES = {"a source of 60 kB every 100 ms": 40, "one of 198 kB every 100 ms": 1
 def bursts_get_what_a_shaper_gives(
     submission: Submission, network: StandingNetwork
 ) -> list[Margin]:
-    found = []
+    margins = []
     with tenant_a(network) as (arrivals, target, _):
-        for what, frames in SOURCES.items():
-            given = frames * FRAME_BYTES, PERIOD_MS, BYTES_PER_MS, BUCKET
-            _, (_, shaper) = _throughput(submission, *given)
+        for source, frames in SOURCES.items():
+            burst = frames * FRAME_BYTES
+            _, (_, shaper) = _throughput(submission, burst, PERIOD_MS, BYTES_PER_MS, BUCKET)
             before = len(arrivals.lines())
             if _inside("a.0", BURSTY, target, str(frames)).wait(60):
                 raise RunFailed("the source in a.0 has failed")
             time.sleep(0.3)
-            # Without the first burst and the last, which are cut by the intervals.
+            # Without the first and the last bursts, which intervals may cut.
             came = [count for _, count in arrivals.lines()[before:]]
             first = next((i for i, count in enumerate(came) if count), 0)
             steady = came[first + 3 : first + BURSTS_SENT - 2]
@@ -439,8 +443,9 @@ def bursts_get_what_a_shaper_gives(
                 raise RunFailed("nothing of the source's frames has arrived")
             mbps = sum(steady) * 8 / (len(steady) * 0.1) / 1e6
             wanted = shaper / 125
-            found.append(Margin(f"{what} gets", mbps, 0.92 * wanted, 1.08 * wanted, "Mbit/s"))
-    return found
+            bounds = 0.92 * wanted, 1.08 * wanted
+            margins.append(Margin(f"{source} gets", mbps, *bounds, "Mbit/s"))
+    return margins
 
 
 # -- failures
@@ -448,7 +453,7 @@ def bursts_get_what_a_shaper_gives(
 
 @dataclass
 class Seen:
-    """Effects of an event: rate 2 s after it, and the tenant that was asked for at once."""
+    """Effects of an event: a's rate 2 s after it, and the answer to another tenant at once."""
 
     mbps: float
     add: str
@@ -463,14 +468,14 @@ class Seen:
 
 
 LOOK_S = 2.0, 3.2
-"""After an event: the time of which a's bandwidth is the mean."""
+"""Begin and end, after an event, of the interval in which a's rate is measured."""
 _last: dict[tuple[object, ...], dict[str, Seen]] = {}
 
 
 def observed(
     submission: Submission, network: StandingNetwork, *, anew: bool = False
 ) -> dict[str, Seen]:
-    """All events, one after the other, once for a submission's checks: by the first of them."""
+    """Effects of all events on a submission's network; only its first check plays them."""
     key = network.pid, submission.folder, submission.text(FILE)
     if anew or key not in _last:
         _last.clear()
@@ -519,7 +524,7 @@ class Played:
     def _lost_link(self, at: dict[str, int]) -> Seen:
         """The loss of the link from a.0's pod to the root of a's tree."""
         before = self._links()
-        ends = next(each for each in before if each.startswith("aggregation 0 - core")).split(" - ")
+        ends = next(link for link in before if link.startswith("aggregation 0 - core")).split(" - ")
         predicted = self._predicted(before, " - ".join(ends))
         after: dict[str, int] = {}
 
@@ -544,8 +549,8 @@ class Played:
         residual = {k.name: (k.capacity_bps - k.reserved_bps) // 10**6 for k in links}
         vms = {f"server {server}": count for server, count in PLACES.items()}
         tenant = {"root": _root(held), "bandwidth": MBPS, "vms": vms}
-        given = tenant, roots_of(4), [lost], residual
-        value = self._submission.call(FILE, "other_root", *given)
+        roots = roots_of(4)
+        value = self._submission.call(FILE, "other_root", tenant, roots, [lost], residual)
         return _read_root(value, "other_root(…)")
 
     def _asked_for_c(self, at: dict[str, int]) -> str:
@@ -566,12 +571,12 @@ class Played:
             yield
 
     def _kill_controller(self) -> None:
-        """The keeper's child, which it starts again."""
+        """Kill the keeper's controller, which the keeper starts again."""
         children = psutil.Process(self._network.state.pid).children()
-        found = [one.pid for one in children if "controller.launch" in one.cmdline()]
-        if len(found) != 1:
-            raise RunFailed(f"the keeper has {len(found)} controllers")
-        os.kill(found[0], signal.SIGKILL)
+        pids = [child.pid for child in children if "controller.launch" in child.cmdline()]
+        if len(pids) != 1:
+            raise RunFailed(f"the keeper has {len(pids)} controllers")
+        os.kill(pids[0], signal.SIGKILL)
 
     def _restart(self) -> None:
         ask(RestartSwitch("edge 0"), tuple[SwitchState, ...])
@@ -594,8 +599,8 @@ def _root(links: dict[str, int]) -> str:
 
 
 def _as_predicted(submission: Submission, network: StandingNetwork, event: str) -> list[Margin]:
-    every = observed(submission, network, anew=event == EVENT_NAMES[0])
-    seen, predicted = every[event], predictions(submission)[event]
+    effects = observed(submission, network, anew=event == EVENT_NAMES[0])
+    seen, predicted = effects[event], predictions(submission)[event]
     if predicted != seen.lasts:
         wrong = [key for key in predicted if predicted[key] != seen.lasts[key]]
         listed = ", ".join(f"{key} {predicted[key]}" for key in wrong)
@@ -614,17 +619,17 @@ def _checked(event: str) -> Callable[[Submission, StandingNetwork], list[Margin]
 
 
 def a_moves_where_predicted(submission: Submission, network: StandingNetwork) -> None:
-    every = observed(submission, network)
+    effects = observed(submission, network)
     for event in EVENT_NAMES[1:3]:
-        seen = every[event]
+        seen = effects[event]
         root = seen.predicted_root[0] if seen.predicted_root else None
         if root != seen.root:
             raise Wrong(f"{event}: other_root() has {root!r} for a", f"{seen.root!r}", ROOT)
         if seen.predicted_root:
             needed = seen.predicted_root[2]
-            there = {link: seen.links.get(link) for link in needed}
-            if needed != there:
-                raise Wrong(f"{event}: other_root() needs {needed}", f"{there}", ROOT)
+            booked = {link: seen.links.get(link) for link in needed}
+            if needed != booked:
+                raise Wrong(f"{event}: other_root() needs {needed}", f"{booked}", ROOT)
 
 
 MOVES = "the tenant moves to the first root with room"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute
@@ -18,6 +18,7 @@ from testbed.record.folder import RunFolder
 from testbed.record.topology_record import topology_record
 from testbed.schedulers.actions import Action
 from testbed.schedulers.easy import Easy
+from tests.support.examples import examples
 from tests.unit.record.written import NOW, write_resolved
 from topologies.flat import flat
 
@@ -88,11 +89,7 @@ def test_what_a_job_that_outran_its_plan_delayed_is_no_finding(
     ).passed
 
 
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     raw=st.lists(
         st.tuples(

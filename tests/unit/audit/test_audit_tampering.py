@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from testbed import events
@@ -24,6 +24,7 @@ from testbed.audit import Audit, audit
 from testbed.expectations import ApplicationExpectation, Band, Expectation
 from testbed.record.link_rates import LINK_COLUMNS
 from testbed.record.metrics import JOB_COLUMNS, Summary
+from tests.support.examples import examples
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, Record, write_run
 
@@ -480,11 +481,7 @@ STREAMS = (
 )
 
 
-@settings(
-    max_examples=120,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stream=st.sampled_from(STREAMS), expect=EXPECTATIONS)
 def test_honest_verdicts_pass_whatever_is_expected(
     tmp_path: Path, stream: list[events.Event], expect: Expectation

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.embedding.base import embedder
@@ -23,6 +23,7 @@ from testbed.embedding.placement import (
     hose_bps,
     tree_of,
 )
+from tests.support.examples import examples
 from tests.unit.embedding.oracles import Case, tiny_case
 from tests.unit.embedding.printed_search import (
     fullest,
@@ -153,7 +154,7 @@ def test_a_request_is_weighed_against_the_largest_so_far() -> None:
 
 
 @given(seeds)
-@settings(max_examples=60)
+@examples(60)
 def test_the_placement_is_that_of_the_printed_search(seed: int) -> None:
     rng = random.Random(seed)
     case = tiny_case(rng)
@@ -180,7 +181,7 @@ def test_the_placement_is_that_of_the_printed_search(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=25)
+@examples(25)
 def test_the_printed_search_on_fat_trees_in_both_interpretations(
     seed: int,
 ) -> None:
@@ -238,7 +239,7 @@ def test_greedy_looks_at_the_whole_path() -> None:
 
 
 @given(seeds)
-@settings(max_examples=30)
+@examples(30)
 @every_embedder
 def test_filling_a_data_centre_never_over_commits(
     embedder: Embedder, seed: int
@@ -270,7 +271,7 @@ def test_filling_a_data_centre_never_over_commits(
 
 
 @given(seeds)
-@settings(max_examples=40)
+@examples(40)
 @every_embedder
 def test_a_placement_is_sound_and_a_refusal_says_whether_any_exists(
     embedder: Embedder, seed: int
@@ -292,7 +293,7 @@ def test_a_placement_is_sound_and_a_refusal_says_whether_any_exists(
 
 
 @given(seeds, st.integers(2, 1000))
-@settings(max_examples=25)
+@examples(25)
 @every_embedder
 def test_scaling_all_bandwidths_changes_nothing(
     embedder: Embedder, seed: int, factor: int

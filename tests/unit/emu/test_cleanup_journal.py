@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.backends.emu import cleanup_journal
@@ -24,6 +24,7 @@ from testbed.backends.emu.cleanup_journal import (
     state_dir,
 )
 from testbed.errors import MachineCannot, RunFailed
+from tests.support.examples import examples
 
 ENTRIES: tuple[JournalEntry, ...] = (
     JournalEntry("netns", "hn-s0v0"),
@@ -151,7 +152,7 @@ def test_a_dropped_journal_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @given(cut=st.integers(1, 400))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_journal_cut_short_lists_a_prefix_and_takes_more(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:

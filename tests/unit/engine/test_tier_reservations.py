@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.embedding.check import check_placement
@@ -13,6 +13,7 @@ from testbed.engine.tier_reservations import (
     SingleSlotCounters,
     SlotCounters,
 )
+from tests.support.examples import examples
 from topologies.flat import flat
 
 SLOTS = (1, 2, 1, 3)
@@ -45,7 +46,7 @@ def free_of(count: SlotCounters) -> Residual:
         (SingleSlotCounters, ONES),
     ],
 )
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     asked=st.lists(
         st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8

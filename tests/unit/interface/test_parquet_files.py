@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import testbed
@@ -24,6 +24,7 @@ from testbed.record.parquet_tables import parquet_name, schema
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
 from testbed.spec.given_values import yaml_of
+from tests.support.examples import examples
 from tests.unit.interface.given import SMALL, TEXT, by_command
 from tests.unit.interface.test_finished_runs import (
     assert_equals_files,
@@ -264,7 +265,7 @@ JOBS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@examples(30)
 @given(
     JOBS,
     st.sampled_from(["vc", "bl", "dcloud", "dcloud-ts", "oktopus-batch"]),

@@ -15,6 +15,7 @@ from jobs.live.transfer_plan import (
     chunks,
     phases,
 )
+from tests.support.examples import examples
 
 MS = 1_000_000
 FULL_BUFFER_BYTES = 20_000  # of 8 Mbit/s, BUFFER_S
@@ -122,7 +123,7 @@ def test_a_step_without_demand_takes_its_time_and_no_bytes() -> None:
 )
 @example(((1.0, 40_000_000),), 75e6, 1.0)
 @example(((0.3, 900_000_000), (0.7, 0), (1.0, 3_000_000)), 75e6, 2.0)
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_it_takes_as_long_as_eq_1_says(
     steps: Steps, bandwidth_bps: float, ideal_s: float
 ) -> None:

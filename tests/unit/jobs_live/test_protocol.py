@@ -20,6 +20,7 @@ from jobs.live.agent_protocol import (
     Sent,
     encode,
 )
+from tests.support.examples import examples
 
 NS = st.integers(0, 2**62)
 INDEX = st.integers(0, 2**20)
@@ -79,7 +80,7 @@ def test_a_message_is_one_line_and_survives_it(
     assert decoder.validate_json(line) == message
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     packet=st.binary() | JSON.map(lambda value: json.dumps(value).encode())
 )

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TypeVar
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
@@ -32,6 +32,7 @@ from testbed.plan.network_plan import (
     rerooted,
     tenant_plan,
 )
+from tests.support.examples import examples
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
 
@@ -197,7 +198,7 @@ def test_removal_takes_away_what_was_added() -> None:
         st.integers(0, 7), st.integers(1, 2), min_size=1, max_size=8
     )
 )
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_every_vm_knows_all_others_by_their_slots_macs(
     counts: dict[int, int],
 ) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.request import Enforcement
@@ -52,6 +52,7 @@ from testbed.plan.network_plan import (
     rerooted,
     tenant_plan,
 )
+from tests.support.examples import examples
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -449,7 +450,7 @@ SUBTREES = [
     rate=st.integers(8_000, 10**9),
     tenant_id=st.integers(1, (1 << 14) - 1),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_is_added_is_exactly_what_is_removed(
     counts: list[int], rate: int, tenant_id: int
 ) -> None:
@@ -479,7 +480,7 @@ def test_what_is_added_is_exactly_what_is_removed(
 
 
 @given(counts=placements, rate=st.integers(8_000, 10**9))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_tenants_classes_are_its_hose(
     counts: list[int], rate: int
 ) -> None:
@@ -640,7 +641,7 @@ def test_a_tenant_without_enforcement_has_no_class_and_the_links_theirs() -> (
     rate=st.integers(8_000, 10**9),
     mode=st.sampled_from(["strict", "work-conserving", "none"]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_in_every_mode_links_keep_their_capacity_and_removal_is_whole(
     counts: list[int], rate: int, mode: Enforcement
 ) -> None:
@@ -702,7 +703,7 @@ def test_a_borrowers_new_rate_leaves_what_it_may_borrow() -> None:
     rate=st.integers(8_000, 10**9),
     links_bps=st.lists(st.integers(10**7, 10**9), min_size=3, max_size=3),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_all_that_a_lender_has_on_its_way_over_a_link_fits_its_class_or_is_the_least(
     counts: list[int], rate: int, links_bps: list[int]
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.wire import SEGMENT_BYTES
@@ -25,6 +25,7 @@ from testbed.plan.network_plan import (
     tenant_plan,
 )
 from testbed.plan.path_delay import PathDelay, path_delay, slow_start_s
+from tests.support.examples import examples
 from topologies.datacentre import LinkQuality, Tree
 from topologies.tree import tree
 
@@ -66,7 +67,7 @@ def directed_path(whole: Tree, sender: int, receiver: int) -> list[int]:
     return path + [2 * int(whole.uplink[n]) + 1 for n in reversed(below)]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(QUALITIES, min_size=12, max_size=12),
     st.lists(st.integers(0, 3), min_size=2, max_size=4, unique=True),
@@ -115,7 +116,7 @@ def test_slow_start_by_hand() -> None:
     assert slow_start_s(8e6, 0.1, 30_000) == pytest.approx(expected_s)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(1, 400), st.floats(0, 1))
 def test_a_reserved_tenants_windows_hold_a_round_trip(
     mbit: int, delay_s: float

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from testbed.plan.fidelity import MOST_TESTS, fitting_rate
+from tests.support.examples import examples
 
 LIMIT = 0.9
 Cost = Callable[[float], float]
@@ -88,7 +89,7 @@ def searched(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@examples(400)
 @given(costs, st.floats(1.0, 12.0))
 def test_from_above_it_finds_a_tested_rate_close_below_the_truth(
     model: tuple[float, Cost], times: float
@@ -102,7 +103,7 @@ def test_from_above_it_finds_a_tested_rate_close_below_the_truth(
     assert len(tested) <= MOST_TESTS
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(costs, st.floats(0.2, 12.0))
 def test_from_anywhere_it_finds_a_tested_rate_of_one_at_most(
     model: tuple[float, Cost], times: float
@@ -161,7 +162,7 @@ def test_the_plateau_of_a_polling_switch_is_crossed_within_the_tests() -> (
     assert len(tested) <= MOST_TESTS
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(costs, st.floats(1.0, 12.0))
 def test_the_first_rate_that_fits_ends_a_search_that_is_not_for_the_largest(
     model: tuple[float, Cost], times: float

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute, Lease
@@ -43,6 +43,7 @@ from testbed.schedulers.policy import Charging, Policy, PolicyKind, View
 from testbed.schedulers.registry import build_policy, known_policies
 from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.experiment_file import load_experiment
+from tests.support.examples import examples
 from tests.unit.engine.test_failed_starts import OF_NODES_ALONE
 from topologies.tree import tree
 
@@ -741,11 +742,7 @@ class Nonsensical:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ANSWERS, max_size=10))
 def test_whatever_is_answered_the_run_is_good_or_failed_and_the_folder_whole(
     plugs: Plugs, replies: list[Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from testbed import events
@@ -19,6 +19,7 @@ from testbed.play.playing import RunRecord
 from testbed.record.conclusion import Results
 from testbed.record.metrics import tally
 from testbed.record.verdicts import Verdicts, evaluate
+from tests.support.examples import examples
 from tests.unit.record import sample
 from tests.unit.record.written import write_run
 
@@ -403,11 +404,7 @@ ANY = st.builds(
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(st.sampled_from(sorted(CASES)), min_size=1, max_size=5),
     level=st.sampled_from(["ok", "suspect", "invalid"]),

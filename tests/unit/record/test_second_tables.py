@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import events
@@ -18,6 +18,7 @@ from testbed.record.link_rates import link_rows
 from testbed.record.metrics import JOB_COLUMNS, Recording, cells_of
 from testbed.record.verdicts import applicable, evaluate, other_complaints
 from tests.support import second_tables
+from tests.support.examples import examples
 from tests.unit.record import failing, sample
 from tests.unit.record.test_with_the_engine import (
     CENTRES,
@@ -131,7 +132,7 @@ def test_the_samples_have_the_second_computations_tables(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(stream=st.sampled_from(list(STREAMS.values())), expect=EXPECTATIONS)
 def test_verdicts_are_the_second_computations_whatever_is_expected(
     stream: list[events.Event], expect: Expectation
@@ -140,7 +141,7 @@ def test_verdicts_are_the_second_computations_whatever_is_expected(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     drawn=JOBS,
     centre=st.sampled_from(CENTRES),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from jobs.request import JobRequest
@@ -23,6 +23,7 @@ from testbed.record.folder import RunFolder
 from testbed.record.topology_record import topology_record
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment_file import load_experiment
+from tests.support.examples import examples
 from tests.unit.record.written import NOW, write_resolved
 from tests.unit.workload.traces import skip_without_traces_of
 from topologies.datacentre import DataCentre
@@ -110,11 +111,7 @@ def played(
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     drawn=JOBS,
     centre=st.sampled_from(CENTRES),

@@ -6,16 +6,17 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from testbed.sweeps.intervals import estimate
+from tests.support.examples import examples
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(values)
 def test_the_interval_is_student_s(sample: list[float]) -> None:
     found = estimate(sample)

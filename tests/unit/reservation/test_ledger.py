@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement, hose_bps, tree_of
@@ -20,6 +20,7 @@ from testbed.reservation.ledger import (
 )
 from testbed.reservation.rerooting import other_roots, reroot
 from testbed.reservation.timeline import SWEEP
+from tests.support.examples import examples
 from tests.support.ledger_use import in_use
 from tests.support.loops import BOTH_FORMS, loops
 from topologies.datacentre import DataCentre, Tree, frozen_array, make_tree
@@ -351,7 +352,7 @@ class Pair:
 
 @pytest.mark.slow
 @BOTH_FORMS
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(history=st.lists(steps, max_size=25), wider=widths)
 def test_agrees_with_the_twin_on_random_histories(
     machine_code: bool, history: list, wider: list[int]
@@ -364,7 +365,7 @@ def test_agrees_with_the_twin_on_random_histories(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(history=st.lists(steps, max_size=12), wider=widths)
 def test_agrees_with_the_twin_after_every_step(
     history: list, wider: list[int]
@@ -376,7 +377,7 @@ def test_agrees_with_the_twin_after_every_step(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(placement=placements(), rate=st.integers(0, 9))
 def test_footprint_is_the_hose(placement: Placement, rate: int) -> None:
     dc = data_centre()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from testbed.reservation.maxmin import max_min_rates
+from tests.support.examples import examples
 from tests.support.loops import fill_vectors, loops
 
 Rates = Callable[..., np.ndarray]
@@ -94,7 +95,7 @@ def slowly(problem: Problem) -> list[float]:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(problem=problems())
 def test_agrees_with_the_slow_version(problem: Problem) -> None:
     found = solve(problem, fill_vectors)
@@ -150,7 +151,7 @@ def by_linear_programmes(problem: Problem) -> list[float]:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(problem=problems())
 def test_agrees_with_linear_programmes(problem: Problem) -> None:
     assert solve(problem).tolist() == pytest.approx(
@@ -159,7 +160,7 @@ def test_agrees_with_linear_programmes(problem: Problem) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(problem=problems())
 def test_nobody_can_have_more_without_taking_from_somebody_no_faster(
     problem: Problem,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, VmSize, empty_residual
 from testbed.reservation.ledger import Ledger, OverCommit
+from tests.support.examples import examples
 from tests.support.ledger_use import in_use
 from topologies.datacentre import TopologyError
 from topologies.flat import flat
@@ -90,7 +91,7 @@ BOOKINGS = st.lists(
 
 
 @given(BOOKINGS)
-@settings(max_examples=40)
+@examples(40)
 def test_the_ledger_books_exactly_what_fits_second_by_second(
     wanted: list[tuple[int, int, int, int, int]],
 ) -> None:

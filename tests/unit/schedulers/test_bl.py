@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Transfer
@@ -19,6 +19,7 @@ from testbed.schedulers.policy import (
     FlowDependency,
     SharingModel,
 )
+from tests.support.examples import examples
 from topologies.datacentre import DataCentre, IntArray
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -70,7 +71,7 @@ def test_the_lowest_subtree_with_enough_slots() -> None:
     assert placed(11) is None
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     free=st.lists(st.integers(0, 2), min_size=16, max_size=16),
     n=st.integers(1, 20),
@@ -152,7 +153,7 @@ def test_no_estimate_is_given() -> None:
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     drawn=st.lists(
         st.tuples(

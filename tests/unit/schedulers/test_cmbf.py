@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Lease
@@ -14,6 +14,7 @@ from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import Cmbf, victims
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy
+from tests.support.examples import examples
 from tests.unit.schedulers.machine import (
     evictions,
     finishes,
@@ -182,7 +183,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(JOBS, st.sampled_from([0.0, 3.0]))
 def test_all_work_is_done_and_none_of_it_twice(
     jobs: list[object], cost_s: float
@@ -213,7 +214,7 @@ def test_all_work_is_done_and_none_of_it_twice(
         assert measured[one.id] == pytest.approx(work_s, abs=1e-6)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(JOBS)
 def test_nobody_waits_who_could_have_the_nodes_of_later_jobs(
     jobs: list[object],

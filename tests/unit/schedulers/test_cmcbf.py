@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.interference import Interference
@@ -14,6 +14,7 @@ from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import Cmbf
+from tests.support.examples import examples
 from tests.unit.schedulers.machine import evictions, finishes, job, run
 from topologies.flat import flat
 
@@ -217,7 +218,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(JOBS, st.booleans(), st.sampled_from([0.0, 3.0]))
 def test_every_job_ends_no_sooner_than_alone_and_both_tiers_hold(
     jobs: list[JobRequest], head_only: bool, cost_s: float
@@ -236,7 +237,7 @@ def test_every_job_ends_no_sooner_than_alone_and_both_tiers_hold(
         assert stay_s >= one.duration_s - 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(JOBS)
 def test_every_job_that_could_be_in_the_foreground_is(
     jobs: list[JobRequest],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute, DemandCurve
@@ -17,6 +17,7 @@ from testbed.engine.engine import Engine
 from testbed.schedulers.dcloud import DCloud, Reshaping
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.vc import VirtualCluster
+from tests.support.examples import examples
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
@@ -237,7 +238,7 @@ def requests(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(drawn=drawn_jobs)
 def test_without_room_it_decides_as_vc_does(
     by: str, drawn: list[tuple[int, int, int, int, float]]
@@ -271,7 +272,7 @@ def test_without_room_it_decides_as_vc_does(
     "reshaping",
     [Reshaping(), Reshaping(scales=False), Reshaping(slides=False)],
 )
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(drawn=drawn_jobs, gamma=st.sampled_from([0.0, 0.12]))
 def test_what_it_admits_ends_by_its_deadline(
     dc: DataCentre,
@@ -295,7 +296,7 @@ def test_what_it_admits_ends_by_its_deadline(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(drawn=drawn_jobs)
 def test_scaling_time_by_a_power_of_two_changes_no_decision(
     drawn: list[tuple[int, int, int, int, float]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.request import JobRequest
@@ -18,6 +18,7 @@ from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud
 from testbed.schedulers.dcloud_search import Search, TreeSearch
 from testbed.schedulers.policy import View
+from tests.support.examples import examples
 from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
@@ -94,7 +95,7 @@ def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
 @pytest.mark.slow
 @BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     drawn=st.lists(
         st.tuples(

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
@@ -17,6 +17,7 @@ from testbed.schedulers.dru import (
     increases,
     less,
 )
+from tests.support.examples import examples
 from tests.support.full_dru import integral, node_dru
 from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
@@ -200,7 +201,7 @@ def histories(
 @pytest.mark.slow
 @BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_differences_equal_full_integration(
     name: str, data: st.DataObject, *, machine_code: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.request import JobRequest
@@ -16,6 +16,7 @@ from testbed.engine.engine import Engine
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
+from tests.support.examples import examples
 from tests.unit.schedulers import queueing
 from tests.unit.schedulers.machine import finishes, job, run, starts
 from tests.unit.workload.traces import KTH, trace
@@ -99,7 +100,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(JOBS, st.sampled_from(["accurate", "user"]))
 def test_any_jobs_start_when_the_slow_twin_says(
     jobs: list[JobRequest], estimates: str
@@ -110,7 +111,7 @@ def test_any_jobs_start_when_the_slow_twin_says(
     assert first_starts(run(Easy(estimates), jobs, 6)) == twin
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(JOBS, st.floats(0.2, 0.9))
 def test_jobs_that_outrun_their_estimates_start_when_the_slow_twin_says(
     jobs: list[JobRequest], share: float
@@ -123,7 +124,7 @@ def test_jobs_that_outrun_their_estimates_start_when_the_slow_twin_says(
     assert first_starts(run(Easy("user"), short, 6)) == twin
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(JOBS, st.sampled_from(["accurate", "user"]))
 def test_the_head_is_never_delayed_by_a_backfilled_job(
     jobs: list[JobRequest], estimates: str

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.schedulers.lease_availability import AvailabilityList
@@ -18,6 +18,7 @@ from testbed.schedulers.lease_calendar import (
     Calendar,
     Use,
 )
+from tests.support.examples import examples
 
 CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([50, 50, 80, 20])
 HOSTS, FAR = len(CORES), 300
@@ -79,7 +80,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 @pytest.mark.slow
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
     calendar = Calendar(CORES, MEMORY, 10.0)
     ral = AvailabilityList(calendar)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.schedulers.lease_calendar import (
@@ -15,6 +15,7 @@ from testbed.schedulers.lease_calendar import (
     Calendar,
     Use,
 )
+from tests.support.examples import examples
 
 HOSTS, HORIZON = 5, 240
 CORES, MEMORY = np.array([4, 4, 6, 8, 6]), np.array([10, 10, 20, 30, 20])
@@ -79,7 +80,7 @@ def histories(
 
 @pytest.mark.slow
 @given(histories(), st.sampled_from([1.0, 7.0, 10.0, 64.0, 500.0]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_calendar_equals_a_plain_array(
     history: list[tuple[str, int, int, int, int, int, int]], slot_s: float
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from jobs.demand import Lease, LeaseType
@@ -19,6 +19,7 @@ from testbed.record.topology_record import topology_record
 from testbed.schedulers.mbfcbs import Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
+from tests.support.examples import examples
 from tests.support.ledger_use import in_use
 from tests.unit.record.test_with_the_engine import check, failures
 from topologies.flat import flat
@@ -104,11 +105,7 @@ def agrees_with_the_ledger(engine: Engine, policy: Mbfcbs) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @given(jobs=leases())
-@settings(
-    max_examples=10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_run_passes_the_audit_and_no_lease_vanishes(
     tmp_path: Path, name: str, jobs: list[JobRequest]
 ) -> None:
@@ -139,7 +136,7 @@ def cannot_ever_fit(job: JobRequest) -> bool:
 
 
 @given(jobs=leases())
-@settings(max_examples=5, deadline=None)
+@examples(5)
 def test_the_same_leases_give_the_same_events(
     jobs: list[JobRequest],
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.request import JobRequest
@@ -20,6 +20,7 @@ from testbed.errors import BadInput
 from testbed.reservation.capacity import HoseCapacity
 from testbed.reservation.timeline import Footprint
 from testbed.schedulers.registry import build_policy, known_policies
+from tests.support.examples import examples
 from tests.unit.schedulers.slow_queues import Run, Slow
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -334,7 +335,7 @@ def datacentre(rng: random.Random) -> DataCentre:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", NAMES)
 @given(seeds)
-@settings(max_examples=15)
+@examples(15)
 def test_job_by_job_like_a_slow_twin(policy: str, seed: int) -> None:
     rng = random.Random(seed)
     dc = datacentre(rng)
@@ -353,7 +354,7 @@ def test_job_by_job_like_a_slow_twin(policy: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", NAMES)
 @given(seeds)
-@settings(max_examples=15)
+@examples(15)
 def test_every_job_ends_work_is_kept_and_nothing_starts_early(
     policy: str, seed: int
 ) -> None:
@@ -378,7 +379,7 @@ def test_every_job_ends_work_is_kept_and_nothing_starts_early(
 
 
 @given(seeds)
-@settings(max_examples=30)
+@examples(30)
 def test_fcfs_order_is_never_broken(seed: int) -> None:
     rng = random.Random(seed)
     dc = datacentre(rng)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.schedulers.dcloud import Reshaping, relaxed_s, shapes
+from tests.support.examples import examples
 
 both = Reshaping()
 
@@ -64,7 +65,7 @@ def test_too_long_a_job_is_refused() -> None:
         shapes(1, 2.0, 1.0, both)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     b=st.integers(1, 10**11),
     p=st.floats(0.001, 1e6),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute
@@ -14,6 +14,7 @@ from testbed.embedding.base import embedder
 from testbed.embedding.placement import Embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.vc import VirtualCluster
+from tests.support.examples import examples
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -129,7 +130,7 @@ workloads = st.lists(
 
 @pytest.mark.parametrize("dc", [TREE, FAT], ids=["tree", "fat-tree"])
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(drawn=workloads)
 def test_every_job_has_one_outcome_and_nothing_is_over_committed(
     dc: DataCentre, by: str, drawn: list[tuple[int, int, int, int]]

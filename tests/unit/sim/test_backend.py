@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import DemandCurve, Pattern, Transfer
@@ -18,6 +18,7 @@ from testbed.schedulers.policy import (
     FlowDependency,
     SharingModel,
 )
+from tests.support.examples import examples
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -295,7 +296,7 @@ def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
 
 
 @pytest.mark.parametrize("pattern", ["ring", "permutation", "all-to-all"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     counts=st.lists(st.integers(0, 4), min_size=8, max_size=8).filter(
         lambda c: sum(c) > 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute, DemandCurve
 from jobs.request import JobRequest
+from tests.support.examples import examples
 
 
 def remaining_s(job: JobRequest, done: float, rate_bps: float) -> float:
@@ -44,7 +45,7 @@ rates = st.integers(10, 300)
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(steps=curves, rate=rates, done=st.floats(0.0, 1.0))
 def test_remaining_is_the_integral(
     steps: tuple[tuple[float, int], ...], rate: int, done: float
@@ -63,7 +64,7 @@ def test_remaining_is_the_integral(
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps=curves, first=rates, second=rates, share=st.floats(0.01, 0.99))
 def test_what_is_done_and_what_remains_belong_together(
     steps: tuple[tuple[float, int], ...],
@@ -82,7 +83,7 @@ def test_what_is_done_and_what_remains_belong_together(
     assert advanced(job, done, second, later_s) == pytest.approx(1.0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(steps=curves, rate=rates)
 def test_from_the_start_it_is_the_model(
     steps: tuple[tuple[float, int], ...], rate: int

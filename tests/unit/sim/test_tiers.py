@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute
@@ -15,6 +15,7 @@ from testbed.backends.sim.node_sharing import TwoTiers, servers_of_processes
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Tier
+from tests.support.examples import examples
 from topologies.flat import flat
 
 NODES = 4
@@ -167,7 +168,7 @@ def test_cpu_seconds_count_what_processes_use_in_the_foreground_and_get_in_the_b
     assert backend.cpu_s == pytest.approx(100.0 * (0.7 + 0.3) + 100.0 * 0.7)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.data())
 def test_speeds_are_those_of_the_published_formula(
     data: st.DataObject,

@@ -6,11 +6,12 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
+from tests.support.examples import examples
 
 GOOD = """\
 name: base
@@ -115,7 +116,7 @@ def test_one_mistake_is_one_problem(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.sets(st.sampled_from(range(len(MISTAKES))), min_size=2))
 def test_any_mistakes_are_all_reported(chosen: set[int]) -> None:
     text = GOOD

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment, parse_experiment
+from tests.support.examples import examples
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 TEXTS = [path.read_text("utf-8") for path in EXAMPLES]
@@ -46,7 +47,7 @@ def test_any_bytes(
         load_experiment(path)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.sampled_from(TEXTS), st.text(max_size=30), st.text(max_size=30))
 def test_any_override(text: str, key: str, value: str) -> None:
     with suppress(SpecErrors):

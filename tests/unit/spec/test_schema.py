@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import load_experiment, parse_experiment
 from testbed.spec.json_schema import experiment_schema
+from tests.support.examples import examples
 from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
@@ -101,7 +102,7 @@ def test_it_refuses_mistakes(section: str, mistake: object) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(st.sampled_from(EXAMPLES), st.integers(0), st.integers(1, 3))
 def test_what_it_refuses_the_loader_refuses(
     path: Path, seed: int, changes: int

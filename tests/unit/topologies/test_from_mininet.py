@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.plan.network_plan import network_plan
+from tests.support.examples import examples
 from topologies.datacentre import DataCentre, TopologyError
 from topologies.fat_tree import fat_tree
 from topologies.mininet_record import MininetRecord
@@ -89,7 +90,7 @@ def assert_same(found: DataCentre, wanted: DataCentre) -> None:
         assert np.array_equal(one.uplink, other.uplink)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.data(),
     st.lists(st.integers(1, 3), min_size=1, max_size=4),
@@ -111,7 +112,7 @@ def test_a_tree_comes_back(
     )
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(
     st.sampled_from([2, 4, 6]),
     st.lists(CAPACITIES, min_size=3, max_size=3),

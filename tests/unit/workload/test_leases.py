@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.workload.distributions import stratified
@@ -15,6 +15,7 @@ from jobs.workload.swim import read_swim
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
 from testbed.spec.generated_sections import SIZES, SyntheticLeases
+from tests.support.examples import examples
 from tests.unit.workload.traces import trace
 
 SITE = "topology: {kind: flat, nodes: 10, slots_per_server: 6}\n"
@@ -145,7 +146,7 @@ def test_mistakes_are_named(
         )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.integers(1, 60), min_size=4, max_size=60),
     st.integers(1, 9),

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
@@ -17,6 +17,7 @@ from testbed.spec.workload_models import (
     JannWorkload,
     ModelWorkload,
 )
+from tests.support.examples import examples
 
 feitelson = partial(FeitelsonWorkload, kind="feitelson")
 jann = partial(JannWorkload, kind="jann")
@@ -151,7 +152,7 @@ def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time()
         assert gaps == pytest.approx(run_s[start : start + length - 1])
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.floats(1, 1e5), st.floats(0, 6), st.integers(1, 4))
 def test_a_hyper_erlang_distribution_has_the_moments_it_is_given(
     mean: float, extra: float, order: int

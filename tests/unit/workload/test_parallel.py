@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.demand import Compute
@@ -18,6 +18,7 @@ from jobs.workload.parallel_jobs import (
     in_order,
 )
 from jobs.workload.swf import jobs_of, read_swf
+from tests.support.examples import examples
 from tests.unit.workload.traces import KTH, NASA, trace
 
 
@@ -37,7 +38,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(ROWS, st.floats(0.01, 10), st.integers(1, 500))
 def test_a_load_is_met_exactly_and_nothing_but_arrivals_changes(
     rows: list[tuple[float, int, float]], load: float, slots: int
@@ -130,7 +131,7 @@ def test_the_stated_cpu_use_can_be_wrong_or_absent() -> None:
     ] == [job.demand.cpu_use for job in Requests(true)]
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.lists(st.integers(1, 500), min_size=1, max_size=30),
     st.integers(0, 5),

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.workload.swf import NAMES, Swf, jobs_of, read_swf
 from jobs.workload.traces import TraceErrors
+from tests.support.examples import examples
 from tests.unit.workload.traces import KTH, NASA, trace
 
 HEADER = """\
@@ -223,7 +224,7 @@ def slow_twin(text: str) -> list[int]:
     return kept
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(
         st.one_of(

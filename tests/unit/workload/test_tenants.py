@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.workload.distributions import NormalDistribution, stream
@@ -17,6 +17,7 @@ from jobs.workload.tenants import (
     day_and_night,
     interpretation,
 )
+from tests.support.examples import examples
 
 
 def true_mean(normal: NormalDistribution) -> float:
@@ -51,7 +52,7 @@ def test_streams_are_told_apart_by_seed_and_name() -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     mean=st.floats(1, 100),
     spread=st.floats(0, 3),

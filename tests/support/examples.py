@@ -1,0 +1,26 @@
+"""Numbers of examples of properties, which differ between the forms of the test run.
+
+The profile ``quick`` is that of `make check` and of `provision.sh test`; with ``--all``, as by
+default, each property is tried with all its examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hypothesis import settings
+
+Test = TypeVar("Test", bound=Callable[..., object])
+QUICK = 20
+"""Examples a property in the short form."""
+
+
+def examples(number: int, **more: Any) -> Callable[[Test], Test]:
+    """Tries a property with ``number`` examples, in the short form with at most QUICK.
+
+    ``more``: other settings of Hypothesis.
+    """
+    if settings.default == settings.get_profile("quick"):
+        number = min(number, QUICK)
+    return settings(max_examples=number, **more)
