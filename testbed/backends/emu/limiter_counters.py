@@ -39,7 +39,7 @@ COUNTERS = np.dtype(
 NOT_COUNTED: Counted = (np.nan, -1, 0, 0)
 """Of a limiter that is not there."""
 # Many times what the kernel needs for a datagram. Where an answer took longer,
-# this process was preempted, and the time of the reading is unknown.
+# this process was preempted, and the time of its counters is unknown.
 READ_S = 0.005
 # nlmsghdr: size, kind; tcmsg: ifindex, parent.
 _QDISC = struct.Struct("=IH14xi4xI")

@@ -240,8 +240,8 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
 def _netem_options(item: lines.Netem) -> bytes:
     """The structure of netem, then its attributes."""
     lost = round(item.loss_share * 0xFFFFFFFF)
-    # The structure's delay and jitter, in ticks, give way to the attributes,
-    # which are in ns.
+    # The attributes' delay and jitter, in ns, override the structure's, which
+    # are in ticks.
     options = struct.pack("=IIIIII", 0, item.limit_packets, lost, 0, 0, 0)
     for kind, value_ns in (
         (TCA_NETEM_LATENCY64, item.delay_ns),
@@ -430,16 +430,16 @@ class RouteSocket:
         OSError.
         """
         number = self._socket.fileno()
-        answers = []
+        replies = []
         earliest_s = time.monotonic()
         os.write(number, request)
         with suppress(BlockingIOError):
             while True:
                 latest_s = time.monotonic()
                 data = os.read(number, _RECEIVE_BYTES)
-                answers.append((earliest_s, latest_s, data))
+                replies.append((earliest_s, latest_s, data))
                 earliest_s = latest_s
-        return answers
+        return replies
 
 
 def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
