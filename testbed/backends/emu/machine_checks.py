@@ -490,9 +490,7 @@ def _processors() -> MachineCheck:
             f"{sentence}: two or more keep the network and jobs apart"
         )
     elif load > count:
-        sentence = (
-            f"{sentence}: busy; a live run then asks for more of its evidence"
-        )
+        sentence = f"{sentence}: busy; a live run then asks for more of its evidence"
     return _graded("processors", 2 <= count >= load, sentence)
 
 
