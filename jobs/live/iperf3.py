@@ -153,26 +153,21 @@ class Iperf3Agent(Agent):
         plan = self._plan
         omitted = OMITTED_S if plan.seconds > OMITTED_S else 0
         return [
-            *(
-                "iperf3",
-                "--client",
-                ip,
-                "--bind",
-                plan.ip,
-                "--port",
-                str(plan.port + plan.index),
-            ),
-            *(
-                "--time",
-                str(plan.seconds - omitted),
-                "--omit",
-                str(omitted),
-            ),
-            *("--length", str(BLOCK_BYTES)),
-            *(
-                "--connect-timeout",
-                str(round(plan.connect_timeout_s * 1000)),
-            ),
+            "iperf3",
+            "--client",
+            ip,
+            "--bind",
+            plan.ip,
+            "--port",
+            str(plan.port + plan.index),
+            "--time",
+            str(plan.seconds - omitted),
+            "--omit",
+            str(omitted),
+            "--length",
+            str(BLOCK_BYTES),
+            "--connect-timeout",
+            str(round(plan.connect_timeout_s * 1000)),
         ]
 
     def _begin(

@@ -46,7 +46,6 @@ LINKS = "links.csv"
 SUMMARY = "summary.json"
 REPORT = "report.html"
 SWEEP = "sweep.json"
-PLAN = "plan"
 LOGS = "logs"
 PLUGINS = "plugins"
 
