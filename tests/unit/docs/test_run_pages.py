@@ -45,7 +45,7 @@ def test_every_file_is_described(tmp_path: Path) -> None:
     }
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
-        folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS, folder.PLUGINS,
+        folder.SUMMARY, folder.REPORT, "plan", folder.LOGS, folder.PLUGINS,
         bandwidth_sweep.PROFILE, bandwidth_sweep.PROFILE_RECORD,
         *map(parquet_tables.parquet_name, ("jobs", "links", "events")),
     }  # fmt: skip
