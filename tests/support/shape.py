@@ -131,6 +131,7 @@ FEATURE_TOKENS: dict[str, int] = {
     # Sockets' memory, the machine's numbers, inherited priorities, the filter
     # of controllers and students' code, folders of labs and sweeps.
     "what a VM, a controller and a student's code may hold and call": 1_215,
+    "no garbage collections while a command starts": 33,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
