@@ -42,6 +42,7 @@ from reproductions.grid_quantities import (
 )
 from reproductions.published_figure import AnyFigure
 from testbed.record.provenance import commit_of
+from testbed.spec.unit_types import as_list
 
 LEDGER = Path(__file__).with_name("claims")
 DIGITS = 16
@@ -197,18 +198,12 @@ def _quantities(entry: Entry, measures: Measures) -> list[Quantity]:
         ]
         return [_of_several(kind, entry, tuple(among))]
     names = [key for key in ("measure", "of", "than", "at") if key in entry]
-    listed = [_listed(entry[name]) for name in names]
+    listed = [as_list(entry[name]) for name in names]
     found = []
     for values in product(*listed):
         single = {**entry, **dict(zip(names, values, strict=True))}
         found.append(_quantity(kind, single, measures))
     return found
-
-
-def _listed(value: object) -> list[object]:
-    if isinstance(value, list):
-        return value
-    return [value]
 
 
 def _of_several(

@@ -19,7 +19,7 @@ from pydantic import (
 from testbed.owned_files import from_home
 from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.document import Location, Place, Problem, file_at
-from testbed.spec.unit_types import refused_value
+from testbed.spec.unit_types import as_list, refused_value
 from testbed.spec.validation import Section
 from topologies.datacentre import dotted
 
@@ -28,12 +28,6 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 REMOTE = re.compile(r"tcp:([\w.-]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
 HELD = ("ofp-", "ctl-", "ca-certs")
 """Beginnings of the library's options about the sockets for switches."""
-
-
-def _as_list(value: object) -> object:
-    if isinstance(value, list):
-        return value
-    return [value]
 
 
 def _as_arguments(value: object) -> object:
@@ -74,7 +68,7 @@ Address = Annotated[
 ]
 Applications = Annotated[
     list[str],
-    BeforeValidator(_as_list),
+    BeforeValidator(as_list),
     WithJsonSchema(
         {"type": ["string", "array"], "items": {"type": "string"}}
     ),

@@ -36,6 +36,7 @@ from testbed.spec.unit_types import (
     Memory,
     PositiveBandwidth,
     Share,
+    as_list,
     parse_capacity,
 )
 from testbed.spec.validation import (
@@ -74,12 +75,6 @@ _SLOTS = {
         {"type": "array", "items": {"type": "integer", "minimum": 0}},
     ]
 }
-
-
-def _as_list(value: object) -> object:
-    if isinstance(value, list):
-        return value
-    return [value]
 
 
 def _one_or_list(schema: dict[str, Any]) -> WithJsonSchema:
@@ -175,7 +170,7 @@ def _with_qualities(
 
 
 Memories = Annotated[
-    list[Memory], BeforeValidator(_as_list), _one_or_list(MEMORY_SCHEMA)
+    list[Memory], BeforeValidator(as_list), _one_or_list(MEMORY_SCHEMA)
 ]
 
 

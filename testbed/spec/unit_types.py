@@ -26,6 +26,13 @@ def refused_value(message: str) -> PydanticCustomError:
     )
 
 
+def as_list(value: object) -> list[object]:
+    """A value as a list, in which it is alone unless it is a list."""
+    if isinstance(value, list):
+        return value
+    return [value]
+
+
 def _checked(parse: Callable[[Any], T]) -> Callable[[Any], T]:
     def check(value: Any) -> T:
         try:
