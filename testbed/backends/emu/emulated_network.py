@@ -421,10 +421,7 @@ class EmulatedNetwork:
 
     def bridges_of(self, switch: SwitchDaemons) -> Sequence[Bridge]:
         """The bridges of a switch."""
-        for candidate, bridges in self._switches():
-            if candidate is switch:
-                return bridges
-        raise KeyError(switch)
+        return dict(self._switches())[switch]
 
     def start_switch(
         self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
