@@ -54,10 +54,8 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
     topo = Topo()
     for bridge in plan.bridges:
         slots = plan.slots_of_server.get(bridge.node, ())
-        options: Options = {}
-        if bridge.role == "server":
-            options = {"slots": len(slots)}
-        topo.addSwitch(bridge.name, dpid=f"{bridge.dpid:016x}", **options)
+        of_server = {"slots": len(slots)} if bridge.role == "server" else {}
+        topo.addSwitch(bridge.name, dpid=f"{bridge.dpid:016x}", **of_server)
     for slot in plan.slots:
         topo.addHost(slot.netns, mac=slot.mac)
         port = slot.port

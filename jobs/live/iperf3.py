@@ -246,11 +246,8 @@ class Iperf3Agent(Agent):
         process.result = result
 
     def _end_all(self) -> None:
-        running = []
-        for process in self._processes:
-            if process.child.poll() is None:
-                running.append(process.child)
-        end_groups(running)
+        children = [process.child for process in self._processes]
+        end_groups([child for child in children if child.poll() is None])
 
 
 def _received(process: _Process) -> ReceivedPayload:

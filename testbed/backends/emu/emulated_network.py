@@ -146,11 +146,10 @@ class EmulatedNetwork:
                 open_vswitch.large_buffers(self._journal),
                 ThreadPoolExecutor(max_workers=len(switches)) as beside,
             ):
-                making = []
-                for switch, bridges in switches:
-                    making.append(
-                        beside.submit(self._make_bridges, switch, bridges)
-                    )
+                making = [
+                    beside.submit(self._make_bridges, switch, bridges)
+                    for switch, bridges in switches
+                ]
                 kernel.apply(limits.network_limits(self.plan))
                 sockets = [bridges.result() for bridges in making]
             self.conditions = self._conditions(sockets)

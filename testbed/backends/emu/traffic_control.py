@@ -52,12 +52,17 @@ class Side:
 
     def request(self, lines: Sequence[BatchLine]) -> list[KernelRefusal]:
         """Carry out lines in order; returns those that the kernel refused."""
-        requests = []
-        for line in lines:
-            # Index 0, of an unknown device, is refused by the kernel.
-            index = self.index_of.get(line.item.dev, 0)
-            requests.append(packed(line.verb, line.item, index))
-        return self.route.request(requests)
+        # Index 0, of an unknown device, is refused by the kernel.
+        return self.route.request(
+            [
+                packed(
+                    line.verb,
+                    line.item,
+                    self.index_of.get(line.item.dev, 0),
+                )
+                for line in lines
+            ]
+        )
 
 
 @dataclass(frozen=True)
