@@ -33,6 +33,10 @@ from testbed.record.running import RunningRun, running_in
 from testbed.record.verdicts import stored_verdicts
 from testbed.report import labels
 from testbed.report.pictures import pictures
+from testbed.report.policy_distributions import (
+    distributions,
+    policies_sentence,
+)
 from testbed.report.result_tables import in_order
 
 MAX_TABLE_ROWS = 200
@@ -163,6 +167,8 @@ def write_overview(
     page = rendered(
         "overview",
         first=runs[0][0].summary,
+        sentence=policies_sentence([results for results, _ in runs]),
+        distributions=distributions([results for results, _ in runs]),
         entries=entries,
         planned=len(entries),
         above=None,
@@ -201,6 +207,8 @@ def overview_page(
     return rendered(
         "overview",
         first=runs[0].summary,
+        sentence=policies_sentence(runs),
+        distributions=distributions(runs),
         entries=entries,
         planned=planned,
         above=above,

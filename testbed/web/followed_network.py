@@ -175,9 +175,11 @@ class FollowedNetwork:
         }
 
     def _troubles(self) -> list[tuple[float, str]]:
-        troubles = [self.last["trouble"]]
+        whole = self.last["trouble"]
+        troubles = [whole]
         for tenant in self.last["tenants"]:
-            troubles.append(tenant["trouble"])
+            if tenant["trouble"] not in whole:
+                troubles.append(tenant["trouble"])
         return [(self._now_s, shown(text)) for text in troubles if text]
 
     def _parts(self) -> str:

@@ -46,6 +46,7 @@ const RECEIVERS = {
   item: (message) => change({ item: message, error: "" }),
   frame: (message) => {
     const parts = { frame: message };
+    askAgain(message);
     if (message.mode === "live" && message.totals) {
       const last = state.curves[state.curves.length - 1];
       if (!last || message.totals.t > last.t) parts.curves = kept([...state.curves, message.totals]);
@@ -54,12 +55,25 @@ const RECEIVERS = {
   },
 };
 
+const ASKED_EVERY_S = 2;
+let askedAtS = 0;
+
+// The history of what is chosen grows with the run.
+function askAgain(frame) {
+  const { chosen, item, frame: before } = state;
+  const grows = frame.mode === "live" && before && frame.at_s > before.at_s;
+  if (!grows || !item || !chosen || Math.abs(frame.at_s - askedAtS) < ASKED_EVERY_S) return;
+  askedAtS = frame.at_s;
+  send({ do: "item", ...chosen });
+}
+
 function receive(message) {
   RECEIVERS[message.kind](message);
 }
 
 function onSelect(of, name) {
   change({ chosen: { of, name }, error: "" });
+  askedAtS = state.frame ? state.frame.at_s : 0;
   send({ do: "item", of, name });
 }
 
@@ -226,16 +240,22 @@ function Curves({ header, curves, at, dark }) {
     }
     return series;
   }, [curves, slots]);
-  const numbers = useMemo(() => [
-    { label: header.of === "network" ? "tenants" : "running", values: curves.map((one) => one.running), colour: "--series-3", stepped: true },
-    { label: "waiting", values: curves.map((one) => one.waiting), colour: "--series-2", stepped: true, dash: [6, 3] },
-  ], [curves, header]);
+  const ofNetwork = header.of === "network";
+  const numbers = useMemo(() => {
+    const running = curves.map((one) => one.running);
+    const series = [{ label: ofNetwork ? "tenants" : "running", values: running, colour: "--series-3", stepped: true }];
+    if (!ofNetwork) {
+      const waiting = curves.map((one) => one.waiting);
+      series.push({ label: "waiting", values: waiting, colour: "--series-2", stepped: true, dash: [6, 3] });
+    }
+    return series;
+  }, [curves, ofNetwork]);
   if (curves.length < 2) return null;
   return (
     <section class="curves">
       <Chart title="Used share of the data centre" times={times} series={shares} unit="share [%]" at={at} dark={dark} />
-      <Chart title={header.of === "network" ? "Tenants" : "Jobs that run and wait"} times={times}
-             series={numbers} unit={header.of === "network" ? "tenants" : "jobs"} at={at} dark={dark} />
+      <Chart title={ofNetwork ? "Tenants" : "Jobs that run and wait"} times={times}
+             series={numbers} unit={ofNetwork ? "tenants" : "jobs"} at={at} dark={dark} />
     </section>
   );
 }
