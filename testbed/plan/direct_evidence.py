@@ -287,7 +287,7 @@ def lateness(
         job = max(doubtful or jobs, key=lambda job: job.late_wake)
         share = job.late_wake
         reason += (
-            f", while job {job.job_id} ran {job.late_wake_s * 1e3:.0f} ms: "
+            f", {job.late_wake_s * 1e3:.0f} ms while job {job.job_id} ran: "
             f"{share:.0%} of what its band allows"
         )
     return [

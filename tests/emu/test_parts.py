@@ -34,6 +34,22 @@ workload:
 # Forwarding between parts is tested here, not how much of it this machine carries.
 expect: {fidelity: invalid}
 """
+IDLE = (
+    LARGE.partition("    - {id: a")[0]
+    + """\
+    - {id: a, vms: 4, bandwidth: 500 Mbit/s, duration: 5 s, pattern: ring}
+    - id: pauses
+      kind: demand
+      vms: 40
+      bandwidth: 50 Mbit/s
+      duration: 5 s
+      demand:
+        - {until: 10 %, at: 50 Mbit/s}
+        - {until: 100 %, at: 100 kbit/s}
+      cpu: 1 %
+expect: {fidelity: invalid}
+"""
+)
 
 
 def parts_of(testbed: Testbed, prefix: str) -> dict[str, set[str]]:  # noqa: F811
@@ -148,6 +164,22 @@ def test_a_part_that_stands_still_while_traffic_waits_is_seen(
     reasons = summary["fidelity"]["reasons"]
     assert summary["fidelity"]["verdict"] == "invalid"
     assert any("made no progress for" in reason for reason in reasons)
+
+
+def test_a_part_without_traffic_is_no_standing_one(
+    testbed: Testbed,  # noqa: F811
+) -> None:
+    """One job in one rack, and one that pauses: most parts have nothing to do."""
+    testbed.file.write_text(IDLE)
+    done = testbed.live("--json")
+    assert done.returncode == 0, done.stderr
+    text = (testbed.folder / "events.jsonl").read_text(encoding="utf-8")
+    (noted,) = [
+        event
+        for event in map(json.loads, text.splitlines())
+        if event.get("check") == "standstill"
+    ]
+    assert noted["level"] == "ok", noted
 
 
 @pytest.mark.long

@@ -206,7 +206,7 @@ def test_wake_ups_are_late_by_what_a_job_s_band_allows(
     )
     found = of_lateness(command)
     assert found.level == level
-    assert "woke up to 1000 ms late (p99), while job c ran 1000" in (
+    assert "up to 1000 ms late (p99), 1000 ms while job c ran: " in (
         found.reason
     )
     assert found.metrics["max_s"] == 1.0
