@@ -27,6 +27,8 @@ def main(words: list[str]) -> int:
     module = [sys.executable, "-m", "distributed.cli"]
     scheduler = [
         f"{module[-1]}.dask_scheduler",
+        "--host",
+        vms[0],
         "--port",
         str(PORT),
     ]
@@ -39,7 +41,8 @@ def main(words: list[str]) -> int:
             children.append(subprocess.Popen([shell, vm, *worker]))
         with distributed.Client(address, timeout=PATIENCE_S) as client:
             client.wait_for_workers(len(vms) * int(workers), PATIENCE_S)
-        environment = dict(os.environ, DASK_SCHEDULER_ADDRESS=address)
+        environment = dict(os.environ, HOSENET_RANK="0")
+        environment["DASK_SCHEDULER_ADDRESS"] = address
         return subprocess.call(words[3:], env=environment)
     finally:
         _end(children)

@@ -103,7 +103,9 @@ class ProgramAgent(Agent):
         self._start_at_ns: int | None = None
 
     def run(self) -> None:
-        """Run the VM's ranks to their end; raises AgentFailure where one fails."""
+        """Run the VM's ranks to their end, and serve the others until it is
+        ended; raises AgentFailure where a rank fails.
+        """
         with ExitStack() as stack:
             stack.callback(self._selector.close)
             self._selector.register(
@@ -126,6 +128,10 @@ class ProgramAgent(Agent):
                 self._release(rank)
             while self._works():
                 self._sample_when_due()
+                self._attend()
+            self._report_early()
+            # Ranks of other VMs may still want something of this one's daemons.
+            while True:
                 self._attend()
 
     def report(self, error: str | None) -> AgentReport:

@@ -128,7 +128,7 @@ FEATURE_TOKENS: dict[str, int] = {
     # Agents as a remote shell, ranks that start together, their output and
     # ends, names and process numbers in VMs, launchers of MPI and Dask, and
     # their keys in files.
-    "programs launched in a job's VMs": 7690,
+    "programs launched in a job's VMs": 7765,
     # Sockets' memory, the machine's numbers, inherited priorities, the filter
     # of controllers and students' code, folders of labs and sweeps.
     "what a VM, a controller and a student's code may hold and call": 1_215,

@@ -22,6 +22,7 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
+from jobs.demand import Program
 from jobs.live.agent_pool import AgentPoolError, Message
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -661,7 +662,11 @@ class LiveBackend:
         graceful: set[str] = set()
         if live.request.demand.own_program or not by_force:
             graceful = silent
-        for name in sorted(silent):
+        ended = silent
+        if isinstance(live.request.demand, Program):
+            # One that has reported serves the others until it is ended.
+            ended = graceful = running
+        for name in sorted(ended):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._emulation.agents.signal(name, number)
         if (

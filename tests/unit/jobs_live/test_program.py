@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -15,7 +16,12 @@ import pytest
 
 from jobs.demand import Program
 from jobs.live.agent_pool import AgentPool
-from jobs.live.agent_protocol import AgentExited, Ready, SpawnRequest
+from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentReport,
+    Ready,
+    SpawnRequest,
+)
 from jobs.live.program_output import (
     OUTPUT_LIMIT_BYTES,
     OutputLog,
@@ -60,7 +66,12 @@ def run(
     logs = [tmp_path / f"{name}.log" for name in names]
     for name, plan, log in zip(names, work, logs, strict=True):
         pool.spawn(SpawnRequest(name, plan, *account, log=str(log)))
-    outcomes = watch.run_together(names)
+    watch.until(names, Ready)
+    pool.begin(names, time.monotonic_ns() + 10_000_000)
+    watch.until(names, AgentReport)
+    for name in names:
+        pool.signal(name, signal.SIGTERM)
+    outcomes = watch.until(names, AgentExited)
     return outcomes, [log.read_text() for log in logs]
 
 
@@ -236,7 +247,7 @@ def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
         own.sendall(request)
         assert own.recv(10) == b"5\n"
     pool.begin(["vm0"], time.monotonic_ns())
-    (outcome,) = watch.until(["vm0"], AgentExited)
+    (outcome,) = watch.until(["vm0"], AgentReport)
     assert outcome.report.error is None
 
 
@@ -253,7 +264,7 @@ def test_a_call_ends_with_its_caller(
     ) as own:
         own.sendall(json.dumps({"command": "sleep 600"}).encode() + b"\n")
         pool.begin(["vm0"], time.monotonic_ns())
-    (outcome,) = watch.until(["vm0"], AgentExited)
+    (outcome,) = watch.until(["vm0"], AgentReport)
     assert outcome.report.error is None
 
 
