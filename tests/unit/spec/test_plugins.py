@@ -436,8 +436,8 @@ def test_what_is_wrong_with_a_kind_of_job_is_one_sentence() -> None:
     ]
     assert problems(JOBS.replace("mapreduce, KEYS", "mapreduced")) == [
         (
-            f"{where}:67: workload.jobs[0].kind: must be one of transfer, demand, compute, iperf3, program,"
-            " mapreduce, not the text 'mapreduced' (did you mean 'mapreduce'?)"
+            f"{where}:67: workload.jobs[0].kind: must be one of transfer, demand, compute, iperf3,"
+            " program, mapreduce, not the text 'mapreduced' (did you mean 'mapreduce'?)"
         )
     ]
 
