@@ -11,7 +11,8 @@ segment at MTU 1500 is then
 so a rate of B on the wire carries B * 1448/1514 of payload. Job volumes are
 payload. Frames that the kernel hands over in one piece (segmentation offload)
 are counted by ``tc`` as the segments they will become. Acknowledgements are not
-in the fraction; :mod:`jobs.live.connections` keeps them small.
+in the fraction: a VM that receives as much as it sends has them in its own cap,
+one frame without payload for each packet (:func:`beside_acknowledgements`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ FRAME_HEADER_BYTES = (
     ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + TCP_HEADER_BYTES
 )
 SEGMENT_BYTES = FRAME_BYTES - FRAME_HEADER_BYTES
+ACKNOWLEDGEMENT_BYTES = FRAME_HEADER_BYTES
 
 
 def payload_bytes(wire_bits: float) -> int:
@@ -39,6 +41,17 @@ def payload_bytes(wire_bits: float) -> int:
             f"a volume on the wire cannot be negative: {wire_bits} bits"
         )
     return int(wire_bits) * SEGMENT_BYTES // (8 * FRAME_BYTES)
+
+
+def beside_acknowledgements(size_bytes: int, packet_bytes: int) -> int:
+    """The payload that is left of ``size_bytes`` where a VM also sends the
+    acknowledgements of as much that it receives, one for each packet of at
+    most ``packet_bytes`` of payload.
+    """
+    segments = max(1, packet_bytes // SEGMENT_BYTES)
+    packet_wire_bytes = segments * FRAME_BYTES
+    both_bytes = packet_wire_bytes + ACKNOWLEDGEMENT_BYTES
+    return size_bytes * packet_wire_bytes // both_bytes
 
 
 def wire_bits(payload_bytes: float) -> float:

@@ -27,8 +27,13 @@ from jobs.live.program_plan import (
 )
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
-from jobs.wire import payload_bytes, payload_rate_bps
+from jobs.wire import (
+    beside_acknowledgements,
+    payload_bytes,
+    payload_rate_bps,
+)
 from testbed.plan.batch_lines import bytes_in
+from testbed.plan.limits import gso_bytes
 from testbed.plan.network_plan import TenantPlan, scaled_bps
 from testbed.spec.experiment import Scale
 
@@ -45,10 +50,23 @@ def volume_payload_bytes(
 ) -> int:
     """Payload that one VM of the job sends on the emulated wire.
 
-    A ``granted_bps`` of 0: nothing is reserved for it.
+    A ``granted_bps`` of 0: nothing is reserved for it. In every pattern a VM
+    receives as much as it sends: p·b bits on the wire are its data and the
+    acknowledgements of what it receives. A demand curve's data are produced at
+    its own pace, beside which they have room.
     """
-    bits = job.demand.volume_bits(job, granted_bps)
-    return payload_bytes(bits * scale.rate / scale.time)
+    demand = job.demand
+    bits = demand.volume_bits(job, granted_bps)
+    size_bytes = payload_bytes(bits * scale.rate / scale.time)
+    if demand.pauses:
+        return size_bytes
+    # At b, so that less bandwidth does not make it another volume; only an
+    # elastic job's is that of the option it was given.
+    rate_bps = job.bandwidth_bps
+    if demand.profile is not None and granted_bps > 0:
+        rate_bps = granted_bps
+    packet_bytes = gso_bytes(scaled_bps(rate_bps, scale.rate), size_bytes)
+    return beside_acknowledgements(size_bytes, packet_bytes)
 
 
 def sending(

@@ -12,7 +12,7 @@ from jobs.live.compute import ComputePlan
 from jobs.live.iperf3 import Iperf3Plan
 from jobs.live.transfer_plan import TransferPlan
 from jobs.request import JobRequest
-from jobs.wire import ideal_transfer_s
+from jobs.wire import ideal_transfer_s, payload_bytes
 from testbed.embedding.placement import Placement
 from testbed.plan.agent_plans import agent_plans, volume_payload_bytes
 from testbed.plan.network_plan import (
@@ -78,9 +78,22 @@ def test_a_job_of_p_seconds_at_b_lasts_p_over_the_time_scale_on_the_wire(
     job = JobRequest("j", 0, 2, b, p)
     size = volume_payload_bytes(job, Scale(rate, faster))
     wall_s = ideal_transfer_s(size, max(1, round(b * rate)))
-    assert abs(wall_s * faster / p - 1) < 1e-3 + 1e4 / (
-        b * rate * p / faster
-    )
+    # Beside its data a VM sends a frame of 66 bytes for each packet of six segments or more.
+    least = 1 / (1 + 66 / (6 * 1514))
+    off = 1e-3 + 1e4 / (b * rate * p / faster)
+    assert least - off < wall_s * faster / p < 1 + off
+
+
+def test_less_bandwidth_moves_the_same_and_its_acknowledgements() -> None:
+    job = JobRequest("j", 0, 2, 30_000_000, 6.0)
+    whole = payload_bytes(30_000_000 * 6)
+    size = volume_payload_bytes(job, Scale())
+    # Packets of 32 kB: 22 segments of 1,514 bytes, and 66 bytes back.
+    assert size == whole * 22 * 1514 // (22 * 1514 + 66)
+    assert volume_payload_bytes(job, Scale(), 6_000_000) == size
+    curve = DemandCurve(((1.0, 30_000_000),))
+    paced = replace(job, demand=curve)
+    assert volume_payload_bytes(paced, Scale()) == whole
 
 
 def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> (
@@ -126,7 +139,7 @@ def test_an_elastic_job_fills_its_option_for_as_long_as_its_profile_says(
     granted_bps, lasts_s = job.demand.profile.options[option]
     size = volume_payload_bytes(job, scale, granted_bps)
     assert ideal_transfer_s(size, granted_bps // 10) * 4 == pytest.approx(
-        lasts_s, rel=1e-3
+        lasts_s, rel=8e-3
     )
     plans = agent_plans(job, tenant(4), scale, 1, granted_bps)
     assert {
