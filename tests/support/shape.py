@@ -93,6 +93,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "users of VMs": 480,
     "bandwidth scaling with a measured profile: file, runs, ratios, picture": 4_560,
     "shuffles with all flows at once": 190,
+    "acknowledgements in a job's volume": 110,
     "shared memory of programs in VMs; busy loops as an attack": 280,
     "demand curves: what agents lost, and traffic beside them": 220,
     "testbed python, audits in columns, names of links, more archives": 700,
