@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import BadInput
+from testbed.foreign_text import plain_text
 from testbed.web.followed_run import ItemKind, Status
 from testbed.web.gauges import Gauge, network_gauges
 from testbed.web.page_layout import PageLayout, page_layout
@@ -46,6 +47,7 @@ class FollowedNetwork:
         self.layout: PageLayout | None = None
         self.last: dict[str, Any] = {}
         self._first: dict[str, Any] = {}
+        self._texts: dict[str, str] = {}
         self._now_s = 0.0
         self._rates: deque[LinkRates] = deque(maxlen=KEPT_SAMPLES)
         self._totals: deque[dict[str, float]] = deque(maxlen=KEPT_TOTALS)
@@ -67,15 +69,17 @@ class FollowedNetwork:
 
     def refresh(self) -> bool:
         """Takes in the lines since the last call; False where there were none."""
-        n_lines = len(self._waiting)
-        for _ in range(n_lines):
-            if not self.trouble:
-                self._take(json.loads(self._waiting.popleft()))
-        return n_lines > 0
+        if self.trouble or not self._waiting:
+            return False
+        while self._waiting and not self.trouble:
+            self._take(json.loads(self._waiting.popleft()))
+        return True
 
     def _take(self, line: dict[str, Any]) -> None:
         if "end" in line:
             self.trouble = str(line["end"])
+        elif "texts" in line:
+            self._texts = line["texts"]
         elif "topology" in line:
             self._first = line
             self.layout = page_layout(line["topology"])
@@ -243,6 +247,7 @@ class FollowedNetwork:
                 ("packets dropped", str(tenant.get("dropped", 0))),
             ],
             "lines": [],
+            "text": plain_text(self._texts.get(name, "")),
             "command": f"sudo testbed tenant show {shlex.quote(name)}",
         }
 

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import IO, Any, NoReturn
 
 from testbed.errors import TestbedError
+from testbed.plan.installation import tenant_text
 from testbed.plan.network_plan import NetworkPlan
 from testbed.standing.keeper_protocol import (
     ShowLinks,
@@ -37,6 +38,7 @@ from testbed.standing.network_state import (
 )
 from testbed.standing.traffic_rates import TrafficSample, samples
 
+LONGEST_TEXT = 200_000
 PARTS_EVERY = 5
 """Samples after which links and switches are asked for again: each reply has
 all cables.
@@ -79,11 +81,15 @@ def _write(pipe: IO[str], line: dict[str, Any]) -> None:
 def _lines(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield first
     parts: dict[str, Any] = {}
+    tenants: tuple[TenantState, ...] | None = None
     try:
         with closing(samples()) as taken:
             for number, (state, sample) in enumerate(taken):
                 if number % PARTS_EVERY == 0:
                     parts = _parts(first["lower_ports"])
+                if state.tenants != tenants:
+                    tenants = state.tenants
+                    yield {"texts": _texts()}
                 yield {**sample_line(state, sample), **parts}
     except TestbedError as error:
         yield {"end": error.message}
@@ -170,6 +176,17 @@ def _tenant(tenant: TenantState) -> dict[str, Any]:
         "n_vms": len(tenant.vms),
         "placed": placed,
     }
+
+
+def _texts() -> dict[str, str]:
+    """The tc text and the flows of each tenant, as installed."""
+    network = ask(ShowLayout(), NetworkLayout).plan
+    plans = ask(ShowPlans(), TenantPlans)
+    texts = {}
+    for tenant in plans.tenants:
+        text = tenant_text(network, tenant, plans.app or None)
+        texts[tenant.job_id] = text[:LONGEST_TEXT]
+    return texts
 
 
 def _parts(lower_ports: list[str]) -> dict[str, Any]:

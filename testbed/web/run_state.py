@@ -244,11 +244,12 @@ class RunState:
         estimated time.
         """
         if life.share is not None:
-            return min(1.0, life.share)
+            return round(min(1.0, life.share), 3)
         if life.start_s is None or not life.estimate_s:
             return None
         until_s = self.now_s if life.end_s is None else life.end_s
-        return min(1.0, (until_s - life.start_s) / life.estimate_s)
+        share = (until_s - life.start_s) / life.estimate_s
+        return round(min(1.0, share), 3)
 
     def _placed(self, layout: PageLayout) -> dict[int, list[list[Any]]]:
         """VMs in their slots: drawn node -> job and number of VMs."""

@@ -26,6 +26,12 @@ export function Item({ item, layout, at, close, onSelect, dark }) {
           {item.lines.map(([t, text]) => <li><span class="time">{duration(t)}</span> {text}</li>)}
         </ol>
       )}
+      {item.text && (
+        <details>
+          <summary>tc text and flows, as installed</summary>
+          <pre tabindex={0}><code>{item.text}</code></pre>
+        </details>
+      )}
       <p>In a terminal:</p>
       <pre tabindex={0}><code>{item.command}</code></pre>
     </aside>

@@ -1,5 +1,7 @@
 // Jobs, tenants and what became of them.
 
+import { useMemo } from "preact/hooks";
+
 import { tenantColour } from "./colours.js";
 import { count, duration, percent, rate } from "./units.js";
 
@@ -32,6 +34,45 @@ function expectedEnd(row) {
   return duration(row[ROW.startS] + row[ROW.estimateS]);
 }
 
+// A row is the same for as long as its fields are.
+function Job({ row, onSelect, dark }) {
+  return useMemo(
+    () => (
+      <tr>
+        <td><Name of="job" name={row[ROW.id]} onSelect={onSelect} dark={dark} /></td>
+        <td class={row[ROW.state]}>
+          {row[ROW.state]}{row[ROW.tier] === "foreground" ? "" : `, ${row[ROW.tier]}`}
+        </td>
+        <td class="number">{row[ROW.vms]}</td>
+        <td class="number">{row[ROW.bps] ? rate(row[ROW.bps]) : "–"}</td>
+        <td class="number">{duration(row[ROW.submitS])}</td>
+        <td class="number">{duration(row[ROW.startS])}</td>
+        <td class="number">{expectedEnd(row)}</td>
+        <td><Progress share={row[ROW.progress]} name={row[ROW.id]} /></td>
+        <td class="text">{row[ROW.reason]}</td>
+      </tr>
+    ),
+    [row.join(), dark],
+  );
+}
+
+function EndedJob({ row, onSelect, dark }) {
+  const ratio = row[ROW.measuredS] && row[ROW.estimateS] && row[ROW.measuredS] / row[ROW.estimateS];
+  return useMemo(
+    () => (
+      <tr>
+        <td><Name of="job" name={row[ROW.id]} onSelect={onSelect} dark={dark} /></td>
+        <td class={row[ROW.state]}>{row[ROW.state]}</td>
+        <td class="number">{duration(row[ROW.estimateS])}</td>
+        <td class="number">{duration(row[ROW.measuredS])}</td>
+        <td class="number">{ratio ? ratio.toFixed(4) : "–"}</td>
+        <td class="text">{row[ROW.reason]}</td>
+      </tr>
+    ),
+    [row.join(), dark],
+  );
+}
+
 export function Jobs({ frame, onSelect, dark }) {
   if (frame.tenants) return <Tenants tenants={frame.tenants} onSelect={onSelect} dark={dark} />;
   if (!frame.jobs.length) return <section><h2>Jobs now</h2><p>No job runs or waits.</p></section>;
@@ -50,21 +91,7 @@ export function Jobs({ frame, onSelect, dark }) {
             </tr>
           </thead>
           <tbody>
-            {frame.jobs.map((row) => (
-              <tr key={row[ROW.id]}>
-                <td><Name of="job" name={row[ROW.id]} onSelect={onSelect} dark={dark} /></td>
-                <td class={row[ROW.state]}>
-                  {row[ROW.state]}{row[ROW.tier] === "foreground" ? "" : `, ${row[ROW.tier]}`}
-                </td>
-                <td class="number">{row[ROW.vms]}</td>
-                <td class="number">{row[ROW.bps] ? rate(row[ROW.bps]) : "–"}</td>
-                <td class="number">{duration(row[ROW.submitS])}</td>
-                <td class="number">{duration(row[ROW.startS])}</td>
-                <td class="number">{expectedEnd(row)}</td>
-                <td><Progress share={row[ROW.progress]} name={row[ROW.id]} /></td>
-                <td class="text">{row[ROW.reason]}</td>
-              </tr>
-            ))}
+            {frame.jobs.map((row) => <Job key={row[ROW.id]} row={row} onSelect={onSelect} dark={dark} />)}
           </tbody>
         </table>
       </div>
@@ -125,19 +152,7 @@ export function Ended({ frame, onSelect, dark }) {
             </tr>
           </thead>
           <tbody>
-            {frame.recent.map((row) => (
-              <tr key={row[ROW.id]}>
-                <td><Name of="job" name={row[ROW.id]} onSelect={onSelect} dark={dark} /></td>
-                <td class={row[ROW.state]}>{row[ROW.state]}</td>
-                <td class="number">{duration(row[ROW.estimateS])}</td>
-                <td class="number">{duration(row[ROW.measuredS])}</td>
-                <td class="number">
-                  {row[ROW.measuredS] && row[ROW.estimateS]
-                    ? (row[ROW.measuredS] / row[ROW.estimateS]).toFixed(4) : "–"}
-                </td>
-                <td class="text">{row[ROW.reason]}</td>
-              </tr>
-            ))}
+            {frame.recent.map((row) => <EndedJob key={row[ROW.id]} row={row} onSelect={onSelect} dark={dark} />)}
           </tbody>
         </table>
       </div>

@@ -25,9 +25,20 @@ const state = {
 };
 let send = () => {};
 
+let isDue = false;
+
+function draw() {
+  isDue = false;
+  render(<Page {...state} />, document.getElementById("page"));
+}
+
+// However many messages come, the page is drawn once for each of the screen's pictures.
 function change(parts) {
   Object.assign(state, parts);
-  render(<Page {...state} />, document.getElementById("page"));
+  if (isDue) return;
+  isDue = true;
+  if (document.hidden) setTimeout(draw, 0);
+  else requestAnimationFrame(draw);
 }
 
 // A page that stays open for hours keeps no more than this: every second moment goes.

@@ -104,9 +104,9 @@ function stepName(use, number, down) {
   return down.has(number) ? "down" : STEPS[step(linkUse(use, number))][0];
 }
 
-function linkText(link, use, number) {
-  const up = (use[2 * number] || 0) / FULL;
-  const down = (use[2 * number + 1] || 0) / FULL;
+function linkText(link, upward, downward) {
+  const up = (upward || 0) / FULL;
+  const down = (downward || 0) / FULL;
   return (
     `${link.name}: up ${rate(up * link.up_bps)} (${percent(up)}),` +
     ` down ${rate(down * link.down_bps)} (${percent(down)})` +
@@ -123,16 +123,27 @@ function Links({ layout, placed, use, frame, onSelect, chosen }) {
     const leaf = placed.level[link.lower] === 0;
     // In blocks of several rows lines would cross cells: a bar has the colour.
     if (!a || !b || (leaf && placed.rows > 1)) return null;
-    const name = stepName(use, number, down);
     const isChosen = chosen && chosen.of === "link" && chosen.name === String(number);
     return (
-      <line key={number} class={`link use-${name}${isChosen ? " chosen" : ""}`}
-            x1={a.x} y1={a.y} x2={b.x} y2={b.y + b.height}
-            onClick={() => onSelect("link", String(number))}>
-        <title>{linkText(link, use, number)}</title>
-      </line>
+      <Line key={number} link={link} number={number} a={a} b={b} isChosen={isChosen}
+            name={stepName(use, number, down)} up={use[2 * number]} back={use[2 * number + 1]}
+            onSelect={onSelect} />
     );
   });
+}
+
+// The same element as long as nothing of it changes: a data centre has hundreds.
+function Line({ link, number, a, b, isChosen, name, up, back, onSelect }) {
+  return useMemo(
+    () => (
+      <line class={`link use-${name}${isChosen ? " chosen" : ""}`}
+            x1={a.x} y1={a.y} x2={b.x} y2={b.y + b.height}
+            onClick={() => onSelect("link", String(number))}>
+        <title>{linkText(link, up, back)}</title>
+      </line>
+    ),
+    [link, a, b, isChosen, name, up, back],
+  );
 }
 
 function onKey(event, act) {
@@ -158,26 +169,39 @@ function Nodes({ layout, placed, use, frame, onSelect, chosen, dark }) {
   return layout.nodes.map((node, index) => {
     const at = placed.at[index];
     if (!at) return null;
-    const vms = (frame.placed && frame.placed[index]) || [];
     const isChosen = chosen && chosen.of === "node" && chosen.name === String(index);
-    const choose = () => onSelect("node", String(index));
-    const taken = vms.reduce((n, [, k]) => n + k, 0);
-    const text = node.slots ? `${node.name}: ${taken} of ${node.slots} VM slots taken` : node.name;
+    let bar = "";
+    if (node.slots > 0 && placed.rows > 1 && uplinks.has(index)) {
+      bar = stepName(use, uplinks.get(index), downLinks);
+    }
     return (
-      <g key={index} class={`node${isChosen ? " chosen" : ""}${down.has(index) ? " down" : ""}`}
+      <Node key={index} node={node} index={index} at={at} bar={bar} isChosen={isChosen}
+            vms={(frame.placed && frame.placed[index]) || NONE} isDown={down.has(index)}
+            onSelect={onSelect} dark={dark} />
+    );
+  });
+}
+
+const NONE = [];
+
+function Node({ node, index, at, bar, isChosen, vms, isDown, onSelect, dark }) {
+  const choose = () => onSelect("node", String(index));
+  const taken = vms.reduce((n, [, k]) => n + k, 0);
+  const text = node.slots ? `${node.name}: ${taken} of ${node.slots} VM slots taken` : node.name;
+  return useMemo(
+    () => (
+      <g class={`node${isChosen ? " chosen" : ""}${isDown ? " down" : ""}`}
          transform={`translate(${at.x - at.width / 2},${at.y})`} role="button" tabindex={0}
          aria-label={text} onClick={choose} onKeyDown={(event) => onKey(event, choose)}>
         <title>{text}</title>
         <rect class="box" width={at.width} height={at.height} rx="3" />
         {node.slots > 0 && <Slots node={node} vms={vms} at={at} dark={dark} />}
-        {node.slots > 0 && placed.rows > 1 && uplinks.has(index) && (
-          <rect class={`bar use-${stepName(use, uplinks.get(index), downLinks)}`}
-                width={at.width} height="5" />
-        )}
+        {bar && <rect class={`bar use-${bar}`} width={at.width} height="5" />}
         <Label node={node} at={at} />
       </g>
-    );
-  });
+    ),
+    [node, at, bar, isChosen, isDown, dark, vms.join()],
+  );
 }
 
 const LETTER = 6.2;
