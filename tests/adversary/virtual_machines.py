@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,26 @@ for name, attempt in tries.items():
     else:
         print("through", name)
 """
+# Tells what it has, or can get, above a user's.
+ABOVE = """
+import os, resource
+def can(action):
+    try:
+        action()
+    except (OSError, ValueError):
+        return False
+    return True
+limit = resource.getrlimit(resource.RLIMIT_CORE)[0]
+above = [
+    os.getpriority(os.PRIO_PROCESS, 0) < 0,
+    can(lambda: os.setpriority(os.PRIO_PROCESS, 0, -5)),
+    can(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))),
+    limit not in (0, 1),
+    can(lambda: resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096))),
+]
+for one in above:
+    print("through" if one else "refused")
+"""
 VICTIMS = """
 import socket, time
 listener = socket.create_server(("127.0.0.1", 0))
@@ -155,6 +176,12 @@ def attacks() -> list[Attack]:
             "a program in a VM reaches into a process of another VM",
             _reach_from_another_vm,
             _reach_as_root,
+        ),
+        Attack(
+            "priorities",
+            "a program in a VM has a priority and limits of root's",
+            lambda: _priorities(_ends_in_a_vm),
+            lambda: _priorities(_ends_outside),
         ),
         Attack(
             "process numbers",
@@ -280,6 +307,33 @@ def _number(process: subprocess.Popen[bytes]) -> int:
     """The first line of its output; 0 if it ends without."""
     assert process.stdout is not None
     return int(process.stdout.readline() or 0)
+
+
+def _priorities(said: Callable[[Sequence[str]], str]) -> Tries:
+    """Of a caller with a high priority, who has core dumps."""
+    dumps = resource.getrlimit(resource.RLIMIT_CORE)
+    os.setpriority(os.PRIO_PROCESS, 0, -10)
+    resource.setrlimit(resource.RLIMIT_CORE, (dumps[1], dumps[1]))
+    try:
+        return _counted(said(("/usr/bin/python3", "-c", ABOVE)))
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        resource.setrlimit(resource.RLIMIT_CORE, dumps)
+
+
+def _ends_in_a_vm(argv: Sequence[str]) -> str:
+    user = User("attacker", ATTACKER, ATTACKER)
+    with (
+        _vm() as place,
+        _started(replace(place, user=user), *argv) as child,
+    ):
+        assert child.stdout is not None
+        return child.stdout.read().decode()
+
+
+def _ends_outside(argv: Sequence[str]) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.stdout
 
 
 def _forks(*, limited: bool) -> Tries:

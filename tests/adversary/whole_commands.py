@@ -17,6 +17,8 @@ ENDS_ITSELF = (
     "::test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing"
 )
 LOOKS = "::test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none"
+OWN_APPS = "tests/unit/controller/test_own_app.py"
+LEAVES_NOTHING = "::test_a_confined_one_leaves_no_file_and_no_process"
 SUBMISSIONS = "tests/unit/labs/test_hostile_submissions.py"
 # The others are of what marks say.
 DO_HARM = (
@@ -49,6 +51,16 @@ TESTED: dict[str, tuple[str, tuple[str, ...], float]] = {
     "submitted controllers": (
         "a student's controller ends the grading, leaves files or reads others",
         (f"{LABS}{ENDS_ITSELF}", f"{LABS}{LOOKS}"),
+        40,
+    ),
+    "confined controllers": (
+        "a student's controller sees root's variables, or calls what it may not",
+        (f"{OWN_APPS}{LEAVES_NOTHING}",),
+        15,
+    ),
+    "callers' folders": (
+        "a command by sudo goes by a path that its caller can exchange",
+        ("tests/unit/cli/test_folders_by_sudo.py",),
         40,
     ),
     "damaged journals": (
