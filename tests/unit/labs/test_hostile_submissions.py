@@ -175,6 +175,16 @@ FAILING = {
     "infinity": ("return -math.inf", "answer() returned -inf; expected a finite number"),
     "nothing": ("pass", "answer() returned None; expected a number"),
     "text": ("return '\\x1b[2J<b>'", "answer() returned '\\x1b[2J<b>'; expected a number"),
+    "half a pair": ("return '\\ud800'", "answer() returned"),
+    "an error with half a pair": ("raise ValueError('\\ud800')", "raised ValueError"),
+    "an error of a name with orders": (
+        "raise type('\\x1b[2J', (Exception,), {})('x')",
+        "raised",
+    ),
+    "stops itself": (
+        "os.kill(os.getpid(), signal.SIGSTOP)",
+        "answer had not ended after 3 s",
+    ),
     "exits": ("sys.exit(0)", "raised SystemExit: 0"),
     "exits at once": ("os._exit(0)", "answer ended the process (exit code 0)"),
     "kills itself": ("os.kill(os.getpid(), 11)", "answer ended the process (SIGSEGV)"),
