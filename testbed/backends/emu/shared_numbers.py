@@ -1,9 +1,9 @@
 """Numbers of the kernel's of which the whole machine has one.
 
 A program in a VM could use them up for everybody: memory of sockets, open
-files, terminals, asynchronous reads. What takes one of them takes memory too,
-and of that each VM has its share. So for a network's life there are as many as
-memory bounds.
+files, terminals, asynchronous reads, neighbours. What takes one of them takes
+memory too, and of that each VM has its share. So for a network's life there are
+as many as memory bounds.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ AT_LEAST = {
     "fs/aio-max-nr": 1 << 24,
     # The kernel allows no more.
     "kernel/pty/max": 1 << 20,
+    # Addresses that are being looked for. A VM can look for those of its
+    # tenant's network, and each is given up after some seconds.
+    "net/ipv4/neigh/default/gc_thresh2": 1 << 20,
+    "net/ipv4/neigh/default/gc_thresh3": 1 << 20,
 }
 
 
