@@ -132,8 +132,8 @@ FEATURE_TOKENS: dict[str, int] = {
     "programs launched in a job's VMs": 7765,
     # Sockets' memory, the machine's numbers, inherited priorities, the filter
     # of controllers and students' code, folders of labs and sweeps.
-    "what a VM, a controller and a student's code may hold and call": 1_215,
     "no garbage collections while a command starts": 33,
+    "what a VM, a controller and a student's code may hold and call": 1_227,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
