@@ -27,6 +27,7 @@ from testbed.backends.emu.traffic_control import (
 )
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
+    IN_ORDER_BPS,
     Address,
     BatchLine,
     BatchSection,
@@ -36,6 +37,7 @@ from testbed.plan.batch_lines import (
     IpItem,
     LargestPacket,
     Neighbour,
+    Netem,
     PrefixFilter,
     PrefixRoute,
     TcItem,
@@ -287,6 +289,49 @@ def test_changing_by_netlink_is_changing_by_tc(
     netlink.control.apply([BatchSection(netlink.name, changes)])
     assert_same(netlink, text, rounds_up=rounds_up)
     assert netlink.state() != old_state
+
+
+DELAY_LINES = {
+    "delay": Netem("eth0", 1000, 20_000_000, 0, 0.0),
+    "jitter": Netem("eth0", 517, 2_000_000, 750_000, 0.0),
+    "loss": Netem("eth0", 10_000, 0, 0, 0.105),
+    "little": Netem("eth0", 1, 1_000, 0, 0.0001),
+    "much": Netem("eth0", 100_000, 10_000_000_000, 3_000_000_000, 0.99),
+}
+
+
+@pytest.mark.needs("netem")
+@pytest.mark.parametrize("kind", DELAY_LINES)
+def test_a_delay_line_by_netlink_is_that_by_tc(
+    make_bench: Callable[[str], Bench], kind: str
+) -> None:
+    """And both are what ``tc -s qdisc`` reads back of the kernel, in figures."""
+    asked = DELAY_LINES[kind]
+    root = HtbRoot("eth0", 1, behind_netem=True)
+    lines = adding((asked, root, HtbClass("eth0", 0, 1, 10**7, 10**7)))
+    text, netlink = make_bench("text"), make_bench("nl")
+    by_text(text, lines)
+    netlink.control.apply([BatchSection(None, lines)])
+    state = netlink.state()
+    assert state["eth0"][0] == text.state()["eth0"][0]
+    command = ("tc", "-s", "-json", "qdisc", "show", "dev", "eth0")
+    for bench in (netlink, text):
+        (line,) = [q for q in bench.asked(*command) if q["kind"] == "netem"]
+        assert (line["root"], line["packets"], line["drops"]) == (
+            True,
+            0,
+            0,
+        )
+        options = line["options"]
+        assert options["limit"] == asked.limit_packets
+        delay = options.get("delay", {"delay": 0, "jitter": 0})
+        assert delay["delay"] == pytest.approx(asked.delay_ns / 1e9)
+        assert delay["jitter"] == pytest.approx(asked.jitter_ns / 1e9)
+        lost = options.get("loss-random", {"loss": 0})["loss"]
+        # tc's text has six digits.
+        assert lost == pytest.approx(asked.loss_share, rel=1e-4)
+        rate = options.get("rate", {"rate": 0})["rate"]
+        assert rate == (IN_ORDER_BPS // 8 if asked.jitter_ns else 0)
 
 
 def test_removing_one_tenant_leaves_the_other(

@@ -70,15 +70,17 @@ class EmulatedNetwork:
         controller_port: int,
         parts: Sequence[Part] = (),
         *,
-        offload: bool = True,
+        ours: bool = True,
     ) -> None:
         """Makes nothing yet.
 
         ``parts``: the switch's parts; without any the machine's own switch has
         all bridges. ``controller_port``: where the controller also listens on
-        the host, for bridges that others make. ``offload``: VMs leave checksums to
-        the switch where that fills them in. It does not in a packet that passes
-        through a controller.
+        the host, for bridges that others make. ``ours``: the controller is the testbed's. VMs then
+        leave checksums to the switch where that fills them in; it does not in a
+        packet that passes through a controller. Another's is connected last, as
+        by Mininet: not each hears of a port that comes up as it is told of the
+        others.
         """
         self.plan = plan
         self._parts = parts
@@ -88,7 +90,7 @@ class EmulatedNetwork:
         self._datapath = open_vswitch.datapath_type()
         self._kernel: traffic_control.TrafficControl | None = None
         self._open = False
-        self._may_offload = offload
+        self._ours = ours
 
     def __enter__(self) -> EmulatedNetwork:
         self.up()
@@ -157,6 +159,9 @@ class EmulatedNetwork:
             vms |= traffic_control.open_namespaces(
                 names, VM_SYSCTLS, checksum_offload=self.offloads
             )
+            if not self._ours:
+                for switch, bridges in switches:
+                    self._connect_bridges(switch, bridges)
             on_failure.pop_all()
         self._kernel = kernel
 
@@ -197,9 +202,19 @@ class EmulatedNetwork:
     ) -> None:
         """Makes bridges in one transaction."""
         arguments = open_vswitch.up_arguments(
-            self.plan, bridges, self._journal.tag.run, self._datapath
+            self.plan,
+            bridges,
+            self._journal.tag.run,
+            self._datapath,
+            connected=self._ours,
         )
         switch.vsctl(arguments)
+
+    def _connect_bridges(
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge]
+    ) -> None:
+        run_tag = self._journal.tag.run
+        switch.vsctl(open_vswitch.connection_arguments(bridges, run_tag))
 
     def _sides(self) -> list[traffic_control.Side]:
         """Each switch's devices; a part's namespace has no others but loopback."""
@@ -286,7 +301,7 @@ class EmulatedNetwork:
     @property
     def offloads(self) -> bool:
         """True if VMs leave checksums and segmentation to the switch."""
-        if self._has_sockets and not self._may_offload:
+        if self._has_sockets and not self._ours:
             return False
         return self.conditions.sockets.offload is not False
 

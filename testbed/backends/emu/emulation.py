@@ -950,7 +950,7 @@ def emulate(
             journal=journal,
             controller_port=controller.openflow_port,
             parts=parts,
-            offload=options.own is None,
+            ours=options.own is None,
         )
         own = None
         if options.own:

@@ -78,8 +78,11 @@ def up_arguments(
     bridges: Sequence[Bridge],
     run_tag: str,
     datapath: Datapath,
+    *,
+    connected: bool = True,
 ) -> list[str]:
-    """``ovs-vsctl`` arguments of one transaction that makes bridges.
+    """``ovs-vsctl`` arguments of one transaction that makes bridges,
+    ``connected`` to their controller or not yet.
 
     Ports get the QoS type ``linux-noop``: with any other, or none, ovs-vswitchd
     deletes the root qdisc, and with it the limits that tc has set. All rows
@@ -100,7 +103,11 @@ def up_arguments(
             commands += _port_rows(
                 ids[-1][2:], port.name, request, "qos=@noop", tag
             )
-        commands += _bridge_rows(bridge, ids, datapath, run_tag, tag)
+        row = _bridge_row(bridge, ids, datapath, tag)
+        if connected:
+            commands.append(controller_row(f"c{bridge.node}", run_tag))
+            row.append(f"controller=@c{bridge.node}")
+        commands.append(row)
     made = [f"@b{bridge.node}" for bridge in bridges]
     commands.append(["add", "Open_vSwitch", ".", "bridges", *made])
     return _joined(commands)
@@ -138,22 +145,31 @@ def controller_row(row: str, run_tag: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _bridge_rows(
-    bridge: Bridge,
-    ports: Sequence[str],
-    datapath: Datapath,
-    run_tag: str,
-    tag: str,
-) -> list[list[str]]:
+def connection_arguments(
+    bridges: Sequence[Bridge], run_tag: str
+) -> list[str]:
+    """One transaction that gives bridges their controller."""
+    commands = []
+    for bridge in bridges:
+        row = f"c{bridge.node}"
+        commands.append(controller_row(row, run_tag))
+        commands.append(
+            ["set", "Bridge", bridge.name, f"controller=@{row}"]
+        )
+    return _joined(commands)
+
+
+def _bridge_row(
+    bridge: Bridge, ports: Sequence[str], datapath: Datapath, tag: str
+) -> list[str]:
     # fail_mode=secure: rules stay, and traffic flows, while the controller is
     # away.
-    row = [
+    return [
         f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
         f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",
         "protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}",
-        "other_config:disable-in-band=true", f"controller=@c{bridge.node}", tag,
+        "other_config:disable-in-band=true", tag,
     ]  # fmt: skip
-    return [controller_row(f"c{bridge.node}", run_tag), row]
 
 
 def deletion_arguments(

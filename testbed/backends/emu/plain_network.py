@@ -193,6 +193,11 @@ class PlainNetwork(EmulatedNetwork):
         del switch, bridges  # all of them, in the machine's switch
         self.mininet.start()
 
+    def _connect_bridges(
+        self, switch: SwitchDaemons, bridges: Sequence[Bridge]
+    ) -> None:
+        del switch, bridges  # Mininet has connected each as it started
+
 
 # Seconds that Mininet takes on two processors for a node's shell and a cable. A
 # cable takes longer the more ports the switch has.

@@ -12,6 +12,7 @@ from testbed.backends.emu.emulated_network import up_lines
 from testbed.backends.emu.open_vswitch import (
     SwitchDaemons,
     SwitchSockets,
+    connection_arguments,
     deletion_arguments,
     read_sockets,
     up_arguments,
@@ -86,6 +87,25 @@ def test_every_port_has_its_number_and_survives_the_limits() -> None:
         else:
             assert bridge_of[row] == port["name"]
             assert interfaces[port["interfaces"]]["type"] == "internal"
+
+
+def test_bridges_of_a_foreign_controller_are_connected_later() -> None:
+    network = plan()
+    arguments = up_arguments(
+        network, network.bridges, "0000beef", "system", connected=False
+    )
+    assert rows_of("Controller", arguments) == {}
+    for row in rows_of("Bridge", arguments).values():
+        assert "controller" not in row
+    later = connection_arguments(network.bridges, "0000beef")
+    controllers = rows_of("Controller", later)
+    assert len(controllers) == len(network.bridges)
+    connected = {}
+    for command in commands(later):
+        if command[0] == "set":
+            connected[command[2]] = command[3].removeprefix("controller=")
+    assert connected.keys() == {b.name for b in network.bridges}
+    assert sorted(connected.values()) == sorted(controllers)
 
 
 def test_bridges_are_secure_marked_and_connected() -> None:
