@@ -232,8 +232,8 @@ class _Wiring:
 
     def settle_hosts(self) -> None:
         """Each host has one link, to a switch; there is one host at least."""
-        self._part_neighbouring_hosts()
         self._make_forwarding_hosts_switches()
+        self._part_neighbouring_hosts()
         if not self._graph.hosts:
             self._add_servers()
 

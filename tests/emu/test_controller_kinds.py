@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -211,3 +212,56 @@ def test_a_controller_that_runs_already_has_the_flows(
     done = network.up()
     assert done.returncode == 3
     assert f"nobody listens at {address}: Connection refused" in done.stderr
+
+
+def faucet_configuration() -> str:
+    """Seven plain switches of three ports, in one VLAN."""
+    lines = ["vlans: {office: {vid: 100}}", "dps:"]
+    for number in range(1, 8):
+        ports = ", ".join(
+            f"{port}: {{native_vlan: office}}" for port in (1, 2, 3)
+        )
+        lines.append(
+            f"  s{number}: {{dp_id: {number}, hardware: Open vSwitch,"
+            f" interfaces: {{{ports}}}}}"
+        )
+    return "\n".join(lines)
+
+
+def started_as(name: str, port: int, folder: Path) -> list[str]:
+    """The command of a controller that is not the testbed's."""
+    program = shutil.which(name)
+    if program is None:
+        pytest.skip(f"no {name} on this machine")
+    if name == "ovs-testcontroller":
+        return [program, f"ptcp:{port}:127.0.0.1"]
+    written = folder / "faucet.yaml"
+    written.write_text(faucet_configuration())
+    return [
+        *("env", f"PATH={Path(program).parent}:{os.defpath}"),
+        f"FAUCET_CONFIG={written}",
+        f"FAUCET_LOG={folder / 'faucet.log'}",
+        f"FAUCET_EXCEPTION_LOG={folder / 'faucet-errors.log'}",
+        *(program, "--ryu-ofp-tcp-listen-port", str(port)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["faucet", "ovs-testcontroller"])
+def test_controllers_of_this_machine(
+    network: OwnNetwork, name: str, tmp_path: Path
+) -> None:
+    """All ports are up as their switch connects: Faucet hears of no later one."""
+    port = free_port()
+    with subprocess.Popen(started_as(name, port, tmp_path)) as theirs:
+        try:
+            await_listener(port)
+            network.start(f"{{remote: tcp:127.0.0.1:{port}}}")
+            rate = ("--bandwidth", "100 Mbit/s")
+            network.good("tenant", "add", "a", "--vms", "3", *rate)
+            network.good("tenant", "add", "b", "--vms", "5", *rate)
+            checked = network.run("verify", "--json").stdout
+            found = {check["name"]: check for check in json.loads(checked)}
+            for check in ("links", "limits", "reachability"):
+                assert found[check]["problems"] == []
+        finally:
+            theirs.terminate()

@@ -122,6 +122,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "no sockets beyond a network namespace; libraries' settings": 179,
     "packages of a requirements file, installed as their user": 1_970,
     "graphs in GML": 770,
+    "switches of foreign controllers are connected last": 110,
     "options of Mininet files without an effect; arguments in vain": 320,
     "captures that end with what they capture": 240,
     "counts of one in the singular, by every verb": 500,

@@ -355,6 +355,30 @@ def test_what_is_no_graph_is_told(
     assert said in refused(imported, text)
 
 
+def test_hosts_that_forward_get_no_switch_between(imported: Import) -> None:
+    """As netlab writes a lab of FRR: its routers are of kind linux, too."""
+    text = """
+topology:
+  nodes: {r1: {kind: linux}, r2: {kind: linux}, h1: {kind: linux}, h2: {kind: linux}}
+  links:
+    - endpoints: ["r1:eth1", "r2:eth1"]
+    - endpoints: ["h1:eth1", "r1:eth2"]
+    - endpoints: ["h2:eth1", "r2:eth2"]
+"""
+    result = imported(text)
+    assert set(links(result)) == {("h1", "r1"), ("h2", "r2"), ("r2", "r1")}
+    assert (
+        "hosts with several links as switches: r1 and 1 more"
+        in all_notes(result)
+    )
+    # Two hosts alone have one.
+    alone = imported(
+        "topology:\n  nodes: {h1: {kind: linux}, h2: {kind: linux}}\n"
+        '  links: [{endpoints: ["h1:eth1", "h2:eth1"]}]\n'
+    )
+    assert "a switch between the hosts h1 and h2" in all_notes(alone)
+
+
 # ------------------------------------------------------------------ GML
 
 
