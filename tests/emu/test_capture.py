@@ -26,6 +26,10 @@ workload:
   jobs: [{id: ring, vms: 4, bandwidth: 250 Mbit/s, duration: 300 s, pattern: ring}]
 expect: {fidelity: invalid}
 """
+SHORT_AND_LONG = (
+    "15 s, pattern: ring},"
+    " {id: long, at: 1 s, vms: 2, bandwidth: 10 Mbit/s, duration: 300 s}"
+)
 PING = ("ping", "-c", "1000", "-i", "0.1")
 
 
@@ -173,3 +177,21 @@ def test_a_runs_packets_are_seen_too(
     reader.join()
     assert run.returncode == 130
     assert list(testbed.state.glob(".*.json")) == []
+
+
+def test_a_capture_ends_with_its_job_and_not_with_the_run(
+    testbed: Testbed,  # noqa: F811
+) -> None:
+    jobs = RING.replace("300 s, pattern: ring}", SHORT_AND_LONG)
+    testbed.file.write_text(jobs, encoding="utf-8")
+    run = testbed.start()
+    reader = threading.Thread(target=run.communicate)
+    testbed.until("job_started", run)
+    reader.start()
+    done = testbed.run("capture", "ring.0", "host", "127.0.0.9")
+    assert done.returncode == 0, done.stderr
+    assert "ring.0 is not there any more: its job has ended" in done.stderr
+    assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    reader.join()
+    assert run.returncode == 130
