@@ -6,6 +6,7 @@ throw-away namespace.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import resource
@@ -311,6 +312,8 @@ def _namespaces_and_tc() -> MachineCheck:
         hint = (
             "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
         )
+        if os.strerror(errno.EROFS) in error.message:
+            hint = "make /run writable: a container is started --privileged"
         return MachineCheck(
             "namespaces, veth and tc", "fail", error.message, hint
         )

@@ -310,3 +310,22 @@ def test_a_switch_under_sched_idle_is_named_with_what_helps(
             assert machine_checks._switch_scheduling().grade == "ok"
         switch.kill()
     assert machine_checks._switch_scheduling().grade == "ok"
+
+
+@pytest.mark.parametrize(
+    ("why", "hint"),
+    [
+        ("Read-only file system", "make /run writable"),
+        ("Operation not supported", "use a kernel with veth"),
+    ],
+)
+def test_namespaces_that_cannot_be_made_have_their_own_hint(
+    why: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> str:
+        raise MachineCannot(f"ip: cannot create namespace: {why}")
+
+    monkeypatch.setattr(machine_checks, "run", refused)
+    check = machine_checks._namespaces_and_tc()
+    assert check.grade == "fail"
+    assert str(check.hint).startswith(hint)
