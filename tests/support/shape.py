@@ -122,6 +122,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "no sockets beyond a network namespace; libraries' settings": 179,
     "packages of a requirements file, installed as their user": 1_970,
     "graphs in GML": 770,
+    "addresses and controllers at the prompt, refused": 110,
     "a machine whose /run is read-only": 25,
     "switches of foreign controllers are connected last": 170,
     "options of Mininet files without an effect; arguments in vain": 320,

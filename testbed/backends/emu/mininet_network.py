@@ -196,6 +196,14 @@ class AttachedHost(Attached, Host):  # type: ignore[misc]
             {},
         )
 
+    def setIP(self, *_args: Any, **_options: Any) -> Any:
+        """Refused. Raises BadInput."""
+        raise _not_set(f"{self}'s address")
+
+    def setMAC(self, *_args: Any, **_options: Any) -> Any:
+        """Refused. Raises BadInput."""
+        raise _not_set(f"{self}'s MAC address")
+
 
 class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
     """A bridge of an Open vSwitch: the machine's, or one of a network's parts."""
@@ -496,6 +504,16 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         """Refused. Raises BadInput."""
         raise _not_added(f"link {node1} - {node2}")
 
+    def addController(
+        self, name: Any = "c0", *_args: Any, **_o: Any
+    ) -> Any:
+        """Refused. Raises BadInput."""
+        raise BadInput(
+            f"controller {name} cannot be added: a network that is up is its"
+            " file's; controller: {app: …} or {remote: tcp:…} there is another",
+            "sudo testbed down and up",
+        )
+
     def delNode(self, node: Node, nodes: Any = None) -> None:
         """Refused. Raises BadInput."""
         del nodes
@@ -711,6 +729,14 @@ def host_names(plan: NetworkPlan) -> dict[str, str]:
             name = slot.netns
         names[slot.netns] = name
     return names
+
+
+def _not_set(what: str) -> BadInput:
+    return BadInput(
+        f"{what} cannot be set: flows and limits go by it; give it in the file"
+        " or its Topo, then sudo testbed down and up",
+        "a Topo's addHost(…, ip=…, mac=…) are those of an open network",
+    )
 
 
 def _not_added(node: str) -> BadInput:
