@@ -156,6 +156,7 @@ def _show_application(measured: MeasuredScaling) -> None:
     for column in ("b'", "estimate [s]", "measured [s]", "ratio"):
         table.add_column(column, justify="right")
     table.add_column("bound")
+    table.add_column("network", justify="right")
     for point in measured.points:
         table.add_row(
             human_bandwidth(point.granted_bps),
@@ -163,5 +164,10 @@ def _show_application(measured: MeasuredScaling) -> None:
             point.measured.show(3),
             point.ratio.show(4),
             Text(point.verdict, STYLES.get(point.verdict, "")),
+            _share(point.network_share),
         )
     console.out().print(table)
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"

@@ -79,6 +79,8 @@ class JobLife:
     """By the evidence of a live job: how much its time can be wrong."""
     delay_s: float = 0.0
     """The most that its links' delay adds to a live job's estimate."""
+    network_share: float | None = None
+    """Of a live job's time, that in which packets waited at its limiters."""
     loses: bool = False
     """Its links lose packets."""
     n_slots: int = 0
@@ -322,6 +324,9 @@ def _ended(lives: JobLives, life: JobLife, event: events.JobEnded) -> None:
     evidence = event.detail.get("evidence")
     if isinstance(evidence, Mapping):
         life.possible_error = str(evidence.get("possible_error", ""))
+        queued = evidence.get("queued")
+        if isinstance(queued, float):
+            life.network_share = queued
     lives.release(life)
     lives.enter(life, "ended")
 

@@ -70,6 +70,10 @@ class JobRow:
     """By its evidence, how much its live time can be wrong; no column."""
     delay_s: float = 0.0
     """The most that its links' delay adds to its estimate; no column."""
+    network_share: float | None = None
+    """By its evidence, the share of its live time in which packets waited at
+    its limiters; no column.
+    """
 
     @property
     def wait_s(self) -> float | None:
@@ -122,7 +126,8 @@ _IPERF3 = (
     "iperf3_ratio",
     "iperf3_counted_bps",
 )
-_LATER = ("exempt", "may_end_early", "possible_error", "delay_s", *_IPERF3)
+_EVIDENCE = ("possible_error", "delay_s", "network_share")
+_LATER = ("exempt", "may_end_early", *_EVIDENCE, *_IPERF3)
 """Fields that are no column, or one of the last."""
 JOB_COLUMNS = (
     *(f.name for f in fields(JobRow) if f.name not in _LATER),

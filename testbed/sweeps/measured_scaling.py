@@ -26,6 +26,7 @@ COLUMNS = (
     "estimate_s",
     "measured_s",
     "ratio",
+    "network_share",
 )
 ROUNDING = 1e-9
 """What sums of floats may be off: simulated times are equal to the estimate."""
@@ -46,12 +47,16 @@ def is_profile(row: JobRow) -> bool:
 class Repetition:
     """An application in one run: p at b, and the times at each b', in
     experiment seconds.
+
+    ``network_shares``: of the times, how much the network limited (0 to 1;
+    None: not known).
     """
 
     application: str
     requested_bps: int
     profiled_s: float
     times: tuple[tuple[int, float], ...]
+    network_shares: tuple[tuple[int, float | None], ...] = ()
 
     def estimate_s(self, granted_bps: float) -> float:
         """p·b/b' (DCloud, Section III.B)."""
@@ -77,14 +82,20 @@ def repetitions_of(rows: Iterable[JobRow]) -> list[Repetition]:
     found = []
     for name, own in profiles.items():
         times = []
+        shares = []
         for row in scaled.get(name, ()):
             granted_bps = row.granted_bps or row.requested_bps
             times.append((granted_bps, row.measured_s or 0.0))
+            shares.append((granted_bps, row.network_share))
         # The median, as of `testbed profile`: one run beside a burst of
         # somebody else's work does not move it.
         profiled_s = median(row.measured_s or 0.0 for row in own)
         repetition = Repetition(
-            name, own[0].requested_bps, profiled_s, tuple(times)
+            name,
+            own[0].requested_bps,
+            profiled_s,
+            tuple(times),
+            tuple(shares),
         )
         found.append(repetition)
     return found
@@ -98,6 +109,17 @@ class ScalingPoint:
     times_s: tuple[float, ...]
     estimates_s: tuple[float, ...]
     scaled_down: bool
+    network_shares: tuple[float | None, ...] = ()
+
+    @property
+    def network_share(self) -> float | None:
+        """Share of the time that the network limited, the median repetition's;
+        None where it is not known.
+        """
+        known = [
+            share for share in self.network_shares if share is not None
+        ]
+        return median(known) if known else None
 
     @property
     def measured(self) -> Estimate:
@@ -143,6 +165,7 @@ class ScalingPoint:
             "estimate_s": self.estimated.mean,
             "ratio": self.ratio.mean,
             "ratio_half_width": self.ratio.half_width,
+            "network_share": self.network_share,
             "verdict": self.verdict,
         }
 
@@ -195,7 +218,9 @@ def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
     for granted_bps in sorted(bandwidths, reverse=True):
         times = []
         estimates = []
+        shares = []
         for repetition in own:
+            shares.append(dict(repetition.network_shares).get(granted_bps))
             times.append(dict(repetition.times)[granted_bps])
             estimates.append(repetition.estimate_s(granted_bps))
         points.append(
@@ -204,6 +229,7 @@ def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
                 times_s=tuple(times),
                 estimates_s=tuple(estimates),
                 scaled_down=granted_bps < requested_bps,
+                network_shares=tuple(shares),
             )
         )
     profiles_s = tuple(repetition.profiled_s for repetition in own)
@@ -225,4 +251,5 @@ def table_lines(
                     point.estimates_s[number],
                     point.times_s[number],
                     point.ratios[number],
+                    point.network_shares[number],
                 )

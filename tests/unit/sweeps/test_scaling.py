@@ -237,6 +237,21 @@ def rows_of(file: ScalingFile, seed: int = 1) -> list[JobRow]:
     return list(tally.rows())
 
 
+def test_the_share_of_the_network_is_the_median_repetitions() -> None:
+    from dataclasses import replace
+
+    repetitions = []
+    for share in (0.25, 0.5, 1.0, None):
+        rows = rows_of(written())
+        changed = [replace(row, network_share=share) for row in rows]
+        repetitions += repetitions_of(changed)
+    sort, _ = measured_scaling(repetitions)
+    assert sort.points[0].network_share == 0.5
+    assert sort.points[0].to_json()["network_share"] == 0.5
+    (unknown, _) = measured_scaling(repetitions_of(rows))
+    assert unknown.points[0].network_share is None
+
+
 def test_a_job_that_did_not_finish_leaves_no_ratio() -> None:
     from dataclasses import replace
 
