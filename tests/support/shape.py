@@ -133,6 +133,7 @@ FEATURE_TOKENS: dict[str, int] = {
     # ends, names and process numbers in VMs, launchers of MPI and Dask, and
     # their keys in files.
     "programs launched in a job's VMs": 7765,
+    "the network's share of a scaled program's time": 214,
     # Sockets' memory, the machine's numbers, inherited priorities, the filter
     # of controllers and students' code, folders of labs and sweeps.
     "no garbage collections while a command starts": 33,
