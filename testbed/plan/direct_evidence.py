@@ -172,16 +172,21 @@ class JobEvidence:
 
     @property
     def is_seen_in_part(self) -> bool:
-        """All was seen but its traffic."""
+        """All was seen but its traffic, or it lacks a little of the processors."""
         if self.kind == "best effort":
             return False
-        return self.kind in CURVES or self.is_unhindered
+        if self.kind in CURVES:
+            return True
+        # What it lacks is seen all the same: up to here it is a doubt.
+        lack_s = INVALID * self.length_s
+        return self.held_s is not None and self.held_s <= lack_s
 
     @property
     def lack(self) -> float:
         """The most by which it took longer, as a share of its time."""
         held = 0.0
-        if self.held_s is not None and self.is_unhindered:
+        is_known = self.is_unhindered or self.is_seen_in_part
+        if self.held_s is not None and is_known:
             held = self.held_s / max(self.length_s, 1e-9)
         return max(self.missing, self.late, self.stood, held)
 

@@ -273,6 +273,8 @@ EVIDENCE: tuple[tuple[Kind, dict[str, float], str, str], ...] = (
     ("demand curve", COUNTED, "ok", "ok"),
     ("demand curve", {}, "suspect", "ok"),
     ("compute", UNHINDERED, "ok", "ok"),
+    ("compute", {"held_s": 0.1}, "suspect", "suspect"),
+    ("compute", {"held_s": 0.13}, "invalid", "invalid"),
     ("compute", {}, "invalid", "invalid"),
     ("command", UNHINDERED, "suspect", "ok"),
     ("command", {}, "invalid", "invalid"),
