@@ -77,7 +77,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "verdicts on times that are two-sided; transfers of one VM": 400,
     # Drops by their cost, wake-ups by a job's band, each part of a switch,
     # traffic without a reservation and of what moved; all jobs in the bench.
-    "direct evidence of all kinds of jobs and of each part of a switch": 3_762,
+    "direct evidence of all kinds of jobs and of each part of a switch": 3_785,
     "terminals and environments of programs in VMs": 1_420,
     "the controller's ports are held by the network's process": 330,
     "removal of fork bombs": 240,
