@@ -49,7 +49,10 @@ Watched = Annotated[
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", min=1, max=65535, help=f"Default {PORT}, or a free one."
+        "--port",
+        min=1024,
+        max=65535,
+        help=f"Default {PORT}, or a free one.",
     ),
 ]
 TokenFile = Annotated[
@@ -86,11 +89,12 @@ def watch(
 
     token = _token(token_file)
     page = PageServer(token)
+    # Before there is a socket, which its process would hold too.
+    if watched == UP:
+        require_root("testbed watch up")
+        page.sources.append(_network())
     with _listening(port) as listening:
-        if watched == UP:
-            require_root("testbed watch up")
-            page.sources.append(_network())
-        else:
+        if watched != UP:
             growing = beside is not None
             _follow_run(page, run_path(watched), growing=growing)
         os.nice(NICE)

@@ -89,6 +89,18 @@ class Browser:
 
         ActionChains(self.driver).send_keys(*keys).perform()
 
+    def size(self) -> tuple[float, int]:
+        """Memory of the page's script in MB, and its elements, without what is
+        no longer used.
+        """
+        command = self.driver.execute_cdp_cmd
+        command("HeapProfiler.collectGarbage", {})
+        command("Performance.enable", {})
+        values = {}
+        for metric in command("Performance.getMetrics", {})["metrics"]:
+            values[metric["name"]] = metric["value"]
+        return values["JSHeapUsedSize"] / 1e6, int(values["Nodes"])
+
     def errors(self) -> list[str]:
         """Errors in the console since the last call."""
         said = []

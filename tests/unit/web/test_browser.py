@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,9 @@ from tests.support.browser import Browser, browser
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.slow]
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105
+HOUR_S = 3_600
+FRAMES_AT_ONCE = 100
+MOST_MB = 200
 EXPERIMENT = """\
 name: watched
 seed: 1
@@ -61,19 +64,28 @@ class Served:
     """A server in a thread of its own, until it is stopped."""
 
     def __init__(self, folder: Path) -> None:
-        page = PageServer(TOKEN)
-        page.folder = FollowedFolder(folder)
+        self.page = PageServer(TOKEN)
+        self.page.folder = FollowedFolder(folder)
+        self.moved_s = 1_000.0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(0)
         self.port = self._listening.getsockname()[1]
         self.link = f"http://127.0.0.1:{self.port}/#{TOKEN}"
         self._stop = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        serving = serve_page(page, self._listening, self._stop)
+        serving = serve_page(self.page, self._listening, self._stop)
         self._thread = threading.Thread(
             target=self._loop.run_until_complete, args=(serving,)
         )
         self._thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Calls a function in the server's thread, and waits for its end."""
+
+        async def called() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(called(), self._loop).result(60)
 
     def stop(self) -> None:
         if self._thread.is_alive():
@@ -223,3 +235,31 @@ def test_a_shared_file_needs_no_server(
     page.wait_for("In a terminal:")
     assert page.violations() == []
     assert page.errors() == []
+
+
+def test_an_hours_frames_leave_the_page_as_it_is(
+    page: Browser, folder: Path
+) -> None:
+    def push() -> None:
+        (viewer,) = server.page.viewers
+        run = server.page.sources[0]
+        for _ in range(FRAMES_AT_ONCE):
+            frame = run.frame()
+            frame["at_s"] = server.moved_s = server.moved_s + 1
+            frame["totals"] = {**frame["totals"], "t": server.moved_s}
+            viewer.send(frame)
+
+    with served(folder) as server:
+        page.look(1280, dark=False)
+        page.open(server.link)
+        page.wait_for("At its end")
+        sizes = []
+        for end in ("76 min 40 s", "2 h 16 min"):
+            for _ in range(HOUR_S // FRAMES_AT_ONCE):
+                server.call(push)
+            page.wait_for(f"At its end {end}")
+            sizes.append(page.size())
+        (first_mb, n_first), (second_mb, n_second) = sizes
+        assert max(first_mb, second_mb) < MOST_MB
+        assert n_second <= 1.05 * n_first
+        assert page.errors() == []
