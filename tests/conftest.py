@@ -213,10 +213,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
 
 
+# Modules and tests stay to the end: collections would walk a million objects of theirs, again and
+# again while they are imported, and with each test.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    # Modules and tests stay to the end: a full collection would walk a million objects of theirs.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

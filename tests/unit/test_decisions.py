@@ -33,6 +33,7 @@ def another_python(folder: Path, startup: str) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.short("other")
 @pytest.mark.parametrize(
     ("startup", "code"), [("", 0), (OTHER_SEEDS, 1)], ids=["same", "other"]
 )

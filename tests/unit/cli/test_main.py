@@ -121,8 +121,13 @@ def test_what_a_file_says_is_shown_as_it_is(
 
 @pytest.mark.parametrize("name", ["a:x:b", "[red]a", "a[/]"])
 def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
+    # As the consoles of testbed.cli.console are made.
     terminal = Console(
-        file=io.StringIO(), force_terminal=True, width=120, emoji=False
+        file=io.StringIO(),
+        force_terminal=True,
+        width=120,
+        emoji=False,
+        markup=False,
     )
     with RunProgress(terminal, {name: 5.0}, label=name) as bar:
         bar(

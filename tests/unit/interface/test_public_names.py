@@ -70,7 +70,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = testbed.simulate  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_programs_are_checked_against_the_types(
     tmp_path: Path,
 ) -> None:

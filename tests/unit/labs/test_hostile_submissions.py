@@ -29,6 +29,11 @@ pytestmark = [
         bool(sandbox.unavailable()), reason=sandbox.unavailable()
     ),
     pytest.mark.slow,
+    # As root all of them, and as another user one of each kind. Who is no root has one way alone.
+    pytest.mark.short(
+        *("root", "somebody-forks", "somebody-lists other processes"),
+        *([] if os.geteuid() == 0 else ["somebody"]),
+    ),
 ]
 
 SOMEBODY = 31_337

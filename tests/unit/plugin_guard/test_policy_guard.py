@@ -615,6 +615,9 @@ def decided(name: str, *, guard: bool) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.short(
+    *(name for name in known_policies() if name != "dcloud"),
+)
 @pytest.mark.parametrize("name", sorted(known_policies()))
 def test_a_policy_of_ours_decides_the_same_under_the_guard(
     name: str,

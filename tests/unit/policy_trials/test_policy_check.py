@@ -209,6 +209,7 @@ def test_a_counterexample_of_failures_fails_by_itself(
     ],
     ids=["raises", "endless"],
 )
+@pytest.mark.short("raises")
 def test_a_policy_that_breaks_its_runs_is_checked_to_the_end(
     source: str, evidence: str, tmp_path: Path
 ) -> None:

@@ -448,6 +448,7 @@ def wait_for(condition: Any) -> None:
 @pytest.mark.parametrize(
     ("width", "backwards"), [(1, False), (7, False), (7, True), (64, True)]
 )
+@pytest.mark.short("7-")
 def test_seeds_that_count_do_not_depend_on_the_order_of_completion(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
