@@ -268,6 +268,9 @@ def _enter(request: SpawnRequest) -> None:
 
     Root's privileges are needed for all of it.
     """
+    if os.geteuid() == 0:
+        # While /proc has this process: a program's own has its processes only.
+        drop_inherited_settings()
     if request.cpus:
         os.sched_setaffinity(0, request.cpus)
     for path in request.cgroups:
@@ -310,7 +313,6 @@ def _descend(request: SpawnRequest, server_pid: int) -> None:
     """Give up root for good, and end with the server from now on."""
     if os.geteuid() == 0:
         os.setgroups([])
-        drop_inherited_settings()
     os.setresgid(request.gid, request.gid, request.gid)
     os.setresuid(request.uid, request.uid, request.uid)
     linux.set_no_new_privileges()
