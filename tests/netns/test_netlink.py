@@ -117,8 +117,10 @@ class Bench:
                 found = list(route.get_classes(index=index))
             finally:
                 route.close()
+        # netem's one class has nothing of its own.
+        limits = [c for c in found if c.get_attr("TCA_KIND") == "htb"]
         return [
-            _class_of(c) for c in sorted(found, key=itemgetter("handle"))
+            _class_of(c) for c in sorted(limits, key=itemgetter("handle"))
         ]
 
 
