@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
 
 from bench.live_network import network, pair
 from jobs.linux import inside_network_namespace
@@ -13,6 +16,7 @@ from testbed.plan.network_plan import TenantVm
 from topologies.tree import tree
 
 STATISTICS = Path("/proc/net/stat/arp_cache")
+MOST = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
 SOCKETS, LOOKED_FOR = 60, 1_000
 
 
@@ -49,6 +53,8 @@ def test_vms_do_not_fill_the_machines_table_of_neighbours(
     prefix: str,
 ) -> None:
     """It had 1,024 entries for all, which two tenants filled."""
+    if not (STATISTICS.exists() and os.access(MOST, os.W_OK)):
+        pytest.skip("this container may not change the machine's numbers")
     with network(tree([2], [100_000_000], 2), prefix) as emulation:
         tenants = (
             pair(emulation, 1, 0, 10_000_000),
