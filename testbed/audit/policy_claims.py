@@ -1,10 +1,10 @@
 """Claims that policies declare, and the start of leases, proved from the
 events.
 
-When the head of EASY's queue was due is worked out here from the events alone:
-when, by the planned running times, enough nodes would have been free for it had
-no job been backfilled after it came there. Where a job runs longer than
-planned, what was due at that moment is void.
+EASY claims that no backfilled job delays the head of the queue. The head's due
+time is computed here from the events alone: when enough nodes would have been
+free, by the planned running times, if no job had been backfilled since it
+became the head. A job that runs longer than planned voids due times.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from testbed.audit.history import (
 
 
 def options_within_deadline(history: History) -> Found:
-    """JSA gives a job an option of its profile, and one that ends by its
-    deadline.
-    """
+    """JSA grants options of a job's profile, which end by its deadline."""
     for request, event in history.reserved():
         offered = [request["bandwidth_bps"]]
         if request.get("profile"):
@@ -43,9 +41,7 @@ def options_within_deadline(history: History) -> Found:
 
 
 def within_deadline(history: History) -> Found:
-    """Holds t' + p' ≤ d for whatever is admitted, counted from the job's
-    arrival.
-    """
+    """Admitted jobs end by their deadline: t' + p' ≤ d, from their arrival."""
     for request, event in history.reserved():
         if request["deadline_s"] is None:
             continue
@@ -59,7 +55,7 @@ def within_deadline(history: History) -> Found:
 
 
 def granted_as_asked(history: History) -> Found:
-    """VC reserves what was asked for, from the arrival on, or rejects."""
+    """VC grants exactly the bandwidth that was asked for."""
     for request, event in history.reserved():
         asked = request["bandwidth_bps"]
         if event.rate_bps != asked:
@@ -73,7 +69,7 @@ def in_order_of_arrival(history: History) -> Found:
     order: dict[str, int] = {}
     for event in history.each(events.JobSubmitted):
         order[event.job["id"]] = len(order)
-    # One that a failure has sent back to the queue starts again when it can.
+    # Jobs that a failure sent back to the queue may start again late.
     requeued = {event.job_id for event in history.each(events.JobRequeued)}
     latest = -1
     latest_job = ""
@@ -117,12 +113,11 @@ def has_leases(history: History) -> str | None:
 
 
 def lease_starts(history: History) -> Found:
-    """An advance lease starts when it wanted to, an immediate one when it
-    comes; or never.
+    """Advance leases start when they asked to, immediate ones on arrival.
 
-    Never is a rejection. One whose time had not come when a run was stopped has
-    neither. In a live run it has started when its VMs have: a moment late,
-    never early.
+    Otherwise they are rejected. A lease whose time had not come when the run
+    was stopped is neither. In a live run a start is that of the VMs: a moment
+    late, never early.
     """
     for job in history.requested:
         if _type(job) in TIMED:
@@ -157,9 +152,7 @@ def _lease_start(job: JobHistory, slack_s: float) -> Found:
 
 
 def best_effort_preempted_once(history: History) -> Found:
-    """Advance and immediate leases are never preempted, best-effort ones once
-    at most.
-    """
+    """Preemptions of leases: best-effort ones at most once, others never."""
     for job in history.jobs.values():
         allowed = 1
         why = "a second time"

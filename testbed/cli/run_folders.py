@@ -86,13 +86,11 @@ def _show_audit(checked: Audit) -> None:
 
 
 def closing(audits: Sequence[Audit]) -> str:
-    """One sentence over all policies: how many checks failed, in whose run, how
-    many passed.
-    """
+    """Sentence over all policies: checks that failed, where, and that passed."""
     statuses = [result.status for each in audits for result in each.results]
     failed = statuses.count("failed")
     passed = statuses.count("passed")
-    # Of several policies the last audit is that of the list above them.
+    # With several policies, the last audit is of the list of their summaries.
     if len(audits) > 1:
         policies = audits[:-1]
         above = audits[-1:]
@@ -120,7 +118,7 @@ def closing(audits: Sequence[Audit]) -> str:
 
 
 def _cells(result: Result) -> tuple[Text, Text, Text]:
-    """Outcome, name and what is proved; text wraps in its own column."""
+    """Cells of a check's line: status, name, and what it proves."""
     message = result.says
     style = "default"
     if result.status == "not applicable":
@@ -185,7 +183,7 @@ def _first(names: tuple[str, ...]) -> str:
 
 
 def _sentence(history: Explanation) -> str:
-    """Time waited, and the later jobs that started meanwhile; time cut."""
+    """Sentence about the time waited, later jobs that started, and outages."""
     cut = ""
     if history.cut_s:
         cut = f" It was cut for {human_duration(history.cut_s)}."

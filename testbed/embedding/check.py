@@ -1,7 +1,7 @@
 """Independent capacity check of a placement.
 
-It walks the data centre's links by itself and uses nothing that an embedder
-uses, so that a mistake there does not hide itself here.
+It walks the data centre's links itself and shares no code with embedders, so
+that it cannot share their mistakes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ def check_placement(
     rate_bps: int,
     size: VmSize = ONE_SLOT,
 ) -> list[str]:
-    """Everything that is wrong with placing ⟨n, b⟩ so; an empty list means that
-    it fits.
+    """All problems of a placement of the request ⟨n, b⟩; empty if it fits.
 
-    Each server must have the slots and the memory of ``size`` for each of its
-    VMs, all servers must hang below the placement's root, and each directed
-    link with X of the VMs on one side must have min(X, n-X)·b free.
+    Each server needs slots and memory of ``size`` for each of its VMs. All
+    servers must be below the placement's root. Each directed link with X of the
+    VMs on one side needs min(X, n-X)·b of free bandwidth.
     """
     tree = datacentre.tree_by_root.get(placement.root)
     if tree is None:
@@ -105,8 +104,10 @@ def _add_path(
     count: int,
     below: dict[int, int],
 ) -> list[str]:
-    """Follows links from a server to the root, counting its VMs at the lower
-    end of each.
+    """Walk from a server to the root, adding its VMs to ``below``.
+
+    ``below``: number of VMs below the uplink of each node. Returns problems of
+    the path.
     """
     node = server
     while node != tree.root:

@@ -1,7 +1,7 @@
-"""Parts that are taken of others' files, and the experiment file that they make.
+"""Parts read from other tools' files, and the experiment file made of them.
 
-A reader of a format fills a part: a network, jobs, or both. What it leaves out
-and what it had to choose stands in the part's notes, which become comments.
+The reader of a format makes a network, jobs, or both. Its notes say what it left
+out or had to choose; they become comments of the experiment file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMMENT_WIDTH = 74
 
 @dataclass
 class Notes:
-    """Sentences about an import, in the order in which they came up."""
+    """Sentences about an import: parts taken, parts not taken, and choices."""
 
     taken: list[str] = field(default_factory=list)
     not_taken: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Notes:
         self.not_taken.append(f"{reason}: {shown}")
 
     def leave_out_counted(self, counts: Mapping[str, int]) -> None:
-        """Notes how many of each there are, by noun."""
+        """Notes numbers of parts that are not in the file, by their noun."""
         for noun, count in counts.items():
             if count:
                 self.not_taken.append(f"{noun}: {count:,}")
@@ -58,7 +58,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class NetworkLink:
-    """A link of a custom topology: ``up_bps`` from its lower end."""
+    """A link of a custom topology; ``up_bps``: from its lower end upward."""
 
     lower: str
     upper: str
@@ -88,8 +88,8 @@ class NetworkLink:
 class Network:
     """A custom topology: servers with their slots, switches and links.
 
-    ``left_out`` are links that the other file has. ``speed_flops`` is how fast
-    the slowest server computes, where that is known.
+    ``left_out``: links of the other file that are not kept. ``speed_flops``:
+    speed of the slowest server, if known.
     """
 
     servers: Mapping[str, int]
@@ -197,7 +197,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Imported:
-    """An experiment made of others' files. ``source`` says of which."""
+    """An experiment made of other tools' files; ``source`` names them."""
 
     name: str
     source: str
@@ -247,7 +247,7 @@ class Imported:
 
 
 def in_one_line(text: str) -> str:
-    """A text from outside as a comment may hold it."""
+    """A text without line ends and control characters, for a comment."""
     printable = [char if char.isprintable() else " " for char in text]
     return " ".join("".join(printable).split())
 
@@ -267,12 +267,12 @@ def _microseconds(seconds: float) -> str:
 
 
 def fits_in_a_file(seconds: float) -> bool:
-    """True if a time above 0 can stand in an experiment file."""
+    """True if an experiment file accepts this time as above 0."""
     return 1e-6 <= seconds <= MAX_DURATION_S
 
 
 def quoted(text: str) -> str:
-    """A text as a YAML scalar, in quotes unless it can only be read as itself."""
+    """A text as a YAML scalar, in quotes unless it needs none."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text):
         try:
             if plain_scalar(text) == text:
@@ -283,7 +283,7 @@ def quoted(text: str) -> str:
 
 
 class Names:
-    """Names that are allowed here and differ, for names from outside."""
+    """Allowed and distinct names in place of names from outside."""
 
     def __init__(
         self, allowed: str = "", longest: int = LONGEST_NAME
@@ -299,7 +299,7 @@ class Names:
         return cls(allowed="A-Za-z0-9._-", longest=64)
 
     def of(self, foreign: str) -> str:
-        """A name that no other has, as near to the foreign one as can be."""
+        """A name that is not taken yet, close to the foreign one."""
         name = self._cleaned(foreign)
         while name in self._taken:
             self._times[name] += 1

@@ -1,5 +1,7 @@
-"""XML and YAML of others, read within bounds: no entity is expanded, nothing is
-fetched, no object is made, and no small file becomes a large one.
+"""XML and YAML from outside, read within bounds.
+
+No entity is expanded, nothing is fetched, no Python object is constructed, and a
+small file cannot expand to a large value.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ class Element:
 
     @property
     def text(self) -> str:
-        """The text right in it, before and between its children too."""
+        """Its own text: before, between and after its children."""
         return "".join(self.parts)
 
     def __iter__(self) -> Iterator[Element]:
-        """Itself and all below it, in the file's order."""
+        """The element and all its descendants, in the file's order."""
         yield self
         for child in self.children:
             yield from child
 
     def with_tag(self, tag: str) -> Iterator[Element]:
-        """All of a tag, at any depth."""
+        """Elements of a tag at any depth, itself included."""
         for element in self:
             if element.tag == tag:
                 yield element
@@ -52,14 +54,14 @@ class Element:
 
 
 class _Refused(Exception):
-    """An XML file that is not read on."""
+    """Raised by a handler to stop reading an XML file, with the reason."""
 
 
 def read_xml(content: bytes, path: Path) -> Element:
     """The root element. Raises BadInput with the line.
 
-    A document type is read past, as SimGrid's platforms name one; what would
-    declare or use an entity of its own is refused.
+    A document type without declarations is skipped, since SimGrid's platforms
+    have one. Declarations and uses of entities are refused.
     """
     return _XmlReader(path).read(content)
 
@@ -93,7 +95,7 @@ class _XmlReader:
                 self._path, f"no XML: {reason}", error.lineno
             ) from None
         except (LookupError, ValueError) as error:
-            # Of the encoding that the file names.
+            # Raised for an encoding that expat or Python does not know.
             raise self._refusal(f"no XML: {error}") from None
         if self._root is None:
             raise refusal(self._path, "no XML: there is no element")
@@ -133,7 +135,8 @@ class _XmlReader:
         self._open.pop()
 
     def _data(self, text: str) -> None:
-        # Not a longer text each time: a file may have a million parts.
+        # Joined later: a text that grows with each of a million parts would be
+        # copied as often.
         self._open[-1].parts.append(text)
 
 
@@ -141,8 +144,9 @@ class _XmlReader:
 
 
 def read_yaml(content: bytes, path: Path) -> Any:
-    """The content of a YAML file as mappings, lists and texts; a text stands
-    for each number too. Raises BadInput with the line.
+    """The content of a YAML file as mappings, lists and texts.
+
+    Numbers stay texts, as they are written. Raises BadInput with the line.
     """
     if len(content) > YAML_BYTES:
         raise refusal(path, f"is larger than {YAML_BYTES >> 20} MiB")
@@ -162,8 +166,10 @@ def read_yaml(content: bytes, path: Path) -> Any:
 
 
 class _YamlReader:
-    """Values of nodes. An anchor's value is read once and shared, so that
-    aliases of aliases take no more room than they do in the file.
+    """Values of YAML nodes.
+
+    An anchor's value is read once and shared, so that aliases of aliases take
+    no more memory than they do in the file.
     """
 
     def __init__(self) -> None:
@@ -210,9 +216,7 @@ class _YamlReader:
         return mapping
 
     def _merged(self, value: Any) -> dict[str, Any]:
-        """The values of a merge key: of a mapping, or of several, of which the
-        first comes first.
-        """
+        """Values of a merge key: a mapping, or several with the first winning."""
         merged: dict[str, Any] = {}
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, dict):

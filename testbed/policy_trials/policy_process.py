@@ -33,11 +33,14 @@ from testbed.spec.experiment_file import parse_experiment
 Lines = list[str]
 TIMEOUT_S = 120
 MOST_DECISIONS = 20_000
-"""Decisions in a run of a few dozen jobs."""
+"""Limit of decisions in a run, which has a few dozen jobs."""
 
 
 def lines_of(text: str) -> Lines:
-    """The events of an experiment of one policy, one a line."""
+    """Events of an experiment with one policy, as lines of JSON.
+
+    A run that fails ends with a line that names the error.
+    """
     experiment = parse_experiment(text, Path("policy check"))
     [policy] = experiment.policies
     lines: Lines = []
@@ -57,15 +60,16 @@ def lines_of(text: str) -> Lines:
 
 
 def _plain(value: Any) -> Any:
-    """Numpy's numbers."""
+    """A number of numpy's as one of Python's, for JSON."""
     return value.item()
 
 
 def in_fresh_process(
     texts: Sequence[str], hash_seed: int, times: int
 ) -> list[list[Lines]]:
-    """The lines of each experiment's runs in a process of their own. Raises
-    RunFailed.
+    """Lines of each experiment's runs, ``times`` of each, in a new process.
+
+    ``hash_seed``: the process's PYTHONHASHSEED. Raises RunFailed.
     """
     environment = without_python_variables() | {
         "PYTHONHASHSEED": str(hash_seed),
@@ -98,7 +102,7 @@ def main() -> None:
     """Reads texts on standard input, and writes the lines of their runs."""
     texts = json.load(sys.stdin)
     times = int(sys.argv[1])
-    # What a policy prints is none of the answer.
+    # Standard output is for the result alone: a policy may print.
     with redirect_stdout(sys.stderr):
         found = [[lines_of(text) for _ in range(times)] for text in texts]
     json.dump(found, sys.stdout)

@@ -1,11 +1,11 @@
 """CMBF, AMBF, CMCBF and AMCBF: backfilling without running times, repaired by
 preemption.
 
-Nobody knows how long a job will run, so every job that fits runs. A job that
-arrived earlier takes the nodes back: it starts whenever the idle nodes and
-those of jobs that arrived later are enough for it, and preempts as few of those
-as it needs (CMBF, Section 4.1). In AMBF and AMCBF the first of all that wait
-alone may do so. A preempted job keeps its progress; resuming costs ``cost_s``.
+Running times are unknown, so every job that fits runs at once. An earlier job
+takes its nodes back: it starts as soon as the idle nodes and those of jobs that
+arrived later are enough for it, and preempts as few of these as necessary (CMBF,
+Section 4.1). In AMBF and AMCBF only the first waiting job may preempt. A
+preempted job keeps its progress; resuming costs ``cost_s``.
 
 In CMCBF and AMCBF (Section 4.2) every node has a foreground and a background
 VM, and all this happens in the foreground. A job without a place there runs in
@@ -14,10 +14,10 @@ to the foreground when it can. A job that must leave the foreground stays on the
 same nodes where their background VMs are all idle (a change of priority, which
 costs nothing), and goes back into the queue otherwise.
 
-The printed algorithm stops when the idle nodes are *more* than the job needs
-(line 14); enough is as many as it needs. "Backfilling jobs" of a job are the
-running ones that arrived later: a stored list would be out of date as soon as
-the head starts.
+The printed algorithm stops when *more* nodes are idle than the job needs (line
+14); here as many are enough. The "backfilling jobs" of a job are the running
+ones that arrived later, looked up each time: a stored list would be out of date
+as soon as the head starts.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from testbed.schedulers.policy import PolicyKind, View, parameter
 
 MIGRATION_COST_S = 20.0
 THRESHOLD = 0.96
-"""A foreground VM that uses as much leaves nothing for a background VM (Section
-3).
+"""CPU use from which a foreground VM leaves nothing to a background VM
+(Section 3).
 """
 
 CPU = ("known", "unknown")
@@ -89,8 +89,8 @@ class Cmbf:
         self._queue: list[Holder] = []
         self._began: set[str] = set()
         self._recorded: str | None = None
-        # True where a job of that tier ended at this instant: decided about
-        # when all of them have.
+        # True if a job of that tier ended at this instant. Decisions follow when
+        # all jobs that end at the instant have ended.
         self._foreground_left = self._background_left = False
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
@@ -106,7 +106,7 @@ class Cmbf:
     def _meet(self, view: View) -> NodeCapacity:
         self._nodes = nodes = NodeCapacity(view.datacentre)
         self._foreground = TierCapacity(nodes.total, self._use, math.inf)
-        # Without background VMs none of them may ever run.
+        # No CPU use is below -inf: without background VMs none is ever open.
         limit = THRESHOLD if self._has_background else -math.inf
         self._background = TierCapacity(nodes.total, self._use, limit)
         self._foreground.other = self._background
@@ -140,14 +140,12 @@ class Cmbf:
         return out
 
     def _note_demand(self, job: JobRequest) -> None:
-        """Keeps the job's use of processors and its rate, as far as the policy
-        looks at them.
-        """
+        """Keep the job's CPU use and rate, as far as the policy uses them."""
         if self._blind:
             self._use[job.id] = (0.0,) * job.n_vms
         else:
             self._use[job.id] = job.cpu_uses
-        # Tiers give up exclusive nodes, and with them reserved bandwidth.
+        # With two tiers two jobs share a node, and no bandwidth is reserved.
         self._rate_bps[job.id] = (
             0 if self._has_background else job.bandwidth_bps
         )
@@ -171,8 +169,8 @@ class Cmbf:
         if self._foreground_left:
             self._foreground_left = False
             self._fill_foreground(nodes, out)
-            # Jobs that moved to the foreground or were preempted have left room
-            # behind.
+            # Jobs that moved from the background to the foreground left room
+            # there, and preempted jobs may use it.
             self._background_left = True
         if self._background_left:
             self._fill_background(nodes, out, self._queue)
@@ -186,12 +184,11 @@ class Cmbf:
     def _fill_foreground(
         self, nodes: NodeCapacity, out: list[Action]
     ) -> None:
-        """Moves every job to the foreground that can, in order of arrival
-        (CMBF: Algorithm 1).
+        """Move every job to the foreground that can, in order of arrival.
 
-        The order is looked up afresh at each step, as jobs go into the
-        background and the queue meanwhile; they all arrived later than the one
-        that sends them.
+        In CMBF this is Algorithm 1. The next job is looked up at each step,
+        since preempted jobs join the background and the queue meanwhile. They
+        arrived later than the job that preempted them, so none is missed.
         """
         order = 0.0
         ahead = 0
@@ -221,9 +218,7 @@ class Cmbf:
                 moved = True
 
     def _next(self, order: float) -> Holder | None:
-        """The first of the jobs outside the foreground that arrived after
-        number ``order``.
-        """
+        """The earliest job outside the foreground that arrived after ``order``."""
         key: Holder = (order + 1, 0, 0, "")
         first: Holder | None = None
         for jobs in (self._queue, self._background.holders):
@@ -235,8 +230,9 @@ class Cmbf:
     def _from_foreground(
         self, entry: Holder, winner: Holder, out: list[Action]
     ) -> None:
-        """Gives a job's nodes to one that arrived earlier: to the background or
-        into the queue.
+        """Take a job's foreground nodes for ``winner``, which arrived earlier.
+
+        It moves to the background on the same nodes, or back into the queue.
         """
         job_id = entry[3]
         at = self._foreground.give_back(job_id)
@@ -285,9 +281,7 @@ class Cmbf:
     def _clear_background(
         self, entry: Holder, at: list[int], out: list[Action]
     ) -> None:
-        """Preempts the background jobs to which the new foreground process
-        leaves no CPU.
-        """
+        """Preempt background jobs to which a foreground job leaves no CPU."""
         background = self._background
         for node, share in zip(at, self._use[entry[3]], strict=True):
             loser = background.who[node]
@@ -305,8 +299,9 @@ class Cmbf:
     def _fill_background(
         self, nodes: NodeCapacity, out: list[Action], waiting: list[Holder]
     ) -> None:
-        """Algorithm 3: starts or resumes waiting jobs in the background, in
-        order of arrival.
+        """Algorithm 3: start or resume waiting jobs in the background.
+
+        In order of arrival.
         """
         self._background_left = False
         room = (
@@ -362,7 +357,7 @@ class Cmbf:
         else:
             reason = f"{n} nodes asked, {reason}"
         if entry == head:
-            # Holders stand in order of arrival.
+            # Holders are sorted by arrival: it waits for all earlier ones.
             earlier = holders[: bisect_left(holders, (order, 0, 0, ""))]
             waits_for = tuple(holder for _, _, _, holder in earlier)
             return Wait(job_id, f"first in the queue: {reason}", waits_for)
@@ -376,12 +371,12 @@ class Cmbf:
 
 
 def victims(later: Sequence[Holder], needs: int) -> list[Holder]:
-    """Jobs to preempt for ``needs`` nodes, out of jobs in order of arrival that
-    have as many.
+    """Jobs to preempt for ``needs`` nodes.
 
-    Collected latest arrival first until there are enough; then, earliest
-    arrival first, those that turn out not to be needed are spared (Fig. 1: J6
-    and J5 are collected, J5 alone goes).
+    ``later``: jobs by arrival, which have enough nodes together. They are
+    collected from the latest arrival on until they have enough; then, from the
+    earliest on, those that are not needed are spared (Fig. 1: J6 and J5 are
+    collected, J5 alone is preempted).
     """
     collected: list[Holder] = []
     have = 0

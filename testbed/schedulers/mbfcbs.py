@@ -1,10 +1,10 @@
 """MBFCBS: modified best fit with capacity based scheduling of leases (Algorithm
 1).
 
-Advance reservations (AR) are accepted for their start or rejected on arrival;
-immediate leases (IM) start on arrival or are rejected; best-effort leases (BE)
-start when there is room, are preempted by both once, and resume afterwards. The
-interpretation of the text is in docs/decisions/36 to 38.
+Advance reservations (AR) are accepted for their start, or rejected on arrival.
+Immediate leases (IM) start on arrival or are rejected. Best-effort leases (BE)
+start when there is room; AR or IM may preempt each of them once, and it resumes
+afterwards. The paper's text is interpreted in docs/decisions/36 to 38.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ DEPTH = 100
 
 @dataclass(frozen=True)
 class Settings:
-    """``preemption`` and ``earliest``: what the algorithm adds to a greedy one
-    (Section 5.1).
+    """Parameters of the algorithm.
 
-    ``slot_s`` is α, the calendar's bucket. ``depth``: how many waiting
-    best-effort leases are looked at when something ends, and behind how many a
-    newcomer waits unseen.
+    ``preemption`` and ``earliest``: its additions to a greedy one (Section
+    5.1). ``slot_s``: α, the length of the calendar's buckets. ``depth``: number
+    of waiting best-effort leases that are tried when one ends; with as many
+    waiting, a new one is queued without a try.
     """
 
     preemption: bool = parameter(
@@ -87,9 +87,7 @@ class Mbfcbs(LeasePolicy):
             self._best_effort(lease)
 
     def _best_effort(self, lease: HeldLease) -> None:
-        """Lines 2 to 6: now, or at the earliest available time, or in the
-        backfill queue.
-        """
+        """Lines 2 to 6: start now, plan the earliest start, or queue it."""
         capacity = self.capacity
         if capacity.place_now(lease):
             self.actions += capacity.start(lease)
@@ -102,8 +100,9 @@ class Mbfcbs(LeasePolicy):
             )
 
     def _plan(self, lease: HeldLease) -> bool:
-        """Line 4: into the queue of the host that has room first, of those
-        without AR.
+        """Line 4: plan a lease on the hosts that have room first.
+
+        Hosts with an advance reservation are left out. False if none is found.
         """
         if not (
             self.settings.earliest and self.capacity.place_earliest(lease)
@@ -117,9 +116,7 @@ class Mbfcbs(LeasePolicy):
         return True
 
     def _immediate(self, lease: HeldLease) -> None:
-        """Lines 7 to 12: now, in place of best-effort leases if need be, or not
-        at all.
-        """
+        """Lines 7 to 12: start now, preempting if need be, or reject."""
         now_s = self.capacity.now_s
         if self.capacity.place_now(lease) or self._take(lease, now_s):
             self.actions += self.capacity.start(lease)
@@ -127,9 +124,7 @@ class Mbfcbs(LeasePolicy):
             self._reject(lease, now_s, " at once")
 
     def _advance(self, lease: HeldLease) -> None:
-        """Lines 13 to 19: at its own start, in place of best-effort leases if
-        need be.
-        """
+        """Lines 13 to 19: reserve its start, preempting if need be, or reject."""
         start_s = lease.request.demand.wanted_s
         if start_s is None or start_s < self.capacity.now_s:
             self.actions.append(
@@ -151,8 +146,10 @@ class Mbfcbs(LeasePolicy):
     # -- preemption ---------------------------------------------------------------------------
 
     def _take(self, lease: HeldLease, start_s: float) -> bool:
-        """Lines 22 to 32: place a firm lease where best-effort leases with flag
-        1 are preempted.
+        """Lines 22 to 32: place an AR or IM lease by preempting BE leases.
+
+        Only those whose flag is 1: they were never preempted. False if that
+        does not make enough room.
         """
         if not self.settings.preemption:
             return False
@@ -175,9 +172,7 @@ class Mbfcbs(LeasePolicy):
         return True
 
     def preempted(self, job_id: str) -> None:
-        """Queues a lease again that was to run until a reservation and has done
-        so.
-        """
+        """Queue a lease again that ran until the reservation that preempts it."""
         lease = self.capacity.leases[job_id]
         self.capacity.vacate(lease)
         self._requeue(lease)
@@ -195,9 +190,7 @@ class Mbfcbs(LeasePolicy):
         self._unsorted = True
 
     def woken(self) -> None:
-        """Backfills: starts waiting leases without a plan, in order of arrival,
-        where they fit.
-        """
+        """Backfill: start or plan waiting leases that fit, by arrival."""
         if not self.capacity.freed:
             return
         self.capacity.freed.clear()
@@ -206,7 +199,8 @@ class Mbfcbs(LeasePolicy):
                 sorted(self._queue.items(), key=lambda item: item[1].order)
             )
             self._unsorted = False
-        # What did not fit for so long does not fit for longer either.
+        # Shortest time, by size, for which a lease found no room: a longer one
+        # of the same size needs no try.
         failed: dict[tuple[Use, int], float] = {}
         for lease in list(
             islice(self._queue.values(), self.settings.depth)

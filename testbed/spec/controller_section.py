@@ -23,15 +23,17 @@ from testbed.spec.unit_types import as_list, refused_value
 from testbed.spec.validation import Section
 from topologies.datacentre import dotted
 
-# A module of the library's or of a package: ``ryu.app.ofctl_rest``.
+# Name of an importable module, such as ``ryu.app.ofctl_rest``.
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 REMOTE = re.compile(r"tcp:([\w.-]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
 HELD = ("ofp-", "ctl-", "ca-certs")
-"""Beginnings of the library's options about the sockets for switches."""
+"""Prefixes of the library's options that the testbed sets itself: sockets for
+switches.
+"""
 
 
 def _as_arguments(value: object) -> object:
-    """Options as arguments of a command: from a text, or from names and values."""
+    """Options as a command's arguments, from a text or a mapping."""
     if isinstance(value, str):
         return value.split()
     if not isinstance(value, dict):
@@ -128,8 +130,9 @@ class ControllerSection(Section):
 def controller_choice(
     section: ControllerSection | None, here: Location
 ) -> ControllerChoice | None:
-    """The applications with their options, or the address. None without any;
-    what is wrong is reported.
+    """The chosen applications with their options, or a running controller.
+
+    None without a readable section. Problems are reported to the document.
     """
     if section is None or not section.is_readable("app", "remote"):
         return None
@@ -173,7 +176,7 @@ def controller_choice(
 
 
 def _requirements(section: ControllerSection, here: Location) -> str:
-    """The path of a requirements file; empty without."""
+    """Absolute path of the requirements file, or empty."""
     if section["packages"] is None:
         return ""
     for other in ("python", "confined"):
@@ -188,10 +191,11 @@ def _requirements(section: ControllerSection, here: Location) -> str:
 
 
 def _interpreter(name: str | None, here: Location) -> str:
-    """An interpreter's path, or that of a virtual environment; empty without."""
+    """Absolute path of the interpreter, or empty."""
     if name is None:
         return ""
-    # Not resolved: an environment is told by the link through which it starts.
+    # Links are not resolved: a virtual environment's interpreter is a link, and
+    # finds its packages by the path through which it is started.
     path = here.document.folder.absolute() / Path(from_home(name))
     if path.is_dir():
         path = path / "bin" / "python"
@@ -203,7 +207,8 @@ def _interpreter(name: str | None, here: Location) -> str:
 def _application(name: str, here: Location) -> str | None:
     """A file's path, or a module's name.
 
-    A file is compiled and not run: a mistake of syntax is reported at its line.
+    A file is compiled, not run, so that syntax errors are reported at their
+    line. None if there is a problem.
     """
     if MODULE.fullmatch(name) and not name.endswith(".py"):
         return name
