@@ -164,4 +164,4 @@ class RunProgress:
 
     def _say(self, text: str) -> None:
         line = f"{self._policy}{text}"
-        self._console.print(line, highlight=False)
+        self._console.print(line, highlight=False, markup=False)

@@ -38,6 +38,7 @@ from testbed.report.policy_distributions import (
     policies_sentence,
 )
 from testbed.report.result_tables import in_order
+from testbed.units import number_of
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
@@ -381,5 +382,6 @@ def rendered(name: str, **context: Any) -> str:
     )
     return templates.get_template(f"{name}.html.j2").render(
         labels=labels,
+        number_of=number_of,
         **context,
     )

@@ -119,7 +119,7 @@ def test_parts_of_the_switch_are_listed_and_restarted(
     assert asked[-1] == RestartSwitch("core 0")
     assert (
         capsys.readouterr().out
-        == f"hn-part0: {DONE.done}, its 2 bridges are back\n"
+        == f"hn-part0: {DONE.done}, 2 bridges are back\n"
     )
     for verb in (["show"], ["restart"]):
         assert main.run(["switch", *verb, "--json"]) == 0

@@ -24,6 +24,7 @@ STARTED_HERE = {
     "jobs/live/program.py",  # the scripts' first line, with -I
     "jobs/live/program_plan.py",  # in a job's VM, as its user
     "jobs/live/dask_head.py",  # the same
+    "controller/app_environment.py",  # venv and pip, with -I
     "testbed/labs/sandbox.py",  # with -P -s -S -B, confined
     "testbed/backends/emu/preflight.py",  # a text, with -I
     "labs/02-hose-by-hand/hose_by_hand_checks.py",  # the lab's own file, with -I

@@ -273,7 +273,7 @@ def test_lenient_on_the_command_line_leaves_wrong_lines_out_and_counts_them(
         == 0
     )
     assert (
-        "1 lines left out, the first: line 6: has 3 fields"
+        "1 line left out, the first: line 6: has 3 fields"
         in capsys.readouterr().err
     )
 
@@ -308,7 +308,7 @@ def test_a_job_larger_than_the_data_centre_is_submitted_and_rejected_with_its_re
     (folder / "log.swf").write_text(line(1, 0, 10, 11) + line(2, 5, 10, 2))
     experiment = parse(folder, "kind: swf, path: log.swf")
     assert (
-        "1 jobs have more VMs than there are slots"
+        "1 job has more VMs than there are slots"
         in experiment.workload_notes
     )
     assert len(experiment.jobs) == 2

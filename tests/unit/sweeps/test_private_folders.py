@@ -145,7 +145,7 @@ def test_what_killed_processes_left_is_removed_and_what_is_used_is_not(
 
 
 def test_all_of_the_product_makes_them_so() -> None:
-    """But for a command's home, which is in its VM's own /tmp."""
+    """But for a job's working folder, which is in its VM's own /tmp."""
     project = Path(__file__).parents[3]
     found = set()
     for room in ("testbed", "controller", "jobs", "topologies"):
@@ -153,4 +153,8 @@ def test_all_of_the_product_makes_them_so() -> None:
             source = path.read_text("utf-8")
             if NAMED.search(source):
                 found.add(str(path.relative_to(project)))
-    assert found == {"testbed/private_folders.py", "jobs/live/command.py"}
+    assert found == {
+        "testbed/private_folders.py",
+        "jobs/live/command.py",
+        "jobs/live/program.py",
+    }
