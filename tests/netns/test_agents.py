@@ -30,6 +30,7 @@ from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
 from jobs.live.connections import VM_SYSCTLS
 from jobs.live.patterns import VmTransfer, transfers
+from jobs.live.program_plan import ProgramPlan
 from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import Watch, transfer_plans, wait_until
 
@@ -420,6 +421,57 @@ def test_a_command_has_its_vms_folders_and_what_it_names(
     shutil.rmtree(of_all)
     assert "exit code 9" in str(outcome.report.error)
     assert not Path("/tmp/mine").exists()  # noqa: S108
+
+
+LAUNCHED = """
+echo "$(hostname) $(id -un) $HOME"
+cat /proc/self/oom_score_adj
+(setsid sleep 6007 &)
+ls -d /proc/[0-9]* | wc -l
+"""
+
+
+def test_a_launched_program_has_names_and_takes_its_daemons_along(
+    pool: AgentPool, watch: Watch, prefix: str, tmp_path: Path
+) -> None:
+    of_all = Path("/run", f"hosenet-{prefix}")
+    plan = ProgramPlan(
+        0,
+        "127.9.9.1",
+        ("127.9.9.1",),
+        ("sh", "-c", LAUNCHED),
+        folder=f"/tmp/{prefix}",  # noqa: S108 - the VM's
+    )
+    log = tmp_path / "vm0.log"
+    request = SpawnRequest(
+        *("vm0", plan, VM_USER, VM_USER),
+        log=str(log),
+        shared_bytes=1 << 20,
+        folder=str(of_all / "vm0"),
+    )
+    pool.spawn(request)
+    watch.until(["vm0"], Ready)
+    pool.begin(["vm0"], time.monotonic_ns())
+    (outcome,) = watch.until(["vm0"], AgentReport)
+    assert outcome.report.error is None
+    names, spared, processes = log.read_text().splitlines()
+    assert names == f"vm0 vm-user /tmp/{prefix}"
+    assert int(spared) >= 0
+    # The first one, the start, the shell, the daemon and what counts them.
+    assert int(processes) < 10
+    assert _sleepers() == 1
+    pool.signal("vm0", signal.SIGTERM)
+    watch.until(["vm0"], AgentExited)
+    shutil.rmtree(of_all)
+    wait_until(lambda: _sleepers() == 0, "the daemon's end")
+
+
+def _sleepers() -> int:
+    command = ("pgrep", "-c", "-u", str(VM_USER), "-xf", "sleep 6007")
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
+    return int(done.stdout)
 
 
 CALLER, VM_USER = 54_321, 1_900_000_007
