@@ -229,8 +229,11 @@ def _drop_root(folder: Path | None) -> None:
     user = NOBODY
     if owner is not None and owner.uid != 0:
         user = User(_name_of(owner), owner.uid, owner.gid)
+    there = folder is not None and folder.exists()
     become(user)
-    if folder is not None and not os.access(folder, os.R_OK | os.X_OK):
+    if folder is None or not there:
+        return
+    if not os.access(folder, os.R_OK | os.X_OK):
         raise BadInput(
             f"{folder} cannot be read by the user {user.name}, as whom"
             " root serves the page",

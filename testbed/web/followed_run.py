@@ -13,7 +13,7 @@ from typing import Any, Literal
 from testbed.errors import BadInput, TestbedError
 from testbed.events import Event, JobEvent, JobReserved, RunEnded
 from testbed.record.event_file import EventTail
-from testbed.record.folder import EVENTS, SPEC
+from testbed.record.folder import EVENTS, REPORT, SPEC, SWEEP
 from testbed.record.job_history import explained, words
 from testbed.record.link_rates import described_links, link_rows
 from testbed.record.metrics import tally
@@ -313,6 +313,11 @@ class FollowedFolder:
         return new
 
     def _look(self) -> None:
+        if (self.path / SWEEP).is_file():
+            raise BadInput(
+                f"{self.path} is a sweep's folder, which has no page of its runs",
+                f"its tables and pictures: {self.path / REPORT}",
+            )
         in_progress = running_in(self.path) is not None
         self._growing = self._growing or in_progress
         try:

@@ -117,7 +117,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "a list of runs, and their removal": 1_600,
     "run folders read from open folders; shared memory of VMs": 499,
     "commits of files, and results whose commit cannot be checked out": 150,
-    "a live page of runs and networks, runs as one file, metrics": 15_580,
+    "a live page of runs and networks, runs as one file, metrics": 15_640,
     "distributions and a sentence above several policies": 1_060,
     "no sockets beyond a network namespace; libraries' settings": 179,
     "packages of a requirements file, installed as their user": 1_970,

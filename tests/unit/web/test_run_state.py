@@ -146,3 +146,9 @@ def test_items_have_their_history_and_command(folder: Path) -> None:
     for kind in ("job", "link", "node"):
         with pytest.raises(BadInput):
             run.item(kind, "no such")  # type: ignore[arg-type]
+
+
+def test_a_sweeps_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    with pytest.raises(BadInput, match="is a sweep's folder"):
+        FollowedFolder(tmp_path)
