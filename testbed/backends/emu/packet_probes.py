@@ -212,7 +212,9 @@ def _receive(
     until_s = time.monotonic() + timeout_s
     while ready := selector.select(max(0.0, until_s - time.monotonic())):
         for key, _ in ready:
-            arrivals.note(key.data, os.read(key.fd, 2 * FRAME_BYTES))
+            # A device that a tenant's program has taken down says so once.
+            with suppress(OSError):
+                arrivals.note(key.data, os.read(key.fd, 2 * FRAME_BYTES))
 
 
 class ProbeArrivals:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import selectors
+import socket
 import struct
 
 import pytest
@@ -15,6 +17,7 @@ from testbed.backends.emu.packet_probes import (
     Probe,
     ProbeArrivals,
     Vm,
+    _receive,
     pairs,
     probes,
 )
@@ -129,3 +132,21 @@ def test_what_must_not_arrive_is_named_with_its_place(vlan: int) -> None:
     assert seen.fault(1, forged) == ""
     seen.note("b.0", forged.frame(seen.mark(1)))
     assert seen.fault(1, forged) == "a.0 to a.1 with a tag: arrives at b.0"
+
+
+def test_a_device_that_was_taken_down_ends_no_others_probes() -> None:
+    """Its socket reports an error once; here as one that nobody listens to."""
+    with (
+        selectors.DefaultSelector() as selector,
+        socket.socket(type=socket.SOCK_DGRAM) as closed,
+        socket.socket(type=socket.SOCK_DGRAM) as down,
+    ):
+        closed.bind(("127.0.0.1", 0))
+        down.connect(closed.getsockname())
+        closed.close()
+        down.send(b"x")
+        selector.register(down, selectors.EVENT_READ, A.name)
+        assert selector.select(timeout=60)
+        arrivals = ProbeArrivals(TOKEN)
+        _receive(selector, arrivals, timeout_s=0.0)
+        assert selector.select(timeout=0) == []
