@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,11 @@ from typing import Any
 from testbed.errors import BadInput
 from testbed.sweeps.child_process import run_child
 from testbed.sweeps.tasks import Context, FileRef
+
+DONE_AGAIN = re.compile(
+    r" (is|was) lost: (1 task is|\d+ tasks are) done again\b"
+)
+"""What a sweep says of a worker or a process that held tasks."""
 
 WAIT_S = 60.0
 
