@@ -492,7 +492,8 @@ def test_a_prompts_refusal_is_a_sentence(
     net = module.mininet_network(PLAN)
     script = tmp_path / "script"
     script.write_text(
-        "iperf h1 h2\nnodes\ntpn-s0\na.0\nx h99\npx n = 7\npy s1.name * n\n"
+        "iperf h1 h2\nnodes\ntpn-s0\na.0\nx h99\n"
+        "py h1.terminate()\nh1 echo hi\npx n = 7\npy s1.name * n\n"
     )
     with Path("/dev/null").open() as nothing:
         module.Prompt(net, stdin=nothing, script=str(script))
@@ -501,6 +502,7 @@ def test_a_prompts_refusal_is_a_sentence(
     assert "Please enter a command for node: tpn-s0" in rest
     assert "Unknown command: a.0" in rest
     assert "*** unknown node: 'h99'\n" in rest
+    assert "*** no shell any more for h1 echo hi: leave" in rest
     assert rest.endswith("tpn-s0" * 7 + "\n")
 
 
