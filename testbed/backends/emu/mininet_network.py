@@ -824,5 +824,7 @@ class Prompt(CLI):  # type: ignore[misc]
             error(f"*** unknown node: {unknown}\n")
         except AssertionError:
             # Mininet's nodes demand a shell that waits for a command.
-            error(f"*** no shell any more for {line}: leave, and come back\n")
+            error(
+                f"*** no shell any more for {line}: leave, and come back\n"
+            )
         return None
