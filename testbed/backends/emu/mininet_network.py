@@ -825,6 +825,6 @@ class Prompt(CLI):  # type: ignore[misc]
         except AssertionError:
             # Mininet's nodes demand a shell that waits for a command.
             error(
-                f"*** no shell any more for {line}: leave, and come back\n"
+                f"*** no shell any more for {line.strip()}: leave, and come back\n"
             )
         return None
