@@ -29,7 +29,7 @@ COLUMNS = (
     "network_share",
 )
 ROUNDING = 1e-9
-"""What sums of floats may be off: simulated times are equal to the estimate."""
+"""Allowance for sums of floats: simulated times are equal to the estimate."""
 _PROFILE = "{}-profile"
 
 

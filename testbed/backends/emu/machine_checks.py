@@ -203,11 +203,11 @@ def _mpi(library: MpiLibrary) -> MachineCheck:
     command = mpi_commands.MPIRUN[library]
     if mpi_commands.is_installed(library):
         return MachineCheck(f"MPI, {library}", "ok", command)
-    found = mpi_commands.missing_sentence(library)
+    sentence = mpi_commands.missing_sentence(library)
     return MachineCheck(
         f"MPI, {library}",
         "ok",
-        f"{found}: only programs with mpi: {library} need it",
+        f"{sentence}: only programs with mpi: {library} need it",
         mpi_commands.install_command([library]),
     )
 
