@@ -11,6 +11,8 @@ from testbed.plan.fidelity import KEPT_UP
 ROUNDING = 1e-9
 SETTLES_S = 1.0
 """Beyond an outage, until TCP sends at its rate again: slow start, a timer."""
+SAME_TIME = 0.1
+"""Share by which the times of two limiters of one count may differ."""
 
 
 class Arrival(NamedTuple):
@@ -71,6 +73,67 @@ def disturbance(now_s: float, outage_s: float) -> Disturbance:
     comes no later than the outage was long.
     """
     return Disturbance(now_s, now_s + outage_s + SETTLES_S)
+
+
+class LinkUse:
+    """The last count of a link: how long it was, and how idle the link.
+
+    ``idle``: the share of that time in which it could have sent; None: unknown.
+    """
+
+    def __init__(
+        self, at_s: float, sent_bytes: int, rate_bps: float
+    ) -> None:
+        self._at_s = at_s
+        self._sent_bytes = sent_bytes
+        self._rate_bps = rate_bps
+        self.length_s = 0.0
+        self.idle: float | None = None
+
+    def take(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
+        """A later count; of an unknown time (NaN) it says nothing."""
+        self.length_s = at_s - self._at_s
+        sent_bits = 8.0 * (sent_bytes - self._sent_bytes)
+        self.idle = None
+        if self.length_s > 0.0:
+            self.idle = 1.0 - sent_bits / self._rate_bps / self.length_s
+        self._at_s = at_s
+        self._sent_bytes = sent_bytes
+        self._rate_bps = rate_bps
+
+
+class HeldUp:
+    """Lack of a VM's traffic, against its cap, while no link to it is full.
+
+    A full link may hold it up by design: of a count no more lacks than the time
+    in which each of these links was idle.
+    """
+
+    def __init__(self) -> None:
+        self.watched_s = 0.0
+        self.lack_s = 0.0
+
+    def take(
+        self,
+        length_s: float,
+        lack_s: float,
+        links: Sequence[LinkUse | None],
+    ) -> None:
+        """``links``: those on the way to it that may be full; None: unknown."""
+        for link in links:
+            if link is None or link.idle is None:
+                return
+            # Another time than the VM's, as one of them has just begun.
+            if abs(link.length_s - length_s) > SAME_TIME * length_s:
+                return
+            lack_s = min(lack_s, link.idle * length_s)
+        self.watched_s += length_s
+        self.lack_s += lack_s
+
+    @property
+    def lack(self) -> float:
+        """Share of the time watched."""
+        return max(0.0, self.lack_s) / max(self.watched_s, ROUNDING)
 
 
 class Counted:

@@ -39,12 +39,27 @@ def crowded_links(
     return frozenset(crowded)
 
 
-def meets_others(
+def crowded_by_vm(
     datacentre: DataCentre, placed: Placed, crowded: frozenset[int]
-) -> bool:
-    """True if a tenant's traffic passes one of these links."""
+) -> dict[int, frozenset[int]]:
+    """Of these directed links those by which traffic comes to each VM.
+
+    By the VM's index; VMs that none of them leads to are absent.
+    """
     if not placed.tenant.edges or not crowded:
-        return False
+        return {}
     tree = tree_of(datacentre, placed.placement.root)
     needed = hose_bps(tree, placed.placement, placed.tenant.cap_bps)
-    return not crowded.isdisjoint(needed)
+    result = {}
+    for vm in placed.tenant.vms:
+        path = tree.path_to_root(vm.slot.server)
+        above = {int(tree.uplink[node]) for node in path}
+        # Down the links above it, up all others.
+        leading = {
+            link
+            for link in crowded.intersection(needed)
+            if (link // 2 in above) == (link % 2 == 1)
+        }
+        if leading:
+            result[vm.index] = frozenset(leading)
+    return result

@@ -51,6 +51,8 @@ INVALID = 0.02
 """Shares of a job's time that make it suspect, and invalid."""
 BAND = 0.05
 """Share of its time by which a job may be late, unless its file says more."""
+NAMED = 3
+"""Jobs that a reason names at most."""
 LEAST_WATCHED = 0.5
 """Share of its time over which traffic must have been counted."""
 
@@ -123,6 +125,26 @@ class JobEvidence:
         if self.kind == "best effort":
             return watched and self.is_unhindered
         return watched and self.kind in COUNTED
+
+    @property
+    def unseen(self) -> str:
+        """The part of it that was not seen, in words."""
+        watched = self.watched_s / max(self.length_s, 1e-9)
+        if self.kind in COUNTED or self.kind == "best effort":
+            if watched < LEAST_WATCHED:
+                return (
+                    f"its traffic was counted for {watched:.0%} of its time"
+                )
+            lack_s = self.held_s or 0.0
+            return (
+                f"{lack_s:.2f} s of its traffic lack, and its links may "
+                "have been full"
+            )
+        if self.held_s is None:
+            return "its pace is its own"
+        if not self.is_unhindered:
+            return f"it waited {self.held_s:.2f} s for a processor"
+        return "its traffic is its own"
 
     @property
     def missing(self) -> float:
@@ -230,6 +252,15 @@ def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
         if counted and job.is_beside(other):
             return True
     return False
+
+
+def doubts(jobs: Sequence[JobEvidence]) -> str:
+    """The jobs whose evidence is not complete, and why; empty: there are none."""
+    unsettled = [job for job in jobs if not is_settled(job, jobs)]
+    named = [f"job {job.job_id}: {job.unseen}" for job in unsettled[:NAMED]]
+    if len(unsettled) > NAMED:
+        named.append(f"and {len(unsettled) - NAMED} more")
+    return "; ".join(named)
 
 
 def _level(value: float) -> Level:
@@ -387,21 +418,26 @@ def weighed(
     for finding in findings:
         if finding.check == "drops":
             result.append(_with_cost(finding, jobs))
-        elif worst is None or finding.check not in INDIRECT:
+        elif finding.check not in INDIRECT:
             result.append(finding)
         else:
-            result.append(_at_most(finding, worst, jobs))
+            result.append(_at_most(finding, worst or "invalid", jobs))
     return result + job_findings(jobs)
 
 
 def _at_most(
     finding: Finding, worst: Level, jobs: Sequence[JobEvidence]
 ) -> Finding:
-    """A finding of a lesser level, with what the jobs' evidence says."""
+    """A finding of no higher level, with what the jobs' evidence says."""
     levels: tuple[Level, ...] = ("ok", "suspect", "invalid")
-    if levels.index(finding.level) <= levels.index(worst):
+    if finding.level == "ok":
         return finding
     reason = finding.reason
+    doubt = doubts(jobs)
+    if doubt:
+        reason += f"; not all was seen of {doubt}"
+    if levels.index(finding.level) <= levels.index(worst):
+        return replace(finding, reason=reason)
     job = max(jobs, key=lambda job: job.lack)
     if job.lack <= SUSPECT:
         reason += (

@@ -26,6 +26,8 @@ from testbed.plan.counted_traffic import (
     Counted,
     CurveStep,
     Disturbance,
+    HeldUp,
+    LinkUse,
     disturbance,
 )
 from testbed.plan.direct_evidence import (
@@ -49,6 +51,10 @@ MANY_AGENTS = 64
 """Agents beyond which they are looked at once a second."""
 NEARLY_OVER = 0.97
 """Share of its payload above which some of a job's VMs may have all of theirs."""
+SHORT_S = 3.0
+"""Length up to which a job may end before enough samples have counted it."""
+COUNTED_BY = 0.6
+"""Share of a short job's time after which it is to be counted."""
 # What a cap's bucket holds.
 BURST_S = RESERVED_CATCH_UP_S
 
@@ -62,12 +68,14 @@ class Followed:
     began, reserved; ``was_paused``: not all the time. ``groups``: the control
     groups of its VMs, where a program of its own runs in them; ``is_paced``:
     its agents compute at a pace of their own; ``claims``: the processors that
-    its VMs use whenever they get them; ``phases``: of a demand curve.
-    ``is_continuous``: its VMs send without a pause; ``shares_links``: without a
-    reservation it may meet other traffic on a full link; ``is_nearly_over``:
-    some of its VMs may have sent all; ``band``: the share of its time by which it may be
-    late. One that moved has been where it is since ``here_s``, reserved if
-    ``is_reserved``, and its VMs have ``left_bytes`` to receive there, by VM.
+    its VMs use whenever they get them; ``nodes``: those of its VMs' nodes whose
+    background VMs use all that its programs leave; ``phases``: of a demand curve.
+    ``is_continuous``: its VMs send without a pause; ``crowded``: without a
+    reservation, by VM the directed links on the way to it that may be full;
+    ``is_nearly_over``: some of its VMs may have sent all; ``band``: the share
+    of its time by which it may be late. One that moved has been where it is
+    since ``here_s``, reserved if ``is_reserved``, and its VMs have
+    ``left_bytes`` to receive there, by VM.
     """
 
     job_id: str
@@ -81,9 +89,10 @@ class Followed:
     groups: tuple[Path, ...] = ()
     is_paced: bool = False
     claims: tuple[Claim, ...] = ()
+    nodes: tuple[Claim, ...] = ()
     phases: tuple[CurveStep, ...] = ()
     is_continuous: bool = False
-    shares_links: bool = True
+    crowded: Mapping[int, frozenset[int]] = field(default_factory=dict)
     is_nearly_over: bool = False
     band: float = BAND
     here_s: float = 0.0
@@ -151,8 +160,9 @@ class _Job:
     """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter.
 
     In ``queued_samples`` of the samples packets waited at one of its limiters.
-    ``lack_s``: by VM what it lacked where the job was before, in the
-    ``watched_s`` there.
+    ``shared_waited_s``: how long of its programs' waits another VM used all
+    that their node, ``nodes``, had left. ``lack_s``: by VM what it lacked where
+    the job was before, in the ``watched_s`` there.
     """
 
     followed: Followed
@@ -161,12 +171,15 @@ class _Job:
     capped: dict[tuple[int, int], Counted] = field(default_factory=dict)
     waits: dict[Path, Waits] = field(default_factory=dict)
     programs_waited_s: float = 0.0
+    shared_waited_s: float = 0.0
+    nodes: Work = field(default_factory=Work)
     stood_s: float = 0.0
     end_stood_s: float = 0.0
     samples: int = 0
     queued_samples: int = 0
     drops: int = 0
     shared_links: bool = False
+    held_up: dict[int, HeldUp] = field(default_factory=dict)
     work: Work = field(default_factory=Work)
     lack_s: dict[int, float] = field(default_factory=dict)
     watched_s: float = 0.0
@@ -224,6 +237,8 @@ class EvidenceTaker:
         self._jobs: dict[int, _Job] = {}
         self._disturbed: dict[int, Disturbance] = {}
         self._left: dict[str, _Job] = {}
+        self._links: dict[int, LinkUse] = {}
+        self.wants_count = False
         self._wakeups: list[tuple[float, float]] = []
         self._next_s = 0.0
         self._agents_next_s = 0.0
@@ -246,7 +261,7 @@ class EvidenceTaker:
                 self._jobs[tenant_id] = self._follow(job)
             taken = self._jobs[tenant_id]
             taken.followed = job
-            taken.shared_links |= job.shares_links
+            taken.shared_links |= bool(job.crowded)
         running = {job.tenant.tenant_id for job in jobs}
         for tenant_id in self._jobs.keys() - running:
             self._jobs[tenant_id].work.pause()
@@ -275,6 +290,18 @@ class EvidenceTaker:
                 else:
                     longest_s = max(longest_s, agents_s)
             taken.stood_s += longest_s
+        self.wants_count = any(
+            self._needs_count(job, now_s) for job in jobs
+        )
+
+    def _needs_count(self, job: Followed, now_s: float) -> bool:
+        """True of a short job that the samples have not counted for long."""
+        if job.kind not in COUNTED or job.length_s > SHORT_S:
+            return False
+        due_s = job.since_s + COUNTED_BY * job.length_s
+        received = self._jobs[job.tenant.tenant_id].received.values()
+        last_s = min((vm.at_s for vm in received), default=0.0)
+        return last_s < due_s <= now_s and not job.is_nearly_over
 
     def _follow(self, job: Followed) -> _Job:
         earlier = self._left.pop(job.job_id, None)
@@ -332,24 +359,34 @@ class EvidenceTaker:
             # A sleeping agent may have nothing to do: only a stopped one is
             # known to stand still.
             longest_s = max(longest_s, agent.look(now_s))
-        self._look_at_programs(job)
+        self._look_at_programs(job, now_s)
         self._jobs[job.tenant.tenant_id].work.look(now_s, job.claims)
         return longest_s
 
-    def _look_at_programs(self, job: Followed) -> None:
+    def _look_at_programs(self, job: Followed, now_s: float) -> None:
         """Their VMs may wait for each other: their waits count together."""
         taken = self._jobs[job.tenant.tenant_id]
         waited_s = 0.0
         for group in job.groups:
             waits = taken.waits.setdefault(group, Waits(group))
             waited_s += waits.look(job.pids)
-        taken.programs_waited_s = max(taken.programs_waited_s, waited_s)
+        later_s = max(0.0, waited_s - taken.programs_waited_s)
+        taken.programs_waited_s += later_s
+        counted_s = taken.nodes.watched_s
+        taken.nodes.look(now_s, job.nodes)
+        if taken.nodes.watched_s > counted_s:
+            taken.shared_waited_s += later_s
 
     def count(
         self, rows: NDArray[Any], counters: NDArray[Any], receive_cap: int
     ) -> None:
-        """Takes in counters of VMs' caps, by row of a limiter."""
+        """Takes in counters of VMs' caps, by row of a limiter.
+
+        Kinds of limiters are numbered: classes on links have the lowest number,
+        whole links that above ``receive_cap``.
+        """
         self._count_queues(rows, counters)
+        self._count_links(rows, counters, receive_cap)
         columns = (
             rows["what"],
             rows["tenant"],
@@ -374,7 +411,6 @@ class EvidenceTaker:
                 self._switch.count(
                     job.followed.tenant, limiter, at_s, sent_bytes
                 )
-            # Classes on links have the lowest number.
             if what == 0:
                 continue
             disturbed = self._disturbed.get(tenant, NONE)
@@ -385,8 +421,32 @@ class EvidenceTaker:
                 job.capped[limiter] = Counted(*count)
             if what == receive_cap:
                 _receive(
-                    job, where, (at_s, sent_bytes, rate_bps), disturbed
+                    job,
+                    where,
+                    (at_s, sent_bytes, rate_bps),
+                    disturbed,
+                    self._links,
                 )
+
+    def _count_links(
+        self, rows: NDArray[Any], counters: NDArray[Any], receive_cap: int
+    ) -> None:
+        """Notes how idle links have been that jobs without a reservation use."""
+        whole = rows["what"] > receive_cap
+        columns = (
+            rows["where"][whole],
+            rows["rate_bps"][whole],
+            counters["at_s"][whole],
+            counters["sent_bytes"][whole],
+        )
+        for link, rate_bps, at_s, sent_bytes in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            count = (at_s, sent_bytes, rate_bps)
+            if link in self._links:
+                self._links[link].take(*count)
+            else:
+                self._links[link] = LinkUse(*count)
 
     def _count_queues(
         self, rows: NDArray[Any], counters: NDArray[Any]
@@ -453,6 +513,7 @@ def _receive(
     vm: int,
     count: tuple[float, int, int],
     disturbed: Disturbance,
+    links: Mapping[int, LinkUse],
 ) -> None:
     """Counts what a VM has received, unless that may be all of it.
 
@@ -473,7 +534,14 @@ def _receive(
         return
     if vm not in job.received:
         job.received[vm] = Counted(followed.since_s, 0, rate_bps)
-    job.received[vm].take(*count, disturbed)
+    counted = job.received[vm]
+    before_s, before_bits = counted.watched_s, counted.lack_bits
+    counted.take(*count, disturbed)
+    job.held_up.setdefault(vm, HeldUp()).take(
+        counted.watched_s - before_s,
+        (counted.lack_bits - before_bits) / max(1.0, rate_bps),
+        [links.get(link) for link in followed.crowded.get(vm, ())],
+    )
 
 
 def _evidence(
@@ -518,12 +586,18 @@ def _with_cap(
 ) -> JobEvidence:
     """With what traffic without a reservation lacks of its VMs' caps.
 
-    On links that it shared these may have held it up, by design.
+    On full links that it shared these have held it up, by design.
     """
     counted = _with_rate(evidence, job, arrivals, disturbed)
     if not job.shared_links:
         return replace(counted, held_s=0.0)
-    return replace(counted, held_s=counted.missing_s, missing_s=0.0)
+    held_up = [job.held_up[vm] for vm in job.received]
+    watched_s = min(vm.watched_s for vm in held_up)
+    # The rest of its time goes on as it was counted.
+    lack_s = max(vm.lack for vm in held_up) * evidence.length_s
+    return replace(
+        counted, watched_s=watched_s, held_s=lack_s, missing_s=0.0
+    )
 
 
 def _with_rate(
@@ -592,7 +666,11 @@ def _with_pace(
     if followed.is_paced:
         return replace(evidence, held_s=lost_s)
     if job.waits:
-        return replace(evidence, held_s=job.programs_waited_s)
+        # Beside VMs that use all that it leaves a program waits by design: for
+        # the machine no longer than its node was without a processor.
+        waited_s = job.programs_waited_s - job.shared_waited_s
+        waited_s += min(job.shared_waited_s, job.nodes.lack_s)
+        return replace(evidence, held_s=waited_s)
     return evidence
 
 

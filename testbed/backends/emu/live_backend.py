@@ -52,8 +52,8 @@ from testbed.plan.agent_plans import (
 )
 from testbed.plan.crowded_links import (
     Placed,
+    crowded_by_vm,
     crowded_links,
-    meets_others,
 )
 from testbed.plan.network_plan import (
     Slot,
@@ -271,6 +271,7 @@ class LiveBackend:
         """Running jobs, described for the collection of evidence."""
         result = []
         crowded = self._crowded_links()
+        full_nodes = self._full_nodes()
         for job in self._jobs.values():
             if job.since_ns is not None and job.tenant is not None:
                 enforced = self._enforcement != "none"
@@ -282,16 +283,21 @@ class LiveBackend:
                     self._scale,
                     groups,
                     self._claims(job, job.tenant),
+                    tuple(
+                        full_nodes[vm.slot.server]
+                        for vm in job.tenant.vms
+                        if vm.slot.server in full_nodes
+                    ),
                     self._expect.late_share(job.request.application),
                     enforced=enforced,
                 )
                 if followed.kind == "best effort":
-                    shares_links = meets_others(
+                    by_vm = crowded_by_vm(
                         self._emulation.datacentre,
                         Placed(job.tenant, job.placement),
                         crowded,
                     )
-                    followed = replace(followed, shares_links=shares_links)
+                    followed = replace(followed, crowded=by_vm)
                 result.append(followed)
         return result
 
@@ -313,6 +319,24 @@ class LiveBackend:
                     running,
                 )
         return self._crowded
+
+    def _full_nodes(self) -> dict[int, Claim]:
+        """Nodes, by server, with a background VM that uses all others leave."""
+        nodes = {}
+        for job in self._jobs.values():
+            runs = job.since_ns is not None and not job.frozen
+            if job.tenant is None or not runs or job.tier != "background":
+                continue
+            ended = {report.index for report in job.reports.values()}
+            cores = job.request.demand.cores
+            for vm, plan in zip(job.tenant.vms, job.plans, strict=True):
+                if not isinstance(plan, ComputePlan) or plan.share < 1.0:
+                    continue
+                if vm.index not in ended:
+                    nodes[vm.slot.server] = self._emulation.claim(
+                        vm.slot, plan, cores, job.tier
+                    )
+        return nodes
 
     def _claims(
         self, job: LiveJob, tenant: TenantPlan

@@ -188,6 +188,7 @@ class LiveJob:
         scale: Scale,
         groups: tuple[Path, ...] = (),
         claims: tuple[Claim, ...] = (),
+        nodes: tuple[Claim, ...] = (),
         band: float | None = None,
         *,
         enforced: bool,
@@ -195,16 +196,17 @@ class LiveJob:
         """The job's description for the collection of evidence.
 
         ``groups``: control groups of its VMs; ``claims``: processors that they
-        use whenever they get them; ``enforced``: reservations have limits; ``band``:
+        use whenever they get them; ``nodes``: their nodes with background VMs
+        that use all they leave; ``enforced``: reservations have limits; ``band``:
         the share of its time by which it may be late, None where its file says
         none.
         """
         request = self.request
         kind = self._evidence_kind
-        if not enforced and request.demand.network:
+        if not enforced and request.demand.network and kind != "one VM":
             kind = "best effort"
         length_s = request.duration_s
-        if kind != "best effort":
+        if kind != "best effort" and not self.best_effort:
             length_s = request.demand.estimate_s(request, self.rate_bps)
         is_reserved = self.tier == "foreground"
         is_whole = is_reserved and self.generation == 0
@@ -228,6 +230,8 @@ class LiveJob:
             groups=groups if request.demand.own_program else (),
             is_paced=kind == "compute" and self._is_paced,
             claims=claims,
+            # Several VMs' waits are added up, and on which node is not known.
+            nodes=nodes if request.n_vms == 1 else (),
             phases=self._phases(scale),
             is_continuous=self._is_continuous,
             is_nearly_over=self.delivered_share > NEARLY_OVER,
@@ -284,7 +288,11 @@ class LiveJob:
     def _evidence_kind(self) -> Kind:
         demand = self.request.demand
         kind: Kind = "shuffle"
-        if self.best_effort:
+        lone = self.request.n_vms == 1 and not demand.own_program
+        if demand.network and lone:
+            # It sends nothing, whatever is reserved.
+            kind = "one VM"
+        elif self.best_effort:
             kind = "best effort"
         elif not demand.network:
             kind = "compute"
@@ -292,8 +300,6 @@ class LiveJob:
             kind = "command"
             if demand.kind == "iperf3" and demand.cap_limited:
                 kind = "iperf3"
-        elif self.request.n_vms == 1:
-            kind = "one VM"
         elif demand.pauses:
             kind = "demand curve"
         elif demand.cap_limited:

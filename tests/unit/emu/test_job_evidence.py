@@ -19,7 +19,12 @@ from testbed.backends.emu.job_evidence import (
 )
 from testbed.backends.emu.limiter_counters import COUNTERS
 from testbed.backends.emu.process_progress import Progress, Spent
-from testbed.backends.emu.sampling import LIMITER, RECEIVE_CAP, SEND_CAP
+from testbed.backends.emu.sampling import (
+    LIMITER,
+    RECEIVE_CAP,
+    SEND_CAP,
+    WHOLE_LINK,
+)
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import SETTLES_S, Arrival, CurveStep
@@ -500,7 +505,12 @@ def test_traffic_without_a_reservation_is_held_against_its_caps(
     shares: tuple[float, float],
     held_s: float,
 ) -> None:
-    job = replace(JOB, kind="best effort", is_continuous=True)
+    job = replace(
+        JOB,
+        kind="best effort",
+        is_continuous=True,
+        crowded={0: frozenset(), 1: frozenset()},
+    )
     found = taken(monkeypatch, shares, job)
     assert found.held_s == pytest.approx(held_s, abs=0.1)
     assert found.missing_s == 0
@@ -508,7 +518,7 @@ def test_traffic_without_a_reservation_is_held_against_its_caps(
     pauses = replace(job, is_continuous=False)
     assert taken(monkeypatch, shares, pauses).held_s is None
     # On links that nobody fills it lacks what it did not get.
-    alone = taken(monkeypatch, shares, replace(job, shares_links=False))
+    alone = taken(monkeypatch, shares, replace(job, crowded={}))
     assert alone.missing_s == pytest.approx(held_s, abs=0.1)
     assert alone.is_complete
 
@@ -604,3 +614,104 @@ def test_programs_wait_by_their_processes_where_stalls_are_not_counted(
     group_with(tmp_path, cgroup_procs="7\n8\n")
     assert waits.look([]) == 0.75
     assert Waits(tmp_path / "gone").look([]) == 0
+
+
+@pytest.mark.parametrize(("sent", "held_s"), [(1.0, 0.0), (0.9, 1.0)])
+def test_behind_a_full_link_nothing_lacks(
+    monkeypatch: pytest.MonkeyPatch, sent: float, held_s: float
+) -> None:
+    """Half of what the VMs' caps let through, on a link of that rate."""
+    clock = [100.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    link = 5
+    crowded = dict.fromkeys((0, 1), frozenset({link}))
+    job = replace(
+        JOB, kind="best effort", is_continuous=True, crowded=crowded
+    )
+    taker = EvidenceTaker()
+    taker.start(None)
+    taker.look([job])
+    rates = [(RECEIVE_CAP, 1, vm) for vm in (0, 1)]
+    limiters = [(*key, RATE_BPS, 0, 0, RATE_BPS) for key in rates]
+    limiters.append((WHOLE_LINK, 0, link, RATE_BPS, 0, 0, RATE_BPS))
+    rows = np.array(limiters, LIMITER)
+    for second in range(1, 10):
+        at_s = 100.0 + second
+        of_vms = round(RATE_BPS / 8 * 0.5 * second)
+        of_link = round(RATE_BPS / 8 * sent * second)
+        counters = [
+            (at_s, size, 0, 0) for size in (of_vms, of_vms, of_link)
+        ]
+        taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
+    evidence = taker.finish(1)
+    assert evidence is not None
+    # The link's first count has no time.
+    assert evidence.watched_s == 8.0
+    assert evidence.held_s == pytest.approx(held_s, abs=1e-6)
+    assert evidence.is_complete == (held_s == 0.0)
+
+
+def test_a_short_job_is_counted_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [101.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    short = replace(JOB, length_s=1.4)
+    taker = EvidenceTaker()
+    rows = np.array(
+        [(RECEIVE_CAP, 1, 0, RATE_BPS, 0, 0, RATE_BPS)], LIMITER
+    )
+
+    def wants_count(at_s: float, job: Followed = short) -> bool:
+        clock[0] = at_s
+        taker.look([job])
+        return taker.wants_count
+
+    assert not wants_count(100.8)
+    assert wants_count(100.9)
+    assert not wants_count(100.9, replace(short, is_nearly_over=True))
+    assert not wants_count(109.0, JOB)
+    assert not wants_count(100.9, replace(short, kind="command"))
+    taker.count(
+        rows, np.array([(100.9, 1000, 0, 0)], COUNTERS), RECEIVE_CAP
+    )
+    assert not wants_count(101.0)
+
+
+@pytest.mark.parametrize(
+    ("got", "held_s"), [(1.0, 0.0), (0.95, 0.45), (0.5, 0.9)]
+)
+def test_a_program_waits_for_its_node_s_other_vm_by_design(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    got: float,
+    held_s: float,
+) -> None:
+    """It waited a tenth of nine seconds; its node got a share of a processor."""
+    clock = [0.0]
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: clock[0])
+    waited = {8: 0.0}
+    monkeypatch.setattr(
+        job_evidence, "spent", lambda pid: Spent(0.0, waited[pid], "R")
+    )
+    group = group_with(tmp_path, cgroup_procs="8\n")
+    job = replace(
+        JOB,
+        kind="compute",
+        groups=(group,),
+        nodes=(Claim(tmp_path, 1.0),),
+    )
+    taker = EvidenceTaker()
+    for second in range(10):
+        clock[0] = float(second)
+        waited[8] = 0.1 * second
+        used_ns = round(1e9 * got * second)
+        (tmp_path / "cpuacct.usage").write_text(str(used_ns))
+        taker.look([job])
+    # Alone on its node it waits for the machine.
+    clock[0] = 10.0
+    waited[8] += 0.05
+    taker.look([replace(job, nodes=())])
+    evidence = taker.finish(1)
+    assert evidence is not None
+    assert evidence.held_s == pytest.approx(held_s + 0.05)

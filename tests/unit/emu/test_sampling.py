@@ -19,6 +19,7 @@ from testbed.backends.emu.sampling import (
     LIMITER,
     SAMPLE_EVERY_AT_MOST_S,
     SAMPLES_SHARE,
+    WHOLE_LINK,
     Watch,
     limiters,
 )
@@ -443,8 +444,37 @@ def test_without_enforcement_only_caps_are_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     free = enforced(PLAN, TENANT, "none")
-    assert {at.minor for at in limiters([free], PLAN)} == {None}
+    rows = limiters([free], PLAN)
+    assert {at.minor for at in rows} == {None}
+    # How full its links are says what held it up.
+    links = {row[2] for row in rows.values() if row[0] == WHOLE_LINK}
+    assert links == {0, 1, 2, 3}
     assert doubted(monkeypatch, Kernel("link", {"link": 0.4}), free) == []
     assert doubted(monkeypatch, Kernel("", {"send cap": 20.0}), free) == [
         ("exceeded limit", "invalid")
     ]
+
+
+def test_a_short_job_is_counted_between_two_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = Kernel("", {})
+    monkeypatch.setattr(
+        watch_module,
+        "time",
+        SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: 0.0),
+    )
+    watch = Watch(
+        emulation_of(kernel), Scale(), lambda _: None, lambda: 0.0
+    )
+    watch.start()
+    monkeypatch.setattr(watch.evidence, "due_in_s", lambda: 0.0)
+    for wants in (False, True, True):
+        monkeypatch.setattr(watch.evidence, "look", lambda _: None)
+        watch.evidence.wants_count = wants
+        watch.look(1.0, lambda: [SimpleNamespace(tenant=TENANT)])
+    assert kernel.dumps == 2
+    # Where samples are dear, there are no more of them.
+    watch._cost_s = 2 * SAMPLES_SHARE
+    watch.look(1.0, lambda: [SimpleNamespace(tenant=TENANT)])
+    assert kernel.dumps == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 
 import pytest
 
@@ -12,6 +12,8 @@ from testbed.plan.counted_traffic import (
     Arrival,
     Counted,
     CurveStep,
+    HeldUp,
+    LinkUse,
     disturbance,
     due_s,
 )
@@ -131,3 +133,35 @@ def test_a_curve_s_last_packet_that_comes_late_is_behind() -> None:
     behind_s, tail_s = counted.behind_s(CURVE, 0.0, Arrival(ALL_BITS, 7.2))
     assert behind_s == pytest.approx(1.2)
     assert tail_s == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("sent", "lack"), [(1.0, 0.0), (0.9, 0.1), (0.3, 0.5)]
+)
+def test_a_full_link_holds_a_vm_up_by_design(
+    sent: float, lack: float
+) -> None:
+    """A VM gets half of its cap behind a link that sends a share of its rate."""
+    link = LinkUse(0.0, 0, RATE_BPS)
+    vm = HeldUp()
+    vm.take(1.0, 0.5, [link])
+    assert vm.watched_s == 0.0
+    for second in (1, 2):
+        link.take(second, round(sent * second * SECOND_BYTES), RATE_BPS)
+        vm.take(1.0, 0.5, [link])
+    assert vm.watched_s == 2.0
+    assert vm.lack == pytest.approx(lack)
+
+
+def test_a_count_beside_a_link_of_another_time_says_nothing() -> None:
+    link = LinkUse(0.0, 0, RATE_BPS)
+    link.take(1.0, SECOND_BYTES, RATE_BPS)
+    vm = HeldUp()
+    vm.take(0.5, 0.2, [link])
+    vm.take(1.0, 0.2, [None])
+    link.take(nan, 2 * SECOND_BYTES, RATE_BPS)
+    vm.take(1.0, 0.2, [link])
+    assert vm.watched_s == 0.0
+    # Where no link can be full, all that is missing lacks.
+    vm.take(1.0, 0.2, [])
+    assert (vm.watched_s, vm.lack) == (1.0, 0.2)

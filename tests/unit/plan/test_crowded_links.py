@@ -7,8 +7,8 @@ import pytest
 from testbed.embedding.placement import Placement
 from testbed.plan.crowded_links import (
     Placed,
+    crowded_by_vm,
     crowded_links,
-    meets_others,
 )
 from testbed.plan.network_plan import network_plan, tenant_plan
 from topologies.tree import tree
@@ -41,18 +41,30 @@ def test_caps_together_may_ask_for_more_than_a_link_carries(
     both = [placed([0, 2], rate_bps), placed([0, 3], rate_bps, first=1)]
     found = crowded_links(CENTRE, PLAN, both)
     assert bool(found) == crowded
-    assert meets_others(CENTRE, both[0], found) == crowded
+    assert bool(crowded_by_vm(CENTRE, both[0], found)) == crowded
     elsewhere = placed([2, 3], rate_bps, first=2)
-    assert not meets_others(CENTRE, elsewhere, found)
+    assert not crowded_by_vm(CENTRE, elsewhere, found)
 
 
 def test_a_job_may_fill_a_link_by_itself() -> None:
     alone = placed([0, 2], 20_000_000)
     found = crowded_links(CENTRE, PLAN, [alone])
-    assert meets_others(CENTRE, alone, found)
+    assert crowded_by_vm(CENTRE, alone, found)
+
+
+def test_a_crowded_link_leads_to_the_vms_beyond_it() -> None:
+    job = placed([0, 2, 3], 20_000_000)
+    root = CENTRE.trees[0]
+    racks = [root.path_to_root(server)[1] for server in (0, 2)]
+    up_0, up_1 = (2 * int(root.uplink[rack]) for rack in racks)
+    crowded = frozenset({up_0, up_1 + 1})
+    assert crowded_by_vm(CENTRE, job, crowded) == {1: crowded, 2: crowded}
+    assert crowded_by_vm(CENTRE, job, frozenset({up_1})) == {
+        0: frozenset({up_1})
+    }
 
 
 def test_vms_of_one_server_pass_no_link() -> None:
     lone = placed([0], 20_000_000)
     assert crowded_links(CENTRE, PLAN, [lone]) == frozenset()
-    assert not meets_others(CENTRE, lone, frozenset({0}))
+    assert not crowded_by_vm(CENTRE, lone, frozenset({0}))

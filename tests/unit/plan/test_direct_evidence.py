@@ -53,7 +53,39 @@ def test_a_check_of_the_traffic_stays_as_it_is(check: str) -> None:
 
 @pytest.mark.parametrize("kind", ["command", "compute", "best effort"])
 def test_idleness_counts_where_a_job_has_no_evidence(kind: Kind) -> None:
-    assert of_busy(GOOD, JobEvidence("c", kind, 6.0)) == BUSY
+    found = of_busy(GOOD, JobEvidence("c", kind, 6.0))
+    assert found.level == "invalid"
+    assert found.reason.startswith(
+        f"{BUSY.reason}; not all was seen of job c"
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "unseen"),
+    [
+        (JobEvidence("c", "command", 6.0), "its pace is its own"),
+        (
+            JobEvidence("c", "command", 6.0, held_s=0.3),
+            "it waited 0.30 s for a processor",
+        ),
+        (
+            JobEvidence("c", "ring", 6.0, watched_s=1.5),
+            "its traffic was counted for 25% of its time",
+        ),
+        (
+            JobEvidence("c", "best effort", 6.0, watched_s=6.0, held_s=0.3),
+            "0.30 s of its traffic lack, and its links may have been full",
+        ),
+    ],
+)
+def test_a_reason_names_the_jobs_of_which_not_all_was_seen(
+    job: JobEvidence, unseen: str
+) -> None:
+    assert of_busy(GOOD, job).reason == (
+        f"{BUSY.reason}; not all was seen of job c: {unseen}"
+    )
+    others = [replace(job, job_id=f"d{number}") for number in range(4)]
+    assert of_busy(GOOD, *others).reason.endswith("; and 1 more")
 
 
 def test_a_demand_curve_leaves_a_doubt() -> None:
@@ -82,7 +114,8 @@ def test_a_demand_curve_whose_traffic_was_counted_leaves_none() -> None:
 
 
 def test_traffic_that_was_hardly_counted_is_no_evidence() -> None:
-    assert of_busy(replace(GOOD, watched_s=2.0)) == BUSY
+    found = of_busy(replace(GOOD, watched_s=2.0))
+    assert found.level == "invalid"
     assert of_busy() == BUSY
 
 
@@ -134,7 +167,7 @@ def test_programs_that_hardly_waited_leave_no_doubt_of_the_machine(
     job = JobEvidence("c", kind, 6.0, held_s=0.01)
     assert of_busy(GOOD, job).level == "ok"
     # Those that did may have done so by design.
-    assert of_busy(GOOD, replace(job, held_s=1.0)) == BUSY
+    assert of_busy(GOOD, replace(job, held_s=1.0)).level == "invalid"
     assert levels(replace(job, held_s=1.0))["late agent"] == "ok"
 
 
