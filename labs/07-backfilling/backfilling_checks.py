@@ -515,7 +515,7 @@ def _share(submission: Submission, look: str, *weights: int) -> float:
 # -- on the wire
 
 
-MINUTE_S = 0.4
+MINUTE_S = 0.8
 """Of the clock, for a minute of the example."""
 EXAMPLE = f"""
 topology: {{kind: flat, nodes: {NODES}}}
@@ -526,7 +526,7 @@ workload:
   kind: jobs
   jobs:
 """
-"""Ends within 0.4 s of the clock are one instant: J1 and J5 end together."""
+"""Ends within 0.8 s of the clock are one instant: J1 and J5 end together."""
 
 
 def live_spans(run: RecordedRun) -> Spans:
