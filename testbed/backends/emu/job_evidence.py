@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from jobs.wire import FRAME_BYTES, wire_bits
 from testbed.backends.emu.process_progress import Progress, spent
 from testbed.backends.emu.switch_evidence import SwitchEvidence
-from testbed.backends.emu.work_evidence import Claim, Work
+from testbed.backends.emu.work_evidence import Claim, Work, throttled_s
 from testbed.plan.counted_traffic import (
     NONE,
     Arrival,
@@ -115,7 +115,9 @@ class Waits:
     """Time for which the programs in a VM's control group had no processor.
 
     By the group's own count of stalls (PSI, ``cpu.pressure``), where the kernel
-    keeps one; else summed over the processes that are there at each look.
+    keeps one; else summed over the processes that are there at each look. Not
+    counted is the time for which the group's own quota, or its node's, kept
+    them from one.
     """
 
     def __init__(self, group: Path) -> None:
@@ -124,6 +126,9 @@ class Waits:
         self._first_us = self._stalled_us()
         self._by_process: dict[int, float] = {}
         self._agents: set[int] = set()
+        self._group = group
+        self._first_throttled_s = throttled_s(group)
+        self._throttled_s = 0.0
 
     def _stalled_us(self) -> int | None:
         """Microseconds in which some process waited; None: not counted."""
@@ -137,6 +142,12 @@ class Waits:
 
     def look(self, agents: Collection[int]) -> float:
         """Seconds of waiting so far; of processes, the agents' apart."""
+        later_s = throttled_s(self._group) - self._first_throttled_s
+        self._throttled_s = max(self._throttled_s, later_s)
+        return max(0.0, self._all_s(agents) - self._throttled_s)
+
+    def _all_s(self, agents: Collection[int]) -> float:
+        """Seconds of waiting, for whatever reason."""
         now_us = self._stalled_us()
         if now_us is not None and self._first_us is not None:
             return (now_us - self._first_us) / 1e6
@@ -370,8 +381,8 @@ class EvidenceTaker:
         for group in job.groups:
             waits = taken.waits.setdefault(group, Waits(group))
             waited_s += waits.look(job.pids)
-        later_s = max(0.0, waited_s - taken.programs_waited_s)
-        taken.programs_waited_s += later_s
+        later_s = waited_s - taken.programs_waited_s
+        taken.programs_waited_s = waited_s
         counted_s = taken.nodes.watched_s
         taken.nodes.look(now_s, job.nodes)
         if taken.nodes.watched_s > counted_s:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 USAGE_V1, USAGE_V2 = "cpuacct.usage", "cpu.stat"
+THROTTLED_V1, THROTTLED_V2 = "throttled_time", "throttled_usec"
 NS, US = 1e-9, 1e-6
 
 
@@ -29,6 +30,27 @@ def used_s(group: Path) -> float | None:
         return US * int(stat[stat.index("usage_usec") + 1])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def throttled_s(group: Path) -> float:
+    """Time for which a VM's quota, or its node's, kept it from processors.
+
+    ``group``: the VM's, in the hierarchy that shares out processors, below its
+    node's. Both may hold it up at once: the longer one counts. 0 where nothing
+    is counted, and where the group is gone.
+    """
+    return max(map(_throttled_s, (group, group.parent)))
+
+
+def _throttled_s(group: Path) -> float:
+    try:
+        words = (group / "cpu.stat").read_text(encoding="ascii").split()
+    except OSError:
+        return 0.0
+    for name, unit_s in ((THROTTLED_V1, NS), (THROTTLED_V2, US)):
+        if name in words:
+            return unit_s * int(words[words.index(name) + 1])
+    return 0.0
 
 
 class Work:

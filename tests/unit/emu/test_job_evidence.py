@@ -715,3 +715,25 @@ def test_a_program_waits_for_its_node_s_other_vm_by_design(
     evidence = taker.finish(1)
     assert evidence is not None
     assert evidence.held_s == pytest.approx(held_s + 0.05)
+
+
+@pytest.mark.parametrize(
+    "line", ["throttled_time {}00000000", "throttled_usec {}00000"]
+)
+def test_time_without_a_quota_is_no_wait_for_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """A tenth of the quota's time was before; later its node holds it up."""
+    waited = {8: 0.75}
+    monkeypatch.setattr(
+        job_evidence, "spent", lambda pid: Spent(0.0, waited[pid], "R")
+    )
+    (tmp_path / "vm0").mkdir()
+    group = group_with(tmp_path / "vm0", cgroup_procs="8\n")
+    group_with(group, cpu_stat=f"nr_throttled 1\n{line.format(1)}\n")
+    waits = Waits(group)
+    assert waits.look([]) == 0.75
+    group_with(group, cpu_stat=f"nr_throttled 9\n{line.format(6)}\n")
+    assert waits.look([]) == pytest.approx(0.25)
+    group_with(tmp_path, cpu_stat=f"nr_throttled 9\n{line.format(8)}\n")
+    assert waits.look([]) == pytest.approx(0.05)
