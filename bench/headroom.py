@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from math import inf, nan
 from pathlib import Path
@@ -156,6 +156,7 @@ class Outcome:
     most_ratio: float
     reasons: list[str]
     load_average: float
+    complaints: list[str] = field(default_factory=list)
 
 
 @cache
@@ -279,7 +280,14 @@ def _outcome(
         most_ratio=ratio.get("max", nan),
         reasons=list(fidelity.get("reasons", ())),
         load_average=load_average,
+        complaints=_complaints(summary),
     )
+
+
+def _complaints(summary: dict[str, Any]) -> list[str]:
+    """Why its exit code is 1 whatever the verdict: jobs, expectations."""
+    expectations = summary.get("expectations") or {}
+    return list(expectations.get("complaints", ()))
 
 
 def _summary(folder: Path) -> dict[str, Any]:
