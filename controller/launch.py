@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import importlib.metadata
 import io
 import json
 import logging
@@ -121,7 +120,7 @@ def _serve(options: argparse.Namespace) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Asked first: the user that the controller becomes may have no access to
     # the checkout.
-    library_version = importlib.metadata.version(options.library)
+    library_version = _version(options.library)
     plane, user_name = _unprivileged_plane(options)
     listeners = _listeners(options)
     about = {
@@ -132,6 +131,14 @@ def _serve(options: argparse.Namespace) -> NoReturn:
     if options.app is not None:
         _run_own(options, app, about, listeners)
     _run(options, app, about, listeners, plane)
+
+
+def _version(library: LibraryName) -> str:
+    # Here, as every program that enters a VM imports this module, and few need
+    # it.
+    from importlib.metadata import version
+
+    return version(library)
 
 
 def _listeners(options: argparse.Namespace) -> list[socket.socket]:

@@ -1,32 +1,23 @@
-"""``testbed exec``, ``shell`` and ``measure``: in the VMs of the network that
-is up.
-"""
+"""``testbed exec`` and ``shell``: in the VMs of the network that is up."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from jobs.request import Enforcement
 from testbed.backends.emu.vm_process import (
     VmPlace,
     run_in_each,
     run_program,
 )
-from testbed.cli import console
-from testbed.cli.options import Json, require_root
-from testbed.cli.standing import Name, shown_tenant
+from testbed.cli.options import require_root
+from testbed.cli.standing import shown_tenant
 from testbed.errors import BadInput
-from testbed.standing import vm_measurement
 from testbed.standing.keeper_protocol import ShowNetwork, ask
 from testbed.standing.network_state import NetworkState
-from testbed.units import human_bandwidth, human_share
 
 Vm = Annotated[
     str,
@@ -43,9 +34,6 @@ VmOrTenant = Annotated[
 Command = Annotated[
     list[str],
     typer.Argument(metavar="-- CMD…", help="The command and its words."),
-]
-Seconds = Annotated[
-    int, typer.Option(min=1, max=600, help="How long iperf3 measures.")
 ]
 
 
@@ -74,79 +62,6 @@ def shell(vm: Vm) -> None:
     )
     prompt = f"[{place.name}] " + (r"\w \$ " if bash else "$ ")
     raise typer.Exit(run_program(place, argv, PS1=prompt))
-
-
-def measure(
-    name: Name, seconds: Seconds = 5, as_json: Json = False
-) -> None:
-    """Measure a tenant's bandwidth and round trips among its VMs, against its
-    reservation.
-
-    Exit code 1 where a VM's bandwidth is not within 1 % of what is reserved
-    (below it, where bandwidth is lent; any will do where none is reserved), or
-    pings are lost.
-    """
-    tenant = shown_tenant(name, "measure")
-    with console.counted(
-        f"measuring {name}", vm_measurement.expected_s(seconds)
-    ) as advance:
-        found = vm_measurement.measure(tenant, seconds, advance)
-    if as_json:
-        records = [asdict(one) | {"good": one.good} for one in found]
-        console.print_json(
-            {"tenant": name, "seconds": seconds, "pairs": records}
-        )
-    else:
-        console.out().print(_table(name, found))
-    if not all(one.good for one in found):
-        raise typer.Exit(1)
-
-
-UNRESERVED = (
-    "; all send and receive at once: of a link with two capacities the faster "
-    "direction measures low, since its acknowledgements wait behind the "
-    "slower's data (iperf in testbed mininet measures one at a time)"
-)
-VERDICTS: dict[Enforcement, str] = {
-    "strict": "within 1 %, and ", "work-conserving": "99 % or more, and ", "none": ""
-}  # fmt: skip
-
-
-def _table(name: str, found: list[vm_measurement.PairMeasurement]) -> Table:
-    headings = (
-        "reserved",
-        "measured",
-        "ratio",
-        "round trip",
-        "lost",
-        "verdict",
-    )
-    table = Table(
-        "from", "to", *headings, title=f"tenant {name}, all VMs at once"
-    )
-    what = VERDICTS[found[0].enforcement]
-    table.caption = (
-        f"bits of frames, in the file's units; ok: {what}no ping lost"
-    )
-    if found[0].enforcement == "none":
-        table.caption += UNRESERVED
-    for one in found:
-        reserved = "–"
-        if one.reserved_bps:
-            reserved = human_bandwidth(one.reserved_bps)
-        rates = reserved, human_bandwidth(one.measured_bps)
-        rtt = "–" if one.rtt_ms is None else f"{one.rtt_ms:.2f} ms"
-        verdict = (
-            Text("ok", "green") if one.good else Text("OUTSIDE", "bold red")
-        )
-        shown = (
-            f"{one.ratio:.4f}",
-            rtt,
-            human_share(one.lost_share),
-            verdict,
-        )
-        table.add_row(one.sender, one.receiver, *rates, *shown)
-    return table
 
 
 def _vm(name: str, command: str) -> VmPlace | None:

@@ -87,7 +87,7 @@ MODULES = {
     "import": "testbed.cli.import_file",
     "up": "testbed.cli.up",
     **dict.fromkeys(("status", "tenant", "down"), "testbed.cli.standing"),
-    **dict.fromkeys(("exec", "shell", "measure"), "testbed.cli.in_vm"),
+    **dict.fromkeys(("exec", "shell"), "testbed.cli.in_vm"),
     **dict.fromkeys(("doctor", "clean"), "testbed.cli.machine"),
     **dict.fromkeys(
         ("audit", "explain", "report"), "testbed.cli.run_folders"

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Annotated, Any, NotRequired
 
@@ -170,21 +171,42 @@ class _Topology(TypedDict):
     memory_mib: NotRequired[list[Int]]
 
 
-_EVENT = {
-    name: TypeAdapter(kind).validator.validate_python
-    for name, kind in EVENTS.items()
-}
-_REQUEST = TypeAdapter(_Request)
-_DETAIL = TypeAdapter(_Detail)
-_TOPOLOGY = TypeAdapter(_Topology)
+Check = Callable[[Any], Any]
 
 
-_FIELD_CHECKS: dict[type[Event], tuple[str, Callable[[Any], object]]] = {
-    JobSubmitted: ("job", _REQUEST.validator.validate_python),
-    JobEnded: ("detail", _DETAIL.validator.validate_python),
-    RunStarted: ("topology", _TOPOLOGY.validator.validate_python),
-}
-"""Events with a record of which only some fields are known."""
+@dataclass(frozen=True)
+class _Checks:
+    """Checks of what a line holds.
+
+    ``of_event``: by an event's name, what makes the event of its fields.
+    ``of_record``: by an event's type, its field that holds a record of which
+    only some fields are known, and the check of it.
+    """
+
+    of_event: Mapping[str, Check]
+    of_record: Mapping[type[Event], tuple[str, Check]]
+
+
+@cache
+def _checks() -> _Checks:
+    # Made when the first event is read: that takes a tenth of a short command's
+    # time, and few commands read events.
+    return _Checks(
+        of_event={
+            name: TypeAdapter(kind).validator.validate_python
+            for name, kind in EVENTS.items()
+        },
+        of_record={
+            JobSubmitted: ("job", _check_of(_Request)),
+            JobEnded: ("detail", _check_of(_Detail)),
+            RunStarted: ("topology", _check_of(_Topology)),
+        },
+    )
+
+
+def _check_of(record: Any) -> Check:
+    check: Check = TypeAdapter(record).validator.validate_python
+    return check
 
 
 def event_from_json(record: Mapping[str, Any]) -> Event:
@@ -197,8 +219,8 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
         raise ValueError(f"unknown event {name!r}")
     where = name
     try:
-        event: Event = _EVENT[name](fields)
-        also = _FIELD_CHECKS.get(type(event))
+        event: Event = _checks().of_event[name](fields)
+        also = _checks().of_record.get(type(event))
         if also is not None:
             where, validate = also
             validate(getattr(event, where))
@@ -323,8 +345,9 @@ def _quickly_parsed(raw: bytes) -> Event:
     only Python's own parser takes (nested 200 deep).
     """
     record = quick_json(raw, allow_inf_nan=False, cache_strings="keys")
-    event: Event = _EVENT[record.pop("event")](record)
-    also = _FIELD_CHECKS.get(type(event))
+    checks = _checks()
+    event: Event = checks.of_event[record.pop("event")](record)
+    also = checks.of_record.get(type(event))
     if also is not None:
         field, validate = also
         validate(getattr(event, field))

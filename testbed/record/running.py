@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -57,7 +58,10 @@ class HowFar:
     at_s: float
 
 
-_NOTE = TypeAdapter(RunningRun)
+@cache
+def _note() -> TypeAdapter[RunningRun]:
+    # Made when the first note is read: short commands find none.
+    return TypeAdapter(RunningRun)
 
 
 def running_run(
@@ -122,7 +126,7 @@ def read_note(path: Path) -> RunningRun | None:
     """The run that a note tells of; None where there is none that lives."""
     try:
         with open_regular(path) as file:
-            run = _NOTE.validate_json(file.read())
+            run = _note().validate_json(file.read())
     except (OSError, ValidationError):
         return None
     if run.lives:
