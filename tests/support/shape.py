@@ -130,6 +130,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "captures that end with what they capture": 240,
     "counts of one in the singular, by every verb": 500,
     "what can be read once alone is no trace": 49,
+    "short commands that read no event": 130,
     # Agents as a remote shell, ranks that start together, their output and
     # ends, names and process numbers in VMs, launchers of MPI and Dask, and
     # their keys in files.
