@@ -167,6 +167,10 @@ BASE_SYSCTLS = (
     # After a lost link TCP retries every second instead of after times that
     # double up to two minutes. Linux has this setting from 6.15 on.
     ("net.ipv4.tcp_rto_max_ms", "1000"),
+    # TCP counts its patience in retries: 15 of at most a second would be 14.4 s,
+    # and a connection of a program in a VM would end (ETIMEDOUT) when its path,
+    # or the machine, stands still for as long. So many are four minutes.
+    ("net.ipv4.tcp_retries2", "255"),
 )
 SIOCETHTOOL = 0x8946
 ETHTOOL_GLINK = 0x0A
