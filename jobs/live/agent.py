@@ -10,6 +10,7 @@ import socket
 import time
 
 from jobs.live.agent_protocol import (
+    RATE,
     AgentMessage,
     AgentProgress,
     AgentReport,
@@ -189,7 +190,8 @@ _GONE = "the caller closed the channel"
 class Channel:
     """The agent's end of the channel to its caller.
 
-    Its descriptor is readable when the caller has sent the start.
+    Its descriptor is readable when the caller has sent the start, or another
+    ``rate_bps``: the payload that the VM may send since then (0: that of its plan).
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -197,6 +199,7 @@ class Channel:
         self._sock = sock
         self._pending = b""
         self._received = b""
+        self.rate_bps = 0
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -240,7 +243,11 @@ class Channel:
             raise ConnectionError(_GONE) from None
         if not data:
             raise ConnectionError(_GONE)
-        self._received += data
-        if not self._received.endswith(b"\n"):
-            return None
-        return int(self._received)
+        *lines, self._received = (self._received + data).split(b"\n")
+        start_at_ns = None
+        for line in lines:
+            if line.startswith(RATE):
+                self.rate_bps = int(line.removeprefix(RATE))
+            else:
+                start_at_ns = int(line)
+        return start_at_ns

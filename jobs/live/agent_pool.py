@@ -22,6 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from jobs import linux
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
+    RATE,
     AgentExited,
     AgentMessage,
     AgentProgress,
@@ -153,6 +154,17 @@ class AgentPool:
 
     def begin(self, agent_ids: Iterable[str], at_ns: int) -> None:
         """Tell agents to start at ``at_ns`` (CLOCK_MONOTONIC)."""
+        self._tell(agent_ids, b"%d\n" % at_ns)
+
+    def rerate(self, agent_ids: Iterable[str], rate_bps: int) -> None:
+        """Tell agents the payload that each of their VMs may send from now on.
+
+        Those that have ended are passed over.
+        """
+        present = [name for name in agent_ids if name in self._lines]
+        self._tell(present, RATE + b"%d\n" % rate_bps)
+
+    def _tell(self, agent_ids: Iterable[str], line: bytes) -> None:
         for agent_id in agent_ids:
             if agent_id not in self._lines:
                 raise ValueError(
@@ -161,7 +173,7 @@ class AgentPool:
             # One that has just ended says so itself, by its report and its
             # exit.
             with contextlib.suppress(ConnectionError):
-                self._lines[agent_id].sock.send(b"%d\n" % at_ns)
+                self._lines[agent_id].sock.send(line)
 
     def signal(self, agent_id: str, signum: int) -> None:
         """Have the server send a signal to one of its agents."""

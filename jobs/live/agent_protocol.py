@@ -2,10 +2,11 @@
 
 An agent carries out one :class:`Plan`. Over its channel it sends :class:`Ready`
 once, :class:`AgentProgress` periodically, and :class:`AgentReport` at the end,
-each as a line of JSON. It receives a line with the instant of its start. The
-fork server and its caller, which started it, trust each other: they exchange
-requests and answers as pickles. All instants are nanoseconds of the machine's
-CLOCK_MONOTONIC, which all network namespaces share.
+each as a line of JSON. It receives a line with the instant of its start, and
+one with each other rate of its VM. The fork server and its caller, which
+started it, trust each other: they exchange requests and answers as pickles. All
+instants are nanoseconds of the machine's CLOCK_MONOTONIC, which all network
+namespaces share.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 PACKET_LIMIT_BYTES = 1 << 20
+RATE = b"rate "
+"""Begins a line with the payload rate of an agent's VM in bit/s."""
 
 Arrived = Mapping[tuple[int, int], int]
 """Payload bytes that receivers have counted, by (sender, receiver)."""
@@ -133,6 +136,34 @@ class RankEnd(_Checked):
 
 
 @dataclass(frozen=True)
+class VmTraffic(_Checked):
+    """Counters of a VM: its interface's bytes and packets, and its TCP's
+    segments.
+
+    ``sent_bytes``, ``received_bytes``: of frames; ``packets_sent``,
+    ``packets_received``: as the kernel hands them over, so that a large one
+    stands for several segments. ``segments``, ``resent``, ``timeouts``: those
+    of TCP on all interfaces.
+    """
+
+    sent_bytes: int
+    packets_sent: int
+    received_bytes: int
+    packets_received: int
+    segments: int
+    resent: int
+    timeouts: int
+
+    def since(self, earlier: VmTraffic) -> VmTraffic:
+        """The difference to an earlier reading."""
+        before = vars(earlier)
+        differences = {
+            name: count - before[name] for name, count in vars(self).items()
+        }
+        return VmTraffic(**differences)
+
+
+@dataclass(frozen=True)
 class AgentReport(_Checked):
     """An agent's report at its end.
 
@@ -143,7 +174,8 @@ class AgentReport(_Checked):
     - ``error``: None if all was sent, received and acknowledged.
     - ``lost_s``: lateness of its own pace that was not caught up.
     - ``ranks``: those that have ended in its VM; ``printed``: numbers of the
-      expected texts that were in their output.
+      expected texts that were in their output; ``traffic``: of a launched
+      program's VM, from the start to the end of its last rank.
     """
 
     index: int
@@ -157,6 +189,7 @@ class AgentReport(_Checked):
     lost_s: float = 0.0
     ranks: tuple[RankEnd, ...] = ()
     printed: tuple[int, ...] = ()
+    traffic: VmTraffic | None = None
 
     @property
     def last_byte_ns(self) -> int | None:

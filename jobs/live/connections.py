@@ -348,6 +348,8 @@ NOTSENT_BYTES = 262_144
 # those of 32 bits.
 _TCP_INFO_BYTES = 104
 _TOTAL_RETRANS_OFFSET = 100
+# In bytes a second (asm-generic/socket.h); Python's socket module lacks it.
+_SO_MAX_PACING_RATE = 47
 # TCP_CA_NAME_MAX.
 _NAME_BYTES = 16
 
@@ -393,6 +395,13 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
         raise OSError(
             f"TCP congestion control is {used!r} instead of {name!r}"
         )
+
+
+def pace(sock: socket.socket, rate_bps: float) -> None:
+    """Limits a connection's payload to a rate, by TCP's own pacing."""
+    sock.setsockopt(
+        socket.SOL_SOCKET, _SO_MAX_PACING_RATE, max(1, round(rate_bps / 8))
+    )
 
 
 def congestion_control(sock: socket.socket) -> str:

@@ -32,7 +32,7 @@ from jobs.live.agent import (
     Channel,
     sleep_until,
 )
-from jobs.live.agent_protocol import AgentReport, RankEnd
+from jobs.live.agent_protocol import AgentReport, RankEnd, VmTraffic
 from jobs.live.command import end_groups, start_tied
 from jobs.live.program_output import (
     OutputLog,
@@ -46,6 +46,7 @@ from jobs.live.program_plan import (
     SHELL_PORT,
     ProgramPlan,
 )
+from jobs.live.vm_counters import vm_traffic
 
 _REQUEST_LIMIT_BYTES = 1 << 20
 _BACKLOG = 1024
@@ -101,6 +102,7 @@ class ProgramAgent(Agent):
         self._ended: list[RankEnd] = []
         self._at_work = 0
         self._start_at_ns: int | None = None
+        self._at_start: VmTraffic | None = None
 
     def run(self) -> None:
         """Run the VM's ranks to their end, and serve the others until it is
@@ -123,6 +125,7 @@ class ProgramAgent(Agent):
             self._say_ready()
             while self._start_at_ns is None:
                 self._attend()
+            self._at_start = vm_traffic()
             self._start(sleep_until(self._start_at_ns))
             for rank in self._ranks.values():
                 self._release(rank)
@@ -145,7 +148,14 @@ class ProgramAgent(Agent):
             report,
             ranks=tuple(sorted(self._ended, key=lambda end: end.rank)),
             printed=tuple(sorted(self._log.printed)),
+            traffic=self._traffic_since_start(),
         )
+
+    def _traffic_since_start(self) -> VmTraffic | None:
+        now = vm_traffic()
+        if now is None or self._at_start is None:
+            return None
+        return now.since(self._at_start)
 
     # -- before the start -------------------------------------------------------------------
 

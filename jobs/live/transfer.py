@@ -31,6 +31,7 @@ from jobs.live.connections import (
     Receiving,
     Sending,
     congestion_control,
+    pace,
     retransmits,
 )
 from jobs.live.transfer_plan import (
@@ -142,6 +143,7 @@ class TransferAgent(Agent):
             self._selector.register(sending.sock, _READ, sending)
             sending.watched = _READ
         self._unsent.extend(self._connections.sendings)
+        self._pace_flows()
         for receiving in self._connections.receivings:
             receiving.wake_for(
                 min(
@@ -156,6 +158,18 @@ class TransferAgent(Agent):
         self._open = len(sockets)
         names = sorted(set(map(congestion_control, sockets)))
         self._congestion_control = ",".join(names) or None
+
+    def _pace_flows(self) -> None:
+        """Gives flows at once equal shares of the VM's rate.
+
+        Left to themselves some are twice as fast as others, by chance, and end
+        early: what is left of all VMs' flows then no longer fills every cap.
+        """
+        rate_bps = self._channel.rate_bps or self._plan.rate_bps
+        if not (self._plan.at_once and rate_bps):
+            return
+        for sending in self._unsent:
+            pace(sending.sock, rate_bps / len(self._unsent))
 
     def _turn(self) -> None:
         """One turn of the loop: produce, wait, then send and receive."""
@@ -172,6 +186,8 @@ class TransferAgent(Agent):
                     self._send(key.data)
             else:
                 self._channel.heard()
+                if self._channel.rate_bps:
+                    self._pace_flows()
 
     def _produce(self, now_ns: int) -> float:
         """Advance the application; returns the longest wait of the loop in s."""
@@ -228,6 +244,7 @@ class TransferAgent(Agent):
             # Room now means that the kernel has sent the flow's last byte.
             self._unsent.remove(sending)
             self._watch_for(sending, _READ)
+            self._pace_flows()
             return
         try:
             n = sending.sock.send(

@@ -53,7 +53,8 @@ class Incoming:
 class TransferPlan(Plan):
     """The part of VM ``index`` in a transfer.
 
-    - ``sends``: one after the other in this order, or all ``at_once``.
+    - ``sends``: one after the other in this order, or all ``at_once``: each then
+      at an equal share of ``rate_bps``, the payload rate of the VM.
     - ``demand``: the demand curve c(x) (DCloud, Eq. 1) in payload rates of this
       VM; empty if the application never limits.
     - ``cpu_share``: share of a core that the application uses while it
@@ -70,6 +71,7 @@ class TransferPlan(Plan):
     congestion_control: str = "cubic"
     connect_timeout_s: float = 60.0
     at_once: bool = False
+    rate_bps: int = 0
 
     @property
     def receives_bytes(self) -> int:

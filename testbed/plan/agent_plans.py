@@ -174,9 +174,15 @@ def agent_plans(
             demand=curve,
             cpu_share=cpu_share,
             at_once=demand.at_once,
+            rate_bps=payload_bps(tenant),
         )
         plans.append(plan)
     return tuple(plans)
+
+
+def payload_bps(tenant: TenantPlan) -> int:
+    """The payload that each VM of a tenant may send, in bit/s."""
+    return 8 * payload_bytes(tenant.cap_bps)
 
 
 def _paced_curve(

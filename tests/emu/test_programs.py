@@ -90,6 +90,40 @@ def test_ranks_find_each_other_by_name(emulation: Emulation) -> None:
         assert "vm1 named.1" in log
 
 
+SENDS = """
+import os, socket
+rank = int(os.environ["HOSENET_RANK"])
+address = os.environ["HOSENET_PEERS"].split(",")
+if rank == 0:
+    listener = socket.create_server((address[0], 5900), backlog=2)
+    for _ in range(2):
+        caller, _ = listener.accept()
+        while caller.recv(65536):
+            pass
+else:
+    while True:
+        try:
+            caller = socket.create_connection((address[0], 5900))
+            break
+        except ConnectionRefusedError:
+            pass
+    caller.sendall(bytes(100000 * rank))
+"""
+
+
+def test_what_each_vm_has_sent_and_received_is_counted(
+    emulation: Emulation,
+) -> None:
+    words = ("/usr/bin/python3", "-c", SENDS)
+    (end,) = run(emulation, counted=Program(words=words))
+    rows = finished(end)["traffic"]
+    assert [row["vm"] for row in rows] == [0, 1, 2]
+    assert rows[0]["received_bytes"] > 300_000
+    assert 100_000 < rows[1]["sent_bytes"] < 200_000
+    assert rows[2]["sent_bytes"] > 200_000
+    assert all(row["segments"] > 0 for row in rows)
+
+
 def test_what_is_not_printed_is_missed(emulation: Emulation) -> None:
     words = ("sh", "-c", "echo sum 4711")
     good, bad = run(

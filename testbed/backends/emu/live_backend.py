@@ -46,6 +46,7 @@ from testbed.expectations import Expectation
 from testbed.failures import Failure
 from testbed.plan.agent_plans import (
     agent_plans,
+    payload_bps,
     remaining,
     sending,
     time_limit_s,
@@ -818,6 +819,10 @@ class LiveBackend:
             live.tenant = self._emulation.rerate(
                 live.tenant, scaled_bps(rate_bps, self._scale.rate)
             )
+            if live.request.demand.at_once:
+                self._emulation.agents.rerate(
+                    live.agents, payload_bps(live.tenant)
+                )
 
     def preempt(self, job_id: str) -> None:
         live = self._jobs[job_id]

@@ -478,6 +478,14 @@ class LiveJob:
                 ends.append((end.rank, row))
         return [row for _, row in sorted(ends, key=lambda pair: pair[0])]
 
+    def _traffic(self) -> list[dict[str, int]]:
+        """Of a launched program: what each VM's kernel has counted."""
+        rows = []
+        for report in self.reports.values():
+            if report.traffic is not None:
+                rows.append({"vm": report.index, **vars(report.traffic)})
+        return sorted(rows, key=lambda row: row["vm"])
+
     def check_output(self) -> None:
         """Fails a program whose ranks have not printed all that they should."""
         demand = self.request.demand
@@ -522,6 +530,7 @@ class LiveJob:
         }
         if isinstance(self.request.demand, Program):
             out["ranks"] = self._ranks()
+            out["traffic"] = self._traffic()
         if self.generation:
             out["restarts"] = self.generation
         return out

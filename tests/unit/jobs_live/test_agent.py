@@ -180,3 +180,18 @@ def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
     assert isinstance(messages[-1], AgentReport)
     assert samples == list(range(len(samples)))
     assert 100 < len(samples) < 20_000
+
+
+def test_a_channel_brings_the_start_and_other_rates() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(theirs)
+        assert channel.heard() is None
+        ours.send(b"77")
+        assert channel.heard() is None
+        ours.send(b"7\nrate 5000\nra")
+        assert channel.heard() == 777
+        assert channel.rate_bps == 5000
+        ours.send(b"te 6000\n")
+        assert channel.heard() is None
+        assert channel.rate_bps == 6000

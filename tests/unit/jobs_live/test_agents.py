@@ -58,6 +58,40 @@ def gone(pid: int) -> bool:
 # --------------------------------------------------------------------------------- transfers
 
 
+def paced(rate_bps: int) -> list[TransferPlan]:
+    """Plans of three VMs that send 2.4 MB to both others, at once."""
+    flows = transfers("all-to-all", 3, 4_800_000, Random(3))
+    plans = []
+    for plan in transfer_plans(flows, loopback_ips(3)):
+        plans.append(replace(plan, at_once=True, rate_bps=rate_bps))
+    return plans
+
+
+def test_flows_at_once_share_the_vms_rate(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
+    # On this interface nothing else limits them; the first packets are free.
+    outcomes = watch.run_together(spawn_all(paced(32_000_000)))
+    for outcome in outcomes:
+        report = outcome.report
+        assert report.error is None
+        assert report.start_ns is not None
+        for flow in report.received:
+            assert flow.last_ns is not None
+            took_s = (flow.last_ns - report.start_ns) / 1e9
+            assert took_s > 0.5 * 8 * 4_800_000 / 32_000_000
+
+
+def test_flows_at_once_follow_another_rate(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    # At the first rate they would take a day.
+    names = spawn_all(paced(100))
+    pool.rerate(["nobody", *names], 1_000_000_000)
+    for outcome in watch.run_together(names):
+        assert outcome.report.error is None
+
+
 @pytest.mark.parametrize(
     ("pattern", "at_once"),
     [
