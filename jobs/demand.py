@@ -186,7 +186,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Transfer(Demand):
-    """A fixed volume p·b per VM; with a ``profile`` the job is elastic."""
+    """A fixed volume p·b per VM; with a ``profile`` the job is elastic.
+
+    ``keeps_volume``: an elastic job moves p·b whatever it is given, and not all
+    that an option carries in the time of its profile.
+    """
 
     summary = "limited by the network (default)"
 
@@ -196,6 +200,7 @@ class Transfer(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
     at_once: bool = False
+    keeps_volume: bool = False
 
     @property
     def cap_limited(self) -> bool:
@@ -230,6 +235,9 @@ class Transfer(Demand):
             or job.bandwidth_bps == 0
         ):
             return Demand.duration_s(self, job, granted_bps)
+        if self.keeps_volume and granted_bps > 0:
+            # Faster than p, too, where it is given more than b.
+            return job.true_s * job.bandwidth_bps / granted_bps
         return self.profile.duration_s(granted_bps) * (
             job.true_s / job.duration_s
         )
@@ -240,7 +248,8 @@ class Transfer(Demand):
 
         Without a reservation it moves what it moves at its own bandwidth.
         """
-        if self.profile is None or not self.network or granted_bps <= 0:
+        is_elastic = self.profile is not None and self.network
+        if not is_elastic or self.keeps_volume or granted_bps <= 0:
             return Demand.volume_bits(self, job)
         return self.duration_s(job, granted_bps) * granted_bps
 

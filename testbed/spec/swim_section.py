@@ -77,6 +77,10 @@ class SwimWorkload(TraceWorkload):
     """α, uniform (default [0, 0.14])"""
     pattern: Pattern = "all-to-all"
     """communication pattern (default all-to-all)"""
+    volume: Literal["profile", "fixed"] = "profile"
+    """bytes of a job that is given B: all that B carries in the time of its
+    profile (default), or those of B̄ and its time, whatever it is given
+    """
 
     def loaded(
         self, here: Location, context: LoadContext
@@ -159,6 +163,7 @@ class SwimWorkload(TraceWorkload):
             "speedup": self.speedup,
             "block_bytes": BLOCK_BYTES,
             "pattern": self.pattern,
+            "volume": self.volume,
         }
 
     def requests(
@@ -255,7 +260,11 @@ class SwimWorkload(TraceWorkload):
             deadline_s=values["deadline"] * took_s,
             value=values["value"],
             tags=(("batch", str(batch + 1)),),
-            demand=Transfer(self.pattern, profile=profile),
+            demand=Transfer(
+                self.pattern,
+                profile=profile,
+                keeps_volume=self.volume == "fixed",
+            ),
         )
 
 

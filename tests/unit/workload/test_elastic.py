@@ -86,6 +86,26 @@ def test_every_distribution_is_kept() -> None:
         )
 
 
+def test_a_fixed_volume_is_that_of_the_measured_bandwidth() -> None:
+    by_profile, _ = RECIPE.requests(trace(), 1, LINK_BPS)
+    fixed, _ = changed(volume="fixed").requests(trace(), 1, LINK_BPS)
+    for job, same in zip(fixed, by_profile, strict=True):
+        demand = job.demand
+        for times in (0.2, 1.0, 2.0):
+            rate_bps = times * job.bandwidth_bps
+            bits = job.duration_s * job.bandwidth_bps
+            assert demand.volume_bits(job, rate_bps) == bits
+            # Faster than at B̄, too, where there is more.
+            took_s = demand.duration_s(job, rate_bps)
+            assert took_s == pytest.approx(job.duration_s / times)
+            # Schedulers know no more than the profile.
+            told_s = demand.estimate_s(job, rate_bps)
+            assert told_s == same.demand.estimate_s(same, rate_bps)
+        most = 2.0 * job.bandwidth_bps
+        moved = same.demand.volume_bits(same, most)
+        assert moved == same.demand.duration_s(same, most) * most
+
+
 def test_changing_one_distribution_leaves_the_others_draws_alone() -> None:
     before, _ = RECIPE.requests(trace(), 7, LINK_BPS)
     after, _ = changed(
