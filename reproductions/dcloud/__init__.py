@@ -10,6 +10,7 @@ from reproductions.dcloud.dcloud_arrivals import (
 )
 from reproductions.dcloud.dcloud_live import FIGURE_11
 from reproductions.dcloud.dcloud_pricing import CHARGING
+from reproductions.dcloud.dcloud_profiles import PROFILES
 from reproductions.dcloud.dcloud_scaling import FIGURES_10
 from reproductions.dcloud.dcloud_sweeps import (
     FIGURE_4,
@@ -28,5 +29,6 @@ FIGURES = (
     CHARGING,
     BL_INTERPRETATIONS,
     REQUESTS,
+    PROFILES,
 )
 LIVE_FIGURES = (*FIGURES_10, FIGURE_11)
