@@ -5,6 +5,7 @@ p·b/b', with p measured.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +22,20 @@ if TYPE_CHECKING:
     from testbed.sweeps.measured_scaling import MeasuredScaling
     from testbed.sweeps.scaling_run import Scaling
 
-STYLES = {"holds": "green", "violated": "bold red", "undecided": "yellow"}
+STYLES = {
+    "holds": "green",
+    "close": "green",
+    "violated": "bold red",
+    "undecided": "yellow",
+}
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Experiment files; of several one table and picture are made, too.",
+    ),
+]
 
 Bandwidths = Annotated[
     str | None,
@@ -61,7 +75,7 @@ Again = Annotated[
 
 
 def scaling(
-    file: options.ExperimentPath,
+    files: Files,
     bandwidths: Bandwidths = None,
     repetitions: Repetitions = 5,
     settings: options.Settings = None,
@@ -72,7 +86,7 @@ def scaling(
     again: Again = False,
     as_json: options.Json = False,
 ) -> None:
-    """Profile a file's jobs at their bandwidth, run them at smaller ones, and
+    """Profile files' jobs at their bandwidth, run them at smaller ones, and
     compare with DCloud's estimate p·b/b'.
 
     A repetition is measured once only: the same command continues where it
@@ -83,31 +97,47 @@ def scaling(
     """
     from testbed.spec.document import read_text
     from testbed.sweeps.scaling_file import scaling_file
-    from testbed.sweeps.scaling_run import run_scaling, scaling_plan
+    from testbed.sweeps.scaling_run import (
+        run_scaling,
+        scaling_plan,
+        together,
+    )
     from testbed.sweeps.sweep_folder import SweepOptions
 
-    scaled = scaling_file(
-        file,
-        read_text(file),
-        options.overrides_of(settings),
-        _bandwidths_bps(bandwidths),
-    )
+    rates_bps = _bandwidths_bps(bandwidths)
+    values = options.overrides_of(settings)
+    # All of them are read before the first is run.
+    scaled = [
+        scaling_file(file, read_text(file), values, rates_bps)
+        for file in files
+    ]
     # Seeds are repetitions: the same seed is the same measurement, and is not
     # made twice.
     first_seed = 1 if seed is None else seed
-    plan = scaling_plan(scaled, first_seed, repetitions, live=not simulated)
     sweep_options = SweepOptions(
         out=out or SweepOptions.out,
         keep_runs=True,
         again=again,
         command=["testbed", *sys.argv[1:]],
     )
-    if not simulated:
-        console.say(
-            f"{plan.name}: {repetitions} repetitions of about {clock(scaled.repetition_s)} each"
+    ended = []
+    for each in scaled:
+        plan = scaling_plan(
+            each, first_seed, repetitions, live=not simulated
         )
-    with shown_progress(plan.name, "repetitions") as report:
-        done = run_scaling(plan, sweep_options, report, console.say)
+        if not simulated:
+            console.say(
+                f"{plan.name}: {repetitions} repetitions of about {clock(each.repetition_s)} each"
+            )
+        with shown_progress(plan.name, "repetitions") as report:
+            ended.append(
+                run_scaling(plan, sweep_options, report, console.say)
+            )
+    done = ended[0]
+    if len(ended) > 1:
+        done = together(
+            ended, sweep_options, repetitions, live=not simulated
+        )
     if as_json:
         console.print_json({**done.to_json(), "folder": str(done.folder)})
     else:
@@ -167,6 +197,11 @@ def _show_application(measured: MeasuredScaling) -> None:
             _share(point.network_share),
         )
     console.out().print(table)
+    # Below it: beside the numbers there is no room on eighty columns.
+    for point in measured.points:
+        if point.reason:
+            granted = human_bandwidth(point.granted_bps)
+            console.print_text(f"  {granted}: {point.reason}")
 
 
 def _share(share: float | None) -> str:

@@ -7,17 +7,21 @@ over repetitions, so that the error of p is in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any, Literal
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any
 
 from jobs.demand import scaled_duration_s
 from testbed.errors import RunFailed
 from testbed.record.metrics import JobRow
 from testbed.sweeps.intervals import Estimate, estimate
+from testbed.sweeps.job_traffic import JobTraffic
+from testbed.sweeps.scaling_reasons import BoundVerdict, reason
 
-BoundVerdict = Literal["reference", "holds", "violated", "undecided"]
+CLOSE = 0.9
+"""The ratio from which the estimate is close, where the bound holds."""
 COLUMNS = (
     "application",
     "repetition",
@@ -27,9 +31,15 @@ COLUMNS = (
     "measured_s",
     "ratio",
     "network_share",
+    "use",
+    "packet_bytes",
+    "sent_bytes",
+    "resent_segments",
+    "timeouts",
 )
 ROUNDING = 1e-9
 """Allowance for sums of floats: simulated times are equal to the estimate."""
+NO_TRAFFIC: Mapping[str, JobTraffic] = MappingProxyType({})
 _PROFILE = "{}-profile"
 
 
@@ -49,7 +59,8 @@ class Repetition:
     experiment seconds.
 
     ``network_shares``: of the times, how much the network limited (0 to 1;
-    None: not known).
+    None: not known). ``traffic``: of launched programs, by b';
+    ``profiled_traffic``: at b.
     """
 
     application: str
@@ -57,6 +68,8 @@ class Repetition:
     profiled_s: float
     times: tuple[tuple[int, float], ...]
     network_shares: tuple[tuple[int, float | None], ...] = ()
+    traffic: tuple[tuple[int, JobTraffic], ...] = ()
+    profiled_traffic: JobTraffic | None = None
 
     def estimate_s(self, granted_bps: float) -> float:
         """p·b/b' (DCloud, Section III.B)."""
@@ -65,8 +78,12 @@ class Repetition:
         )
 
 
-def repetitions_of(rows: Iterable[JobRow]) -> list[Repetition]:
-    """The applications of one run, in the order of their jobs.
+def repetitions_of(
+    rows: Iterable[JobRow],
+    traffic: Mapping[str, JobTraffic] = NO_TRAFFIC,
+) -> list[Repetition]:
+    """The applications of one run, in the order of their jobs, with the
+    ``traffic`` of those that were counted.
 
     Raises RunFailed where a job did not finish.
     """
@@ -83,8 +100,11 @@ def repetitions_of(rows: Iterable[JobRow]) -> list[Repetition]:
     for name, own in profiles.items():
         times = []
         shares = []
+        counted = []
         for row in scaled.get(name, ()):
             granted_bps = row.granted_bps or row.requested_bps
+            if row.job_id in traffic:
+                counted.append((granted_bps, traffic[row.job_id]))
             times.append((granted_bps, row.measured_s or 0.0))
             shares.append((granted_bps, row.network_share))
         # The median, as of `testbed profile`: one run beside a burst of
@@ -96,6 +116,8 @@ def repetitions_of(rows: Iterable[JobRow]) -> list[Repetition]:
             profiled_s,
             tuple(times),
             tuple(shares),
+            tuple(counted),
+            traffic.get(own[0].job_id),
         )
         found.append(repetition)
     return found
@@ -110,6 +132,18 @@ class ScalingPoint:
     estimates_s: tuple[float, ...]
     scaled_down: bool
     network_shares: tuple[float | None, ...] = ()
+    traffics: tuple[JobTraffic | None, ...] = ()
+    traffics_at_b: tuple[JobTraffic | None, ...] = ()
+
+    @property
+    def traffic(self) -> JobTraffic | None:
+        """Its traffic, the means of the repetitions that were counted."""
+        return _mean_traffic(self.traffics)
+
+    @property
+    def traffic_at_b(self) -> JobTraffic | None:
+        """The same of the profiles."""
+        return _mean_traffic(self.traffics_at_b)
 
     @property
     def network_share(self) -> float | None:
@@ -141,7 +175,8 @@ class ScalingPoint:
 
     @property
     def verdict(self) -> BoundVerdict:
-        """The bound holds where the whole interval of the ratio is at most 1.
+        """The bound holds where the whole interval of the ratio is at most 1;
+        it is close where none of it is below CLOSE.
 
         At b itself nothing is scaled: p against p is the reference.
         """
@@ -152,10 +187,21 @@ class ScalingPoint:
         if half is None:
             return "undecided"
         if self.ratio.mean + half <= 1.0 + ROUNDING:
-            return "holds"
+            is_close = self.ratio.mean - half >= CLOSE
+            return "close" if is_close else "holds"
         if self.ratio.mean - half > 1.0 + ROUNDING:
             return "violated"
         return "undecided"
+
+    @property
+    def reason(self) -> str:
+        """Why, from what was counted; empty where nothing was."""
+        return reason(
+            self.verdict,
+            self.traffic,
+            self.traffic_at_b,
+            self.network_share,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -166,8 +212,27 @@ class ScalingPoint:
             "ratio": self.ratio.mean,
             "ratio_half_width": self.ratio.half_width,
             "network_share": self.network_share,
+            "traffic": _fields(self.traffic),
+            "traffic_at_b": _fields(self.traffic_at_b),
             "verdict": self.verdict,
+            "reason": self.reason,
         }
+
+
+def _mean_traffic(
+    traffics: Sequence[JobTraffic | None],
+) -> JobTraffic | None:
+    counted = [vars(each) for each in traffics if each is not None]
+    if not counted:
+        return None
+    means = {}
+    for name in counted[0]:
+        means[name] = fmean(fields[name] for fields in counted)
+    return JobTraffic(**means)
+
+
+def _fields(traffic: JobTraffic | None) -> dict[str, float] | None:
+    return None if traffic is None else dict(vars(traffic))
 
 
 @dataclass(frozen=True)
@@ -212,6 +277,7 @@ def measured_scaling(
 def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
     requested_bps = own[0].requested_bps
     bandwidths = {bps for repetition in own for bps, _ in repetition.times}
+    at_b = tuple(repetition.profiled_traffic for repetition in own)
     points = []
     # Each repetition against its own profile: what makes a machine slow for
     # minutes is then in both, and cancels.
@@ -219,7 +285,9 @@ def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
         times = []
         estimates = []
         shares = []
+        traffics = []
         for repetition in own:
+            traffics.append(dict(repetition.traffic).get(granted_bps))
             shares.append(dict(repetition.network_shares).get(granted_bps))
             times.append(dict(repetition.times)[granted_bps])
             estimates.append(repetition.estimate_s(granted_bps))
@@ -230,6 +298,8 @@ def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
                 estimates_s=tuple(estimates),
                 scaled_down=granted_bps < requested_bps,
                 network_shares=tuple(shares),
+                traffics=tuple(traffics),
+                traffics_at_b=at_b,
             )
         )
     profiles_s = tuple(repetition.profiled_s for repetition in own)
@@ -252,4 +322,17 @@ def table_lines(
                     point.times_s[number],
                     point.ratios[number],
                     point.network_shares[number],
+                    *_counts(point.traffics[number]),
                 )
+
+
+def _counts(traffic: JobTraffic | None) -> tuple[float | None, ...]:
+    if traffic is None:
+        return (None,) * 5
+    return (
+        traffic.use,
+        traffic.packet_bytes,
+        traffic.sent_bytes,
+        traffic.resent,
+        traffic.timeouts,
+    )

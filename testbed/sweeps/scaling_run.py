@@ -23,6 +23,7 @@ from testbed.record.folder import (
 from testbed.record.provenance import provenance
 from testbed.record.reading import RecordedRun, load_run
 from testbed.spec.sweep_section import read_option
+from testbed.sweeps.job_traffic import job_traffic
 from testbed.sweeps.measured_scaling import (
     COLUMNS,
     MeasuredScaling,
@@ -30,6 +31,8 @@ from testbed.sweeps.measured_scaling import (
     repetitions_of,
     table_lines,
 )
+from testbed.sweeps.printed_latency import latency_rows
+from testbed.sweeps.reason_pictures import reason_pictures
 from testbed.sweeps.result_store import Report
 from testbed.sweeps.scaling_file import ScalingFile
 from testbed.sweeps.scaling_pictures import scaling_pictures
@@ -44,6 +47,9 @@ from testbed.sweeps.sweeping import SweepRun, folder_of
 RECORD = "scaling.json"
 TABLE = "scaling.csv"
 PICTURE = "scaling"
+REASONS = "reasons"
+TOGETHER = "scaling"
+"""The name of the folder of several files."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,10 @@ def run_scaling(
     failures = [failure.message for failure in run.failures.values()]
     repetitions = []
     for recorded in runs:
-        repetitions += repetitions_of(recorded.rows)
+        traffic = job_traffic(recorded.file.events)
+        latencies = latency_rows(recorded.rows, recorded.path)
+        repetitions += repetitions_of(recorded.rows, traffic)
+        repetitions += repetitions_of(latencies)
     if not repetitions:
         raise RunFailed(f"no repetition ended: {'; '.join(failures)}")
     verdicts = []
@@ -118,7 +127,35 @@ def run_scaling(
         verdicts=tuple(verdicts),
         failures=tuple(failures),
     )
-    _write(done, run, options)
+    done.run_folder.write_text(SPEC, run.plan.text)
+    asked = asked_for(run.plan, run.counts, options)
+    done.run_folder.write_json(SWEEP, asked)
+    _write(done, options, len(plan.over[-1]), live=plan.live)
+    return done
+
+
+def together(
+    scalings: Sequence[Scaling],
+    options: SweepOptions,
+    repetitions: int,
+    *,
+    live: bool,
+) -> Scaling:
+    """The bandwidth scaling of several files in one folder, table and picture."""
+    measured: list[MeasuredScaling] = []
+    verdicts: list[str] = []
+    failures: list[str] = []
+    for scaling in scalings:
+        measured += scaling.measured
+        verdicts += scaling.verdicts
+        failures += scaling.failures
+    done = Scaling(
+        run_folder=RunFolder.create(options.out, TOGETHER, None),
+        measured=tuple(measured),
+        verdicts=tuple(verdicts),
+        failures=tuple(failures),
+    )
+    _write(done, options, repetitions, live=live)
     return done
 
 
@@ -143,18 +180,23 @@ def _latest(place: Path) -> RecordedRun:
     return load_run(max(tries, key=lambda path: path.stat().st_mtime_ns))
 
 
-def _write(done: Scaling, run: SweepRun, options: SweepOptions) -> None:
+def _write(
+    done: Scaling, options: SweepOptions, repetitions: int, *, live: bool
+) -> None:
     folder = done.run_folder
-    folder.write_text(SPEC, run.plan.text)
-    folder.write_json(SWEEP, asked_for(run.plan, run.counts, options))
     folder.write_json(RECORD, done.to_json())
     folder.write_text(TABLE, _csv(done.measured))
-    for kind, content in scaling_pictures(done.measured).items():
-        folder.write_bytes(f"{PICTURE}.{kind}", content)
+    pictures = {
+        PICTURE: scaling_pictures(done.measured),
+        REASONS: reason_pictures(done.measured),
+    }
+    for name, kinds in pictures.items():
+        for kind, content in kinds.items():
+            folder.write_bytes(f"{name}.{kind}", content)
     where = provenance(
-        seeds={"count": len(run.plan.over[-1])},
+        seeds={"count": repetitions},
         command=list(options.command),
-        backend="live" if run.plan.live else "sim",
+        backend="live" if live else "sim",
     )
     folder.write_json(PROVENANCE, where)
 

@@ -154,7 +154,10 @@ def verdict(*pairs: tuple[float, float]) -> str:
 
 
 def test_the_bound_is_judged_by_the_whole_interval() -> None:
-    assert verdict((4.0, 7.9), (4.1, 8.1), (4.0, 7.95)) == "holds"
+    assert verdict((4.0, 7.9), (4.1, 8.1), (4.0, 7.95)) == "close"
+    assert verdict((4.0, 7.0), (4.0, 7.1), (4.0, 7.05)) == "holds"
+    # Close only where all of the interval is.
+    assert verdict((4.0, 7.2), (4.0, 7.4), (4.0, 7.1)) == "holds"
     assert verdict((4.0, 8.4), (4.1, 8.7), (4.0, 8.5)) == "violated"
     assert verdict((4.0, 7.9), (4.0, 8.1)) == "undecided"
     assert verdict((4.0, 7.0)) == "undecided"
@@ -218,6 +221,30 @@ def test_the_table_says_what_became_of_the_bound(
         "count: p = 4.000 ± 0.000 s at 100 Mbit/s, 2 repetitions" in printed
     )
     assert "0.7500 ± 0.0000  holds" in printed
+
+
+def test_several_files_have_their_folders_and_one_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair, other = tmp_path / "pair.yaml", tmp_path / "other.yaml"
+    pair.write_text(FILE)
+    text = FILE.replace("name: pair", "name: other")
+    other.write_text(text.replace("id: sort", "id: sort-two"))
+    out = tmp_path / "runs"
+    assert played(out, pair, str(other), "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    names = [each["application"] for each in record["applications"]]
+    assert names == ["sort", "count", "sort-two", "count"]
+    folder = Path(record["folder"])
+    with (folder / "scaling.csv").open() as lines:
+        assert len(list(csv.DictReader(lines))) == 24
+    assert (folder / "scaling.svg").read_bytes().startswith(b"<?xml")
+    folders = {path.parent for path in out.glob("*/scaling.json")}
+    assert len(folders) == 3
+    # A bad one is told of before the first is run.
+    other.write_text(text.replace("vms: 3", "vms: none"))
+    assert played(tmp_path / "none", pair, str(other)) == 2
+    assert not list(tmp_path.glob("none/*"))
 
 
 def test_bandwidths_that_are_none_are_refused(tmp_path: Path) -> None:

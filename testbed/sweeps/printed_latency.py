@@ -1,0 +1,44 @@
+"""Latencies that programs have printed: what counts of a service is not how
+long it runs.
+
+A rank's line ``latency: 0.0123 s`` in the logs of a live run. The job then also
+counts as another application, whose running time is its slowest rank's latency.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.record.metrics import JobRow
+
+LOGS = "logs"
+_LINE = re.compile(r"^(?:rank \d+: )?latency: (\d+(?:\.\d+)?) s$", re.M)
+_LATENCY = "{}-latency"
+
+
+def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
+    """A row of its latency for each job that printed one."""
+    for row in rows:
+        if row.application is None:
+            continue
+        latency_s = _printed_s(folder / LOGS, row.job_id)
+        if latency_s is not None:
+            yield replace(
+                row,
+                job_id=row.job_id.replace(
+                    row.application, _LATENCY.format(row.application), 1
+                ),
+                application=_LATENCY.format(row.application),
+                measured_s=latency_s,
+            )
+
+
+def _printed_s(logs: Path, job_id: str) -> float | None:
+    found = []
+    for path in logs.glob(f"agent-{job_id}.*.log"):
+        text = path.read_text("utf-8", "replace")
+        found += [float(number) for number in _LINE.findall(text)]
+    return max(found, default=None)

@@ -1,0 +1,51 @@
+"""Reasons why p·b/b' holds, is close, or is violated, from what was counted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from testbed.sweeps.job_traffic import JobTraffic
+
+BoundVerdict = Literal[
+    "reference", "holds", "close", "violated", "undecided"
+]
+LOSS = 0.01
+"""Share of segments sent again from which losses are a reason."""
+MORE = 1.05
+"""Bytes over those at b from which a program is said to send more."""
+LIMITED = 0.5
+"""Share of the time in which the network limits, from which it is the reason."""
+
+
+def reason(
+    verdict: BoundVerdict,
+    now: JobTraffic | None,
+    at_b: JobTraffic | None,
+    network_share: float | None,
+) -> str:
+    """A few words; empty where nothing was counted, or nothing is scaled."""
+    if now is None or at_b is None or verdict == "reference":
+        return ""
+    used = f"used {100 * at_b.use:.0f} % of b"
+    if verdict == "holds":
+        return f"computes or waits: {used}"
+    if verdict == "close":
+        return f"network-limited: {used}"
+    return f"{_excess(now, at_b, network_share)}; {used}"
+
+
+def _excess(
+    now: JobTraffic, at_b: JobTraffic, network_share: float | None
+) -> str:
+    """The reason of a ratio above 1, or about it."""
+    sent = now.sent_bytes / max(1, at_b.sent_bytes)
+    if sent > MORE:
+        return f"sends {sent:.2f} times its bytes at b"
+    if now.resent_share >= LOSS:
+        share = 100 * now.resent_share
+        return (
+            f"losses: {share:.1f} % sent again, {now.timeouts:.0f} timeouts"
+        )
+    if network_share is not None and network_share < LIMITED:
+        return f"not the network: it limits {100 * network_share:.0f} %"
+    return "no losses, no more bytes"
