@@ -163,8 +163,14 @@ def _fail(number: int) -> Instruction:
 
 @cache
 def _packed(machine: str, program: Program) -> bytes:
-    """The program in the kernel's format; a fork server packs it once."""
     return packed(program(machine))
+
+
+def pack_filter(program: Program = filter_program) -> None:
+    """Packs a filter, which processes forked from this one then need not do."""
+    machine = os.uname().machine
+    if machine in ARCHITECTURES:
+        _packed(machine, program)
 
 
 def packed(instructions: Iterable[Instruction]) -> bytes:

@@ -29,11 +29,11 @@ _HELLO = struct.Struct("!8sIIQ")
 _MAGIC = b"hosenet1"
 _WELCOME = b"\1"
 
-# Errors of a peer that is still starting: calls are repeated.
-_RETRY_S = 0.02
+# Errors of a peer that is still starting: calls are repeated, at first soon,
+# as the agents of a job start within milliseconds.
+_RETRY_NS, _LAST_RETRY_NS = 2_000_000, 20_000_000
 _NOT_YET = {
     errno.ECONNREFUSED,
-    # Linux's answer to the first new attempt on a socket that was refused.
     errno.ECONNABORTED,
     errno.ECONNRESET,
     errno.EHOSTUNREACH,
@@ -98,6 +98,7 @@ class _Attempt:
     sock: socket.socket
     calling: bool = False
     retry_at_ns: int = 0
+    pause_ns: int = _RETRY_NS
     reason: str = "no answer"
 
 
@@ -145,7 +146,7 @@ class Connections:
             for attempt in self._attempts:
                 if not attempt.calling and attempt.retry_at_ns <= now_ns:
                     self._connect(attempt)
-            for key, _ in self._selector.select(_RETRY_S):
+            for key, _ in self._selector.select(self._patience_s()):
                 key.data()
         self.sendings.sort(
             key=lambda sending: self.plan.sends.index(sending.order)
@@ -168,6 +169,14 @@ class Connections:
             _in_order(sock)
             sock.close()
         self._selector.close()
+
+    def _patience_s(self) -> float:
+        """Time in s until the next call is due."""
+        due_ns = time.monotonic_ns() + _LAST_RETRY_NS
+        for attempt in self._attempts:
+            if not attempt.calling:
+                due_ns = min(due_ns, attempt.retry_at_ns)
+        return max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
 
     def _opened(self) -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -241,7 +250,12 @@ class Connections:
     def _connect(self, attempt: _Attempt) -> None:
         """Begin to connect to a receiver; :meth:`_connected` continues."""
         sock = attempt.sock
-        code = sock.connect_ex((attempt.order.ip, attempt.order.port))
+        place = (attempt.order.ip, attempt.order.port)
+        code = sock.connect_ex(place)
+        if code == errno.ECONNABORTED:
+            # Linux's answer to the first new attempt on a socket that was
+            # refused, which is usable only now.
+            code = sock.connect_ex(place)
         if code not in (0, errno.EINPROGRESS):
             self._retry(attempt, code)
             return
@@ -296,12 +310,9 @@ class Connections:
             raise AgentFailure(
                 f"cannot connect to {_name(attempt.order)}: {os.strerror(code)}"
             )
-        if code == errno.ECONNABORTED:
-            # The socket is usable only now: call again at once, and keep the
-            # reason of the refusal before.
-            return
         attempt.reason = os.strerror(code)
-        attempt.retry_at_ns = time.monotonic_ns() + round(_RETRY_S * 1e9)
+        attempt.retry_at_ns = time.monotonic_ns() + attempt.pause_ns
+        attempt.pause_ns = min(attempt.pause_ns + _RETRY_NS, _LAST_RETRY_NS)
 
     def _missing(self) -> str:
         waited = f"within {self.plan.connect_timeout_s:g} s"

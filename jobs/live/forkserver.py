@@ -27,7 +27,7 @@ from fcntl import F_DUPFD, fcntl
 from typing import Any
 
 from jobs import linux
-from jobs.call_filter import refuse_calls
+from jobs.call_filter import pack_filter, refuse_calls
 from jobs.inherited_settings import drop_inherited_settings
 from jobs.live.agent import (
     EXIT_FAILED,
@@ -346,6 +346,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_FAILED
     # Ctrl-C reaches the whole foreground process group; the caller cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pack_filter()
     # Frozen objects are not touched by collections in the forks, which would
     # copy their pages.
     gc.collect()

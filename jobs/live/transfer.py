@@ -14,6 +14,7 @@ count: bytes that a report calls acknowledged have arrived.
 
 from __future__ import annotations
 
+import mmap
 import selectors
 import socket
 import struct
@@ -49,6 +50,10 @@ _ACK = struct.Struct("!QQQ")
 WAKE_BYTES = 131_072
 WAKES_PER_FLOW = 64
 
+# Made once, by the fork server: an agent has it sooner than it could make it.
+_PAYLOAD = bytes(NOTSENT_BYTES)
+_MOST_AT_ONCE_BYTES = 1 << 20
+
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
@@ -62,8 +67,9 @@ class TransferAgent(Agent):
         super().__init__(plan, channel)
         self._connections = Connections(plan, channel)
         self._selector = selectors.DefaultSelector()
-        self._data = memoryview(bytes(NOTSENT_BYTES))
-        self._into = memoryview(bytearray(1 << 20))
+        self._data = memoryview(_PAYLOAD)
+        # Memory that is first touched when something arrives.
+        self._into = memoryview(mmap.mmap(-1, _MOST_AT_ONCE_BYTES))
         # Flows in the order of their turns; only the first one sends, unless the
         # plan wants all at once.
         self._unsent: deque[Sending] = deque()

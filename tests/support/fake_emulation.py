@@ -6,6 +6,7 @@ import heapq
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,6 +247,9 @@ class FakeEmulation:
 
     def dismiss(self, tenant: TenantPlan) -> None:
         self.here.discard(tenant.job_id)
+
+    def opening_vms(self, *_: Any) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def spawn(
         self, name: str, slot: Slot, plan: Plan, cores: int = 1

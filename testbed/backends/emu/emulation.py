@@ -178,6 +178,8 @@ class Emulation:
         self.on_tenants: Callable[[Iterable[TenantPlan]], object] | None = (
             None
         )
+        # Control groups of VMs that are made, but without an agent yet.
+        self._opened: dict[Slot, tuple[Path, ...]] = {}
         self._installed = 0
         self._stopped_since_s: float | None = None
         self._earlier_stood_s = 0.0
@@ -508,6 +510,7 @@ class Emulation:
         self._tell_tenants()
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
+            self._opened.pop(vm.slot, None)
             self.cgroup.remove_vm(vm.slot.server, vm.slot.index)
             # rmdir also detaches mounts on it in other mount namespaces.
             with suppress(OSError):
@@ -685,7 +688,9 @@ class Emulation:
         weight it would hardly start beside a busy VM. ``cores``: slots of its
         node that the VM takes.
         """
-        joins = self.open_vm(slot, cores)
+        joins = self._opened.pop(slot, None)
+        if joins is None:
+            joins = self.open_vm(slot, cores)
         user = self.users.of_program(slot)
         # By open descriptor: the run folder's owner could replace its name by a
         # link, and root would write where that points.
@@ -728,6 +733,23 @@ class Emulation:
     def agent_mounts(self) -> str:
         """The mount namespace of the agents' fork server."""
         return f"/proc/{self.agents.pid}/ns/mnt"
+
+    @contextmanager
+    def opening_vms(
+        self, tenant: TenantPlan, cores: int = 1
+    ) -> Iterator[None]:
+        """Makes the control groups of a tenant's VMs beside the block, for
+        agents that are spawned after it. Raises OSError at its end.
+        """
+        with ThreadPoolExecutor(1) as beside:
+            opened = beside.submit(self._open_vms, tenant, cores)
+            yield
+        opened.result()
+
+    def _open_vms(self, tenant: TenantPlan, cores: int) -> None:
+        for vm in tenant.vms:
+            self._opened[vm.slot] = self.open_vm(vm.slot, cores)
+        self.cgroup.prepare_moves()
 
     def open_vm(self, slot: Slot, cores: int = 1) -> tuple[Path, ...]:
         """Make a VM's control group, with foreground weight and its limits.

@@ -472,7 +472,9 @@ class LiveBackend:
         works ``cost_ns`` later at the earliest. Raises RunFailed, OSError.
         """
         tenant = live.tenant = self._tenant(live)
-        self._emulation.admit(tenant)
+        cores = live.request.demand.cores
+        with self._emulation.opening_vms(tenant, cores):
+            self._emulation.admit(tenant)
         if live.generation:
             ips = [str(vm.ip) for vm in tenant.vms]
             live.plans = tuple(plan.readdressed(ips) for plan in live.plans)
@@ -492,9 +494,7 @@ class LiveBackend:
             self._owner[name] = live
             self._alive.add(name)
             plan = replace(work, progress_every_s=self.progress_every_s)
-            self._emulation.spawn(
-                name, vm.slot, plan, live.request.demand.cores
-            )
+            self._emulation.spawn(name, vm.slot, plan, cores)
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)
         if self._held:

@@ -19,11 +19,13 @@ from controller.api_client import (
 from controller.passes import LoopPass
 from jobs.live.agent_protocol import SpawnRequest
 from jobs.live.command import CommandPlan
+from jobs.live.compute import ComputePlan
 from testbed.backends.emu import emulation as emulation_module
 from testbed.backends.emu.emulation import Emulation
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.network_plan import (
+    Slot,
     TenantPlan,
     network_plan,
     rerooted,
@@ -244,6 +246,61 @@ def test_one_that_is_stopped_is_told_of_and_left_without_the_tenant(
     assert asked[-1] == "add_tenant"
 
 
+class Clock:
+    """Time that passes only while somebody waits for an answer."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class NoAnswer:
+    """A request to a controller that does not answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def result(self, timeout_s: float) -> None:
+        self._clock.now_s += timeout_s
+        raise TimeoutError
+
+    def done(self) -> bool:
+        return False
+
+    def running(self) -> bool:
+        return True
+
+    def exception(self) -> None: ...
+
+
+@pytest.mark.parametrize("verb", ["admit", "dismiss", "reroot"])
+def test_one_that_is_stopped_is_told_of_within_four_seconds(
+    verb: str,
+    emulation: Emulation,
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the sum of all waits: a fifth second is for the command's own start."""
+    clock = Clock()
+    monkeypatch.setattr(emulation_module, "time", clock)
+    flows: Any = SimpleNamespace(submit=lambda *_: NoAnswer(clock))
+    monkeypatch.setattr(emulation, "_flows", flows)
+    scripted.is_stopped = True
+    if verb == "reroot":
+        failed = emulation.reroot([(tenant(), elsewhere())])
+        said = failed["j"].message
+    else:
+        with pytest.raises(RunFailed) as raised:
+            getattr(emulation, verb)(tenant())
+        said = raised.value.message
+    assert "is stopped by a signal" in said
+    assert clock.now_s - 100.0 <= 4.0
+    assert "is stopped by a signal" in emulation.controller_trouble()[0]
+    assert clock.now_s - 100.0 <= 4.0
+
+
 def test_one_that_does_not_start_again_says_why(
     emulation: Emulation,
     scripted: Scripted,
@@ -341,3 +398,52 @@ def test_a_commands_vm_has_folders_that_go_with_its_tenant(
     Path(request.folder).mkdir(parents=True)
     emulation.dismiss(leaving)
     assert not Path(request.folder).exists()
+
+
+def test_vms_groups_are_made_while_flows_are_installed(
+    emulation: Emulation,
+    scripted: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joins = (Path("vm/cgroup.procs"),)
+    made: list[Slot] = []
+
+    def make(slot: Slot, _: int) -> tuple[Path, ...]:
+        made.append(slot)
+        return joins
+
+    prepared = threading.Event()
+    monkeypatch.setattr(emulation, "open_vm", make)
+    group: Any = SimpleNamespace(prepare_moves=prepared.set)
+    monkeypatch.setattr(emulation, "cgroup", group)
+    scripted.replying.clear()
+    requests: list[SpawnRequest] = []
+    agents = SimpleNamespace(spawn=requests.append)
+    monkeypatch.setattr(emulation, "agents", agents)
+    coming = tenant()
+    slots = [vm.slot for vm in coming.vms]
+    with emulation.opening_vms(coming):
+        # The controller answers only after the groups have been made.
+        assert prepared.wait(60)
+        scripted.replying.set()
+        emulation.admit(coming)
+    assert made == slots
+    plan = ComputePlan(0, 1.0)
+    monkeypatch.setattr(emulation, "_cores", lambda _: ())
+    emulation.spawn("vm0", slots[0], plan)
+    assert requests[0].cgroups == ("vm/cgroup.procs",)
+    assert made == slots
+
+
+def test_a_group_that_cannot_be_made_is_told_after_the_admission(
+    emulation: Emulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> tuple[Path, ...]:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(emulation, "open_vm", refuse)
+    with (
+        pytest.raises(OSError, match="no space left"),
+        emulation.opening_vms(tenant()),
+    ):
+        emulation.admit(tenant())
