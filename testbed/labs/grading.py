@@ -390,7 +390,7 @@ def _kept(path: Path, digest: str) -> Mark | None:
         fields = record["mark"]
         fields["checks"] = tuple(fields["checks"])
         return Mark(**fields)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

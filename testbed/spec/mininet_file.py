@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from jobs.python_child import python_command, without_python_variables
 from testbed.errors import MachineCannot, install_hint
@@ -52,13 +55,30 @@ def read_network(
         "argv": list(argv),
     }
     reply = _reply(request)
-    if "network" in reply:
-        return MininetRecord(**reply["network"])
-    _report(reply, found, here)
-    return None
+    if reply.network is None:
+        _report(reply, found, here)
+    return reply.network
 
 
-def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Reply:
+    """A network, or the reason why there is none: at ``key`` of the section, or
+    in the file where ``line`` is not 0.
+
+    The file's own code may have written it.
+    """
+
+    network: MininetRecord | None = None
+    key: Literal["path", "topo", "args"] = "path"
+    reason: str = ""
+    line: int = 0
+    column: int = 0
+
+
+_REPLY = TypeAdapter(_Reply)
+
+
+def _reply(request: Mapping[str, Any]) -> _Reply:
     user: dict[str, Any] = {}
     # Somebody's file needs no rights of root. Root itself may have it in a
     # folder that nobody else can read.
@@ -67,30 +87,39 @@ def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
         user = {"user": person.uid, "group": person.gid, "extra_groups": []}
     done = subprocess.run(
         python_command("testbed.spec.topo_child"),
-        input=json.dumps(request),
+        input=json.dumps(request).encode(),
         capture_output=True,
-        text=True,
         check=False,
         env=without_python_variables(),
         **user,
     )
-    sys.stderr.write(plain_text(done.stderr))
+    sys.stderr.write(plain_text(done.stderr.decode("utf-8", "replace")))
     try:
-        reply: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
+        reply = _REPLY.validate_json(done.stdout)
+    except ValidationError:
+        reply = _Reply()
+    if reply.reason or _is_whole(reply.network):
+        return reply
+    reason = f"ends its process with {done.returncode}, without a network"
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         reason = (
-            f"ends its process with {done.returncode}, without a network"
+            "computes for minutes, or was killed: does it wait in a loop?"
         )
-        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-            reason = "computes for minutes, or was killed: does it wait in a loop?"
-        reply = {"key": "path", "reason": reason, "line": 0}
-    return reply
+    return _Reply(reason=reason)
 
 
-def _report(reply: Mapping[str, Any], file: Path, here: Location) -> None:
-    if reply["line"]:
-        place = Place(str(file), reply["line"], reply["column"])
+def _is_whole(network: MininetRecord | None) -> bool:
+    """True for a network whose links have known ends."""
+    if network is None:
+        return False
+    ends = {end for link in network.links for end in link[:2]}
+    return ends <= network.nodes.keys()
+
+
+def _report(reply: _Reply, file: Path, here: Location) -> None:
+    if reply.line:
+        place = Place(str(file), reply.line, reply.column)
         path = dotted((here / "path").path)
-        here.document.problems.append(Problem(place, path, reply["reason"]))
+        here.document.problems.append(Problem(place, path, reply.reason))
     else:
-        here.report(reply["reason"], reply["key"])
+        here.report(reply.reason, reply.key)

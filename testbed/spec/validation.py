@@ -324,7 +324,8 @@ def _report(
     for detail in details:
         here, owner = _resolved(model, section, detail["loc"])
         kind = detail["type"]
-        key = str(detail["loc"][-1])
+        # Of a key that is no text (a lone surrogate) it has no place.
+        key = str(detail["loc"][-1]) if detail["loc"] else ""
         if not here.is_readable:
             continue
         if kind == "missing":

@@ -49,7 +49,7 @@ class ResultStore:
             result: Any = record["result"]
             if record["sha256"] != _digest(result):
                 return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         if isinstance(result, dict):
             return result

@@ -431,7 +431,7 @@ def _holder(path: Path) -> str | None:
         if start_ticks(record["pid"]) != record["start_ticks"]:
             return None
         return f"{record['name']!r} (process {record['pid']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

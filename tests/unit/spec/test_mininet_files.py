@@ -415,3 +415,46 @@ def test_a_bad_file_ends_mn_before_it_deletes_what_others_made(
 
     with pytest.raises(SystemExit, match="there is no such file"):
         buildTopo(executed_by_mn(), f"hosenet,{tmp_path / 'nowhere.yaml'}")
+
+
+# What a file may write in the place of the reply about it.
+FORGED = {
+    "bytes": b"\xff\xfe\0",
+    "nothing": b"",
+    "number": b"7",
+    "list": b"[]",
+    "object": b"{}",
+    "no network": b'{"network": 7}',
+    "no nodes": b'{"network": {"nodes": 7}}',
+    "no links": b'{"network": {"nodes": {}, "links": [[1], {}]}}',
+    "nested": b"[" * 100_000,
+    "key": b'{"key": "__class__", "reason": "x", "line": 0}',
+    "reason": b'{"key": "path", "reason": 7, "line": "x"}',
+    "order": b'{"key": "path", "reason": "a\\u001b[2Jb", "line": 0}',
+    "two": b'{"network": {}} {"network": {}}',
+    "unknown ends": b'{"network": {"links": [["a", "b", {}]]}}',
+    "itself": b'{"network": {"nodes": {"a": {}}, "links": [["a", "a", {}]]}}',
+}
+FORGE = """\
+import os
+for descriptor in range(3, 20):
+    try:
+        os.write(descriptor, {reply!r})
+    except OSError:
+        pass
+os._exit(0)
+"""
+
+
+@needs_mininet
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_file_that_writes_its_own_reply_is_told(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "topo.py").write_text(FORGE.format(reply=FORGED[kind]))
+    file = tmp_path / "one.yaml"
+    file.write_text(EXPERIMENT)
+    assert command(["validate", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert ": topology." in said
+    assert "\x1b" not in said
