@@ -83,6 +83,10 @@ BENCHMARKS = {
         "bench.hardening_cost",
         "a job's start and exec, beside those of an earlier checkout",
     ),
+    "stopped-controller": (
+        "bench.stopped_controller",
+        "verbs while the controller is stopped: seconds until they say so",
+    ),
     "job-hour": (
         "bench.job_hour",
         "200 of them in an hour: what there is more of afterwards",

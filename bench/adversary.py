@@ -53,17 +53,27 @@ def chosen_attacks(only: list[str] | None) -> list[Any]:
     every = import_module("tests.adversary.catalogue").attacks()
     if not only:
         return list(every)
+    names = {attack.name for attack in every}
     chosen = [
         attack
         for attack in every
-        if any(part in attack.name for part in only)
+        if any(_means(part, attack.name, names) for part in only)
     ]
     if not chosen:
-        names = ", ".join(attack.name for attack in every)
+        listed = ", ".join(attack.name for attack in every)
         raise BadInput(
-            f"no attack is named {only[0]!r}", f"there are: {names}"
+            f"no attack is named {only[0]!r}", f"there are: {listed}"
         )
     return chosen
+
+
+def _means(part: str, name: str, names: set[str]) -> bool:
+    """True for the attack of that name or, where none has it, for each that has
+    it in its name.
+    """
+    if part in names:
+        return part == name
+    return part in name
 
 
 def attacked(attack: Any) -> Result:

@@ -35,6 +35,9 @@ def test_a_verdict(
 def test_attacks_are_chosen_by_their_names() -> None:
     assert chosen_attacks(None)[0].name == "typing"
     assert [a.name for a in chosen_attacks(["frames"])] == ["frames"]
+    # A whole name is that attack's alone, a part is of several.
+    assert [a.name for a in chosen_attacks(["typing"])] == ["typing"]
+    assert len(chosen_attacks(["typing "])) > 1
     with pytest.raises(BadInput, match="no attack is named 'x-ray'"):
         chosen_attacks(["x-ray"])
 
