@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from testbed.backends.emu.held_ports import held_ports
 from tests.adversary.attack import Attack, Tries
+from tests.unit.emu.test_held_ports import (
+    STRANGERS,
+    SWITCHES,
+    switches_of,
+)
+from tests.unit.emu.test_switch_sockets import tried_on_a_socket
 
 NOBODY = 65534
 ROUNDS = 500
@@ -21,8 +29,35 @@ def attacks() -> list[Attack]:
             "another user listens where switches look for the controller",
             _held,
             _free,
-        )
+        ),
+        Attack(
+            "ports before a network",
+            "another user was at the controller's port before it came up",
+            lambda: _before(held=True),
+            lambda: _before(held=False),
+        ),
+        Attack(
+            "switches' sockets",
+            "another user takes the place of a socket between switch and controller",
+            lambda: _socket_files(0o755),
+            lambda: _socket_files(0o777),
+        ),
     ]
+
+
+def _before(*, held: bool) -> Tries:
+    gained = 0
+    for stranger in STRANGERS:
+        gained += switches_of(stranger, held=held)
+    return Tries(SWITCHES * len(STRANGERS), gained)
+
+
+def _socket_files(mode: int) -> Tries:
+    """``mode``: of the folder, which is the switch's run folder."""
+    with TemporaryDirectory(dir="/var/lib") as name:
+        folder = Path(name)
+        folder.chmod(mode)
+        return Tries(*tried_on_a_socket(folder))
 
 
 def _held() -> Tries:

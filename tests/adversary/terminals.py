@@ -6,10 +6,19 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.adversary.attack import Attack, Tries
+from tests.adversary.virtual_machines import vm
+from tests.netns.test_vm_terminals import (
+    entering,
+    handed_down,
+    public_folder,
+    typed,
+    typed_afterwards,
+)
 from tests.unit.emu.test_programs_in_vms import (
     EACH,
     EXEC,
@@ -43,6 +52,25 @@ def attacks() -> list[Attack]:
             lambda: _typing(UNGUARDED),
         ),
         Attack(
+            "typing by other calls",
+            "forced terminals, the console, 32-bit and oversized requests",
+            lambda: _beside_a_vm(typed),
+            lambda: Tries(*typed(UNGUARDED)),
+        ),
+        Attack(
+            "typing afterwards",
+            "what a program leaves behind types when its caller has ended",
+            lambda: _beside_a_vm(typed_afterwards, with_folder=True),
+            lambda: _with_folder(typed_afterwards, UNGUARDED),
+        ),
+        Attack(
+            "terminals handed down",
+            "a program in a VM has its caller's terminal as a descriptor",
+            lambda: _beside_a_vm(handed_down, with_folder=True),
+            lambda: _with_folder(handed_down, UNGUARDED),
+            expected_s=15,
+        ),
+        Attack(
             "inheritance",
             "a program in a VM reads root's open files and variables",
             lambda: _inheritance(EXEC, EACH),
@@ -62,6 +90,24 @@ def _typing(*callers: str) -> Tries:
             if select.select([slave], [], [], 0)[0]:
                 typed += len(os.read(slave, 4096))
     return Tries(len(callers) * WAYS * CHARACTERS, typed)
+
+
+def _beside_a_vm(
+    tries: Callable[..., tuple[int, int]], *, with_folder: bool = False
+) -> Tries:
+    """Tries of a program that its caller starts in a VM."""
+    with vm() as place:
+        caller = entering(place)
+        if with_folder:
+            return _with_folder(tries, *caller)
+        return Tries(*tries(*caller))
+
+
+def _with_folder(
+    tries: Callable[..., tuple[int, int]], *caller: str
+) -> Tries:
+    with public_folder() as folder:
+        return Tries(*tries(folder, *caller))
 
 
 def _inheritance(*callers: str) -> Tries:

@@ -218,7 +218,7 @@ def attacks() -> list[Attack]:
 
 
 @contextmanager
-def _vm() -> Iterator[VmPlace]:
+def vm() -> Iterator[VmPlace]:
     """A namespace without a network, control groups or a tenant."""
     name = f"hn-adversary-{secrets.token_hex(3)}"
     subprocess.run(["ip", "netns", "add", name], check=True)
@@ -256,7 +256,7 @@ def _victim(place: VmPlace) -> Iterator[int]:
 
 def _reach_from_another_vm() -> Tries:
     user = User("attacker", ATTACKER, ATTACKER)
-    with _vm() as place, _victim(place) as pid:
+    with vm() as place, _victim(place) as pid:
         argv = ("/usr/bin/python3", "-c", REACH, str(pid))
         with _started(replace(place, user=user), *argv) as attacker:
             assert attacker.stdout is not None
@@ -264,7 +264,7 @@ def _reach_from_another_vm() -> Tries:
 
 
 def _reach_as_root() -> Tries:
-    with _vm() as place, _victim(place) as pid:
+    with vm() as place, _victim(place) as pid:
         argv = ("/usr/bin/python3", "-c", REACH, str(pid))
         done = subprocess.run(
             argv, capture_output=True, text=True, check=False
@@ -324,7 +324,7 @@ def _priorities(said: Callable[[Sequence[str]], str]) -> Tries:
 def _ends_in_a_vm(argv: Sequence[str]) -> str:
     user = User("attacker", ATTACKER, ATTACKER)
     with (
-        _vm() as place,
+        vm() as place,
         _started(replace(place, user=user), *argv) as child,
     ):
         assert child.stdout is not None
@@ -368,7 +368,7 @@ def _sockets(*, limited: bool) -> Tries:
 
 
 def _fill_from_a_vm() -> Tries:
-    with _vm() as place:
+    with vm() as place:
         argv = ("/usr/bin/python3", "-c", FILLS, str(MORE_SHARED_MIB))
         with _started(place, *argv) as process:
             written = _number(process)

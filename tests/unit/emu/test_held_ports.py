@@ -6,11 +6,135 @@ import os
 import pwd
 import re
 import socket
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from itertools import product
+from typing import NamedTuple
 
 import pytest
 
 from testbed.backends.emu.held_ports import held_ports
 from testbed.errors import MachineCannot
+
+NOBODY = 65534
+ADDRESSES = ("127.0.0.1", "", "::1", "::", "::ffff:127.0.0.1")
+SHARED = (
+    (),
+    (socket.SO_REUSEADDR,),
+    (socket.SO_REUSEPORT,),
+    (socket.SO_REUSEADDR, socket.SO_REUSEPORT),
+)
+SWITCHES = 4
+
+
+class Stranger(NamedTuple):
+    """A user's socket on a port, whose network is not up yet."""
+
+    address: str
+    options: Iterable[int]
+    listens: bool
+
+
+STRANGERS = [
+    Stranger(*kind) for kind in product(ADDRESSES, SHARED, (True, False))
+]
+
+
+def strange_socket(stranger: Stranger, port: int) -> socket.socket:
+    """Raises OSError."""
+    family = socket.AF_INET6 if ":" in stranger.address else socket.AF_INET
+    made = socket.socket(family)
+    with ExitStack() as on_failure:
+        on_failure.enter_context(made)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        for option in stranger.options:
+            made.setsockopt(socket.SOL_SOCKET, option, 1)
+        made.bind((stranger.address, port))
+        made.settimeout(0)
+        on_failure.pop_all()
+    return made
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def switches_of(stranger: Stranger, *, held: bool) -> int:
+    """Switches that a stranger gets, who was there before the network.
+
+    ``held``: the network's process holds the port, or none comes up at all
+    because the port is taken; otherwise switches look for whoever listens.
+    """
+    port = free_port()
+    asked, asks = os.pipe()
+    told, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os._exit(_strange(stranger, port, asked, tells))
+    try:
+        if os.read(told, 1) != b"b":
+            # This machine has no such addresses.
+            return 0
+        with ExitStack() as stack:
+            if held:
+                try:
+                    stack.enter_context(held_ports(port, None))
+                except MachineCannot:
+                    # Nothing comes up, and no switch looks for a controller.
+                    return 0
+            os.write(asks, b"l")
+            assert os.read(told, 1) == b"l"
+            for _ in range(SWITCHES):
+                with suppress(OSError):
+                    stack.enter_context(
+                        socket.create_connection(("127.0.0.1", port), 5)
+                    )
+            os.write(asks, b"a")
+            return os.read(told, 1)[0]
+    finally:
+        for descriptor in (asked, asks, told, tells):
+            os.close(descriptor)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def _strange(stranger: Stranger, port: int, asked: int, tells: int) -> int:
+    """Binds, and says so; then listens again and again when asked, then says who came."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    try:
+        wanted = strange_socket(stranger, port)
+        if stranger.listens:
+            wanted.listen()
+    except OSError:
+        os.write(tells, b"-")
+        return 1
+    with wanted:
+        os.write(tells, b"b")
+        os.read(asked, 1)
+        with suppress(OSError):
+            wanted.listen()
+        os.write(tells, b"l")
+        os.read(asked, 1)
+        came = 0
+        with suppress(OSError):
+            while True:
+                wanted.accept()
+                came += 1
+        os.write(tells, bytes([came]))
+        os.read(asked, 1)
+    return 0
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=str)
+def test_who_was_there_before_the_network_gets_no_switch(
+    stranger: Stranger,
+) -> None:
+    assert switches_of(stranger, held=True) == 0
 
 
 def test_a_taken_port_is_told_with_its_process_and_user() -> None:

@@ -56,8 +56,13 @@ print("done")
 def on_a_terminal(
     code: str, *argv: str, **streams: int
 ) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
-    """A caller on a terminal of its own, that terminal's other end and its own."""
+    """A caller on a terminal of its own, that terminal's other end and its own.
+
+    ``TERMINAL`` among its arguments is that terminal's name.
+    """
     master, slave = pty.openpty()
+    name = os.ttyname(slave)
+    argv = tuple(name if word == "TERMINAL" else word for word in argv)
     fds = {"stdin": slave, "stdout": slave, "stderr": slave} | streams
     process = subprocess.Popen(
         [sys.executable, "-c", code, *argv],
