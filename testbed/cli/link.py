@@ -29,7 +29,6 @@ from testbed.units import (
     human_share,
     parse_bandwidth,
 )
-from topologies.datacentre import MAX_LINK_BPS
 
 link = typer.Typer(no_args_is_help=True)
 
@@ -131,6 +130,9 @@ def set_(
 
 def _ends_and_rate(words: list[str]) -> tuple[list[str], int]:
     """The ends, and a rate of one word or two: ``50Mbit/s``, ``50 Mbit/s``."""
+    # Of this module's verbs `set` alone waits for numpy to be imported.
+    from topologies.datacentre import MAX_LINK_BPS
+
     split = 1
     if len(words) > 2 and words[-2].replace(".", "", 1).isdecimal():
         split = 2

@@ -16,7 +16,6 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput
-from testbed.record.running import how_far, sentences
 from testbed.standing import keeper_protocol as requests
 from testbed.standing.keeper_protocol import ask
 from testbed.standing.network_state import NetworkState, TenantState
@@ -75,6 +74,8 @@ def status(as_json: Json = False) -> None:
 
 
 def _print_nothing_up(error: requests.NothingUp, *, as_json: bool) -> None:
+    from testbed.record.running import how_far, sentences
+
     if as_json:
         record: dict[str, Any] = {"up": False}
         if error.run is not None:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
 from testbed.embedding.base import embedder_names
 from testbed.plugins import Group
 from testbed.schedulers.policy import Parameter, PolicyKind
@@ -22,9 +25,28 @@ from testbed.spec.experiment_file import (
 from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.plugin_functions import known_functions
 from testbed.spec.topology_section import InstalledTopology
-from testbed.spec.validation import Section, one_line
+from testbed.spec.validation import (
+    Section,
+    SpecModel,
+    descriptions,
+    one_line,
+)
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Described(GenerateJsonSchema):
+    """Pydantic's generator, with the fields' descriptions."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """The schema of one model."""
+        made = super().model_schema(schema)
+        model: type[SpecModel] = schema["cls"]
+        properties = made.get("properties", {})
+        for name, text in descriptions(model).items():
+            if name in properties:
+                properties[name]["description"] = text
+        return made
 
 
 def experiment_schema() -> dict[str, Any]:
@@ -32,7 +54,9 @@ def experiment_schema() -> dict[str, Any]:
     and defaults.
     """
     schema = _without_null(
-        ExperimentFile.model_json_schema(ref_template="#/$defs/{model}")
+        ExperimentFile.model_json_schema(
+            ref_template="#/$defs/{model}", schema_generator=_Described
+        )
     )
     properties = schema["properties"]
     properties["embedder"] |= {
@@ -89,7 +113,9 @@ def _with_demands(entry: dict[str, Any]) -> None:
 
 def _section_schema(section: type[Section]) -> dict[str, Any]:
     """A section that stands where it is used, with all that it refers to."""
-    schema: dict[str, Any] = _without_null(section.model_json_schema())
+    schema: dict[str, Any] = _without_null(
+        section.model_json_schema(schema_generator=_Described)
+    )
     return schema
 
 

@@ -8,10 +8,14 @@ with its meaning beside what is wrong with its form.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from types import UnionType
 from typing import (
     Any,
@@ -20,6 +24,7 @@ from typing import (
     Self,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -50,8 +55,50 @@ class SpecModel(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         validate_default=False,
-        use_attribute_docstrings=True,
+        # A command validates by few of the models, and describes their fields
+        # in errors alone: pydantic would do both as it defines them.
+        defer_build=True,
     )
+
+
+@cache
+def descriptions(model: type[SpecModel]) -> Mapping[str, str]:
+    """A model's fields that have a description: their own, or the docstring
+    below them in the model's source.
+    """
+    described: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if not issubclass(base, SpecModel):
+            continue
+        # One that is declared anew has left its docstring behind.
+        for name in base.__annotations__:
+            described.pop(name, None)
+        described |= _docstrings(base)
+    for name, field in model.model_fields.items():
+        if field.description is not None:
+            described[name] = field.description
+    return described
+
+
+def _docstrings(model: type[SpecModel]) -> dict[str, str]:
+    """Strings below the fields that a class declares itself; none of a class
+    that has no source.
+    """
+    try:
+        source = inspect.getsource(model)
+    except (OSError, TypeError):
+        return {}
+    tree = ast.parse(textwrap.dedent(source))
+    declared = cast("ast.ClassDef", tree.body[0])
+    docstrings: dict[str, str] = {}
+    for field, below in pairwise(declared.body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docstrings[name] = inspect.cleandoc(text)
+    return docstrings
 
 
 class Section(SpecModel):
@@ -387,10 +434,12 @@ def _models_of(
 
 
 def _described(owner: type[SpecModel] | None, key: str) -> str:
-    field = None if owner is None else owner.model_fields.get(key)
-    if field is not None and field.description:
-        return f": {one_line(field.description)}"
-    return ""
+    if owner is None:
+        return ""
+    description = descriptions(owner).get(key)
+    if not description:
+        return ""
+    return f": {one_line(description)}"
 
 
 def one_line(description: str) -> str:

@@ -29,7 +29,6 @@ from testbed.errors import (
     RunFailed,
     TestbedError,
 )
-from testbed.record.running import running_on_machine, sentences
 
 REQUEST_LIMIT_BYTES = 65_536
 # A request comes in one piece: a client that needs longer has stopped, and the
@@ -47,6 +46,9 @@ class NothingUp(BadInput):
     """There is no network to ask about; ``run``: one in progress has its own."""
 
     def __init__(self) -> None:
+        # Types of events are a third of what a short command imports.
+        from testbed.record.running import running_on_machine, sentences
+
         self.run = running_on_machine(state_dir())
         if self.run is None:
             super().__init__("no network is up", "sudo testbed up FILE")

@@ -144,6 +144,7 @@ FEATURE_TOKENS: dict[str, int] = {
     # Sockets' memory, the machine's numbers, inherited priorities, the filter
     # of controllers and students' code, folders of labs and sweeps.
     "no garbage collections while a command starts": 33,
+    "descriptions of files' keys are read where one is shown": 363,
     "what a VM, a controller and a student's code may hold and call": 1_227,
 }
 """Tokens that a feature added to the product after its size was settled, by

@@ -328,6 +328,23 @@ def test_a_missing_library_breaks_only_its_verb(
     assert main.run(["--help"]) == 0
 
 
+def test_commands_on_a_standing_network_import_little() -> None:
+    """They are typed one after another: each waits for what it imports."""
+    code = (
+        "import sys; from testbed.cli import in_vm, link, standing, switch;"
+        " heavy = {'numpy', 'testbed.events', 'testbed.spec.experiment'};"
+        " print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=EXAMPLES.parent,
+    )
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.slow
 def test_no_colour_codes_reach_a_pipe() -> None:
     done = subprocess.run(

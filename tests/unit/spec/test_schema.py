@@ -12,10 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from pydantic import Field
 
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import load_experiment, parse_experiment
 from testbed.spec.json_schema import experiment_schema
+from testbed.spec.validation import SpecModel, descriptions
 from tests.support.examples import examples
 from tests.unit.workload.traces import skip_without_traces_of
 
@@ -131,6 +133,30 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
     inside = [place for _, child in items if isinstance(child, dict | list) and child
               for place in _places(child)]  # fmt: skip
     return [(tree, key) for key, _ in items] + inside
+
+
+class Parent(SpecModel):
+    kept: int
+    """one that
+    the child has too
+    """
+    anew: int
+    """one that it declares itself"""
+
+
+class Child(Parent):
+    anew: str  # type: ignore[assignment]
+    more: int = Field(1, description="one of its own")
+    """not this"""
+
+
+def test_a_fields_description_is_its_own_or_the_docstring_below_it() -> (
+    None
+):
+    assert descriptions(Child) == {
+        "kept": "one that\nthe child has too",
+        "more": "one of its own",
+    }
 
 
 def test_every_key_is_described() -> None:
