@@ -28,10 +28,9 @@ lint:  ## formatting, lint and words, without changing anything
 
 types:  ## mypy --strict
 	$(PYTHON) -m mypy
-	$(PYTHON) -m mypy labs/*/*_checks.py
 
 layers:  ## who may import whom (pyproject.toml, tool.importlinter)
-	$(dir $(PYTHON))lint-imports --no-cache
+	$(dir $(PYTHON))lint-imports
 
 unit:  ## tests that need neither root nor a network, without slow and long ones, fewer examples
 	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=quick \

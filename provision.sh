@@ -596,7 +596,6 @@ check_without_root() {
     check "formatting" as_owner "$bin/ruff" format --check .
     check "lint" as_owner "$bin/ruff" check .
     check "types" as_owner "$bin/mypy"
-    check "types of the labs' checks" as_owner "$bin/mypy" labs/*/*_checks.py
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
     check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
     check "tests that need no root" as_owner "$bin/python" -m pytest -n $(($(nproc) + 1)) \
